@@ -6,39 +6,30 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
+use shared::choice;
 use shared::seed::{Seed, shuffle};
+use shared::settings::Kind;
 use shared::share;
 
-/// The behaviour of attacking clients.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub enum Attack {
-    /// No attack.
-    None {},
-    /// Trains honestly and sends the negated update.
-    SignFlip {},
-    /// Trains honestly and sends a multiple of the update.
-    Scaled {
-        /// The factor.
-        factor: f64,
-    },
-    /// Trains on the label `C - 1 - y` instead of `y`, of `C` classes, and sends the update.
-    LabelFlip {},
-}
-
-impl Default for Attack {
-    fn default() -> Self {
-        Self::None {}
+choice! {
+    /// What an attacker does.
+    pub enum Attack {
+        /// All clients are honest; `serve` refuses attacks
+        None {}
+        /// Attackers send the opposite of their update
+        SignFlip {}
+        /// Attackers send a multiple of their update
+        Scaled {
+            /// Attackers send this multiple of their update
+            factor: f64 = 10.0, in Kind::FINITE;
+        }
+        /// Attackers train on labels C - 1 - y
+        LabelFlip {}
     }
 }
 
 impl Attack {
-    /// All attacks with their default settings.
-    pub const ALL: [Self; 4] =
-        [Self::None {}, Self::SignFlip {}, Self::Scaled { factor: 10.0 }, Self::LabelFlip {}];
-
-    /// The factor of an attacker's update; `None` if it sends the update unchanged.
+    /// What an attacker multiplies its update with; `None` if it sends what it has trained.
     #[must_use]
     pub fn factor(self) -> Option<f32> {
         match self {

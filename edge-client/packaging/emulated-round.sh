@@ -43,8 +43,8 @@ end() {
 trap end EXIT
 trap 'exit 130' INT TERM
 
-set -- "$root/tests/configs/four-devices.toml" --set run.rounds=2 --set data.clients=2 --set data.limit=400 \
-    --set round.count.min=2 --set round.start=2
+set -- "$root/tests/configs/four-devices.toml" --set run.rounds=2 --set data.clients=2 --set data.max-samples=400 \
+    --set round.min-updates=2 --set round.min-clients-to-start=2
 "$aggregator" data split "$@" --out "$work/shares" >/dev/null
 "$aggregator" serve "$@" --listen 127.0.0.1:0 --runs "$work/runs" --ready-file "$work/ready" >"$work/lab" 2>&1 &
 lab=$!

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use image::{ImageFormat, Rgb, RgbImage};
 use models::{Architecture, Backend, Batch, Learner, Sgd};
 use shared::data::{
-    Augmentation, Dataset, Edge, Labels, Normalisation, Preparation, ReadOptions, Split, View, registry,
+    Augmentation, Dataset, Labels, Normalisation, Padding, Preparation, ReadOptions, Split, View, registry,
 };
 use shared::seed::{Seed, below};
 
@@ -57,8 +57,13 @@ fn run() -> Result<(), Failure> {
     }
 
     let colour = format.load(folder.path(), Split::Train, &options(&[3, 32, 32]))?;
-    let usual = Augmentation { shift: 4, edge: Edge::Reflect, flip: 0.5, ..Augmentation::default() };
-    let all = Augmentation { brightness: 0.2, contrast: 0.8, saturation: 0.2, erase: 0.5, ..usual };
+    let usual = Augmentation {
+        random_shift: 4,
+        padding: Padding::Reflect,
+        horizontal_flip: 0.5,
+        ..Augmentation::default()
+    };
+    let all = Augmentation { brightness: 0.2, contrast: 0.8, saturation: 0.2, random_erasing: 0.5, ..usual };
     println!("lenet-5 on [3, 32, 32], batches of {BATCH}:");
     for (name, augmentation, normalisation) in [
         ("nothing", Augmentation::default(), Normalisation::None),

@@ -2,21 +2,23 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The requirements that a device must meet before it trains. A limit of 0 is off; a value that the device cannot measure
-/// meets every requirement.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
-pub struct Eligibility {
-    /// Highest temperature of any part, in degrees Celsius.
-    pub max_temperature: u16,
-    /// Whether the device must be on mains power.
-    pub mains: bool,
-    /// Least charge while on battery, in per cent.
-    pub min_charge: u8,
-    /// Least available memory, in megabytes.
-    pub min_memory: u32,
-    /// Least free space on the disk of the state directory, in megabytes.
-    pub min_disk: u32,
+use crate::settings::Kind;
+
+crate::section! {
+    /// What a run asks of a device before it trains. Zeros ask nothing, and so does a device without the sensor.
+    #[derive(Copy, Eq)]
+    pub struct Eligibility {
+        /// Degrees Celsius above which a device does not train; 0 is any
+        pub max_temperature: u16 = 0, in Kind::Whole(0, 1000);
+        /// Devices do not train while they run on battery
+        pub require_mains: bool = false, was "mains";
+        /// Per cent of a battery below which it does not train on that; 0 is any
+        pub min_charge: u8 = 0, in Kind::Whole(0, 100);
+        /// MB of available memory that it needs to train
+        pub min_memory: u32 = 0, in Kind::COUNT;
+        /// MB that it needs free where it keeps its state
+        pub min_disk: u32 = 0, in Kind::COUNT;
+    }
 }
 
 impl Eligibility {
@@ -31,7 +33,7 @@ impl Eligibility {
         {
             return Err(Ineligible::Hot { celsius, limit: self.max_temperature });
         }
-        if self.mains && battery.is_some() {
+        if self.require_mains && battery.is_some() {
             return Err(Ineligible::Battery);
         }
         if let Some(percent) = battery.filter(|percent| *percent < self.min_charge) {
@@ -104,8 +106,13 @@ pub enum Ineligible {
 mod tests {
     use super::*;
 
-    const ALL: Eligibility =
-        Eligibility { max_temperature: 70, mains: false, min_charge: 30, min_memory: 200, min_disk: 100 };
+    const ALL: Eligibility = Eligibility {
+        max_temperature: 70,
+        require_mains: false,
+        min_charge: 30,
+        min_memory: 200,
+        min_disk: 100,
+    };
     const FINE: Condition =
         Condition { celsius: Some(70), battery: Some(30), memory: Some(200), disk: Some(100) };
 
@@ -121,7 +128,7 @@ mod tests {
         for (condition, reason) in cases {
             assert_eq!(ALL.judge(&condition), Err(reason));
         }
-        let mains = Eligibility { mains: true, ..ALL };
+        let mains = Eligibility { require_mains: true, ..ALL };
         assert_eq!(mains.judge(&FINE), Err(Ineligible::Battery));
         assert_eq!(mains.judge(&Condition { battery: None, ..FINE }), Ok(()));
     }
@@ -130,6 +137,6 @@ mod tests {
     fn what_is_not_asked_or_cannot_be_told_is_no_obstacle() {
         let worst = Condition { celsius: Some(u16::MAX), battery: Some(0), memory: Some(0), disk: Some(0) };
         assert_eq!(Eligibility::default().judge(&worst), Ok(()));
-        assert_eq!(Eligibility { mains: true, ..ALL }.judge(&Condition::default()), Ok(()));
+        assert_eq!(Eligibility { require_mains: true, ..ALL }.judge(&Condition::default()), Ok(()));
     }
 }

@@ -6,6 +6,7 @@
 //! order here, so new variants go last, and the golden bytes in `tests/golden/` guard the encoding.
 
 mod metric;
+pub mod positional;
 mod refusal;
 mod verdict;
 
@@ -18,8 +19,10 @@ use sha2::{Digest as _, Sha256};
 use crate::eligibility::{Eligibility, Ineligible};
 use crate::id::{ClientId, RunId};
 use crate::identity::PublicKey;
-use crate::spec::RunSpec;
+use crate::spec::SpecText;
+pub use crate::task::{Progress, Purpose, TaskKind};
 use crate::ticket::TicketSecret;
+use positional::PositionalSpec;
 
 pub use metric::{Fraction, MAX_METRICS, Metric, Metrics};
 pub use refusal::Refusal;
@@ -40,7 +43,7 @@ pub fn reason(error: &impl fmt::Display) -> String {
 pub enum ToServer {
     /// The first message on every connection, but for a ticket.
     Hello(Hello),
-    /// Sign of life, every [`RunSpec::heartbeat`], also while training.
+    /// Sign of life, every [`RunSpec::heartbeat`](crate::spec::RunSpec::heartbeat), also while training.
     Heartbeat(Progress),
     /// The trained update of `round`. *With payload.*
     Update(UpdateHeader),
@@ -78,17 +81,21 @@ pub enum ToServer {
         /// Training samples. They are not among those of the hello.
         samples: u64,
     },
+    /// The device cannot follow the run's specification, and leaves. Nothing follows.
+    Declined {
+        /// What in it the device does not know, for the operator.
+        reason: String,
+    },
 }
 
 /// Server to client.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum ToClient {
-    /// Answer to [`ToServer::Hello`]: the client takes part.
-    Welcome {
+    /// [`ToClient::Welcome`] to a device of a version before 6.
+    PositionalWelcome {
         /// The run.
-        spec: Box<RunSpec>,
-        /// The open round that still wants this client's update. A client that holds the update or the task
-        /// of any other round may forget it; one that holds nothing is sent the task.
+        spec: Box<PositionalSpec>,
+        /// As in the welcome.
         wants: Option<u32>,
     },
     /// Answer to [`ToServer::Hello`]: it does not. Nothing follows.
@@ -133,6 +140,14 @@ pub enum ToClient {
     /// What the run asks of the device whenever it is to train. Before the welcome, if there is anything. A device of an older version
     /// is not told, and trains whenever it is asked.
     Conditions(Eligibility),
+    /// Answer to [`ToServer::Hello`]: the client takes part.
+    Welcome {
+        /// The run.
+        spec: SpecText,
+        /// The open round that still wants this client's update. A client that holds the update or the task
+        /// of any other round may forget it; one that holds nothing is sent the task.
+        wants: Option<u32>,
+    },
 }
 
 /// The beginning of a payload that a connection did not bring to its end.
@@ -165,50 +180,6 @@ impl ResumePoint {
     }
 }
 
-/// What a client is asked to do with the model that it is sent; any of these together.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TaskKind {
-    /// Train it and send what was learned. Without this the update is an empty payload, and its report is what counts.
-    pub train: bool,
-    /// Test it, as it was sent, on the device's own test samples.
-    pub evaluate: bool,
-    /// Make personal models from it, as it was sent, and test them: as [`RunSpec::personalisation`] says.
-    pub personalise: bool,
-}
-
-impl TaskKind {
-    /// Training alone.
-    pub const TRAIN: Self = Self { train: true, evaluate: false, personalise: false };
-
-    /// Whether anything is measured of the model that clients are sent.
-    #[must_use]
-    pub fn tests(self) -> bool {
-        self.evaluate || self.personalise
-    }
-
-    /// What a person would say that it is about. Tests come along with training or personal models, and are it where they are
-    /// alone.
-    #[must_use]
-    pub fn purpose(self) -> Purpose {
-        match self {
-            Self { train: true, .. } => Purpose::Training,
-            Self { personalise: true, .. } => Purpose::Personalising,
-            Self { .. } => Purpose::Testing,
-        }
-    }
-}
-
-/// What a client's [`TaskKind`] is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Purpose {
-    /// The model of all learns from the device's data.
-    Training,
-    /// The device makes models of its own.
-    Personalising,
-    /// The model is tested on the device.
-    Testing,
-}
-
 /// Who is there, and what it still holds from before the connection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
@@ -233,17 +204,6 @@ pub struct TaskId {
     pub run: RunId,
     /// The round it belongs to.
     pub round: u32,
-}
-
-/// How far local training is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Progress {
-    /// The round in training, if any.
-    pub round: Option<u32>,
-    /// Optimiser steps done.
-    pub done: u64,
-    /// Optimiser steps to do.
-    pub total: u64,
 }
 
 /// What accompanies an update.

@@ -1,30 +1,27 @@
 //! How the learning rate falls from round to round.
 
 use std::f64::consts::PI;
+use std::ops::Bound::{Excluded, Included};
 
-use serde::{Deserialize, Serialize};
+use crate::settings::Kind;
 
-/// The learning rate of round t = 1, ..., T as a share of the configured one. Within a round it does not change.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub enum Schedule {
-    /// Always the same.
-    Constant {},
-    /// `factor^(t - 1)`, as McMahan et al. (2017) use it for CIFAR-10 with 0.99.
-    Exponential {
-        /// What is left of the rate after each round.
-        factor: f64,
-    },
-    /// `last + (1 - last) (1 + cos(pi (t - 1) / T)) / 2`, half a cosine (Loshchilov and Hutter 2017, arXiv 1608.03983).
-    Cosine {
-        /// The share that it falls towards.
-        last: f64,
-    },
-}
-
-impl Default for Schedule {
-    fn default() -> Self {
-        Self::Constant {}
+crate::choice! {
+    /// The learning rate of round t = 1, ..., T as a share of the configured one. Within a round it does not change.
+    pub enum Schedule {
+        /// The learning rate is the same in all rounds
+        Constant {}
+        /// `gamma^(t - 1)`, as McMahan et al. (2017) use it for CIFAR-10 with 0.99
+        Exponential {
+            /// What is left of the learning rate after each round
+            gamma: f64 = 0.99, in Kind::Number(Excluded(0.0), Included(1.0)), was "factor";
+        }
+        /// `min-factor + (1 - min-factor) (1 + cos(pi (t - 1) / T)) / 2`, half a cosine
+        ///
+        /// Loshchilov and Hutter 2017, arXiv 1608.03983.
+        Cosine {
+            /// Share of the learning rate that a cosine over all rounds ends near
+            min_factor: f64 = 0.0, in Kind::PROBABILITY, was "last";
+        }
     }
 }
 
@@ -35,9 +32,9 @@ impl Schedule {
         let passed = f64::from(round.saturating_sub(1));
         match *self {
             Self::Constant {} => 1.0,
-            Self::Exponential { factor } => factor.powf(passed),
-            Self::Cosine { last } => {
-                last + (1.0 - last) * 0.5 * (1.0 + (PI * passed / f64::from(rounds.max(1))).cos())
+            Self::Exponential { gamma } => gamma.powf(passed),
+            Self::Cosine { min_factor } => {
+                min_factor + (1.0 - min_factor) * 0.5 * (1.0 + (PI * passed / f64::from(rounds.max(1))).cos())
             }
         }
     }
@@ -52,11 +49,11 @@ mod tests {
     fn shares_are_those_of_the_formulas() {
         let shares = |schedule: Schedule| [1, 2, 3, 4].map(|round| schedule.share(round, 4));
         assert_eq!(shares(Schedule::default()), [1.0; 4]);
-        assert_eq!(shares(Schedule::Exponential { factor: 0.5 }), [1.0, 0.5, 0.25, 0.125]);
+        assert_eq!(shares(Schedule::Exponential { gamma: 0.5 }), [1.0, 0.5, 0.25, 0.125]);
         let root = std::f64::consts::FRAC_1_SQRT_2;
         let expected = [1.0, 0.5 + 0.5 * root, 0.5, 0.5 - 0.5 * root];
         for last in [0.0, 0.2] {
-            for (found, cosine) in shares(Schedule::Cosine { last }).iter().zip(expected) {
+            for (found, cosine) in shares(Schedule::Cosine { min_factor: last }).iter().zip(expected) {
                 assert!((found - (last + (1.0 - last) * cosine)).abs() < 1e-15, "{found} {cosine}");
             }
         }

@@ -11,20 +11,22 @@ use std::time::Duration;
 use models::{Architecture, Precision, Sgd};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use shared::aggregation::{Aggregation, Buffers, Rule, ServerOptimizer, ServerSgd, Weights};
-use shared::data::{Augmentation, Edge, Normalisation, Preparation};
+use shared::aggregation::{Aggregation, Buffers, Rule, ServerOptimizer, Weights};
+use shared::data::{Augmentation, Normalisation, Padding, Preparation};
 use shared::eligibility::{Eligibility, Ineligible};
 use shared::frame;
 use shared::id::{ClientId, RunId};
 use shared::identity::PublicKey;
+use shared::message::positional::{PositionalPersonalisation, PositionalSpec, PositionalTraining};
 use shared::message::{
     Discard, Fraction, Hello, Metric, Metrics, Progress, Refusal, Rejection, ResumePoint, TaskId, TaskKind,
     ToClient, ToServer, TrainReport, UpdateHeader, Verdict,
 };
-use shared::personalisation::{GateTraining, Method, Mix, Personalisation, Reports, Tuning};
 use shared::schedule::Schedule;
+use shared::spec::personalisation::{GateTraining, Method, Methods, Mix, Reports, Tuning};
 use shared::spec::{
-    AlgorithmSpec, ClientEvaluation, DataSpec, LabelsAt, Measures, RunSpec, Training, WirePrecision,
+    AlgorithmSpec, DataSpec, Evaluation, LabelsAt, Measures, Personalisation, RunSpec, SpecText, Training,
+    Update,
 };
 use shared::ticket::TicketSecret;
 
@@ -100,6 +102,7 @@ fn to_server() -> Vec<(&'static str, ToServer)> {
             ToServer::Ineligible { round: 3, reason: Ineligible::Disk { free: 300, limit: 400 } },
         ),
         ("left-out", ToServer::SkippedSamples { samples: 300 }),
+        ("declined", ToServer::Declined { reason: "privacy.clip".to_owned() }),
         ("redeem", ToServer::Redeem(TicketSecret::from_bytes(*b"sixteen  letters"))),
     ]
 }
@@ -116,14 +119,14 @@ fn spec() -> RunSpec {
             class_names: vec!["zero".to_owned(), "one".to_owned()],
             preparation: Preparation {
                 augmentation: Augmentation {
-                    shift: 2,
-                    edge: Edge::Reflect,
-                    crop: 28,
-                    flip: 0.5,
+                    random_shift: 2,
+                    padding: Padding::Reflect,
+                    random_crop: 28,
+                    horizontal_flip: 0.5,
                     brightness: 0.1,
                     contrast: 0.2,
                     saturation: 0.3,
-                    erase: 0.4,
+                    random_erasing: 0.4,
                 },
                 normalisation: Normalisation::Channels { mean: vec![0.25], deviation: vec![0.75] },
             },
@@ -134,32 +137,57 @@ fn spec() -> RunSpec {
             epochs: 5,
             batch: 10,
             drop_last: true,
-            sgd: Sgd { rate: 0.05, momentum: 0.9, decay: 5e-4 },
-            schedule: Schedule::Exponential { factor: 0.99 },
-            clip: Some(2.5),
+            optimizer: Sgd { rate: 0.05, momentum: 0.9, decay: 5e-4 }.into(),
+            schedule: Schedule::Exponential { gamma: 0.9 },
+            clip_norm: Some(2.5),
             measure: Measures { alignment: true, drift: false },
-            slices: 10,
+            chunks: 10,
         },
-        algorithm: AlgorithmSpec { name: "fedavg".to_owned(), parameters: vec![1, 2, 3] },
-        aggregation: Aggregation {
-            weights: Weights::Uniform,
-            rule: Rule::Median {},
-            server: ServerOptimizer::Sgd(ServerSgd { rate: 0.5, momentum: 0.75 }),
-            buffers: Buffers::Local,
+        algorithm: AlgorithmSpec {
+            name: "fedprox".to_owned(),
+            parameters: "mu = 0.25".parse().expect("TOML"),
         },
-        precision: WirePrecision { broadcast: Precision::BF16, update: Precision::F16 },
-        evaluation: ClientEvaluation { every: 6, hold_out: 0.125 },
-        personalisation: Some(Box::new(Personalisation {
-            methods: vec![Method::Mfe, Method::Fixed],
+        aggregation: Aggregation { buffers: Buffers::Local, ..Aggregation::default() },
+        update: Update { broadcast: Some(Precision::BF16), precision: Precision::F16, ..Update::default() },
+        evaluate: Evaluation { on_clients_every: 6, hold_out: 0.125, ..Evaluation::default() },
+        personalisation: Box::new(Personalisation {
+            method: Some(Methods(vec![Method::Mfe, Method::Fixed])),
             every: 2,
-            expert_share: 0.75,
+            expert_share: 0.625,
             mix: Mix::Probabilities,
             whole: Tuning { epochs: 1, ..Tuning::default() },
             head: Tuning::default(),
             gate: GateTraining::default(),
-            report: Reports { gate: false, ..Reports::ALL },
-        })),
+            report: Reports { gate: false, ..Reports::default() },
+        }),
         heartbeat: Duration::from_millis(5_500),
+    }
+}
+
+/// As it travelled before version 6. The bytes of these are those of version 5.
+fn positional() -> PositionalSpec {
+    PositionalSpec {
+        algorithm: ("fedavg".to_owned(), vec![1, 2, 3]),
+        aggregation: (
+            Weights::Uniform,
+            Rule::Median {},
+            ServerOptimizer::Sgd { learning_rate: 0.5, momentum: 0.75 },
+            Buffers::Local,
+        ),
+        training: PositionalTraining {
+            epochs: 5,
+            batch: 10,
+            drop_last: true,
+            sgd: Sgd { rate: 0.05, momentum: 0.9, decay: 5e-4 },
+            schedule: Schedule::Exponential { gamma: 0.99 },
+            clip: Some(2.5),
+            measure: Measures { alignment: true, drift: false },
+            chunks: 10,
+        },
+        personalisation: PositionalSpec::of(&spec())
+            .and_then(|spec| spec.personalisation)
+            .map(|settings| Box::new(PositionalPersonalisation { expert_share: 0.75, ..*settings })),
+        ..PositionalSpec::of(&spec()).expect("fedprox is known")
     }
 }
 
@@ -170,8 +198,22 @@ fn to_client() -> Vec<(&'static str, ToClient)> {
     let text = str::to_owned;
     let client = ClientId::from_bytes(*b"0123456789abcdef");
     vec![
-        ("welcome", ToClient::Welcome { spec: Box::new(spec()), wants: Some(300) }),
-        ("welcome-idle", ToClient::Welcome { spec: Box::new(RunSpec::example("fedsgd")), wants: None }),
+        (
+            "positional-welcome",
+            ToClient::PositionalWelcome { spec: Box::new(positional()), wants: Some(300) },
+        ),
+        (
+            "positional-welcome-idle",
+            ToClient::PositionalWelcome {
+                spec: Box::new(PositionalSpec {
+                    algorithm: ("fedsgd".to_owned(), Vec::new()),
+                    ..PositionalSpec::of(&RunSpec::example("fedsgd")).expect("fedsgd is known")
+                }),
+                wants: None,
+            },
+        ),
+        ("welcome", ToClient::Welcome { spec: SpecText::of(&spec()), wants: Some(300) }),
+        ("welcome-idle", ToClient::Welcome { spec: SpecText::of(&RunSpec::example("fedsgd")), wants: None }),
         (
             "refused-shape",
             ToClient::Refused(Refusal::Shape { expected: vec![1, 28, 28], found: vec![3, 32, 32] }),
@@ -213,7 +255,7 @@ fn to_client() -> Vec<(&'static str, ToClient)> {
             "conditions",
             ToClient::Conditions(Eligibility {
                 max_temperature: 75,
-                mains: true,
+                require_mains: true,
                 min_charge: 30,
                 min_memory: 200,
                 min_disk: 400,
@@ -269,9 +311,7 @@ fn check<T: Serialize + DeserializeOwned + PartialEq + Debug>(
             hex(&found),
             golden,
             "the bytes of `{name}` have changed: DEPLOYED CLIENTS AND SERVERS CANNOT READ THEM. Undo the change (new \
-             variants go last, fields are never moved), or increase frame::VERSION, delete {} and write it anew \
-             with UPDATE_GOLDEN=1",
-            folder.display(),
+             variants go last, fields are never moved); see shared::protocol for what may change and how",
         );
         assert_eq!(frame::decode::<T>(&found).as_ref(), Ok(message), "{name}");
         assert!(found.len() <= frame::MAX_MESSAGE as usize, "{name}");
@@ -310,19 +350,21 @@ fn every_variant_has_an_example() {
             ToServer::UpdateRest { .. } => 7,
             ToServer::Ineligible { .. } => 8,
             ToServer::SkippedSamples { .. } => 9,
+            ToServer::Declined { .. } => 10,
         })
         .collect();
-    assert_eq!(to_server, (0..=9).collect());
+    assert_eq!(to_server, (0..=10).collect());
     let to_client: BTreeSet<u8> = to_client()
         .iter()
         .map(|(_, message)| match message {
-            ToClient::Welcome { .. } => 0,
+            ToClient::PositionalWelcome { .. } => 0,
             ToClient::Task { .. } => 1,
             ToClient::Finished { .. } => 2,
             ToClient::ServerKey { .. } => 27,
             ToClient::ResumePoint(_) => 28,
             ToClient::TaskRest { .. } => 29,
             ToClient::Conditions(_) => 30,
+            ToClient::Welcome { .. } => 31,
             ToClient::Refused(refusal) => match refusal {
                 Refusal::Shape { .. } => 3,
                 Refusal::Classes { .. } => 4,
@@ -355,7 +397,7 @@ fn every_variant_has_an_example() {
             },
         })
         .collect();
-    assert_eq!(to_client, (0..=30).collect());
+    assert_eq!(to_client, (0..=31).collect());
 }
 
 fn truncate<T: Serialize + DeserializeOwned + Debug>(messages: &[(&'static str, T)]) {

@@ -97,7 +97,7 @@ fn a_rule_that_needs_every_update_does_not_need_them_in_memory() {
     let before = status("VmRSS");
     // What the allocator keeps of a first time is there for both.
     peak(Rule::Median {}, FEW);
-    for rule in Rule::ALL.into_iter().filter(Rule::needs_every_update) {
+    for rule in Rule::ALL.iter().copied().filter(Rule::needs_every_update) {
         let [few, many] = [FEW, MANY].map(|updates| peak(rule, updates));
         println!("{}: {few} and {many} bytes at most, {before} before", rule.name());
         let more = many.saturating_sub(few);

@@ -122,11 +122,11 @@ impl Federation {
         let overrides = [
             &rounds[..],
             "model.name=mlp-2nn",
-            "data.limit=60",
+            "data.max-samples=60",
             "update.precision=f16",
-            "round.time.max=600",
-            "round.regather=60",
-            "connection.lost-after=10",
+            "round.timeout=600",
+            "round.reconnect-grace=60",
+            "connection.timeout=10",
         ];
         let testbed = Testbed::new(DEVICES, &overrides);
         let namespaces: Vec<_> = (0..DEVICES as u8).map(Namespace::new).collect();

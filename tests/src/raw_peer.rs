@@ -154,7 +154,7 @@ impl RawPeer {
     pub async fn join(&mut self, hello: Hello) -> Box<RunSpec> {
         self.say(&frame::encode(&ToServer::Hello(hello), 0)).await;
         match self.answer().await {
-            Ok(ToClient::Welcome { spec, .. }) => spec,
+            Ok(ToClient::Welcome { spec, .. }) => Box::new(spec.read().expect("a specification")),
             other => panic!("instead of a welcome came {other:?}"),
         }
     }

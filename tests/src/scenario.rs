@@ -36,8 +36,13 @@ impl Scenario {
     /// If the overrides make no sense: the test's mistake.
     #[must_use]
     pub fn small(overrides: &[&str]) -> Self {
-        let defaults =
-            ["model.name=linear", "run.rounds=3", "data.clients=4", "data.limit=160", "evaluate.every=0"];
+        let defaults = [
+            "model.name=linear",
+            "run.rounds=3",
+            "data.clients=4",
+            "data.max-samples=160",
+            "evaluate.every=0",
+        ];
         let overrides: Vec<String> = defaults.iter().chain(overrides).map(ToString::to_string).collect();
         let raw = Raw::layered(None, &overrides).expect("the scenario's keys exist");
         let config = Config::validate(&raw, RunId::from_bytes([9; 8])).expect("the scenario makes sense");

@@ -31,34 +31,39 @@ enum Check {
 
 /// Federations of four devices. Of those that wait for all devices, the model must be that of a run without faults.
 const FEDERATIONS: [(&str, Check, &[&str]); 9] = [
-    ("fedavg", Check::Bits, &["round.count.min=4"]),
-    ("scaffold, local state", Check::Bits, &["round.count.min=4", "algorithm.scaffold={}"]),
+    ("fedavg", Check::Bits, &["round.min-updates=4"]),
+    ("scaffold, local state", Check::Bits, &["round.min-updates=4", "algorithm.scaffold={}"]),
     (
         "median, updates kept on disk",
         Check::Bits,
-        &["round.count.min=4", "aggregation.weights=uniform", "aggregation.rule.median={}"],
+        &["round.min-updates=4", "aggregation.weights=uniform", "aggregation.rule.median={}"],
     ),
-    ("updates in 16 bits", Check::Bits, &["round.count.min=4", "update.precision=f16"]),
+    ("updates in 16 bits", Check::Bits, &["round.min-updates=4", "update.precision=f16"]),
     (
         "closing round of tests",
         Check::Bits,
-        &["round.count.min=4", "evaluate.clients=1", "evaluate.hold-out=0.25"],
+        &["round.min-updates=4", "evaluate.on-clients-every=1", "evaluate.hold-out=0.25"],
     ),
-    ("rounds closed by time", Check::Receipts, &["round.count.min=2", "round.time.max=20"]),
+    ("rounds closed by time", Check::Receipts, &["round.min-updates=2", "round.timeout=20"]),
     (
         "half of the devices a round",
         Check::Receipts,
-        &["round.fraction=0.5", "round.count.min=2", "round.count.max=2"],
+        &["round.fraction=0.5", "round.min-updates=2", "round.max-updates=2"],
     ),
     (
         "any one device will do",
         Check::Receipts,
-        &["round.count.min=1", "round.count.max=3", "round.time.min=2"],
+        &["round.min-updates=1", "round.max-updates=3", "round.min-wait=2"],
     ),
     (
         "late updates count",
         Check::End,
-        &["round.count.min=1", "round.count.max=2", "round.late.keep=true", "round.late.rounds=3"],
+        &[
+            "round.min-updates=1",
+            "round.max-updates=2",
+            "round.staleness.enabled=true",
+            "round.staleness.max=3",
+        ],
     ),
 ];
 

@@ -40,8 +40,8 @@ impl Testbed {
     /// If the folder cannot be made.
     #[must_use]
     pub fn new(clients: u32, overrides: &[&str]) -> Self {
-        let sizes = [format!("data.clients={clients}"), format!("round.count.min={clients}")];
-        let mut all = vec!["connection.heartbeat=0.5", "connection.lost-after=2"];
+        let sizes = [format!("data.clients={clients}"), format!("round.min-updates={clients}")];
+        let mut all = vec!["connection.heartbeat=0.5", "connection.timeout=2"];
         all.extend(sizes.iter().map(String::as_str));
         all.extend(overrides);
         let scenario = Scenario::of_devices(&all);

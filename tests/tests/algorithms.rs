@@ -27,7 +27,7 @@ const LIMIT: Duration = Duration::from_secs(24 * 3600);
 
 /// All four clients in every round, and settings that no algorithm refuses.
 fn scenario(more: &[&str]) -> Scenario {
-    let mut overrides = vec!["round.count.min=4", "training.batch=0"];
+    let mut overrides = vec!["round.min-updates=4", "training.batch=0"];
     overrides.extend_from_slice(more);
     Scenario::small(&overrides)
 }
@@ -64,7 +64,7 @@ fn algorithm(name: &str) -> Vec<String> {
     let mut overrides =
         vec![format!("algorithm.{name}={{{}}}", quick.join(", ")), format!("model.name={model}")];
     let images = DataSpec { shape: vec![1, 28, 28], labels: LabelsAt::Server, ..spec.data };
-    if built.check_data(&images, &Training { sgd: Sgd::plain(0.01), ..spec.training }).is_ok() {
+    if built.check_data(&images, &Training { optimizer: Sgd::plain(0.01).into(), ..spec.training }).is_ok() {
         // It learns from devices without labels, and one party must have some.
         overrides.extend(["data.labels=server", "data.labelled=40"].map(str::to_owned));
     }
@@ -89,15 +89,19 @@ fn every_axis_gives_the_same_bits_under_any_faults() {
         &["aggregation.weights=uniform", "aggregation.rule.trimmed-mean.beta=0.25"],
         &["aggregation.weights=uniform", "aggregation.rule.krum.byzantine=0"],
         &["aggregation.weights=uniform", "aggregation.rule.multi-krum={byzantine=0, chosen=2}"],
-        &["aggregation.rule.clipped-mean.bound=0.1"],
+        &["aggregation.rule.clipped-mean.max-norm=0.1"],
         &["aggregation.rule.fedma={}", "model.name=mlp-2nn", "training.epochs=2"],
-        &["aggregation.server.sgd.momentum=0.9"],
-        &["aggregation.server.adagrad={}"],
-        &["aggregation.server.adam={}"],
-        &["aggregation.server.yogi={}"],
-        &["update.buffers=local", "aggregation.weights=loss"],
+        &["aggregation.server-optimizer.sgd.momentum=0.9"],
+        &["aggregation.server-optimizer.adagrad={}"],
+        &["aggregation.server-optimizer.adam={}"],
+        &["aggregation.server-optimizer.yogi={}"],
+        &["aggregation.buffers=local", "aggregation.weights=loss"],
         &["data.labelled=40", "aggregation.weights=uniform", "aggregation.rule.median={}"],
-        &["data.labelled=40", "server.mix=[0.6, 0, 0.4]", "aggregation.server.adam={}"],
+        &[
+            "data.labelled=40",
+            "server.mixing={clients=0.6, server=0, previous=0.4}",
+            "aggregation.server-optimizer.adam={}",
+        ],
     ] {
         assert_ne!(survives(&axis.join(" "), axis), plain, "{axis:?} does nothing");
     }
@@ -105,7 +109,7 @@ fn every_axis_gives_the_same_bits_under_any_faults() {
 
 #[test]
 fn a_client_that_diverges_is_left_out_and_the_round_goes_on() {
-    let mut scenario = Scenario::small(&["round.count.min=3"]);
+    let mut scenario = Scenario::small(&["round.min-updates=3"]);
     // Finite, and too large for any logit to be.
     let (samples, labels) = (scenario.shares[2].len(), vec![3; scenario.shares[2].len()]);
     let values = vec![3e38; samples * 28 * 28];
@@ -129,8 +133,8 @@ fn a_client_that_diverges_is_left_out_and_the_round_goes_on() {
 fn scaffolds_control_variate_is_the_mean_of_its_clients_for_any_verdicts() {
     let scenario = Scenario::small(&[
         "algorithm.scaffold={}",
-        "round.count.min=2",
-        "round.count.max=3",
+        "round.min-updates=2",
+        "round.max-updates=3",
         "run.rounds=8",
         "training.batch=0",
     ]);
@@ -172,7 +176,7 @@ fn control_variates(simulator: &Simulator, round: u32) -> Option<(f32, f32)> {
 /// A client whose update was accepted keeps its state, although the round failed for lack of another update.
 #[test]
 fn scaffolds_control_variate_is_the_mean_of_its_clients_after_a_void_round() {
-    let overrides = ["algorithm.scaffold={}", "round.count.min=4", "run.rounds=2", "training.batch=0"];
+    let overrides = ["algorithm.scaffold={}", "round.min-updates=4", "run.rounds=2", "training.batch=0"];
     let mut scenario = Scenario::small(&overrides);
     // Training diverges on the third device.
     let samples = scenario.shares[2].len();
@@ -228,7 +232,7 @@ async fn every_algorithm_is_simulated_and_its_models_are_tested() {
 const WAITING: [&str; 5] = [
     "data.clients=7",
     "run.rounds=2",
-    "round.count.min=7",
+    "round.min-updates=7",
     "aggregation.weights=uniform",
     "aggregation.rule.bulyan.byzantine=1",
 ];

@@ -13,6 +13,7 @@ use federation_tests::raw_peer::{RawPeer, hello, update_header};
 use federation_tests::scenario::Scenario;
 use shared::frame;
 use shared::message::{Progress, ToClient, ToServer};
+use shared::spec::SpecText;
 use tokio::sync::mpsc;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -35,7 +36,7 @@ async fn no_peer_talks_faster_than_the_driver_reads() {
     let Some(FromPeer::Connected { commands, .. }) = from_peers.recv().await else {
         panic!("it is connected")
     };
-    let spec = Box::new(Scenario::small(&[]).config.spec);
+    let spec = SpecText::of(&Scenario::small(&[]).config.spec);
     commands.send(ToPeer::Message(ToClient::Welcome { spec, wants: None })).unwrap();
     assert!(matches!(peer.answer().await, Ok(ToClient::Welcome { .. })));
     peer.update(update_header(1, 10), b"four").await;

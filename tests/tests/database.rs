@@ -38,7 +38,7 @@ fn closed(database: &Database, run: &str) -> Vec<RoundRecord> {
 
 /// A run of three rounds of all four clients, the aggregator dying at one operation of the disk.
 fn simulator(directory: &Path, database: &Database, death: Option<(usize, Loss)>) -> Simulator {
-    let scenario = Scenario::small(&["round.count.min=4"]);
+    let scenario = Scenario::small(&["round.min-updates=4"]);
     let mut simulator = Simulator::new(scenario, Faults::NONE, 0, directory);
     simulator.database = Some(database.clone());
     if let Some((fatal, loss)) = death {
@@ -108,7 +108,7 @@ fn status_until(testbed: &Testbed, what: &str, wanted: impl Fn(&Value) -> bool) 
 
 #[test]
 fn the_status_follows_a_run_through_kills_to_its_end() {
-    let testbed = Testbed::new(3, &["data.limit=120", "run.rounds=2"]);
+    let testbed = Testbed::new(3, &["data.max-samples=120", "run.rounds=2"]);
     let (code, said) = status(&testbed);
     assert_eq!(code, Some(3), "{said}");
     assert!(said.as_str().unwrap().contains("no run was served here"), "{said}");
@@ -176,7 +176,7 @@ fn the_status_follows_a_run_through_kills_to_its_end() {
 
 #[test]
 fn a_device_that_is_not_in_a_state_to_train_is_asked_again_and_shown() {
-    let testbed = Testbed::new(2, &["data.limit=80", "eligibility.min-disk=4000000000"]);
+    let testbed = Testbed::new(2, &["data.max-samples=80", "eligibility.min-disk=4000000000"]);
     let mut server = testbed.serve();
     let mut devices: Vec<_> = (0..2).map(|index| testbed.join(index)).collect();
     for device in &mut devices {

@@ -175,7 +175,8 @@ async fn updates_that_come_together_share_a_sync() {
         Ok(())
     });
     let config =
-        Scenario::small(&["data.clients=4", "data.limit=40", "run.rounds=1", "round.count.min=3"]).config;
+        Scenario::small(&["data.clients=4", "data.max-samples=40", "run.rounds=1", "round.min-updates=3"])
+            .config;
     let run = Run::begin(Arc::new(disk), directory, config, None).unwrap();
     let (spool, model) = (run.directory().spool(), run.spec().architecture.clone());
     let hellos =

@@ -187,7 +187,7 @@ fn a_device_waits_for_approval_and_is_let_in_while_it_waits() {
 
 #[test]
 fn revocation_cuts_a_live_connection_and_the_round_goes_on() {
-    let testbed = Testbed::new(3, &["round.count.min=2", "data.limit=120"]);
+    let testbed = Testbed::new(3, &["round.min-updates=2", "data.max-samples=120"]);
     let server = testbed.serve();
     let mut revoked = testbed.join(0);
     revoked.object(&json!({ "event": "joined" }));
@@ -205,7 +205,7 @@ fn revocation_cuts_a_live_connection_and_the_round_goes_on() {
 
 #[test]
 fn a_device_that_is_revoked_while_it_is_away_is_refused_when_it_comes_back_and_what_it_gave_counts() {
-    let testbed = Testbed::new(3, &["round.count.min=2", "data.limit=120"]);
+    let testbed = Testbed::new(3, &["round.min-updates=2", "data.max-samples=120"]);
     let mut server = testbed.serve();
     let (mut revoked, mut stays, gate) = (testbed.join(0), testbed.join(1), testbed.gate(2));
     let held = gate.held();

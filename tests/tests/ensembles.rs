@@ -27,9 +27,9 @@ const ONE_SHOT: [&str; 6] = [
     "algorithm.fafi={}",
     "model.name=mlp-2nn",
     "run.rounds=1",
-    "round.count.min=4",
+    "round.min-updates=4",
     "training.batch=0",
-    "augment.shift=1",
+    "augment.random-shift=1",
 ];
 
 fn scenario(more: &[&str]) -> Scenario {
@@ -55,7 +55,7 @@ fn the_ensemble_is_the_same_under_any_faults() {
 #[test]
 fn a_kill_at_any_operation_gives_the_same_ensemble() {
     // Two rounds of two clients each, or of one who was there before.
-    let scenario = scenario(&["run.rounds=2", "round.fraction=0.5", "round.count.min=2"]);
+    let scenario = scenario(&["run.rounds=2", "round.fraction=0.5", "round.min-updates=2"]);
     let directory = tempfile::tempdir().unwrap();
     let simulator = Simulator::completed(&scenario, Faults::NONE, 0, directory.path());
     let operations = simulator.disk().operations();
@@ -112,7 +112,7 @@ fn whose_models_stay_apart_begins_with_what_is_sent() {
 
 #[tokio::test]
 async fn a_second_wave_joins_without_the_first_being_trained_again() {
-    let waves = scenario(&["run.rounds=6", "round.fraction=0.5", "round.count.min=2", "evaluate.every=1"]);
+    let waves = scenario(&["run.rounds=6", "round.fraction=0.5", "round.min-updates=2", "evaluate.every=1"]);
     let (_directory, run) = simulated(&waves, 2).await;
     let members: Vec<f64> = run.records().iter().map(|record| record.metrics["members"]).collect();
     assert_eq!((members[0], members[5]), (2.0, 4.0), "{members:?}");
@@ -161,7 +161,7 @@ async fn a_model_that_computes_no_numbers_is_no_member() {
         "simulation.attack.scaled.factor=1e7",
         "simulation.attackers=0.25",
         "update.max-abs=1e12",
-        "round.count.min=3",
+        "round.min-updates=3",
         "evaluate.every=1",
     ];
     let scenario = scenario(&attack);
@@ -237,7 +237,7 @@ mod processes {
     #[test]
     fn devices_become_an_ensemble_that_answers_and_is_extended() {
         let one_shot =
-            [&ONE_SHOT[..3], &["training.batch=10", "augment.shift=1", "evaluate.every=1"]].concat();
+            [&ONE_SHOT[..3], &["training.batch=10", "augment.random-shift=1", "evaluate.every=1"]].concat();
         let testbed = Testbed::new(3, &one_shot);
         let server = testbed.serve();
         let devices = (0..3).map(|index| testbed.join(index)).collect();
@@ -278,7 +278,7 @@ mod processes {
             "--set",
             "data.clients=4",
             "--set",
-            "round.count.min=4",
+            "round.min-updates=4",
             "--set",
             "run.name=late",
             "--set",
@@ -342,7 +342,10 @@ mod processes {
         let before = json(&["evaluate", "--model", &ensemble, &config, "--json"]);
 
         // The data of three, of which the third alone takes part.
-        let second = Testbed::new(3, &one_shot(&["round.start=1", "round.count.min=1", "run.name=late"]));
+        let second = Testbed::new(
+            3,
+            &one_shot(&["round.min-clients-to-start=1", "round.min-updates=1", "run.name=late"]),
+        );
         let server = second.serve();
         let device = second.join(2).wait();
         assert_eq!(device.code, Some(0), "{}", device.text);

@@ -28,7 +28,7 @@ const LIMIT: Duration = Duration::from_secs(24 * 3600);
 
 /// Every round's model is tested by all four clients, on a quarter of their samples.
 fn scenario(more: &[&str]) -> Scenario {
-    let mut overrides = vec!["round.count.min=4", "evaluate.clients=1", "evaluate.hold-out=0.25"];
+    let mut overrides = vec!["round.min-updates=4", "evaluate.on-clients-every=1", "evaluate.hold-out=0.25"];
     overrides.extend_from_slice(more);
     Scenario::small(&overrides)
 }
@@ -81,8 +81,8 @@ async fn sent(scenario: &Scenario) -> Vec<u64> {
 #[tokio::test]
 async fn nothing_is_sent_twice_for_the_tests() {
     let tested = sent(&scenario(&[])).await;
-    let mut plain = Scenario::small(&["round.count.min=4"]);
-    plain.config.spec.evaluation.hold_out = 0.25;
+    let mut plain = Scenario::small(&["round.min-updates=4"]);
+    plain.config.spec.evaluate.hold_out = 0.25;
     assert_eq!(plain.config.spec.closing_work(), None);
     let plain = sent(&plain).await;
     // A few numbers beside the model, which four clients are sent.
@@ -121,7 +121,7 @@ fn after_any_crash_clients_have_found_the_same() {
 
 #[test]
 fn failed_rounds_do_not_count_for_early_stopping_and_are_recorded() {
-    let scenario = Scenario::small(&["run.rounds=5", "evaluate.every=1", "stop.patience=2"]);
+    let scenario = Scenario::small(&["run.rounds=5", "evaluate.every=1", "early-stopping.patience=2"]);
     let prepared = scenario.config.spec.data.preparation.clone();
     let tests = TestSet::new(scenario.shares[0].clone(), prepared, 16);
     let folder = tempfile::tempdir().unwrap();
@@ -154,10 +154,10 @@ fn training_ends_when_it_is_enough_and_the_best_model_is_kept_after_any_crash() 
     // Too fast to stay where it is good.
     let fast = [
         "run.rounds=9",
-        "training.optimizer.sgd.rate=8",
-        "stop.metric=own-loss",
+        "training.optimizer.sgd.learning-rate=8",
+        "early-stopping.metric=own-loss",
         "evaluate.every=6",
-        "stop.patience=2",
+        "early-stopping.patience=2",
     ];
     let scenario = scenario(&fast);
     let directory = tempfile::tempdir().unwrap();
@@ -177,8 +177,8 @@ fn training_ends_when_it_is_enough_and_the_best_model_is_kept_after_any_crash() 
     assert!(tail.iter().all(|value| *value >= own[own.len() - 4]), "{own:?}");
     let kept = model_in(&reference.run_directory().best())
         .unwrap_or_else(|| panic!("the last model is the best: {own:?}"));
-    let mut short = Scenario::small(&[&["round.count.min=4"], &fast[1..2]].concat());
-    short.config.spec.evaluation.hold_out = 0.25;
+    let mut short = Scenario::small(&[&["round.min-updates=4"], &fast[1..2]].concat());
+    short.config.spec.evaluate.hold_out = 0.25;
     short.config.spec.rounds = best as u32 + 1;
     let other = tempfile::tempdir().unwrap();
     let mut until = simulator(&short, other.path());
@@ -218,10 +218,10 @@ mod processes {
             2,
             &[
                 "run.rounds=9",
-                "training.optimizer.sgd.rate=8",
+                "training.optimizer.sgd.learning-rate=8",
                 "evaluate.every=1",
-                "stop.patience=1",
-                "evaluate.clients=1",
+                "early-stopping.patience=1",
+                "evaluate.on-clients-every=1",
                 "evaluate.hold-out=0.25",
                 "personalisation.method=ft",
                 "personalisation.every=1",

@@ -20,9 +20,9 @@ model.name = "linear"
 run.rounds = 12
 round.fraction = 0.5
 [variants.slow]
-training.optimizer.sgd.rate = 0.02
+training.optimizer.sgd.learning-rate = 0.02
 [variants.fast]
-training.optimizer.sgd.rate = 0.1
+training.optimizer.sgd.learning-rate = 0.1
 "#;
 
 struct Testbed(tempfile::TempDir);
@@ -143,9 +143,12 @@ fn a_changed_experiment_is_noticed_and_only_what_it_concerns_is_run_again() {
     testbed.write(&EXPERIMENT.replace("sgd.rate = 0.1", "sgd.rate = 0.2"));
     let refused = testbed.compare("out", &[]);
     assert_eq!(refused.code, Some(2), "{}", refused.text);
-    for part in
-        ["2 of 4 runs", "fast--1", "training.optimizer.sgd.rate is 0.1 there and 0.2 now", "--replace"]
-    {
+    for part in [
+        "2 of 4 runs",
+        "fast--1",
+        "training.optimizer.sgd.learning-rate is 0.1 there and 0.2 now",
+        "--replace",
+    ] {
         assert!(refused.text.contains(part), "{part:?} is not in: {}", refused.text);
     }
     assert!(testbed.outcome("out") == before, "nothing was touched");
@@ -179,8 +182,7 @@ fn a_plan_can_be_asked_for_at_any_time_and_writes_nothing() {
     testbed.write(&EXPERIMENT.replace("sgd.rate = 0.02", "sgd.rate = 0.2"));
     let changed = testbed.compare("out", &["--plan"]);
     assert_eq!(changed.code, Some(0), "{}", changed.text);
-    let part =
-        "slow, seed 1: 12 rounds, with --replace: training.optimizer.sgd.rate is 0.02 there and 0.2 now";
+    let part = "slow, seed 1: 12 rounds, with --replace: training.optimizer.sgd.learning-rate is 0.02 there and 0.2 now";
     assert!(changed.text.contains(part), "{}", changed.text);
     assert!(!testbed.path("out/report.html").exists(), "nothing was written");
 }
@@ -308,7 +310,7 @@ fn updates_that_were_not_waited_for_are_told() {
 #[test]
 fn variants_of_one_seed_have_the_same_partition_and_cohorts() {
     let testbed = Testbed::new();
-    let set = ["data.partition.dirichlet.alpha=0.5", "evaluate.clients=1", "run.rounds=4"];
+    let set = ["data.partition.dirichlet.alpha=0.5", "evaluate.on-clients-every=1", "run.rounds=4"];
     let more: Vec<&str> = set.iter().flat_map(|set| ["--set", set]).collect();
     let ended = testbed.compare("out", &more);
     assert_eq!(ended.code, Some(0), "{}", ended.text);

@@ -22,7 +22,7 @@ use tokio::sync::watch;
 
 /// Four clients without labels, 40 labelled samples at the server.
 const UNLABELLED: [&str; 6] = [
-    "round.count.min=4",
+    "round.min-updates=4",
     "data.labels=server",
     "data.labelled=40",
     "algorithm.fedmix={gate=0.2, lambda-2=0.5}",
@@ -50,7 +50,12 @@ fn after_any_crash_the_server_trains_the_same_again() {
     for seed in 0..8 {
         assert_eq!(model_of(&scenario(&[]), Faults::HEAVY, seed), still, "seed {seed}");
     }
-    for other in ["server.mix=[1, 0, 0]", "server.mix=[0, 1, 0]", "server.epochs=1", "server.weight=0.5"] {
+    for other in [
+        "server.mixing={clients=1, server=0, previous=0}",
+        "server.mixing={clients=0, server=1, previous=0}",
+        "server.epochs=1",
+        "server.weight=0.5",
+    ] {
         assert_ne!(reference(&[other]), still, "{other} does nothing");
     }
 }
@@ -58,13 +63,14 @@ fn after_any_crash_the_server_trains_the_same_again() {
 /// SL is the same path with mix 0, 1, 0: it is the server's own training alone, regardless of the clients.
 #[test]
 fn the_servers_share_alone_is_supervised_learning() {
-    let only = ["server.mix=[0, 1, 0]", "server.weight=0.5"];
+    let only = ["server.mixing={clients=0, server=1, previous=0}", "server.weight=0.5"];
     let scenario = scenario(&only);
     let config = &scenario.config;
     let labelled = data::labelled(config).unwrap().unwrap();
     let spec = &config.spec;
-    let sgd = models::Sgd { rate: spec.training.sgd.rate * 0.5, ..spec.training.sgd };
-    let mut own = RunSpec { training: Training { epochs: 2, sgd, ..spec.training }, ..spec.clone() };
+    let sgd = models::Sgd { rate: spec.training.optimizer.sgd().rate * 0.5, ..spec.training.optimizer.sgd() };
+    let mut own =
+        RunSpec { training: Training { epochs: 2, optimizer: sgd.into(), ..spec.training }, ..spec.clone() };
     own.data.labels = LabelsAt::Device;
     let mut sigma = initial(&scenario);
     for round in 1..=spec.rounds {
@@ -81,8 +87,8 @@ fn the_servers_share_alone_is_supervised_learning() {
 
 #[test]
 fn the_clients_share_alone_is_the_plain_aggregation() {
-    let labelled = scenario(&["server.mix=[1, 0, 0]"]);
-    let mut plain = Scenario::small(&["round.count.min=4", UNLABELLED[3], UNLABELLED[4]]);
+    let labelled = scenario(&["server.mixing={clients=1, server=0, previous=0}"]);
+    let mut plain = Scenario::small(&["round.min-updates=4", UNLABELLED[3], UNLABELLED[4]]);
     plain.shares.clone_from(&labelled.shares);
     assert_eq!(model_of(&labelled, Faults::NONE, 0), model_of(&plain, Faults::NONE, 0));
 }
@@ -90,12 +96,15 @@ fn the_clients_share_alone_is_the_plain_aggregation() {
 #[test]
 fn a_round_is_the_mixture_of_its_three_models() {
     let one = |mix: &str| reference(&["run.rounds=1", mix]);
-    let (mut psi, sigma) = (one("server.mix=[1, 0, 0]"), one("server.mix=[0, 1, 0]"));
+    let (mut psi, sigma) = (
+        one("server.mixing={clients=1, server=0, previous=0}"),
+        one("server.mixing={clients=0, server=1, previous=0}"),
+    );
     let omega = initial(&scenario(&[]));
     assert!(psi != sigma && psi != omega && sigma != omega);
-    assert_eq!(one("server.mix=[0, 0, 1]"), omega);
+    assert_eq!(one("server.mixing={clients=0, server=0, previous=1}"), omega);
     Mixture::PUBLISHED.mix(&mut psi, Some(&sigma), Some(&omega)).unwrap();
-    assert_eq!(one("server.mix=[0.5, 0.3, 0.2]"), psi);
+    assert_eq!(one("server.mixing={clients=0.5, server=0.3, previous=0.2}"), psi);
 }
 
 async fn simulated(scenario: &Scenario, transport: Transport) -> Result<Run, SimulateError> {
@@ -149,10 +158,10 @@ async fn a_server_that_diverges_counts_for_nothing_and_says_so() {
     }
     // The others keep their proportion, 0.5 to 0.2.
     let without = Mixture::PUBLISHED.without_sigma();
-    let share = format!("server.mix=[{}, 0, {}]", without.alpha, without.gamma);
+    let share = format!("server.mixing={{clients={}, server=0, previous={}}}", without.alpha, without.gamma);
     assert_eq!(reference(&[wild[0], &share]), model);
     // Only the previous model is left.
-    let alone = scenario(&[&wild[..], &["server.mix=[0, 1, 0]"]].concat());
+    let alone = scenario(&[&wild[..], &["server.mixing={clients=0, server=1, previous=0}"]].concat());
     let run = simulated(&alone, Transport::Memory).await.unwrap();
     assert_eq!(run.current_model().unwrap(), initial(&alone));
 }
@@ -166,7 +175,7 @@ const PARTS: [&str; 4] = [
 ];
 
 fn in_parts(more: &[&str]) -> Scenario {
-    let base = ["round.count.min=4", "data.labels=server", "data.labelled=40", "server.epochs=2"];
+    let base = ["round.min-updates=4", "data.labels=server", "data.labelled=40", "server.epochs=2"];
     Scenario::small(&[&base[..], &PARTS, more].concat())
 }
 
@@ -204,7 +213,8 @@ async fn the_parts_of_fedmatch_are_the_same_over_every_transport() {
 #[test]
 fn fedmatch_without_clients_is_supervised_learning() {
     let idle = ["training.epochs=0", "run.rounds=3"];
-    let alone = scenario(&["server.mix=[0, 1, 0]", "training.epochs=0", "run.rounds=4"]);
+    let alone =
+        scenario(&["server.mixing={clients=0, server=1, previous=0}", "training.epochs=0", "run.rounds=4"]);
     assert_eq!(model_of(&in_parts(&idle), Faults::NONE, 0), model_of(&alone, Faults::NONE, 0));
 }
 
@@ -221,7 +231,7 @@ async fn the_servers_part_stays_what_it_is_if_its_training_diverges() {
 /// No pseudo-label of any client passes the threshold: rounds close, nothing changes, and the reports say why.
 #[tokio::test]
 async fn behind_the_gate_the_model_stays_what_it_is() {
-    let gated = ["algorithm.fedmix={gate=1, lambda-2=0}", "server.mix=[1, 0, 0]"];
+    let gated = ["algorithm.fedmix={gate=1, lambda-2=0}", "server.mixing={clients=1, server=0, previous=0}"];
     for weights in ["loss", "samples"] {
         let weights = format!("aggregation.weights={weights}");
         let scenario = scenario(&[&gated[..], &[weights.as_str()]].concat());

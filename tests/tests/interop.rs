@@ -19,8 +19,16 @@ impl Trained {
         let folder = tempfile::tempdir().unwrap();
         let trained = Self { folder };
         let (model, runs, data) = (format!("model.name={model}"), trained.name("runs"), trained.name("data"));
-        let sets =
-            ["--set", &model, "--set", "data.clients=3", "--set", "data.limit=300", "--set", "run.rounds=3"];
+        let sets = [
+            "--set",
+            &model,
+            "--set",
+            "data.clients=3",
+            "--set",
+            "data.max-samples=300",
+            "--set",
+            "run.rounds=3",
+        ];
         let simulate = [&["simulate", "--runs", &runs][..], &sets].concat();
         let split = [&["data", "split", "--out", &data][..], &sets].concat();
         for arguments in [simulate, split] {

@@ -27,9 +27,9 @@ fn in_process(rounds: u32) -> (tempfile::TempDir, InProcessServer) {
     let overrides = [
         "model.name=mlp-2nn",
         "data.clients=2",
-        "data.limit=20",
-        "round.count.min=2",
-        "round.regather=60",
+        "data.max-samples=20",
+        "round.min-updates=2",
+        "round.reconnect-grace=60",
         &rounds,
     ];
     let in_process = InProcessServer::start(Scenario::small(&overrides), &directory.path().join("run"));
@@ -124,8 +124,8 @@ async fn and_so_does_one_that_was_stopped() {
 
 async fn a_server_goes_on_with_what_it_had_of_an_update(end: fn(Process)) {
     // These peers give no sign that they are there but what they send.
-    let lost = "connection.lost-after=15";
-    let testbed = Testbed::new(1, &["run.rounds=1", "model.name=mlp-2nn", "data.limit=20", lost]);
+    let lost = "connection.timeout=15";
+    let testbed = Testbed::new(1, &["run.rounds=1", "model.name=mlp-2nn", "data.max-samples=20", lost]);
     let mut server = testbed.serve();
     let address = testbed.address().parse().unwrap();
     let greeting =

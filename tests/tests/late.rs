@@ -90,7 +90,8 @@ fn round_one_without_client_3(folder: &Path, scenario: &Scenario) -> Run {
 /// `w_2 = w_1 + (n_1 D_1 + n_3 s(1) D_3) / (n_1 + n_3)` with `s(1) = 2^-1/2`, and the same if the process dies in between.
 #[test]
 fn a_late_update_counts_by_how_late_it_is_also_after_a_restart() {
-    let scenario = Scenario::small(&["data.clients=2", "round.late.keep=true", "round.late.rounds=1"]);
+    let scenario =
+        Scenario::small(&["data.clients=2", "round.staleness.enabled=true", "round.staleness.max=1"]);
     let mut models = Vec::new();
     for dies in [false, true] {
         let folder = tempfile::tempdir().unwrap();
@@ -138,7 +139,7 @@ fn a_late_update_counts_by_how_late_it_is_also_after_a_restart() {
 /// Killed between the decision to close and the checkpoint: what its stragglers owe is known as after it.
 #[test]
 fn what_is_owed_does_not_depend_on_the_moment_of_the_kill() {
-    let scenario = Scenario::small(&["data.clients=2", "round.late.keep=true"]);
+    let scenario = Scenario::small(&["data.clients=2", "round.staleness.enabled=true"]);
     let found = |settled: bool| {
         let folder = tempfile::tempdir().unwrap();
         let mut run = round_one_without_client_3(folder.path(), &scenario);
@@ -157,8 +158,10 @@ fn what_is_owed_does_not_depend_on_the_moment_of_the_kill() {
 /// Two devices, rounds of one update, one device held back at a time: no task is cancelled, and everything counts.
 #[test]
 fn no_task_is_cancelled_when_the_buffer_is_full_and_a_restart_loses_nothing() {
-    let buffer = ["round.count.min=1", "round.count.max=1", "round.late.keep=true", "run.rounds=4"];
-    let testbed = Testbed::new(2, &[&buffer[..], &["data.limit=80", "round.start=2"]].concat());
+    let buffer =
+        ["round.min-updates=1", "round.max-updates=1", "round.staleness.enabled=true", "run.rounds=4"];
+    let testbed =
+        Testbed::new(2, &[&buffer[..], &["data.max-samples=80", "round.min-clients-to-start=2"]].concat());
     let server = testbed.serve();
     let (first, second) = (testbed.gate(0), testbed.gate(1));
     let (fast, slow) = (first.held(), second.held());
@@ -189,7 +192,8 @@ fn no_task_is_cancelled_when_the_buffer_is_full_and_a_restart_loses_nothing() {
 /// late updates come to count in them.
 #[test]
 fn under_any_faults_rounds_go_on_and_late_updates_count() {
-    let buffer = ["round.count.min=2", "round.count.max=2", "round.late.keep=true", "run.rounds=8"];
+    let buffer =
+        ["round.min-updates=2", "round.max-updates=2", "round.staleness.enabled=true", "run.rounds=8"];
     let (mut late, mut deaths) = (0, 0);
     for seed in 0..100 {
         let directory = tempfile::tempdir().unwrap();

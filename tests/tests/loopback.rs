@@ -80,7 +80,7 @@ async fn transport_and_threads_leave_no_trace() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn data_that_arrives_in_slices_gives_another_model_and_every_update_counts() {
-    let left = the_same_everywhere(&["data.slices=3"]).await;
+    let left = the_same_everywhere(&["training.chunks=3"]).await;
     assert_eq!(left.accepted, [4, 4, 4]);
     let whole = simulated(&Scenario::small(&[]), Transport::Memory, 1).await;
     assert!(left.model != whole.model);

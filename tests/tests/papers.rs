@@ -41,7 +41,7 @@ model.name = "linear"
 run.rounds = 2
 algorithm.fedmix = { gate = 0.2 }
 [variants.sl]
-server.mix = [0.0, 1.0, 0.0]
+server.mixing = { clients = 0.0, server = 1.0, previous = 0.0 }
 training.epochs = 0
 [variants.fedmix]
 aggregation.weights = "loss"
@@ -115,7 +115,7 @@ target = "fafi"
 data = { clients = 3, limit = 120 }
 model.name = "mlp-2nn"
 run.rounds = 1
-augment.shift = 1
+augment.random-shift = 1
 [variants.fafi]
 algorithm.fafi = {}
 [variants.fedavg]

@@ -26,15 +26,15 @@ const SETTINGS: [&str; 8] = [
     "model.name=cnn-small",
     "run.rounds=2",
     "personalisation.method=[\"mfe\",\"ft\",\"fb\",\"mf\",\"fixed\"]",
-    "personalisation.head.rate=0.1",
+    "personalisation.head.learning-rate=0.1",
     "personalisation.head.batch=8",
-    "personalisation.gate.rate=0.05",
+    "personalisation.gate.learning-rate=0.05",
     "evaluate.hold-out=0.25",
     "personalisation.report.gate=false",
 ];
 
 fn scenario(more: &[&str]) -> Scenario {
-    Scenario::small(&[&SETTINGS[..], &["round.count.min=4"], more].concat())
+    Scenario::small(&[&SETTINGS[..], &["round.min-updates=4"], more].concat())
 }
 
 fn simulator(scenario: &Scenario, directory: &Path) -> Simulator {
@@ -104,8 +104,8 @@ fn personal_models_can_be_made_on_the_way() {
     }
     // Training is what it is without.
     let directory = tempfile::tempdir().unwrap();
-    let mut plain = Scenario::small(&[&SETTINGS[..2], &["round.count.min=4", "run.rounds=3"]].concat());
-    plain.config.spec.evaluation.hold_out = 0.25;
+    let mut plain = Scenario::small(&[&SETTINGS[..2], &["round.min-updates=4", "run.rounds=3"]].concat());
+    plain.config.spec.evaluate.hold_out = 0.25;
     let mut without = Simulator::new(plain, Faults::NONE, 0, directory.path());
     assert_eq!(without.run_until_end(LIMIT), Some(Outcome::Completed));
     assert_eq!(without.model(), simulator.model());

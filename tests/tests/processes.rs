@@ -15,7 +15,7 @@ use shared::message::Verdict;
 
 /// Four devices of their own process and one that waits in this one.
 fn with_gate() -> Testbed {
-    Testbed::new(5, &["data.limit=200"])
+    Testbed::new(5, &["data.max-samples=200"])
 }
 
 fn join(testbed: &Testbed) -> Vec<Process> {
@@ -56,7 +56,7 @@ fn half_the_bits_and_other_clocks_change_nothing() {
 
 #[test]
 fn devices_test_models_on_what_they_hold_out() {
-    let testbed = Testbed::new(3, &["evaluate.clients=2", "evaluate.hold-out=0.25"]);
+    let testbed = Testbed::new(3, &["evaluate.on-clients-every=2", "evaluate.hold-out=0.25"]);
     let server = testbed.serve();
     let mut devices: Vec<_> = (0..3).map(|index| testbed.join(index)).collect();
     for device in &mut devices {
@@ -78,7 +78,7 @@ fn devices_test_models_on_what_they_hold_out() {
 #[test]
 fn a_device_without_test_samples_says_so_and_trains_all_the_same() {
     // Nothing is held out, and the devices' folders hold no test split.
-    let testbed = Testbed::new(2, &["evaluate.clients=1"]);
+    let testbed = Testbed::new(2, &["evaluate.on-clients-every=1"]);
     let server = testbed.serve();
     let mut devices: Vec<_> = (0..2).map(|index| testbed.join(index)).collect();
     devices[0].line("what is missing", |line| line.contains("not tested here") && line.contains("hold-out"));
@@ -135,7 +135,7 @@ fn an_aggregator_that_is_killed_continues_where_it_was() {
 /// decision to close, and the fifth update is ready when it comes back.
 fn closed_by_time(killed: bool) -> Vec<u8> {
     let testbed =
-        Testbed::new(5, &["run.rounds=1", "round.count.min=4", "round.time.max=3", "data.limit=200"]);
+        Testbed::new(5, &["run.rounds=1", "round.min-updates=4", "round.timeout=3", "data.max-samples=200"]);
     let mut server = testbed.serve();
     let mut devices: Vec<_> = (0..3).map(|index| testbed.join(index)).collect();
     let (fourth, straggler) = (testbed.gate(3), testbed.gate(4));
@@ -237,7 +237,7 @@ fn ctrl_c_pauses_the_run_and_devices_wait_for_it() {
 
 #[test]
 fn a_device_that_is_away_when_the_run_ends_is_told_when_it_comes_back() {
-    let testbed = Testbed::new(3, &["round.count.min=2", "round.time.min=0", "run.rounds=1"]);
+    let testbed = Testbed::new(3, &["round.min-updates=2", "round.min-wait=0", "run.rounds=1"]);
     // Longer than the test has patience for.
     let mut server = testbed.serve_with(&["--drain-timeout", "3600"]);
     let (away, other, gate) = (testbed.join(0), testbed.join(1), testbed.gate(2));
@@ -259,7 +259,7 @@ fn a_device_that_is_away_when_the_run_ends_is_told_when_it_comes_back() {
 /// Until the device's silence is noticed, its connection looks as if it were there.
 #[test]
 fn a_device_that_was_lost_a_moment_before_the_run_ends_is_told_as_well() {
-    let testbed = Testbed::new(2, &["run.rounds=1", "connection.lost-after=600"]);
+    let testbed = Testbed::new(2, &["run.rounds=1", "connection.timeout=600"]);
     let mut server = testbed.serve_with(&["--drain-timeout", "3600"]);
     let (mut lost, gate) = (testbed.join(0), testbed.gate(1));
     let held = gate.held();
@@ -275,7 +275,7 @@ fn a_device_that_was_lost_a_moment_before_the_run_ends_is_told_as_well() {
 
 #[test]
 fn the_number_of_devices_not_told_of_the_end_is_reported() {
-    let testbed = Testbed::new(2, &["run.rounds=1", "connection.lost-after=600"]);
+    let testbed = Testbed::new(2, &["run.rounds=1", "connection.timeout=600"]);
     let server = testbed.serve_with(&["--drain-timeout", "0"]);
     let (mut lost, gate) = (testbed.join(0), testbed.gate(1));
     let held = gate.held();

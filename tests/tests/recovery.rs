@@ -20,7 +20,7 @@ use shared::message::ToServer;
 const LIMIT: Duration = Duration::from_secs(24 * 3600);
 
 fn simulator(directory: &Path) -> Simulator {
-    let scenario = Scenario::small(&["run.rounds=2", "round.count.min=4"]);
+    let scenario = Scenario::small(&["run.rounds=2", "round.min-updates=4"]);
     Simulator::new(scenario, Faults::NONE, 0, directory)
 }
 
@@ -220,7 +220,7 @@ fn damaged_rounds_stop_the_run_until_they_are_moved_away_as_the_message_says() {
         let damaged = damage(&line);
         fs::write(run.rounds(), &damaged).unwrap();
 
-        let config = Scenario::small(&["run.rounds=2", "round.count.min=4"]).config;
+        let config = Scenario::small(&["run.rounds=2", "round.min-updates=4"]).config;
         let error = Run::resume(Arc::new(Disk), run.clone(), config, None).err().unwrap();
         assert!(matches!(error, RunError::Rounds { .. }), "{error}");
         let text = error.to_string();

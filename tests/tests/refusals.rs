@@ -204,8 +204,11 @@ fn a_configuration_that_makes_no_sense_is_explained() {
             "title = \"x\"\n[base]\nrun.rounds = 5\n[variants.a]\n",
             &["wrong.toml:4: `variants`", "`aggregator compare FILE`"],
         ),
-        ("[stop]\ntarget = 90\n", &["stop.target = 90", "stop.metric", "an accuracy is at most 1", "0.9"]),
-        ("[data]\nclients = 3\n[round.count]\nmin = 4\n", &["round.count.min", "4", "data.clients", "3"]),
+        (
+            "[stop]\ntarget = 90\n",
+            &["early-stopping.target = 90", "early-stopping.metric", "an accuracy is at most 1", "0.9"],
+        ),
+        ("[data]\nclients = 3\n[round.count]\nmin = 4\n", &["round.min-updates", "4", "data.clients", "3"]),
         (
             "[run]\nround = 5\n[model]\nname = \"cnn\"\n[data]\nclients = 3\n[round.count]\nmin = 4\n",
             &["3 mistakes", "wrong.toml:2: ", "did you mean `rounds`?", "wrong.toml:4: ", "wrong.toml:8)"],
@@ -256,7 +259,7 @@ fn rounds_that_cannot_be_shown_do_not_end_in_success() {
                 "--set",
                 "run.rounds=1",
                 "--set",
-                "data.limit=40",
+                "data.max-samples=40",
             ])
             .args(["--set", "data.clients=2", "--set", "model.name=linear", "--set", "evaluate.every=0"])
             .args(more)
@@ -350,7 +353,7 @@ fn full_and_read_only_disks_are_said_to_be_so() {
 
 #[test]
 fn a_device_whose_disk_is_full_says_so_and_goes_on_when_there_is_space() {
-    let testbed = Testbed::new(5, &["data.limit=200", "round.count.min=4"]);
+    let testbed = Testbed::new(5, &["data.max-samples=200", "round.min-updates=4"]);
     let Some(disk) = Small::mount(testbed.path("full"), "size=64k") else { return };
     let server = testbed.serve();
     let state = disk.0.join("state");
@@ -394,7 +397,7 @@ fn a_device_whose_disk_is_full_says_so_and_goes_on_when_there_is_space() {
 
 #[test]
 fn an_aggregator_whose_disk_is_full_pauses_and_goes_on_when_there_is_space() {
-    let testbed = Testbed::new(3, &["data.limit=120"]);
+    let testbed = Testbed::new(3, &["data.max-samples=120"]);
     let Some(disk) = Small::mount(testbed.path("runs"), "size=2m") else { return };
     let mut server = testbed.serve();
     let devices: Vec<_> = (0..2).map(|index| testbed.join(index)).collect();
@@ -421,7 +424,7 @@ fn an_aggregator_whose_disk_is_full_pauses_and_goes_on_when_there_is_space() {
 
 #[test]
 fn an_aggregator_that_waits_for_room_can_be_stopped_and_continued() {
-    let testbed = Testbed::new(2, &["data.limit=80", "run.rounds=2"]);
+    let testbed = Testbed::new(2, &["data.max-samples=80", "run.rounds=2"]);
     let Some(disk) = Small::mount(testbed.path("runs"), "size=2m") else { return };
     let mut server = testbed.serve();
     let device = testbed.join(0);
@@ -445,7 +448,7 @@ fn an_aggregator_that_waits_for_room_can_be_stopped_and_continued() {
 
 #[test]
 fn a_device_all_of_whose_rounds_failed_does_not_end_in_success() {
-    let testbed = Testbed::new(5, &["data.limit=200", "round.count.min=4", "run.rounds=2"]);
+    let testbed = Testbed::new(5, &["data.max-samples=200", "round.min-updates=4", "run.rounds=2"]);
     let server = testbed.serve();
     let state = testbed.state(0);
     let mut command = Command::new(&programs().edge_client);
@@ -481,7 +484,8 @@ fn a_run_without_any_acceptable_update_fails_and_is_over() {
     let folder = tempfile::tempdir().unwrap();
     let runs = folder.path().to_str().unwrap();
     let mut arguments = vec!["simulate", "--runs", runs];
-    let small = ["run.rounds=1", "data.clients=2", "data.limit=20", "model.name=linear", "training.epochs=1"];
+    let small =
+        ["run.rounds=1", "data.clients=2", "data.max-samples=20", "model.name=linear", "training.epochs=1"];
     for change in small.iter().chain(&["update.max-abs=1e-30"]) {
         arguments.extend(["--set", change]);
     }

@@ -39,7 +39,8 @@ impl Bench {
     fn start(clients: usize) -> Self {
         let clients = format!("data.clients={clients}");
         let config =
-            Scenario::small(&[&clients, "round.count.min=2", "run.rounds=2", "round.regather=5"]).config;
+            Scenario::small(&[&clients, "round.min-updates=2", "run.rounds=2", "round.reconnect-grace=5"])
+                .config;
         let folder = tempfile::tempdir().unwrap();
         let mut bench = Self { folder, config, server: None, now: Duration::ZERO, connections: 0 };
         bench.starts();

@@ -18,7 +18,7 @@ const LIMIT: Duration = Duration::from_secs(24 * 3600);
 
 /// All four clients in every round, however long it takes.
 fn patient(more: &[&str]) -> Scenario {
-    let mut overrides = vec!["round.count.min=4"];
+    let mut overrides = vec!["round.min-updates=4"];
     overrides.extend_from_slice(more);
     Scenario::small(&overrides)
 }
@@ -61,7 +61,7 @@ fn every_random_schedule_of_faults_ends_with_exact_sums_and_loses_nothing_accept
 
 /// Two rounds that close by time, each without device 3, which would need half as long again.
 fn without_the_straggler(directory: &Path) -> Simulator {
-    let scenario = Scenario::small(&["run.rounds=2", "round.count.min=2", "round.time.max=60"]);
+    let scenario = Scenario::small(&["run.rounds=2", "round.min-updates=2", "round.timeout=60"]);
     let mut simulator = Simulator::new(scenario, Faults::NONE, 0, directory);
     simulator.slow_down(3, Duration::from_secs(90));
     simulator

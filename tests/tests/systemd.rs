@@ -17,11 +17,11 @@ use serde_json::json;
 const OVERRIDES: [&str; 7] = [
     "model.name=cnn-small",
     "data.clients=1",
-    "data.limit=100",
+    "data.max-samples=100",
     "run.rounds=100000",
     "evaluate.every=0",
     "training.batch=10",
-    "round.count.min=1",
+    "round.min-updates=1",
 ];
 
 /// In the place of systemd, for one service.
@@ -150,7 +150,7 @@ fn without_systemd_nothing_is_told() {
 
 #[test]
 fn training_that_hangs_is_not_told_to_get_on() {
-    let testbed = Testbed::new(2, &["run.rounds=1", "data.limit=100", "evaluate.every=0"]);
+    let testbed = Testbed::new(2, &["run.rounds=1", "data.max-samples=100", "evaluate.every=0"]);
     let _server = testbed.serve();
     let (device, other) = (testbed.gate(0), testbed.gate(1));
     let (held, _others) = (device.held(), other.held());

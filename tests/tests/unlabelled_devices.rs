@@ -112,8 +112,8 @@ fn a_model_that_collapses_is_said_to_have_by_the_record_and_to_the_operator() {
             "data.labels=server",
             "data.labelled=40",
             "algorithm.fedmix={gate=0.0, lambda-2=5.0}",
-            "server.mix=[1, 0, 0]",
-            "training.optimizer.sgd.rate=1",
+            "server.mixing={clients=1, server=0, previous=0}",
+            "training.optimizer.sgd.learning-rate=1",
             "run.rounds=6",
         ],
     );

@@ -64,8 +64,8 @@ fn overrides(model: &str, clients: usize) -> Vec<String> {
         "evaluate.every=0",
         "run.rounds=1000",
         &format!("data.clients={clients}"),
-        &format!("data.limit={}", 40 * clients),
-        &format!("round.count.min={clients}"),
+        &format!("data.max-samples={}", 40 * clients),
+        &format!("round.min-updates={clients}"),
     ]
     .map(str::to_owned)
     .to_vec()

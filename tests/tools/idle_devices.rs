@@ -57,7 +57,7 @@ fn overrides(devices: u32) -> Vec<String> {
         "evaluate.every=0",
         &format!("data.clients={}", devices + 1),
         &format!("connection.heartbeat={HEARTBEAT}"),
-        "connection.lost-after=60",
+        "connection.timeout=60",
     ]
     .map(str::to_owned)
     .to_vec()

@@ -32,7 +32,7 @@ pub(crate) fn run(arguments: &Arguments) {
         );
     }
     // Matching thousands of units with each other takes far longer than a bench should: FedMA is left to its test.
-    for rule in Rule::ALL.into_iter().filter(Rule::counts_alike) {
+    for rule in Rule::ALL.iter().copied().filter(Rule::counts_alike) {
         let clients = most.max(rule.least());
         let rule_as_toml = toml::Value::try_from(rule).expect("a rule is a table");
         let chosen = format!("aggregation.rule={rule_as_toml}");
@@ -52,8 +52,8 @@ fn peak(clients: usize, more: &[&str]) -> u64 {
         "evaluate.every=0",
         "run.rounds=2",
         &format!("data.clients={clients}"),
-        &format!("data.limit={}", 10 * clients),
-        &format!("round.count.min={clients}"),
+        &format!("data.max-samples={}", 10 * clients),
+        &format!("round.min-updates={clients}"),
     ]
     .iter()
     .chain(more)

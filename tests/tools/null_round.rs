@@ -55,8 +55,8 @@ fn overrides(rounds: usize, precision: &str) -> Vec<String> {
         "training.epochs=0",
         "evaluate.every=0",
         "data.clients=4",
-        "data.limit=40",
-        "round.count.min=4",
+        "data.max-samples=40",
+        "round.min-updates=4",
         &format!("run.rounds={rounds}"),
         &format!("update.precision={precision}"),
     ]

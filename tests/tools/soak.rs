@@ -38,13 +38,13 @@ pub(crate) fn run(&Arguments { minutes, clients }: &Arguments) {
     let few = clients.div_ceil(20);
     let overrides = [
         "run.rounds=1000000".to_owned(),
-        format!("data.limit={}", 20 * clients),
-        format!("round.start={}", clients / 2),
-        format!("round.count.min={few}"),
+        format!("data.max-samples={}", 20 * clients),
+        format!("round.min-clients-to-start={}", clients / 2),
+        format!("round.min-updates={few}"),
         "round.fraction=0.2".to_owned(),
-        "round.time.max=10".to_owned(),
+        "round.timeout=10".to_owned(),
         "connection.heartbeat=2".to_owned(),
-        "connection.lost-after=6".to_owned(),
+        "connection.timeout=6".to_owned(),
     ];
     let overrides: Vec<&str> = overrides.iter().map(String::as_str).collect();
     let testbed = Testbed::new(clients, &overrides);

@@ -37,9 +37,9 @@ pub(crate) fn run(&Arguments { rounds }: &Arguments) {
         "{:<26} {:>11} {:>9} {:>6} {:>10} {:>10} {:>12}",
         "", "a round", "updates", "late", "discarded", "accuracy", "to 70 %"
     );
-    let all = ["round.count.min=20"];
-    let first = ["round.count.min=12", "round.count.max=12"];
-    let buffered = ["round.count.min=12", "round.count.max=12", "round.late.keep=true"];
+    let all = ["round.min-updates=20"];
+    let first = ["round.min-updates=12", "round.max-updates=12"];
+    let buffered = ["round.min-updates=12", "round.max-updates=12", "round.staleness.enabled=true"];
     policy("wait for all", rounds, &all);
     policy("the first 12 of 20", rounds, &first);
     policy("the same, late ones count", rounds, &buffered);
@@ -49,11 +49,11 @@ fn policy(name: &str, rounds: u32, overrides: &[&str]) {
     let rounds_key = format!("run.rounds={rounds}");
     let common = [
         "data.clients=20",
-        "data.limit=2000",
+        "data.max-samples=2000",
         "data.partition.dirichlet.alpha=0.3",
         "training.epochs=5",
         "evaluate.every=1",
-        "round.time.max=600",
+        "round.timeout=600",
         rounds_key.as_str(),
     ];
     let scenario = Scenario::small(&[&common[..], overrides].concat());

@@ -50,8 +50,8 @@ server from then on, and needs the ticket no more. With --enrolment approve a de
 server's address, and waits for `aggregator devices approve`; with --enrolment anyone, which is for benches and tests, it \
 is let in. `aggregator devices revoke` throws a device out at once.
 
-The first round begins when round.start clients have joined: data.clients, unless it is set. More may join \
-at any time, and all take part; data.partition and data.limit divide simulated data and say nothing of the \
+The first round begins when round.min-clients-to-start clients have joined: data.clients, unless it is set. More may join \
+at any time, and all take part; data.partition and data.max-samples divide simulated data and say nothing of the \
 devices' own. Ctrl-C stops the run cleanly; devices then wait for the server to come back.
 
 When the run is over, its model and report are written at once. Every known device is told, and confirms it. While some are \

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::ConfigErrors;
 use crate::config::excerpt::{Document, Excerpt};
-use crate::config::keys::children;
+use crate::config::keys;
 use crate::report::units::percent;
 use reading::Reading;
 
@@ -177,7 +177,7 @@ impl Experiment {
         for name in document.table().keys() {
             if !KEYS.contains(&name.as_str()) && name != INTERPOLATE {
                 let accepted = KEYS.join(", ");
-                let reason = if children("").contains(&name.as_str()) {
+                let reason = if keys::KEYS.children("").contains(&name.as_str()) {
                     format!(
                         "`{name}` is a key of the configuration of a run, which `aggregator simulate FILE` runs; in an \
                          experiment it stands in [base], in a point of [grid] or in [variants.NAME]"

@@ -107,7 +107,7 @@ pub fn mixtures(
         let view = View::whole(Arc::new(data::load(&first.config, split)?));
         let config = &first.config;
         let preparation = config.spec.data.preparation.clone();
-        let tests = TestSet::new(view, preparation, config.evaluate.batch.max(500));
+        let tests = TestSet::new(view, preparation, (config.spec.evaluate.batch as usize).max(500));
         let at = |theta: f64| -> Result<Mixed, MixError> {
             let mixture = mixed(&a, &b, theta).map_err(|error| MixError::Different(name.clone(), error))?;
             let tested = tests

@@ -23,11 +23,11 @@
 //!
 //! [variants.fedsgd]                      # what tells the variants apart: any keys of the configuration
 //! training.batch = 0
-//! training.optimizer.sgd.rate = 0.5
+//! training.optimizer.sgd.learning-rate = 0.5
 //!
 //! [variants.fedavg]
 //! training.batch = 10
-//! training.optimizer.sgd.rate = 0.1
+//! training.optimizer.sgd.learning-rate = 0.1
 //!
 //! [grid.partition]                       # settings in which all variants are compared; axes multiply; optional
 //! iid = { data.partition.iid = {} }

@@ -45,7 +45,8 @@ fn targets(plan: &Plan, lines: &[&Line]) -> Vec<String> {
     }
     let aims = |cell: usize| plan.cells[cell].target.is_some() && lines.iter().any(|line| line.cell == cell);
     let runs = plan.runs.iter().filter(|run| aims(run.cell));
-    let every: BTreeSet<u32> = runs.map(|run| run.config.evaluate.every).filter(|&every| every > 1).collect();
+    let every: BTreeSet<u32> =
+        runs.map(|run| run.config.spec.evaluate.every).filter(|&every| every > 1).collect();
     if !every.is_empty() {
         let every = every.iter().map(ToString::to_string).collect::<Vec<_>>().join(" or ");
         notes.push(format!(

@@ -21,11 +21,11 @@ model.name = "linear"
 run.rounds = 4
 evaluate.every = 2
 [variants.slow]
-training.optimizer.sgd.rate = 0.01
+training.optimizer.sgd.learning-rate = 0.01
 [variants.fast]
-training.optimizer.sgd.rate = 0.1
+training.optimizer.sgd.learning-rate = 0.1
 [forms.reduced]
-data.limit = 600
+data.max-samples = 600
 [forms.full]
 [paper]
 source = "Nobody, 2020"

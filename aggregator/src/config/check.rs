@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 use std::ops::Bound::{Excluded, Included};
 
 use shared::algorithm::registry;
+use shared::settings::{Key, Kind, MAX_LIST_LENGTH, model_names};
 use toml::{Table, Value};
 
 use super::findings::Findings;
-use super::keys::{self, CHOICES, Key, Kind};
+use super::keys::KEYS;
 use super::places::{Places, below};
 use super::{ConfigError, Mistake, Origin, network, suggest};
 
@@ -40,15 +41,15 @@ impl Check<'_> {
     /// Whether the entry is accepted.
     fn entry(&mut self, name: &str, value: &mut Value, path: &str) -> bool {
         let full = below(path, name);
-        if let Some(key) = keys::find(&full) {
+        if let Some(key) = KEYS.find(&full) {
             return self.leaf(key, value);
         }
-        let children = keys::children(&full);
+        let children = KEYS.children(&full);
         if children.is_empty() {
             self.unknown(name, value, path);
             return false;
         }
-        let choice = CHOICES.contains(&full.as_str());
+        let choice = KEYS.alternatives(&full).is_some();
         let Value::Table(inner) = value else {
             let accepted = if choice { "a table with one of" } else { "a table with" };
             let accepted = format!("{accepted} {}", children.join(", "));
@@ -61,7 +62,7 @@ impl Check<'_> {
     }
 
     fn unknown(&mut self, name: &str, value: &Value, path: &str) {
-        let siblings = keys::children(path);
+        let siblings = KEYS.children(path);
         let suggestion = suggest::key(name, &siblings);
         let meant = suggestion
             .as_ref()
@@ -91,7 +92,7 @@ impl Check<'_> {
                     Value::Float(number) => number.is_finite(),
                     _ => false,
                 };
-                (1..=keys::MOST_NUMBERS).contains(&values.len()) && values.iter().all(finite)
+                (1..=MAX_LIST_LENGTH).contains(&values.len()) && values.iter().all(finite)
             }
             (Kind::Shape, Value::Array(values)) => {
                 let side = |value: &Value| matches!(value, Value::Integer(1..=65_536));
@@ -99,7 +100,7 @@ impl Check<'_> {
             }
             (Kind::Names, Value::Array(values)) => {
                 let names: BTreeSet<&str> = values.iter().filter_map(Value::as_str).collect();
-                (1..=keys::MOST_NUMBERS).contains(&values.len())
+                (1..=MAX_LIST_LENGTH).contains(&values.len())
                     && names.len() == values.len()
                     && names.into_iter().all(|name| is_text(name, 200))
             }
@@ -109,38 +110,48 @@ impl Check<'_> {
             }
             (Kind::Flag, Value::Boolean(_)) => true,
             (Kind::OneOf(names) | Kind::SomeOf(names), Value::String(text)) => {
-                return self.name(key.path, key.path, text, names);
+                return self.name(&key.path, &key.path, text, names);
             }
             (Kind::SomeOf(names), Value::Array(values)) => {
                 let given: BTreeSet<&str> = values.iter().filter_map(Value::as_str).collect();
                 if let Some(unknown) = given.iter().find(|name| !names.contains(name)) {
-                    return self.name(key.path, key.path, unknown, names);
+                    return self.name(&key.path, &key.path, unknown, names);
                 }
                 !values.is_empty() && given.len() == values.len()
             }
             (Kind::Model, Value::String(text)) => {
-                return self.name(key.path, key.path, text, &keys::model_names());
+                return self.name(&key.path, &key.path, text, &model_names());
             }
             (Kind::Network, value) => return self.network(value),
             (Kind::Empty, Value::Table(inner)) => {
                 inner.retain(|name, value| {
-                    let full = below(key.path, name);
+                    let full = below(&key.path, name);
                     self.refuse(ConfigError::UnknownKey, &full, given(value), &["nothing"], None)
                 });
                 return true;
             }
             (Kind::Algorithm, Value::Table(inner)) => return self.algorithm(inner),
             _ => {
-                let accepted = key.kind.accepts();
+                let names = registry::names().join(", ");
+                let accepted = match key.kind {
+                    Kind::Algorithm => format!("{}, with NAME one of {names}", key.kind.accepts()),
+                    kind => kind.accepts(),
+                };
                 let suggestion = match key.kind {
-                    Kind::Algorithm => alternative(key.path, value, &registry::names()),
+                    Kind::Algorithm => alternative(&key.path, value, &registry::names()),
                     _ => None,
                 };
-                return self.refuse(ConfigError::WrongType, key.path, given(value), &[&accepted], suggestion);
+                return self.refuse(
+                    ConfigError::WrongType,
+                    &key.path,
+                    given(value),
+                    &[&accepted],
+                    suggestion,
+                );
             }
         };
         in_range
-            || self.refuse(ConfigError::OutOfRange, key.path, shortened(value), &[&key.kind.accepts()], None)
+            || self.refuse(ConfigError::OutOfRange, &key.path, shortened(value), &[&key.kind.accepts()], None)
     }
 
     /// Completes a network, so that nothing of it depends on what is not said.

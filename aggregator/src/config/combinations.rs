@@ -8,11 +8,11 @@ use shared::data::Partition;
 use shared::id::ClientId;
 
 use crate::attack::{Attack, Attackers};
-use crate::round::{Lateness, RoundPolicy, VOID_PAUSE};
+use crate::round::{EarlyStopping, Lateness, RoundPolicy, VOID_PAUSE};
 
 use super::findings::Findings;
 use super::places::Places;
-use super::{ConfigError, DataSet, Origin, Raw, SimulationTable, StopTable, TimeTable};
+use super::{ConfigError, DataSet, Origin, Raw, RoundTable, SimulationTable};
 
 /// One key with its value, as a message shows it.
 pub(super) type Shown = (&'static str, String);
@@ -76,9 +76,11 @@ impl Combinations<'_> {
     /// Late updates were learned from other models than those beside them.
     pub(super) fn lateness(&mut self, raw: &Raw) {
         let rule = &raw.aggregation.rule;
-        if raw.round.late.keep && !matches!(rule, Rule::Mean {} | Rule::ClippedMean { .. }) {
-            let keys =
-                [("round.late.keep", "round.late.keep = true".to_owned()), ("aggregation.rule", shown(rule))];
+        if raw.round.staleness.enabled && !matches!(rule, Rule::Mean {} | Rule::ClippedMean { .. }) {
+            let keys = [
+                ("round.staleness.enabled", "round.staleness.enabled = true".to_owned()),
+                ("aggregation.rule", shown(rule)),
+            ];
             let reason = "this rule compares updates with each other, and late ones were learned from another model: discard \
                           them, or use the mean or the clipped mean";
             self.refuse(&keys, reason);
@@ -99,18 +101,20 @@ impl Combinations<'_> {
     }
 
     /// Whether every round has the updates that its rule needs. A round does not close with fewer than
-    /// `round.count.min`, so that is what the rule is held against.
+    /// `round.min-updates`, so that is what the rule is held against.
     pub(super) fn enough(&mut self, raw: &Raw) {
         let rule = &raw.aggregation.rule;
-        let (least, min) = (rule.least(), raw.round.count.min);
+        let (least, min) = (rule.least(), raw.round.min_updates);
         if let Some(bound) = rule.bound()
             && least > min as usize
         {
-            let keys =
-                [("aggregation.rule", shown(rule)), ("round.count.min", format!("round.count.min = {min}"))];
+            let keys = [
+                ("aggregation.rule", shown(rule)),
+                ("round.min-updates", format!("round.min-updates = {min}")),
+            ];
             let reason = format!(
                 "the rule asks for {bound}, here {least}, where m is the number of updates that a round closes with; set \
-                 round.count.min to at least {least}, with as many clients in a cohort"
+                 round.min-updates to at least {least}, with as many clients in a cohort"
             );
             self.refuse(&keys, &reason);
         }
@@ -121,20 +125,20 @@ impl Combinations<'_> {
     pub(super) fn buffers(&mut self, raw: &Raw, architecture: &Architecture) {
         let has_buffers = architecture.has_buffers();
         let model = ("model", format!("the model {}", architecture.name));
-        if raw.update.buffers == Buffers::Average && has_buffers && raw.round.late.keep {
+        if raw.aggregation.buffers == Buffers::Average && has_buffers && raw.round.staleness.enabled {
             let keys = [
-                ("round.late.keep", "round.late.keep = true".to_owned()),
-                ("update.buffers", "update.buffers = \"average\"".to_owned()),
+                ("round.staleness.enabled", "round.staleness.enabled = true".to_owned()),
+                ("aggregation.buffers", "aggregation.buffers = \"average\"".to_owned()),
                 model.clone(),
             ];
             let reason = "a late update moves the statistics of its normalisation layers from where they were when it was \
                           begun, and a variance may become negative; use group norm, or leave the buffers on the devices \
-                          (update.buffers = \"local\")";
+                          (aggregation.buffers = \"local\")";
             self.refuse(&keys, reason);
         }
-        if raw.update.buffers == Buffers::Local && has_buffers && raw.evaluate.every != 0 {
+        if raw.aggregation.buffers == Buffers::Local && has_buffers && raw.evaluate.every != 0 {
             let keys = [
-                ("update.buffers", "update.buffers = \"local\"".to_owned()),
+                ("aggregation.buffers", "aggregation.buffers = \"local\"".to_owned()),
                 model,
                 ("evaluate.every", format!("evaluate.every = {}", raw.evaluate.every)),
             ];
@@ -159,27 +163,29 @@ impl Combinations<'_> {
 
     /// Whether what training is to end by is ever known.
     pub(super) fn stop(&mut self, raw: &Raw) {
-        let metric = raw.stop.metric;
-        let end = match raw.stop {
-            StopTable { target: Some(target), .. } => ("stop.target", format!("stop.target = {target}")),
-            StopTable { patience: Some(rounds), .. } => {
-                ("stop.patience", format!("stop.patience = {rounds}"))
+        let metric = raw.early_stopping.metric;
+        let end = match raw.early_stopping {
+            EarlyStopping { target: Some(target), .. } => {
+                ("early-stopping.target", format!("early-stopping.target = {target}"))
             }
-            StopTable { .. } => return,
+            EarlyStopping { patience: Some(rounds), .. } => {
+                ("early-stopping.patience", format!("early-stopping.patience = {rounds}"))
+            }
+            EarlyStopping { .. } => return,
         };
         let accuracy = metric.name().ends_with("accuracy");
-        if let Some(target) = raw.stop.target.filter(|target| accuracy && *target > 1.0) {
-            let by = ("stop.metric", format!("stop.metric = {:?}", metric.name()));
+        if let Some(target) = raw.early_stopping.target.filter(|target| accuracy && *target > 1.0) {
+            let by = ("early-stopping.metric", format!("early-stopping.metric = {:?}", metric.name()));
             let reason = format!("an accuracy is at most 1: {} per cent are {}", target, target / 100.0);
             self.refuse(&[end.clone(), by], &reason);
         }
         let tests = if metric.is_of_clients() {
-            ("evaluate.clients", raw.evaluate.clients)
+            ("evaluate.on-clients-every", raw.evaluate.on_clients_every)
         } else {
             ("evaluate.every", raw.evaluate.every)
         };
         if tests.1 == 0 {
-            let by = ("stop.metric", format!("stop.metric = {:?}", metric.name()));
+            let by = ("early-stopping.metric", format!("early-stopping.metric = {:?}", metric.name()));
             let reason =
                 format!("nothing is tested that training could end by; set {} to 1 or more", tests.0);
             self.refuse(&[end, by, (tests.0, format!("{} = 0", tests.0))], &reason);
@@ -188,12 +194,15 @@ impl Combinations<'_> {
 
     /// Whether what clients hold out is ever looked at: they would train on less for nothing.
     pub(super) fn hold_out(&mut self, raw: &Raw) {
-        if raw.evaluate.hold_out > 0.0 && raw.evaluate.clients == 0 && raw.personalisation.method.is_none() {
+        if raw.evaluate.hold_out > 0.0
+            && raw.evaluate.on_clients_every == 0
+            && raw.personalisation.method.is_none()
+        {
             let keys = [
                 ("evaluate.hold-out", format!("evaluate.hold-out = {}", raw.evaluate.hold_out)),
-                ("evaluate.clients", "evaluate.clients = 0".to_owned()),
+                ("evaluate.on-clients-every", "evaluate.on-clients-every = 0".to_owned()),
             ];
-            let reason = "clients would train on less and test nothing; set evaluate.clients to 1 or more, or \
+            let reason = "clients would train on less and test nothing; set evaluate.on-clients-every to 1 or more, or \
                           personalisation.method, or leave evaluate.hold-out out";
             self.refuse(&keys, reason);
         }
@@ -201,9 +210,9 @@ impl Combinations<'_> {
 
     /// What can be said of a partition before the labels are known. The rest is said when the data is divided.
     pub(super) fn partition(&mut self, raw: &Raw) {
-        let available = raw.data.limit.map_or(u64::MAX, u64::from);
+        let available = raw.data.max_samples.map_or(u64::MAX, u64::from);
         let samples = match raw.data.set {
-            DataSet::Glyphs if raw.data.limit.is_some() => available,
+            DataSet::Glyphs if raw.data.max_samples.is_some() => available,
             set => available.min(set.training_samples().map_or(u64::MAX, |samples| samples as u64)),
         };
         let by_class = match raw.data.partition {
@@ -232,14 +241,14 @@ impl Combinations<'_> {
         // What the number of samples comes from.
         let samples_key = match raw.data.labelled {
             Some(_) => "data.labelled",
-            None if samples == available => "data.limit",
+            None if samples == available => "data.max-samples",
             None => "data.set",
         };
         let samples_key = (samples_key, format!("{samples} training samples"));
         if clients > samples {
             self.refuse(
                 &[clients_key, samples_key],
-                "every client needs at least one sample; use fewer clients or raise data.limit",
+                "every client needs at least one sample; use fewer clients or raise data.max-samples",
             );
             return;
         }
@@ -308,35 +317,38 @@ impl Combinations<'_> {
     pub(super) fn policy(&mut self, raw: &Raw) -> RoundPolicy {
         let round = &raw.round;
         let clients = raw.data.clients;
-        let start = round.start.unwrap_or(clients);
-        let time_max = round.time.max.unwrap_or(TimeTable::LIMIT);
+        let start = round.min_clients_to_start.unwrap_or(clients);
+        let time_max = round.timeout.unwrap_or(RoundTable::TIMEOUT);
         let policy = RoundPolicy {
             fraction: round.fraction,
-            min: round.count.min as usize,
-            max: round.count.max.map(|max| max as usize),
-            time_min: seconds(round.time.min),
+            min: round.min_updates as usize,
+            max: round.max_updates.map(|max| max as usize),
+            time_min: seconds(round.min_wait),
             time_max: seconds(time_max),
             cuts_short: true,
             start: start as usize,
-            regather: seconds(round.regather),
-            lost_after: seconds(raw.connection.lost_after),
+            regather: seconds(round.reconnect_grace),
+            lost_after: seconds(raw.connection.timeout),
             void_pause: VOID_PAUSE,
-            late: round.late.keep.then_some(Lateness { rounds: round.late.rounds, power: round.late.power }),
+            late: round
+                .staleness
+                .enabled
+                .then_some(Lateness { rounds: round.staleness.max, power: round.staleness.exponent }),
             eligibility: raw.eligibility,
             // A bound that f32 cannot hold is still a bound, not zero.
             max_abs: (raw.update.max_abs as f32).max(f32::MIN_POSITIVE),
         };
-        let min = ("round.count.min", format!("round.count.min = {}", round.count.min));
+        let min = ("round.min-updates", format!("round.min-updates = {}", round.min_updates));
         let clients_key = ("data.clients", format!("data.clients = {clients}"));
-        if let Some(greatest) = round.count.max {
-            let max = ("round.count.max", format!("round.count.max = {greatest}"));
-            if round.count.min > greatest {
-                let reason = "a round would close before it may; raise max or lower min";
+        if let Some(greatest) = round.max_updates {
+            let max = ("round.max-updates", format!("round.max-updates = {greatest}"));
+            if round.min_updates > greatest {
+                let reason = "a round would close before it may; raise the one or lower the other";
                 self.refuse(&[min.clone(), max.clone()], reason);
             }
             if greatest > clients {
                 let reason =
-                    "so many clients are not expected; lower max, or leave it out to wait for the cohort";
+                    "more clients than are expected; lower it, or leave it out to wait for the cohort";
                 self.refuse(&[max, clients_key.clone()], reason);
             }
         }
@@ -349,23 +361,22 @@ impl Combinations<'_> {
             self.refuse(&[min, fraction, clients_key.clone()], &reason);
         }
         if start > clients {
-            let start = ("round.start", format!("round.start = {start}"));
-            let reason = "the first round would wait for more clients than are expected; lower start or raise data.clients";
+            let start = ("round.min-clients-to-start", format!("round.min-clients-to-start = {start}"));
+            let reason = "the first round would wait for more clients than are expected; lower it or raise data.clients";
             self.refuse(&[start, clients_key], reason);
         }
-        if round.time.min > time_max {
-            let min = ("round.time.min", format!("round.time.min = {}", round.time.min));
-            let max = ("round.time.max", format!("round.time.max = {time_max}"));
-            self.refuse(&[min, max], "a round would close before it may; raise max or lower min");
+        if round.min_wait > time_max {
+            let min = ("round.min-wait", format!("round.min-wait = {}", round.min_wait));
+            let max = ("round.timeout", format!("round.timeout = {time_max}"));
+            self.refuse(&[min, max], "a round would close before it may; raise the one or lower the other");
         }
         let connection = &raw.connection;
-        if connection.heartbeat >= connection.lost_after {
+        if connection.heartbeat >= connection.timeout {
             let heartbeat =
                 ("connection.heartbeat", format!("connection.heartbeat = {}", connection.heartbeat));
-            let lost =
-                ("connection.lost-after", format!("connection.lost-after = {}", connection.lost_after));
+            let lost = ("connection.timeout", format!("connection.timeout = {}", connection.timeout));
             let reason =
-                "every client would be lost between two signs of life; make lost-after several heartbeats";
+                "every client would be lost between two signs of life; make the timeout several heartbeats";
             self.refuse(&[heartbeat, lost], reason);
         }
         policy
@@ -384,13 +395,14 @@ fn shown(rule: &Rule) -> String {
         Rule::Krum { byzantine } | Rule::MultiKrum { byzantine, .. } | Rule::Bulyan { byzantine } => {
             format!("{key}.byzantine = {byzantine}")
         }
-        Rule::ClippedMean { bound } => format!("{key}.bound = {bound}"),
+        Rule::ClippedMean { max_norm } => format!("{key}.max-norm = {max_norm}"),
     }
 }
 
 /// Seconds that the checks have found to be finite, not negative and below a few decades.
 pub(super) fn seconds(value: f64) -> Duration {
-    Duration::try_from_secs_f64(value).expect("keys::KEYS bounds every time to what a Duration holds")
+    Duration::try_from_secs_f64(value)
+        .expect("the range of every key in seconds is within what a Duration holds")
 }
 
 #[cfg(test)]

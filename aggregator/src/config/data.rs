@@ -4,79 +4,50 @@ use std::fmt;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
-use shared::data::{Augmentation, Edge, OnError, Partition, cifar, glyphs, text};
+use shared::data::{OnError, Partition, cifar, glyphs, text};
+use shared::settings::Kind;
 use shared::spec::LabelsAt;
+use shared::{named, section};
 
-use super::{Raw, TimeTable};
+use super::{Raw, RoundTable};
 
-/// `[data]`
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
-pub struct DataTable {
-    /// Which data set.
-    pub set: DataSet,
-    /// Folder of its files.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub path: Option<String>,
-    /// Shape of one sample, where the set leaves it open.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub shape: Option<Vec<u32>>,
-    /// Number of classes, where the set leaves it open.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub classes: Option<u32>,
-    /// Names of the classes, where labels are names.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub class_names: Option<Vec<String>>,
-    /// The column of a table that holds the labels.
-    pub label: String,
-    /// What to do about a sample that cannot be used.
-    pub on_error: OnError,
-    /// Clients in the federation, K: so many are simulated, or expected to join.
-    pub clients: u32,
-    /// How a simulation divides the training samples.
-    pub partition: Partition,
-    /// In so many slices each client's data arrives, one a round.
-    pub slices: u32,
-    /// Training samples to use at most.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub limit: Option<u32>,
-    /// Who has the labels.
-    pub labels: LabelsAt,
-    /// Training samples that the server keeps, with their labels.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub labelled: Option<u32>,
-    /// How samples are normalised.
-    pub normalise: Normalise,
-    /// By channel, where they are normalised so.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub mean: Option<Vec<f64>>,
-    /// By channel, where they are normalised so.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub deviation: Option<Vec<f64>>,
-}
-
-impl Default for DataTable {
-    fn default() -> Self {
-        Self {
-            set: DataSet::Glyphs,
-            path: None,
-            shape: None,
-            classes: None,
-            class_names: None,
-            label: "label".to_owned(),
-            on_error: OnError::Stop,
-            clients: 10,
-            partition: Partition::Iid {},
-            slices: 1,
-            limit: None,
-            labels: LabelsAt::default(),
-            labelled: None,
-            normalise: Normalise::None,
-            mean: None,
-            deviation: None,
-        }
+section! {
+    /// `[data]`
+    pub struct DataTable {
+        /// The data set, by name; glyphs are drawn, all others read from files
+        pub set: DataSet = DataSet::Glyphs;
+        /// Folder of its files, relative to this file
+        pub path: Option<String> = None, in Kind::Text(4096), unset "the set's folder in FEDERATION_DATA";
+        /// Of a sample of images, csv or safetensors
+        pub shape: Option<Vec<u32>> = None, in Kind::Shape, unset "the set's";
+        /// Number of classes of csv or safetensors
+        pub classes: Option<u32> = None, in Kind::Whole(1, 65_536), unset "the set's";
+        /// What labels of images or csv are called, in order
+        pub class_names: Option<Vec<String>> = None, in Kind::Names, unset "numbers";
+        /// The column of a csv table that holds the labels
+        pub label: String = "label".to_owned(), in Kind::Text(200);
+        /// At a sample that cannot be used: stop or skip
+        pub on_error: OnError = OnError::Stop;
+        /// Clients K: simulated, or devices expected to join (more may)
+        pub clients: u32 = 10, in Kind::POSITIVE;
+        /// How a simulation divides the training samples
+        pub partition: Partition = Partition::Iid {};
+        /// Training samples at most (own sets: evenly spaced)
+        pub max_samples: Option<u32> = None, in Kind::POSITIVE, unset "all samples (glyphs: 6000)", was "limit";
+        /// Which side has them: device (each its own), or server (it alone; then devices need none)
+        pub labels: LabelsAt = LabelsAt::default();
+        /// Labelled training samples of the server, equally many of each class
+        pub labelled: Option<u32> = None, in Kind::POSITIVE, unset "none";
+        /// None; mnist, fashion-mnist, cifar-10, cifar-100: that set's; channels: data.mean; whiten
+        pub normalise: Normalise = Normalise::None;
+        /// Means by channel, for normalise = "channels"
+        pub mean: Option<Vec<f64>> = None, in Kind::Numbers, unset "none";
+        /// Standard deviations by channel, for the same
+        pub std: Option<Vec<f64>> = None, in Kind::Numbers, unset "none", was "deviation";
     }
 }
+
+named!(DataSet, Normalise);
 
 /// The data sets that a configuration can name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -112,7 +83,7 @@ impl Raw {
         let mut raw = self.clone();
         let set = raw.data.set;
         raw.data.path.take_if(|path| !set.is_own() && Path::new(path).ends_with(set.name()));
-        raw.round.time.max.take_if(|max| *max == TimeTable::LIMIT);
+        raw.round.timeout.take_if(|timeout| *timeout == RoundTable::TIMEOUT);
         raw
     }
 }
@@ -240,45 +211,6 @@ impl Normalise {
             Self::Cifar100 => "cifar-100",
             Self::Channels => "channels",
             Self::Whiten => "whiten",
-        }
-    }
-}
-
-/// `[augment]`, as [`Augmentation`] has it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
-pub struct AugmentTable {
-    /// Pixels.
-    pub shift: u32,
-    /// What comes into view.
-    pub edge: Edge,
-    /// Pixels.
-    pub crop: u32,
-    /// Probability.
-    pub flip: f64,
-    /// Relative change.
-    pub brightness: f64,
-    /// Relative change.
-    pub contrast: f64,
-    /// Relative change.
-    pub saturation: f64,
-    /// Probability.
-    pub erase: f64,
-}
-
-impl AugmentTable {
-    /// What clients are told.
-    #[must_use]
-    pub fn augmentation(&self) -> Augmentation {
-        Augmentation {
-            shift: self.shift,
-            edge: self.edge,
-            crop: self.crop,
-            flip: self.flip as f32,
-            brightness: self.brightness as f32,
-            contrast: self.contrast as f32,
-            saturation: self.saturation as f32,
-            erase: self.erase as f32,
         }
     }
 }

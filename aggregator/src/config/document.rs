@@ -2,10 +2,12 @@
 
 use std::fmt::Write as _;
 
+use shared::settings::{Key, Kind, table_of};
 use toml::{Table, Value};
 
-use super::keys::{KEYS, Key, Kind};
-use super::{Raw, layers, network};
+use super::keys::KEYS;
+use super::renamed::lookup;
+use super::{Raw, network};
 
 /// Column at which comments begin, where the line leaves room.
 const COMMENT: usize = 36;
@@ -28,18 +30,15 @@ impl Raw {
     /// Never: as [`to_toml`](Self::to_toml).
     #[must_use]
     pub fn explained(&self, given: &Self) -> String {
-        let toml = |raw: &Self| {
-            layers::to_table(raw).expect("counts, texts and tables of a Raw are all representable in TOML")
-        };
-        let (table, given) = (toml(self), toml(given));
+        let (table, given) = (table_of(self), table_of(given));
         let mut text = format!(
             "# Effective configuration of a federated run, written by aggregator {}.\n\
              # Every key is optional: what is left out has the default value.\n",
             env!("CARGO_PKG_VERSION")
         );
         let mut section = "";
-        for key in KEYS {
-            let (first, rest) = key.path.split_once('.').unwrap_or((key.path, ""));
+        for key in KEYS.iter() {
+            let (first, rest) = key.path.split_once('.').unwrap_or((&key.path, ""));
             if key.kind == Kind::Algorithm {
                 text.push_str(&algorithm(self, key));
                 continue;
@@ -48,52 +47,58 @@ impl Raw {
                 section = first;
                 let _ = write!(text, "\n[{section}]\n");
             }
-            if let (Kind::Network, Some(Value::Table(layers))) = (key.kind, lookup(&table, key.path)) {
+            if let (Kind::Network, Some(Value::Table(layers))) = (key.kind, lookup(&table, &key.path)) {
                 let _ = writeln!(text, "# {}", key.says);
                 text.push_str(&network::document(layers));
                 continue;
             }
-            let line = match (lookup(&table, key.path), key.unset) {
-                (Some(value), Some(_)) if lookup(&given, key.path).is_none() => format!("# {rest} = {value}"),
+            let line = match (lookup(&table, &key.path), key.unset) {
+                (Some(value), Some(_)) if lookup(&given, &key.path).is_none() => {
+                    format!("# {rest} = {value}")
+                }
                 (Some(value), _) => format!("{rest} = {value}"),
                 (None, Some(_)) => format!("# {rest} ="),
                 // Another alternative of a choice stands in its place.
                 (None, None) => continue,
             };
-            let _ = match key.unset {
-                None => writeln!(text, "{line:<COMMENT$} # {}", key.says),
-                Some(unset) => writeln!(text, "{line:<COMMENT$} # {}; unset: {unset}", key.says),
+            let more = match (key.unset, others(key)) {
+                (Some(unset), _) => format!("; unset: {unset}"),
+                (None, Some(others)) => format!("; or {others}"),
+                (None, None) => String::new(),
             };
+            let _ = writeln!(text, "{line:<COMMENT$} # {}{more}", key.says);
         }
         text
     }
 }
 
+/// The other alternatives, if the key is that of the default one.
+fn others(key: &Key) -> Option<String> {
+    let (choice, name) = key.path.rsplit_once('.')?;
+    let (first, others) = KEYS.alternatives(choice)?.split_first()?;
+    let others = others.iter().map(|other| other.name).collect::<Vec<_>>().join(", ");
+    (first.name == name).then_some(others)
+}
+
 fn algorithm(raw: &Raw, key: &Key) -> String {
-    let document = Table::from_iter([(key.path, &raw.algorithm)].map(|(name, table)| {
+    let document = Table::from_iter([(&key.path, &raw.algorithm)].map(|(name, table)| {
         let table = table.iter().map(|(name, table)| (name.clone(), Value::Table(table.clone())));
-        (name.to_owned(), Value::Table(table.collect()))
+        (name.clone(), Value::Table(table.collect()))
     }));
     let document = toml::to_string(&document).expect("a table of tables of TOML values is TOML");
     format!("\n# {}\n{document}", key.says)
 }
 
-fn lookup<'a>(table: &'a Table, path: &str) -> Option<&'a Value> {
-    match path.split_once('.') {
-        None => table.get(path),
-        Some((name, rest)) => lookup(table.get(name)?.as_table()?, rest),
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use models::{Precision, Sgd};
+    use models::Precision;
     use proptest::prelude::*;
     use shared::data::Partition;
     use shared::data::partition::Empty;
 
     use super::*;
-    use crate::config::{DataSet, Optimizer};
+    use crate::config::DataSet;
+    use shared::spec::Optimizer;
 
     fn read_back(text: &str) -> Raw {
         let folder = tempfile::tempdir().expect("a temporary folder");
@@ -114,10 +119,10 @@ mod tests {
                 stated.push(format!("{section}.{name}"));
             }
         }
-        let default = layers::to_table(&Raw::default()).expect("a table");
-        let another = |key: &Key| key.unset.is_none() && lookup(&default, key.path).is_none();
+        let default = table_of(&Raw::default());
+        let another = |key: &Key| key.unset.is_none() && lookup(&default, &key.path).is_none();
         let expected = KEYS.iter().filter(|key| key.kind != Kind::Algorithm && !another(key));
-        assert_eq!(stated, expected.map(|key| key.path).collect::<Vec<_>>(), "{text}");
+        assert_eq!(stated, expected.map(|key| key.path.as_str()).collect::<Vec<_>>(), "{text}");
         assert!(text.contains("[algorithm.fedavg]") && text.contains(env!("CARGO_PKG_VERSION")), "{text}");
         assert!(text.lines().all(|line| line.chars().count() <= 130), "{text}");
     }
@@ -126,10 +131,13 @@ mod tests {
     fn what_was_derived_is_a_comment_for_people() {
         let given = Raw::default();
         let mut raw = given.clone();
-        raw.round.start = Some(7);
+        raw.round.min_clients_to_start = Some(7);
         let text = raw.explained(&given);
         let line = text.lines().find(|line| line.contains("start = ")).expect("it is shown");
-        assert!(line.starts_with("# start = 7 ") && line.ends_with("unset: data.clients"), "{line}");
+        assert!(
+            line.starts_with("# min-clients-to-start = 7 ") && line.ends_with("unset: data.clients"),
+            "{line}"
+        );
         assert_eq!(read_back(&text), given, "and follows data.clients if that is changed");
         assert_eq!(read_back(&raw.to_toml()), raw, "a run's own configuration leaves nothing open");
     }
@@ -155,7 +163,7 @@ mod tests {
             raw.run.seed = seed;
             raw.data.set = DataSet::FashionMnist;
             raw.data.path = Some("/data\\ \"x\" # not a comment".to_owned());
-            raw.data.limit = limit;
+            raw.data.max_samples = limit;
             raw.data.partition = match partition {
                 0 => Partition::Iid {},
                 1 => Partition::Shards { per_client: 3 },
@@ -164,7 +172,7 @@ mod tests {
                 4 => Partition::Quantity { alpha, min: 7 },
                 _ => Partition::Classes { per_client: 3 },
             };
-            raw.training.optimizer = Optimizer::Sgd(Sgd { rate, momentum: 0.5, decay: 1e-5 });
+            raw.training.optimizer = Optimizer::Sgd { learning_rate: rate, momentum: 0.5, weight_decay: 1e-5 };
             raw.round.fraction = fraction;
             raw.update.broadcast = broadcast;
             raw.algorithm = [("fedsgd".to_owned(), Table::new())].into();

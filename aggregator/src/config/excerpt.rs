@@ -6,12 +6,13 @@
 use std::path::{Path, PathBuf};
 
 use shared::id::RunId;
+use shared::settings::table_of;
 use toml::{Table, Value};
 
 use super::layers::{self, Layers};
 use super::overrides::{self, Override};
 use super::places::{Places, below};
-use super::{Config, ConfigError, ConfigErrors, Origin, Raw, check, validate};
+use super::{Config, ConfigErrors, Origin, Raw, validate};
 
 /// A TOML file that holds parts of configurations.
 #[derive(Debug)]
@@ -110,11 +111,10 @@ impl Config {
     /// The configuration of these layers, the first one lowest, under the overrides: checked as
     /// [`read`](Self::read) does.
     pub fn of_excerpts(layers: &[Excerpt], overrides: &[String], run: RunId) -> Result<Self, ConfigErrors> {
-        let mut joined = Layers::defaults()?;
+        let mut joined = Layers::defaults();
         for excerpt in layers {
-            let mut table = excerpt.table.clone();
-            check::table(&mut table, &excerpt.places, &mut joined.findings);
-            joined.lay(layers::beside(table, &excerpt.path)?, excerpt.places.clone())?;
+            let (table, places) = (excerpt.table.clone(), excerpt.places.clone());
+            joined.lay(table, places, |table| layers::beside(table, &excerpt.path))?;
         }
         joined.override_with(overrides)?;
         validate::validate(joined.finish()?, validate::data_root().as_deref(), run)
@@ -135,13 +135,12 @@ pub fn origin(layers: &[Excerpt], overrides: &[String], key: &str) -> Option<Ori
 /// What differs between two configurations: keys with their value in the first and in the second.
 #[must_use]
 pub fn differences(first: &Raw, second: &Raw) -> Vec<(String, String, String)> {
-    let leaves = |raw: &Raw| -> Result<Vec<(String, String)>, ConfigError> {
+    let leaves = |raw: &Raw| {
         let mut found = Vec::new();
-        collect(&layers::to_table(raw)?, "", &mut found);
-        Ok(found)
+        collect(&table_of(raw), "", &mut found);
+        found
     };
-    // Whatever a Raw can hold, TOML can say.
-    let (first, second) = (leaves(first).unwrap_or_default(), leaves(second).unwrap_or_default());
+    let (first, second) = (leaves(first), leaves(second));
     let value = |leaves: &[(String, String)], key: &str| {
         let found = leaves.iter().find(|(other, _)| other == key);
         found.map_or_else(|| "unset".to_owned(), |(_, value)| value.clone())

@@ -1,6 +1,6 @@
 //! What was found wrong so far, and what nothing more can be said of.
 
-use super::{ConfigError, ConfigErrors};
+use super::{ConfigError, ConfigErrors, Renamed};
 
 /// Mistakes, collected over all layers and checks.
 #[derive(Debug, Default)]
@@ -8,6 +8,8 @@ pub(super) struct Findings {
     errors: Vec<ConfigError>,
     /// Full paths whose values are not what was meant. What follows from them would only mislead.
     doubtful: Vec<String>,
+    /// Keys that were given by their old names.
+    pub(super) renamed: Vec<Renamed>,
 }
 
 impl Findings {

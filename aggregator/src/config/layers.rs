@@ -3,25 +3,22 @@
 use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
+use std::sync::LazyLock;
 
-use shared::aggregation::{Adagrad, Adam, Rule, ServerOptimizer, Yogi};
 use shared::algorithm::registry;
-use shared::data::Partition;
-use shared::data::partition::Empty;
-use shared::schedule::Schedule;
+use shared::settings::{self, SettingType, Shape, table_of};
 use toml::de::DeTable;
 use toml::{Table, Value};
 
-use crate::attack::Attack;
-
 use super::findings::Findings;
-use super::keys::CHOICES;
 use super::overrides::{self, Override};
 use super::places::{Lines, Places};
-use super::{ConfigError, ConfigErrors, Mistake, Optimizer, Origin, Raw, check};
+use super::{ConfigError, ConfigErrors, Mistake, Origin, Raw, check, renamed};
 
 /// The greatest configuration file, in bytes; a complete one has about 3,000.
 const LIMIT: u64 = 1 << 20;
+
+static SHAPE: LazyLock<Shape> = LazyLock::new(Raw::shape);
 
 /// All layers joined: what is accepted of them, where it was given, and what is wrong so far.
 #[derive(Debug)]
@@ -49,7 +46,7 @@ impl Raw {
 impl Layers {
     /// Reads and joins them. Mistakes are noted, and what they are about is left at what the layer below says.
     pub(super) fn read(file: Option<&Path>, overrides: &[String]) -> Result<Self, ConfigError> {
-        let mut joined = Self::defaults()?;
+        let mut joined = Self::defaults();
         if let Some(path) = file {
             let parsed = match read(path) {
                 Ok(text) => parse(&text, path, &mut joined.findings)?,
@@ -58,9 +55,8 @@ impl Layers {
                     None
                 }
             };
-            if let Some((mut layer, lines)) = parsed {
-                check::table(&mut layer, &lines, &mut joined.findings);
-                joined.lay(beside(layer, path)?, lines)?;
+            if let Some((layer, lines)) = parsed {
+                joined.lay(layer, lines, |layer| beside(layer, path))?;
             } else {
                 // Nobody knows what it would have said, so values are not compared with each other.
                 joined.findings.doubt("");
@@ -71,14 +67,14 @@ impl Layers {
     }
 
     /// The lowest layer.
-    pub(super) fn defaults() -> Result<Joined, ConfigError> {
+    pub(super) fn defaults() -> Joined {
         let (places, findings) = (Places::default(), Findings::default());
-        Ok(Joined { table: to_table(&Raw::default())?, places, findings })
+        Joined { table: table_of(&Raw::default()), places, findings }
     }
 
     /// Checks a configuration that a program made: no check may be skipped because no file was read.
     pub(super) fn made(raw: &Raw) -> Result<Self, ConfigError> {
-        let mut table = to_table(raw)?;
+        let mut table = table_of(raw);
         let mut findings = Findings::default();
         check::table(&mut table, &Places::default(), &mut findings);
         if raw.algorithm.is_empty() {
@@ -91,8 +87,8 @@ impl Layers {
             })));
         }
         // What was taken out has its default again.
-        let mut complete = to_table(&Raw::default())?;
-        lay_over(&mut complete, table, "")?;
+        let mut complete = table_of(&Raw::default());
+        lay_over(&mut complete, table);
         Ok(Self { raw: from_table(complete)?, places: None, findings })
     }
 }
@@ -105,9 +101,16 @@ pub(super) struct Joined {
 }
 
 impl Joined {
-    /// Lays a checked layer over those before.
-    pub(super) fn lay(&mut self, layer: Table, places: Places) -> Result<(), ConfigError> {
-        lay_over(&mut self.table, layer, "")?;
+    /// Checks a layer and lays it over those before, as `adapt` makes it.
+    pub(super) fn lay(
+        &mut self,
+        mut layer: Table,
+        mut places: Places,
+        adapt: impl FnOnce(Table) -> Result<Table, ConfigError>,
+    ) -> Result<(), ConfigError> {
+        self.findings.renamed.extend(renamed::rename(&mut layer, &mut places));
+        check::table(&mut layer, &places, &mut self.findings);
+        lay_over(&mut self.table, adapt(layer)?);
         self.places.lay_over(places);
         Ok(())
     }
@@ -116,14 +119,13 @@ impl Joined {
     pub(super) fn override_with(&mut self, overrides: &[String]) -> Result<(), ConfigError> {
         for given in overrides {
             match overrides::parse(given) {
-                Ok(Override::Set(mut layer)) => {
+                Ok(Override::Set(layer)) => {
                     let place = Places::in_override(given, &layer);
-                    check::table(&mut layer, &place, &mut self.findings);
-                    self.lay(layer, place)?;
+                    self.lay(layer, place, Ok)?;
                 }
                 Ok(Override::Unset(key)) => {
-                    unset(&mut self.table, key);
-                    self.places.unset(key);
+                    unset(&mut self.table, &key);
+                    self.places.unset(&key);
                 }
                 Err(error) => {
                     self.findings.add(error);
@@ -195,88 +197,28 @@ fn parse(text: &str, path: &Path, findings: &mut Findings) -> Result<Option<(Tab
     Ok(None)
 }
 
-/// A configuration as a table of its set values.
-pub(super) fn to_table(raw: &Raw) -> Result<Table, ConfigError> {
-    Table::try_from(raw).map_err(|error| ConfigError::Internal { reason: error.to_string() })
-}
-
 fn from_table(table: Table) -> Result<Raw, ConfigError> {
-    table
-        .try_into()
-        .map_err(|error: toml::de::Error| ConfigError::Internal { reason: error.message().to_owned() })
+    let named = table.get("model").is_some_and(|model| model.get("name").is_some());
+    let internal = |error: toml::de::Error| ConfigError::Internal { reason: error.message().to_owned() };
+    let mut raw: Raw = table.try_into().map_err(internal)?;
+    // Layers have taken the place of the name, which has a default.
+    raw.model.name.take_if(|_| !named);
+    Ok(raw)
 }
 
-/// Lays a checked layer over `base`. Values replace values and tables join tables; where exactly one alternative
-/// can stand, another one replaces it, starting from that alternative's own defaults.
-fn lay_over(base: &mut Table, layer: Table, path: &str) -> Result<(), ConfigError> {
-    let given: Vec<String> = layer.keys().cloned().collect();
-    for (name, value) in layer {
-        let full = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
-        if CHOICES.contains(&path) && !base.contains_key(&name) {
-            let defaults = alternative_defaults(path, &name)?;
-            *base = Table::from_iter([(name.clone(), Value::Table(defaults))]);
-        }
-        if let Some(other) = other_than(&full).filter(|other| !given.iter().any(|name| name == other)) {
-            base.remove(other);
-        }
-        match (base.get_mut(&name), value) {
-            // A network is one value: of its parts, none makes sense without the others.
-            (Some(whole), value) if full == "model.layers" => *whole = value,
-            (Some(Value::Table(below)), Value::Table(above)) => lay_over(below, above, &full)?,
-            (_, value) => {
-                base.insert(name, value);
-            }
+/// Lays a checked layer over `base`.
+fn lay_over(base: &mut Table, layer: Table) {
+    // A model has a name or layers.
+    if let (Some(Value::Table(model)), Some(Value::Table(given))) =
+        (base.get_mut("model"), layer.get("model"))
+    {
+        match (given.contains_key("name"), given.contains_key("layers")) {
+            (true, false) => drop(model.remove("layers")),
+            (false, true) => drop(model.remove("name")),
+            _ => {}
         }
     }
-    Ok(())
-}
-
-/// The key beside this one that cannot stand where this one does.
-fn other_than(path: &str) -> Option<&'static str> {
-    match path {
-        "model.name" => Some("layers"),
-        "model.layers" => Some("name"),
-        _ => None,
-    }
-}
-
-/// What an alternative's keys are where nothing sets them.
-fn alternative_defaults(choice: &str, name: &str) -> Result<Table, ConfigError> {
-    let internal = |error: toml::ser::Error| ConfigError::Internal { reason: error.to_string() };
-    let values = match choice {
-        "data.partition" => vec![
-            Value::try_from(Partition::Iid {}).map_err(internal)?,
-            Value::try_from(Partition::Shards { per_client: 2 }).map_err(internal)?,
-            Value::try_from(Partition::Classes { per_client: 2 }).map_err(internal)?,
-            Value::try_from(Partition::Dirichlet { alpha: 0.5, empty: Empty::Redraw }).map_err(internal)?,
-            Value::try_from(Partition::DirichletCapped { alpha: 0.5, min: 10 }).map_err(internal)?,
-            Value::try_from(Partition::Quantity { alpha: 0.5, min: 10 }).map_err(internal)?,
-            Value::try_from(Partition::Role {}).map_err(internal)?,
-        ],
-        "training.optimizer" => vec![Value::try_from(Optimizer::default()).map_err(internal)?],
-        "training.schedule" => vec![
-            Value::try_from(Schedule::Constant {}).map_err(internal)?,
-            Value::try_from(Schedule::Exponential { factor: 0.99 }).map_err(internal)?,
-            Value::try_from(Schedule::Cosine { last: 0.0 }).map_err(internal)?,
-        ],
-        "aggregation.rule" => {
-            Rule::ALL.iter().map(|rule| Value::try_from(rule).map_err(internal)).collect::<Result<_, _>>()?
-        }
-        "aggregation.server" => vec![
-            Value::try_from(ServerOptimizer::default()).map_err(internal)?,
-            Value::try_from(ServerOptimizer::Adagrad(Adagrad::default())).map_err(internal)?,
-            Value::try_from(ServerOptimizer::Adam(Adam::default())).map_err(internal)?,
-            Value::try_from(ServerOptimizer::Yogi(Yogi::default())).map_err(internal)?,
-        ],
-        "simulation.attack" => {
-            let values = Attack::ALL.iter().map(|attack| Value::try_from(attack).map_err(internal));
-            values.collect::<Result<_, _>>()?
-        }
-        // An algorithm knows its own defaults.
-        _ => Vec::new(),
-    };
-    let defaults = values.iter().find_map(|value| value.get(name)?.as_table().cloned());
-    Ok(defaults.unwrap_or_default())
+    settings::lay_over(base, layer, &SHAPE);
 }
 
 fn unset(table: &mut Table, key: &str) {
@@ -295,6 +237,9 @@ fn unset(table: &mut Table, key: &str) {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
+
+    use shared::data::Partition;
+    use shared::data::partition::Empty;
 
     use super::*;
 
@@ -315,11 +260,11 @@ mod tests {
     #[test]
     fn later_layers_win_key_by_key() {
         let raw = layered(
-            "[training]\nepochs = 2\nbatch = 8\n[round]\ncount = { max = 7 }",
+            "[training]\nepochs = 2\nbatch = 8\n[round]\nmax-updates = 7",
             &["training.epochs=3", "training.epochs=4"],
         );
         assert_eq!((raw.training.epochs, raw.training.batch), (4, 8));
-        assert_eq!((raw.round.count.min, raw.round.count.max), (1, Some(7)));
+        assert_eq!((raw.round.min_updates, raw.round.max_updates), (1, Some(7)));
     }
 
     #[test]
@@ -339,10 +284,13 @@ mod tests {
         assert_eq!(capped.data.partition, Partition::DirichletCapped { alpha: 0.1, min: 10 });
         let both = ["data.partition.shards.per-client=3", "data.partition.dirichlet.alpha=0.1"];
         assert_eq!(layered("", &both).data.partition, skewed(0.1));
-        let Optimizer::Sgd(sgd) =
-            layered("training.optimizer.sgd = { momentum = 0.9 }", &["training.optimizer.sgd.decay=1e-4"])
-                .training
-                .optimizer;
+        let sgd = layered(
+            "training.optimizer.sgd = { momentum = 0.9 }",
+            &["training.optimizer.sgd.weight-decay=1e-4"],
+        )
+        .training
+        .optimizer
+        .sgd();
         assert_eq!((sgd.rate, sgd.momentum, sgd.decay), (0.2, 0.9, 1e-4));
     }
 
@@ -351,7 +299,7 @@ mod tests {
         // Names of algorithms are checked before layers are joined, so any name shows the rule.
         let mut base: Table = "[algorithm.a]\nx = 1\ny = { z = 1 }".parse().expect("TOML");
         let mut lay = |text: &str| {
-            lay_over(&mut base, text.parse().expect("TOML"), "").expect("alternatives of a checked layer");
+            lay_over(&mut base, text.parse().expect("TOML"));
             base.clone()
         };
         let joined: Table = "[algorithm.a]\nx = 2\ny = { z = 1, w = 3 }".parse().expect("TOML");
@@ -362,15 +310,17 @@ mod tests {
 
     #[test]
     fn numbers_may_be_whole() {
-        let raw = layered("training.optimizer.sgd.rate = 1\nround.fraction = 0\nround.time.max = 60", &[]);
-        let Optimizer::Sgd(sgd) = raw.training.optimizer;
-        assert_eq!((sgd.rate, raw.round.fraction, raw.round.time.max), (1.0, 0.0, Some(60.0)));
+        let raw =
+            layered("training.optimizer.sgd.learning-rate = 1\nround.fraction = 0\nround.timeout = 60", &[]);
+        let sgd = raw.training.optimizer.sgd();
+        assert_eq!((sgd.rate, raw.round.fraction, raw.round.timeout), (1.0, 0.0, Some(60.0)));
     }
 
     #[test]
     fn optional_keys_can_be_unset_again() {
-        let file = "data.limit = 100\nround.count.max = 5\n[update]\nbroadcast = \"f16\"";
-        let raw = layered(file, &["data.limit=", "round.count.max=", "update.broadcast=", "data.path="]);
+        let file = "data.max-samples = 100\nround.max-updates = 5\n[update]\nbroadcast = \"f16\"";
+        let raw =
+            layered(file, &["data.max-samples=", "round.max-updates=", "update.broadcast=", "data.path="]);
         assert_eq!(raw, Raw::default());
     }
 

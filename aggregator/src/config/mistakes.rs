@@ -73,7 +73,7 @@ fn unknown_key() {
             "--set training.optimizer.sgd.nesterov=true",
             "`training.optimizer.sgd.nesterov`",
             "true (a truth value)",
-            "rate, momentum, decay",
+            "learning-rate, momentum, weight-decay",
         ],
     );
     says(&in_file("[data.partition.iid]\nalpha = 1"), &["`data.partition.iid.alpha`", "given 1", "nothing"]);
@@ -137,13 +137,13 @@ fn out_of_range() {
         ("round.fraction=nan", "at least 0 and at most 1"),
         ("run.seed=-1", "a whole number, at least 0"),
         ("run.rounds=4294967296", "a whole number, at least 1 and at most 4294967295"),
-        ("training.optimizer.sgd.rate=0", "greater than 0"),
-        ("training.optimizer.sgd.rate=inf", "greater than 0"),
+        ("training.optimizer.sgd.learning-rate=0", "greater than 0"),
+        ("training.optimizer.sgd.learning-rate=inf", "greater than 0"),
         ("training.optimizer.sgd.momentum=1", "less than 1"),
-        ("round.time.max=1e300", "at most 31536000"),
+        ("round.timeout=1e300", "at most 31536000"),
         ("data.partition.dirichlet.alpha=0.0", "greater than 0"),
-        ("training.clip=0", "greater than 0"),
-        ("data.slices=0", "at least 1"),
+        ("training.clip-norm=0", "greater than 0"),
+        ("training.chunks=0", "at least 1"),
         ("training.schedule.exponential.factor=1.5", "at most 1"),
         ("data.partition.shards.per-client=0", "at least 1"),
         ("update.max-abs=-3", "greater than 0"),
@@ -216,16 +216,19 @@ fn sets_that_leave_their_samples_open() {
 
 #[test]
 fn preparations_that_do_not_fit() {
-    says(&set(&["augment.crop=29"]), &["augment.crop = 29", "data.set = \"glyphs\"", "of 28x28"]);
-    says(&set(&["augment.shift=28"]), &["augment.shift = 28", "larger than that"]);
+    says(
+        &set(&["augment.random-crop=29"]),
+        &["augment.random-crop = 29", "data.set = \"glyphs\"", "of 28x28"],
+    );
+    says(&set(&["augment.random-shift=28"]), &["augment.random-shift = 28", "larger than that"]);
     says(&set(&["augment.saturation=0.5"]), &["augment.saturation = 0.5", "these have 1"]);
     says(&set(&["data.normalise=cifar-10"]), &["data.normalise = \"cifar-10\"", "3 means", "1 channels"]);
-    says(&set(&["data.normalise=channels", "data.mean=[0.5]"]), &["\"channels\"", "no data.deviation"]);
+    says(&set(&["data.normalise=channels", "data.mean=[0.5]"]), &["\"channels\"", "no data.std"]);
     says(&set(&["data.mean=[0.5]"]), &["data.mean", "data.normalise = \"none\"", "leave them out"]);
-    let zero = ["data.normalise=channels", "data.mean=[0.5]", "data.deviation=[0]"];
+    let zero = ["data.normalise=channels", "data.mean=[0.5]", "data.std=[0]"];
     says(&set(&zero), &["data.normalise = \"channels\"", "above 0"]);
     says(&set(&["data.mean=[\"a\"]"]), &["`data.mean`", "cannot be", "a list of 1 to 1024 finite numbers"]);
-    says(&set(&["augment.flip=1.5"]), &["`augment.flip`", "at most 1"]);
+    says(&set(&["augment.horizontal-flip=1.5"]), &["`augment.horizontal-flip`", "at most 1"]);
     let text =
         "data = { set = \"shakespeare\", path = \"x\" }\nmodel.name = \"char-lstm\"\naugment.flip = 0.5";
     says(&in_file(text), &["shakespeare", "neither augmented nor normalised"]);
@@ -252,10 +255,10 @@ fn unknown_names() {
 #[test]
 fn methods_that_are_choices_on_another_axis() {
     for (name, meant) in [
-        ("fedavgm", "fedavg with aggregation.server.sgd.momentum"),
-        ("fedadagrad", "fedavg with [aggregation.server.adagrad]"),
-        ("fedadam", "fedavg with [aggregation.server.adam]"),
-        ("fedyogi", "fedavg with [aggregation.server.yogi]"),
+        ("fedavgm", "fedavg with aggregation.server-optimizer.sgd.momentum"),
+        ("fedadagrad", "fedavg with [aggregation.server-optimizer.adagrad]"),
+        ("fedadam", "fedavg with [aggregation.server-optimizer.adam]"),
+        ("fedyogi", "fedavg with [aggregation.server-optimizer.yogi]"),
         ("fedloss", "fedavg with aggregation.weights = \"loss\""),
     ] {
         let error = set(&[&format!("algorithm.{name}={{}}")]);
@@ -313,17 +316,17 @@ fn syntax_errors_have_a_line_and_a_column() {
 fn combinations_that_make_no_sense() {
     for (overrides, parts) in [
         (
-            &["round.count.min=5", "round.count.max=4"][..],
-            &["round.count.min = 5", "round.count.max = 4"][..],
+            &["round.min-updates=5", "round.max-updates=4"][..],
+            &["round.min-updates = 5", "round.max-updates = 4"][..],
         ),
-        (&["round.count.max=11"], &["round.count.max = 11", "data.clients = 10"]),
+        (&["round.max-updates=11"], &["round.max-updates = 11", "data.clients = 10"]),
         (
-            &["round.count.min=3", "round.fraction=0.2"],
-            &["round.count.min = 3", "round.fraction = 0.2", "2 clients"],
+            &["round.min-updates=3", "round.fraction=0.2"],
+            &["round.min-updates = 3", "round.fraction = 0.2", "2 clients"],
         ),
-        (&["round.start=11"], &["round.start = 11", "data.clients = 10"]),
-        (&["round.time.min=20", "round.time.max=10"], &["round.time.min = 20", "round.time.max = 10"]),
-        (&["connection.heartbeat=15"], &["connection.heartbeat = 15", "connection.lost-after = 15"]),
+        (&["round.min-clients-to-start=11"], &["round.min-clients-to-start = 11", "data.clients = 10"]),
+        (&["round.min-wait=20", "round.timeout=10"], &["round.min-wait = 20", "round.timeout = 10"]),
+        (&["connection.heartbeat=15"], &["connection.heartbeat = 15", "connection.timeout = 15"]),
         (
             &["algorithm.fedsgd={}", "training.epochs=2"],
             &["[algorithm.fedsgd]", "training.epochs = 2 (--set)", "training.epochs must be 1"],
@@ -350,20 +353,20 @@ fn combinations_that_make_no_sense() {
             &["[aggregation.rule.fedma]", "aggregation.weights = \"loss\"", "by samples or uniformly"],
         ),
         (
-            &["aggregation.rule.krum.byzantine=2", "aggregation.weights=uniform", "round.count.min=6"],
-            &["rule.krum.byzantine = 2 (--set)", "round.count.min = 6 (--set)", "m >= 2 f + 3, here 7"],
+            &["aggregation.rule.krum.byzantine=2", "aggregation.weights=uniform", "round.min-updates=6"],
+            &["rule.krum.byzantine = 2 (--set)", "round.min-updates = 6 (--set)", "m >= 2 f + 3, here 7"],
         ),
         (
-            &["aggregation.rule.bulyan={}", "aggregation.weights=uniform", "round.count.min=6"],
-            &["rule.bulyan.byzantine = 1", "m >= 4 f + 3, here 7", "round.count.min to at least 7"],
+            &["aggregation.rule.bulyan={}", "aggregation.weights=uniform", "round.min-updates=6"],
+            &["rule.bulyan.byzantine = 1", "m >= 4 f + 3, here 7", "round.min-updates to at least 7"],
         ),
         (
-            &["aggregation.rule.multi-krum.chosen=8", "aggregation.weights=uniform", "round.count.min=7"],
+            &["aggregation.rule.multi-krum.chosen=8", "aggregation.weights=uniform", "round.min-updates=7"],
             &["byzantine = 1, chosen = 8", "m >= chosen + f, here 9"],
         ),
         (
-            &["aggregation.rule.trimmed-mean.beta=0.1", "aggregation.weights=uniform", "round.count.min=9"],
-            &["rule.trimmed-mean.beta = 0.1", "round.count.min = 9", "or none is left out, here 10"],
+            &["aggregation.rule.trimmed-mean.beta=0.1", "aggregation.weights=uniform", "round.min-updates=9"],
+            &["rule.trimmed-mean.beta = 0.1", "round.min-updates = 9", "or none is left out, here 10"],
         ),
         (
             &["algorithm.fedsgd={}", "training.epochs=2", "training.optimizer.sgd.momentum=0.5"],
@@ -379,7 +382,7 @@ fn combinations_that_make_no_sense() {
             &["data.path=somewhere"],
             &["data.set = \"glyphs\"", "data.path = \"somewhere\"", "--set data.path="],
         ),
-        (&["data.limit=9"], &["data.clients = 10", "9 training samples"]),
+        (&["data.max-samples=9"], &["data.clients = 10", "9 training samples"]),
         (
             &["simulation.attack.sign-flip={}", "simulation.attackers=0.09"],
             &["(sign flip)", "simulation.attackers = 0.09 (--set)", "data.clients = 10", "nobody attacks"],

@@ -15,10 +15,10 @@
 //! |---|---|
 //! | value | replaces the value below it |
 //! | table | joins the table below it, key by key |
-//! | `algorithm`, `data.partition`, `training.optimizer`, `training.schedule`, `aggregation.rule`, `aggregation.server` | hold exactly one alternative; naming the one below joins it, naming another replaces it |
+//! | `algorithm`, `data.partition`, `training.optimizer`, `training.schedule`, `aggregation.rule`, `aggregation.server-optimizer` | hold exactly one alternative; naming the one below joins it, naming another replaces it |
 //! | `model.name`, `model.layers` | either; naming one replaces the other |
 //! | `data.path` | relative to the file that has it; in `--set`, to the working directory |
-//! | `--set data.limit=` (nothing after `=`) | takes an optional key back to unset |
+//! | `--set data.max-samples=` (nothing after `=`) | takes an optional key back to unset |
 //!
 //! ```
 //! use aggregator::config::{Config, Raw};
@@ -49,6 +49,7 @@ mod personal;
 mod places;
 mod plan;
 mod raw;
+mod renamed;
 mod samples;
 mod server;
 mod suggest;
@@ -57,12 +58,11 @@ mod validate;
 pub(crate) use network::{layer_kinds, layers_of};
 pub(crate) use suggest::nearest as nearest_name;
 
-pub use data::{AugmentTable, DataSet, DataTable, Normalise};
+pub use data::{DataSet, DataTable, Normalise};
 pub use error::{ConfigError, ConfigErrors, Mistake, Origin};
-pub use personal::{Methods, PersonalisationTable, Way};
-pub use plan::{DataPlan, EvaluatePlan, ServerPlan, Source};
+pub use plan::{DataPlan, ServerPlan, Source};
 pub use raw::{
-    AggregationTable, ConnectionTable, CountTable, EvaluateTable, ModelTable, Optimizer, Raw, RoundTable,
-    RunTable, ServerTable, SimulationTable, StopTable, TimeTable, TrainingTable, UpdateTable,
+    ConnectionTable, Mixing, ModelTable, Raw, RoundTable, RunTable, ServerTable, SimulationTable, Staleness,
 };
+pub use renamed::{Renamed, lookup as value_at};
 pub use validate::{Config, DATA_VARIABLE};

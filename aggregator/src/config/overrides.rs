@@ -2,7 +2,9 @@
 
 use toml::{Table, Value};
 
-use super::{ConfigError, keys};
+use super::ConfigError;
+use super::keys::KEYS;
+use super::renamed::of_today;
 
 /// One override.
 #[derive(Clone, Debug, PartialEq)]
@@ -10,7 +12,7 @@ pub(super) enum Override {
     /// A layer with one value.
     Set(Table),
     /// Take this optional key back to unset.
-    Unset(&'static str),
+    Unset(String),
 }
 
 /// The deepest key that an override may name. The deepest known one has four parts; algorithms may nest further.
@@ -30,10 +32,11 @@ pub(super) fn parse(given: &str) -> Result<Override, ConfigError> {
     }
     let value = value.trim();
     if value.is_empty() {
-        if let Some(key) = keys::find(path).filter(|key| key.unset.is_some()) {
-            return Ok(Override::Unset(key.path));
+        let path = of_today(path);
+        if KEYS.find(&path).is_some_and(|key| key.unset.is_some()) {
+            return Ok(Override::Unset(path));
         }
-        let optional = keys::KEYS.iter().filter(|key| key.unset.is_some()).map(|key| key.path);
+        let optional = KEYS.iter().filter(|key| key.unset.is_some()).map(|key| key.path.as_str());
         let optional = optional.collect::<Vec<_>>().join(", ");
         return Err(wrong(&format!("nothing stands after the `=`, and only {optional} can be unset")));
     }
@@ -86,10 +89,13 @@ mod tests {
 
     #[test]
     fn optional_keys_can_be_unset_and_others_cannot() {
-        assert_eq!(parse("data.limit=").expect("optional"), Override::Unset("data.limit"));
+        assert_eq!(
+            parse("data.max-samples=").expect("optional"),
+            Override::Unset("data.max-samples".to_owned())
+        );
         let message = parse("training.epochs=").expect_err("not optional").to_string();
         assert!(
-            message.contains("training.epochs=") && message.contains("data.limit, data.labelled"),
+            message.contains("training.epochs=") && message.contains("data.max-samples, data.labelled"),
             "{message}"
         );
     }

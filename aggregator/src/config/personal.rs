@@ -1,95 +1,19 @@
 //! `[personalisation]`: how clients make models of their own of the global one.
 
 use models::Architecture;
-use serde::{Deserialize, Serialize};
 use shared::algorithm::registry;
-use shared::personalisation::{GateTraining, Method, Mix, Personalisation, Reports, Tuning};
+use shared::personalisation::Method;
 use shared::spec::LabelsAt;
 
 use super::Raw;
 use super::combinations::{Combinations, Shown};
 
-/// `[personalisation]`
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
-pub struct PersonalisationTable {
-    /// The ways to a personal model; nothing is done about any if unset.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub method: Option<Methods>,
-    /// Rounds between personal models; 0: only of the last global model.
-    pub every: u32,
-    /// Share of a client's samples that its expert learns from.
-    pub expert_share: f64,
-    /// What a mixture is of.
-    pub mix: Mix,
-    /// How the local expert of all methods but FT learns.
-    pub head: Tuning,
-    /// How FT's model learns.
-    pub whole: Tuning,
-    /// How gates learn.
-    pub gate: GateTraining,
-    /// What the server is told.
-    pub report: Reports,
-}
-
-/// One method, or several.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(untagged)]
-pub enum Methods {
-    /// One.
-    One(Way),
-    /// Several, of which the first is kept.
-    Several(Vec<Way>),
-}
-
-/// A method, or none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Way {
-    /// No personal model: the global one is tested.
-    None,
-    /// A personal model.
-    #[serde(untagged)]
-    By(Method),
-}
-
-impl Default for PersonalisationTable {
-    fn default() -> Self {
-        Self {
-            method: None,
-            every: 0,
-            expert_share: 0.75,
-            mix: Mix::default(),
-            head: Tuning::default(),
-            whole: Tuning::default(),
-            gate: GateTraining::default(),
-            report: Reports::default(),
-        }
+/// Refuses what the model or the algorithm has no part for.
+pub(super) fn check(raw: &Raw, architecture: Option<&Architecture>, checks: &mut Combinations<'_>) {
+    if raw.personalisation.method.is_none() {
+        return;
     }
-}
-
-impl Methods {
-    fn all(&self) -> Vec<Method> {
-        let ways = match self {
-            Self::One(way) => std::slice::from_ref(way),
-            Self::Several(ways) => ways,
-        };
-        let by = |way: &Way| match way {
-            Way::None => None,
-            Way::By(method) => Some(*method),
-        };
-        ways.iter().filter_map(by).collect()
-    }
-}
-
-/// What the clients are told of personalisation; refuses what the model or the algorithm has no part for.
-pub(super) fn settings(
-    raw: &Raw,
-    architecture: Option<&Architecture>,
-    checks: &mut Combinations<'_>,
-) -> Option<Box<Personalisation>> {
-    let table = raw.personalisation.clone();
-    let methods = table.method?.all();
+    let methods = raw.personalisation.methods();
     let shown = |methods: &[Method]| -> Shown {
         let names: Vec<&str> = if methods.is_empty() {
             vec!["none"]
@@ -102,7 +26,7 @@ pub(super) fn settings(
     for (name, known) in
         raw.algorithm.keys().filter_map(|name| Some((name, registry::by_default(name).ok()?)))
     {
-        let keys = [("algorithm", format!("[algorithm.{name}]")), shown(&methods)];
+        let keys = [("algorithm", format!("[algorithm.{name}]")), shown(methods)];
         if known.personal().is_some() && !methods.is_empty() {
             let reason = "every client has a model of its own already, and there is no global one to personalise; set \
                           personalisation.method = \"none\" to have these tested, or use another algorithm";
@@ -114,11 +38,11 @@ pub(super) fn settings(
         }
     }
     if raw.data.labels == LabelsAt::Server {
-        let keys = [("data.labels", "data.labels = \"server\"".to_owned()), shown(&methods)];
+        let keys = [("data.labels", "data.labels = \"server\"".to_owned()), shown(methods)];
         let reason = "clients have no labels to make models of their own with, or to test any; leave one of the two out";
         checks.refuse(&keys, reason);
     }
-    for method in &methods {
+    for method in methods {
         if let Some(architecture) = architecture
             && let Err(unfit) = method.fits(architecture)
         {
@@ -126,43 +50,35 @@ pub(super) fn settings(
             checks.refuse(&[shown(&[*method]), model], &unfit.to_string());
         }
     }
-    Some(Box::new(Personalisation {
-        methods,
-        every: table.every,
-        expert_share: table.expert_share,
-        mix: table.mix,
-        whole: table.whole,
-        head: table.head,
-        gate: table.gate,
-        report: table.report,
-    }))
 }
 
 #[cfg(test)]
 mod tests {
     use shared::id::RunId;
+    use shared::personalisation::{Mix, Personalisation, Reports};
 
     use super::*;
     use crate::config::{Config, ConfigErrors};
 
-    fn made(overrides: &[&str]) -> Result<Option<Box<Personalisation>>, ConfigErrors> {
+    fn made(overrides: &[&str]) -> Result<Option<Personalisation>, ConfigErrors> {
         let overrides: Vec<String> = overrides.iter().map(|&given| given.to_owned()).collect();
         let raw = Raw::layered(None, &overrides)?;
         let config = Config::validate(&raw, RunId::from_bytes([1; 8]))?;
-        Ok(config.spec.personalisation)
+        Ok(config.spec.personalised().cloned())
     }
 
     #[test]
     fn a_method_is_a_name_or_a_list_and_unset_is_nothing() {
-        let methods =
-            |given: &str| made(&[&format!("personalisation.method={given}")]).unwrap().unwrap().methods;
+        let methods = |given: &str| {
+            made(&[&format!("personalisation.method={given}")]).unwrap().unwrap().methods().to_vec()
+        };
         assert_eq!(made(&[]).unwrap(), None);
         assert_eq!(methods("mfe"), [Method::Mfe]);
         assert_eq!(methods("[\"fb\", \"ft\"]"), [Method::Fb, Method::Ft]);
         assert_eq!(methods("none"), []);
         // What clients have of their own can be tested, though there is nothing to personalise.
         let local = made(&["personalisation.method=none", "algorithm.local={}"]).unwrap().unwrap();
-        assert_eq!((local.methods.len(), local.report), (0, Reports::ALL));
+        assert_eq!((local.methods().len(), local.report), (0, Reports::default()));
     }
 
     #[test]
@@ -202,23 +118,29 @@ mod tests {
     #[test]
     fn samples_that_are_held_out_for_nothing_are_refused() {
         let refused = made(&["evaluate.hold-out=0.25"]).unwrap_err().to_string();
-        for part in
-            ["evaluate.hold-out = 0.25", "evaluate.clients = 0", "test nothing", "personalisation.method"]
-        {
+        for part in [
+            "evaluate.hold-out = 0.25",
+            "evaluate.on-clients-every = 0",
+            "test nothing",
+            "personalisation.method",
+        ] {
             assert!(refused.contains(part), "{part:?} is not in {refused}");
         }
-        for reason in ["evaluate.clients=1", "personalisation.method=fb"] {
+        for reason in ["evaluate.on-clients-every=1", "personalisation.method=fb"] {
             assert!(made(&["evaluate.hold-out=0.25", reason]).is_ok(), "{reason}");
         }
     }
 
     #[test]
     fn settings_are_what_the_table_says() {
-        let given = ["method=mf", "every=3", "mix=probabilities", "head.rate=0.5", "report.gate=false"];
+        let given =
+            ["method=mf", "every=3", "mix=probabilities", "head.learning-rate=0.5", "report.gate=false"];
         let given = given.map(|given| format!("personalisation.{given}"));
         let settings = made(&given.each_ref().map(String::as_str)).unwrap().unwrap();
         assert_eq!((settings.every, settings.mix, settings.head.momentum), (3, Mix::Probabilities, 0.9));
-        assert!((settings.head.rate - 0.5).abs() < 1e-12 && (settings.expert_share - 0.75).abs() < 1e-12);
-        assert_eq!(settings.report, Reports { gate: false, ..Reports::ALL });
+        assert!(
+            (settings.head.learning_rate - 0.5).abs() < 1e-12 && (settings.expert_share - 0.75).abs() < 1e-12
+        );
+        assert_eq!(settings.report, Reports { gate: false, ..Reports::default() });
     }
 }

@@ -7,6 +7,7 @@ use toml::de::{DeTable, DeValue};
 use toml::{Spanned, Table, Value};
 
 use super::Origin;
+use super::renamed::follow;
 
 /// Where the keys of one layer, or of several joined ones, were given. Tables are keys as well, and so are the items of
 /// arrays: `key[0]` is the first.
@@ -59,6 +60,12 @@ impl Places {
             Some(Origin::File { line, .. }) => *line,
             _ => 0,
         }
+    }
+
+    /// Follows a key that has another name now, and what stands in it.
+    pub(super) fn rename(&mut self, was: &str, is: &str) {
+        let places = std::mem::take(&mut self.0).into_iter();
+        self.0 = places.map(|(key, origin)| (follow(&key, was, is).unwrap_or(key), origin)).collect();
     }
 
     /// Lays a later layer over this one.

@@ -53,37 +53,3 @@ pub enum Source {
         limit: Option<usize>,
     },
 }
-
-/// Testing of the global model.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct EvaluatePlan {
-    /// Rounds between evaluations; 0 is never.
-    pub every: u32,
-    /// Test samples at once; at least 1.
-    pub batch: usize,
-}
-
-impl EvaluatePlan {
-    /// Whether the model is tested after round `round` of `rounds`, counted from 1: every so many rounds, and after
-    /// the last one unless never.
-    #[must_use]
-    pub fn after(&self, round: u32, rounds: u32) -> bool {
-        self.every != 0 && (round.is_multiple_of(self.every) || round == rounds)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn evaluation_falls_on_multiples_and_the_last_round() {
-        let after = |every, rounds| -> Vec<u32> {
-            let plan = EvaluatePlan { every, batch: 500 };
-            (1..=rounds).filter(|&round| plan.after(round, rounds)).collect()
-        };
-        assert_eq!(after(3, 8), [3, 6, 8]);
-        assert_eq!(after(1, 3), [1, 2, 3]);
-        assert_eq!(after(0, 3), [0_u32; 0]);
-    }
-}

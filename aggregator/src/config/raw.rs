@@ -1,386 +1,199 @@
-//! The configuration as it is written, before any check across keys. What every key means and accepts stands in
-//! [`super::keys::KEYS`]; this file gives the keys their types and defaults.
+//! The configuration as it is written, before any check across keys.
+//!
+//! Every section declares its keys once: what they are, what they accept and what they are by default. Those that devices go by as
+//! well stand in [`shared::spec`] and beside what they configure.
 
 use std::collections::BTreeMap;
+use std::ops::Bound::Included;
 
-use models::params::Precision;
-use models::{Initialisation, Norm, Sgd};
-use serde::{Deserialize, Serialize};
-use shared::aggregation::{Buffers, Rule, ServerOptimizer, Weights};
+use models::{Initialisation, Norm};
+use shared::aggregation::{Aggregation, Mixture};
+use shared::data::Augmentation;
 use shared::eligibility::Eligibility;
-use shared::schedule::Schedule;
-use shared::spec::Measures;
+use shared::section;
+use shared::settings::Kind;
+use shared::spec::{Evaluation, Personalisation, Training, Update};
 
-use super::personal::PersonalisationTable;
-use super::{AugmentTable, DataTable};
+use super::DataTable;
 use crate::attack::Attack;
-use crate::round::stopping::Criterion;
+use crate::round::EarlyStopping;
 
-/// A configuration file's content with every default filled in. [`Raw::default`] is the default run.
-///
-/// Counts are `u32` and the seed is an `i64` because TOML integers are signed and have 64 bits: every `Raw` can be
-/// written as TOML.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
-pub struct Raw {
-    /// The run as a whole.
-    pub run: RunTable,
-    /// What is learned from, and who has it.
-    pub data: DataTable,
-    /// What is done to training samples at random.
-    pub augment: AugmentTable,
-    /// The network.
-    pub model: ModelTable,
-    /// Local training.
-    pub training: TrainingTable,
-    /// Exactly one algorithm with its hyper-parameters, by its name in the registry.
-    pub algorithm: BTreeMap<String, toml::Table>,
-    /// What becomes of the updates.
-    pub aggregation: AggregationTable,
-    /// What the server trains itself, and what becomes of it.
-    pub server: ServerTable,
-    /// When a round opens and closes.
-    pub round: RoundTable,
-    /// What is asked of a device before it trains.
-    pub eligibility: Eligibility,
-    /// What travels.
-    pub update: UpdateTable,
-    /// Testing of the global model.
-    pub evaluate: EvaluateTable,
-    /// When training ends before all rounds are over.
-    pub stop: StopTable,
-    /// How clients make models of their own.
-    pub personalisation: Box<PersonalisationTable>,
-    /// Signs of life.
-    pub connection: ConnectionTable,
-    /// What only a simulation can do.
-    pub simulation: SimulationTable,
-}
-
-impl Default for Raw {
-    fn default() -> Self {
-        Self {
-            run: RunTable::default(),
-            data: DataTable::default(),
-            augment: AugmentTable::default(),
-            model: ModelTable::default(),
-            training: TrainingTable::default(),
-            algorithm: BTreeMap::from([("fedavg".to_owned(), toml::Table::new())]),
-            aggregation: AggregationTable::default(),
-            server: ServerTable::default(),
-            round: RoundTable::default(),
-            eligibility: Eligibility::default(),
-            update: UpdateTable::default(),
-            evaluate: EvaluateTable::default(),
-            stop: StopTable::default(),
-            personalisation: Box::default(),
-            connection: ConnectionTable::default(),
-            simulation: SimulationTable::default(),
-        }
+section! {
+    /// A configuration file's content with every default filled in. [`Raw::default`] is the default run.
+    ///
+    /// Counts are `u32` and the seed is an `i64` because TOML integers are signed and have 64 bits: every `Raw` can be
+    /// written as TOML.
+    pub struct Raw {
+        /// The run as a whole
+        pub run: RunTable = RunTable::default();
+        /// What is learned from, and which client has it
+        pub data: DataTable = DataTable::default();
+        /// What is done to training samples at random
+        pub augment: Augmentation = Augmentation::default();
+        /// The network
+        pub model: ModelTable = ModelTable::default();
+        /// Local training
+        pub training: Training = Training::default();
+        /// Exactly one table: its name selects the algorithm
+        pub algorithm: BTreeMap<String, toml::Table> =
+            BTreeMap::from([("fedavg".to_owned(), toml::Table::new())]), in Kind::Algorithm;
+        /// What becomes of the updates
+        pub aggregation: Aggregation = Aggregation::default();
+        /// What the server trains itself, and what becomes of it
+        pub server: ServerTable = ServerTable::default();
+        /// When a round opens and closes
+        pub round: RoundTable = RoundTable::default();
+        /// What is asked of a device before it trains
+        pub eligibility: Eligibility = Eligibility::default();
+        /// What travels
+        pub update: Update = Update::default();
+        /// Tests of the global model
+        pub evaluate: Evaluation = Evaluation::default();
+        /// When training ends before all rounds are over
+        pub early_stopping: EarlyStopping = EarlyStopping::default(), was "stop";
+        /// How clients make models of their own
+        pub personalisation: Box<Personalisation> = Box::default();
+        /// Heartbeats
+        pub connection: ConnectionTable = ConnectionTable::default();
+        /// What only a simulation can do
+        pub simulation: SimulationTable = SimulationTable::default();
     }
 }
 
-/// `[run]`
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
-pub struct RunTable {
-    /// The run's name, for people; SET-ALGORITHM if unset.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub name: Option<String>,
-    /// Communication rounds, T.
-    pub rounds: u32,
-    /// Root of every random choice; not negative.
-    pub seed: i64,
-}
-
-impl Default for RunTable {
-    fn default() -> Self {
-        Self { name: None, rounds: 15, seed: 1 }
+section! {
+    /// `[run]`
+    #[derive(Eq)]
+    pub struct RunTable {
+        /// The run's name, for people and for its folder
+        // Sixty characters have at most 240 bytes, and a name in a file system at most 255.
+        pub name: Option<String> = None, in Kind::FolderName(60), unset "SET-ALGORITHM, as in glyphs-fedavg";
+        /// Communication rounds T
+        pub rounds: u32 = 15, in Kind::POSITIVE;
+        /// Root of every random choice: same seed, same bytes
+        pub seed: i64 = 1, in Kind::SEED;
     }
 }
 
-/// `[model]`
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
-pub struct ModelTable {
-    /// A built-in architecture; absent if there are layers.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub name: Option<String>,
-    /// Seed of the initial parameters; that of the run if unset.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub seed: Option<i64>,
-    /// The layers of a network of one's own, by part.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub layers: Option<toml::Table>,
-    /// What the convolutions of a named model are normalised by.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub norm: Option<Norm>,
-    /// What weights and biases start as.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub initialisation: Option<Initialisation>,
-}
-
-impl Default for ModelTable {
-    fn default() -> Self {
-        let name = Some("cnn-small".to_owned());
-        Self { name, seed: None, layers: None, norm: None, initialisation: None }
+section! {
+    /// `[model]`
+    pub struct ModelTable {
+        /// A built-in architecture
+        ///
+        /// Absent if there are layers.
+        pub name: Option<String> = Some("cnn-small".to_owned()), in Kind::Model;
+        /// Seed of the initial parameters alone
+        pub seed: Option<i64> = None, in Kind::SEED, unset "run.seed";
+        /// A network of your own, a list of layers
+        pub layers: Option<toml::Table> = None, in Kind::Network, unset "that of model.name";
+        /// Of resnet-18 and resnet-50: none, batch or group
+        pub norm: Option<Norm> = None, unset "the model's own";
+        /// What weights start as: uniform or he
+        pub initialisation: Option<Initialisation> = None, unset "the model's own; uniform of model.layers";
     }
 }
 
-/// `[training]`
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
-pub struct TrainingTable {
-    /// Local epochs, E.
-    pub epochs: u32,
-    /// Batch size B; 0 is the full batch.
-    pub batch: u32,
-    /// Whether a smaller last batch is left out.
-    pub drop_last: bool,
-    /// The local optimiser.
-    pub optimizer: Optimizer,
-    /// How its rate falls from round to round.
-    pub schedule: Schedule,
-    /// Greatest length of a batch's gradient.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub clip: Option<f64>,
-    /// What clients measure beside the loss.
-    pub measure: Measures,
-}
-
-impl Default for TrainingTable {
-    fn default() -> Self {
-        Self {
-            epochs: 1,
-            batch: 16,
-            drop_last: false,
-            optimizer: Optimizer::default(),
-            schedule: Schedule::default(),
-            clip: None,
-            measure: Measures::default(),
-        }
+section! {
+    /// `[server]`
+    pub struct ServerTable {
+        /// Epochs that the server trains on its labelled samples in each round
+        pub epochs: u32 = 1, in Kind::POSITIVE;
+        /// Weight of its loss (lambda_s): multiplies the learning rate
+        pub weight: f64 = 1.0, in Kind::RATE;
+        /// The three models of which the global one is mixed
+        pub mixing: Mixing = Mixing::default(), was "mix";
     }
 }
 
-/// The local optimiser: exactly one alternative.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Optimizer {
-    /// Stochastic gradient descent.
-    Sgd(Sgd),
-}
-
-impl Default for Optimizer {
-    fn default() -> Self {
-        Self::Sgd(Sgd { rate: 0.2, momentum: 0.0, decay: 0.0 })
+section! {
+    /// `server.mixing`: shares that sum to 1.
+    #[derive(Copy)]
+    pub struct Mixing {
+        /// Share of the model that the clients' updates give
+        pub clients: Option<f64> = None, in Kind::PROBABILITY, unset "1, with data.labelled 0.5";
+        /// Share of the model that the server has trained
+        pub server: Option<f64> = None, in Kind::PROBABILITY, unset "0, with data.labelled 0.3";
+        /// Share of the model that the round began with
+        pub previous: Option<f64> = None, in Kind::PROBABILITY, unset "0, with data.labelled 0.2";
     }
 }
 
-/// `[aggregation]`
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
-pub struct AggregationTable {
-    /// How much each update counts.
-    pub weights: Weights,
-    /// How many updates become one.
-    pub rule: Rule,
-    /// How the server steps along it.
-    pub server: ServerOptimizer,
-}
+impl Mixing {
+    /// Gives the shares their values: those of `default` if none is set, and 0 beside one that is.
+    pub fn complete(&mut self, default: Mixture) {
+        let default = match self {
+            Self { clients: None, server: None, previous: None } => default.shares(),
+            Self { .. } => [0.0; 3],
+        };
+        let shares = [&mut self.clients, &mut self.server, &mut self.previous].into_iter();
+        shares.zip(default).for_each(|(share, default)| _ = share.get_or_insert(default));
+    }
 
-/// `[server]`
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
-pub struct ServerTable {
-    /// Epochs of the server's own training in a round, `E_s`.
-    pub epochs: u32,
-    /// The weight of its loss, `lambda_s`.
-    pub weight: f64,
-    /// Shares of the clients' model, of the server's own and of the one before.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub mix: Option<Vec<f64>>,
-}
-
-impl Default for ServerTable {
-    fn default() -> Self {
-        Self { epochs: 1, weight: 1.0, mix: None }
+    /// The shares of clients, server and the model before; 0 where they are not set.
+    #[must_use]
+    pub fn shares(&self) -> [f64; 3] {
+        [self.clients, self.server, self.previous].map(Option::unwrap_or_default)
     }
 }
 
-/// `[round]`
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
-pub struct RoundTable {
-    /// Fraction of the clients in a cohort, C; 0 means one client.
-    pub fraction: f64,
-    /// Updates between which a round may close.
-    pub count: CountTable,
-    /// Seconds between which a round may close.
-    pub time: TimeTable,
-    /// Clients that must be connected before the first round.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub start: Option<u32>,
-    /// Seconds to wait for the known clients after a restart.
-    pub regather: f64,
-    /// What becomes of updates that come after their round.
-    pub late: LateTable,
-}
-
-impl Default for RoundTable {
-    fn default() -> Self {
-        Self {
-            fraction: 1.0,
-            count: CountTable::default(),
-            time: TimeTable::default(),
-            start: None,
-            regather: 30.0,
-            late: LateTable::default(),
-        }
+section! {
+    /// `[round]`
+    pub struct RoundTable {
+        /// Share C of the clients in a cohort; 0 is one client
+        pub fraction: f64 = 1.0, in Kind::PROBABILITY;
+        /// Updates without which a round does not close
+        pub min_updates: u32 = 1, in Kind::POSITIVE, was "round.count.min";
+        /// Updates after which a round closes at once
+        pub max_updates: Option<u32> = None, in Kind::POSITIVE, unset "the whole cohort", was "round.count.max";
+        /// Seconds for which a round waits for members that are not connected
+        pub min_wait: f64 = 0.0, in Kind::SECONDS, was "round.time.min";
+        /// Seconds after which a round closes with what it has
+        pub timeout: Option<f64> = None, in Kind::POSITIVE_SECONDS, unset "600, in a simulation none", was "round.time.max";
+        /// Clients that must be connected before the first round
+        pub min_clients_to_start: Option<u32> = None, in Kind::POSITIVE, unset "data.clients", was "start";
+        /// Seconds to wait for the known clients after a restart, and for tests of the last model
+        pub reconnect_grace: f64 = 30.0, in Kind::SECONDS, was "regather";
+        /// What becomes of updates that come after their round
+        pub staleness: Staleness = Staleness::default(), was "late";
     }
 }
 
-/// `round.late`
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
-pub struct LateTable {
-    /// Whether they count in the round that is open when they come.
-    pub keep: bool,
-    /// Rounds after which they do not.
-    pub rounds: u32,
-    /// How much less they count with each round.
-    pub power: f64,
+impl RoundTable {
+    /// Seconds after which a round of devices closes where nothing is said.
+    pub const TIMEOUT: f64 = 600.0;
 }
 
-impl Default for LateTable {
-    fn default() -> Self {
-        Self { keep: false, rounds: 10, power: 0.5 }
+section! {
+    /// `round.staleness`
+    #[derive(Copy)]
+    pub struct Staleness {
+        /// Late updates count in the open round (with round.max-updates: FedBuff)
+        pub enabled: bool = false, was "keep";
+        /// Rounds after which a late update is discarded all the same
+        pub max: u32 = 10, in Kind::POSITIVE, was "rounds";
+        /// a of (1 + rounds late)^-a, by which a late update is scaled
+        pub exponent: f64 = 0.5, in Kind::Number(Included(0.0), Included(10.0)), was "power";
     }
 }
 
-/// `round.count`
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
-pub struct CountTable {
-    /// Updates without which a round does not close.
-    pub min: u32,
-    /// Updates after which a round closes at once.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub max: Option<u32>,
-}
-
-impl Default for CountTable {
-    fn default() -> Self {
-        Self { min: 1, max: None }
+section! {
+    /// `[connection]`
+    #[derive(Copy)]
+    pub struct ConnectionTable {
+        /// Seconds between a client's heartbeats
+        pub heartbeat: f64 = 5.0, in Kind::POSITIVE_SECONDS;
+        /// Seconds without one after which a client is lost
+        pub timeout: f64 = 15.0, in Kind::POSITIVE_SECONDS, was "lost-after";
     }
 }
 
-/// `round.time`
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
-pub struct TimeTable {
-    /// Seconds before which a round does not close.
-    pub min: f64,
-    /// Seconds after which a round closes with what it has, if that is enough; unset, [`LIMIT`](Self::LIMIT) among devices.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub max: Option<f64>,
-}
-
-impl TimeTable {
-    /// Seconds after which a round closes where nothing is said.
-    pub const LIMIT: f64 = 600.0;
-}
-
-impl Default for TimeTable {
-    fn default() -> Self {
-        Self { min: 0.0, max: None }
-    }
-}
-
-/// `[update]`
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
-pub struct UpdateTable {
-    /// Number format of updates.
-    pub precision: Precision,
-    /// Number format of broadcasts.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub broadcast: Option<Precision>,
-    /// Greatest absolute value of an acceptable update.
-    pub max_abs: f64,
-    /// What becomes of the statistics of normalisation layers.
-    pub buffers: Buffers,
-}
-
-impl Default for UpdateTable {
-    fn default() -> Self {
-        Self { precision: Precision::F32, broadcast: None, max_abs: 1000.0, buffers: Buffers::Average }
-    }
-}
-
-/// `[evaluate]`
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
-pub struct EvaluateTable {
-    /// Rounds between evaluations; 0 is never.
-    pub every: u32,
-    /// Test samples at once.
-    pub batch: u32,
-    /// Rounds between tests by the clients, on samples of their own; 0 is never.
-    pub clients: u32,
-    /// Share of its samples that a client tests on and never trains on; 0: it has a test split.
-    pub hold_out: f64,
-}
-
-impl Default for EvaluateTable {
-    fn default() -> Self {
-        Self { every: 1, batch: 64, clients: 0, hold_out: 0.0 }
-    }
-}
-
-/// `[stop]`
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
-pub struct StopTable {
-    /// What models are compared by.
-    pub metric: Criterion,
-    /// A value that is good enough.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub target: Option<f64>,
-    /// So many tests in a row without a better model are enough.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub patience: Option<u32>,
-}
-
-/// `[connection]`
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
-pub struct ConnectionTable {
-    /// Seconds between a client's signs of life.
-    pub heartbeat: f64,
-    /// Seconds without one after which a client counts as lost.
-    pub lost_after: f64,
-}
-
-impl Default for ConnectionTable {
-    fn default() -> Self {
-        Self { heartbeat: 5.0, lost_after: 15.0 }
-    }
-}
-
-/// `[simulation]`
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
-pub struct SimulationTable {
-    /// What attackers do.
-    pub attack: Attack,
-    /// Their share of the clients.
-    pub attackers: f64,
-    /// The ids of the clients; unset, made from the seed.
-    pub devices: Option<Vec<String>>,
-}
-
-impl Default for SimulationTable {
-    fn default() -> Self {
-        Self { attack: Attack::default(), attackers: 0.2, devices: None }
+section! {
+    /// `[simulation]`
+    pub struct SimulationTable {
+        /// What attackers do
+        pub attack: Attack = Attack::default();
+        /// Share of the clients that attack, if any do; drawn from run.seed
+        pub attackers: f64 = 0.2, in Kind::Number(std::ops::Bound::Excluded(0.0), Included(1.0));
+        /// Ids of the clients: those of real devices, to repeat a run
+        pub devices: Option<Vec<String>> = None, in Kind::Names, unset "made from run.seed";
     }
 }

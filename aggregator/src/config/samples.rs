@@ -8,19 +8,8 @@ use super::{DataSet, Normalise, Raw};
 
 /// The keys that say what samples are.
 const SET: [&str; 4] = ["data.set", "data.shape", "data.classes", "data.class-names"];
-/// The keys that say how samples are normalised, and how they are augmented.
-const NORMALISE: [&str; 3] = ["data.normalise", "data.mean", "data.deviation"];
-const AUGMENT: [&str; 8] = [
-    "augment.shift",
-    "augment.edge",
-    "augment.crop",
-    "augment.flip",
-    "augment.brightness",
-    "augment.contrast",
-    "augment.saturation",
-    "augment.erase",
-];
-
+/// The keys that say how samples are normalised.
+const NORMALISE: [&str; 3] = ["data.normalise", "data.mean", "data.std"];
 /// What is known of the samples before they are read.
 pub(super) struct Samples {
     /// What clients are told of them.
@@ -36,12 +25,11 @@ pub(super) struct Samples {
 impl Combinations<'_> {
     /// `None` if it cannot be said, which is noted.
     pub(super) fn samples(&mut self, raw: &Raw) -> Option<Samples> {
-        let keys = SET.into_iter().chain(NORMALISE).chain(AUGMENT);
-        if keys.into_iter().any(|key| self.findings.is_doubtful(key)) {
+        let mut keys = SET.into_iter().chain(NORMALISE).chain(["augment"]);
+        if keys.any(|key| self.findings.is_doubtful(key)) {
             return None;
         }
-        let preparation =
-            Preparation { augmentation: raw.augment.augmentation(), normalisation: self.normalisation(raw)? };
+        let preparation = Preparation { augmentation: raw.augment, normalisation: self.normalisation(raw)? };
         let set = ("data.set", format!("data.set = \"{}\"", raw.data.set));
         if raw.data.set.is_text() && !preparation.is_nothing() {
             let given = ("data.normalise", "[augment] or data.normalise".to_owned());
@@ -114,9 +102,9 @@ impl Combinations<'_> {
     fn normalisation(&mut self, raw: &Raw) -> Option<Normalisation> {
         let data = &raw.data;
         let normalise = ("data.normalise", format!("data.normalise = \"{}\"", data.normalise.name()));
-        let given = [("data.mean", &data.mean), ("data.deviation", &data.deviation)];
+        let given = [("data.mean", &data.mean), ("data.std", &data.std)];
         let narrow = |values: &[f64]| values.iter().map(|&value| value as f32).collect::<Vec<f32>>();
-        match (data.normalise, &data.mean, &data.deviation) {
+        match (data.normalise, &data.mean, &data.std) {
             (Normalise::Channels, Some(mean), Some(deviation)) => {
                 Some(Normalisation::Channels { mean: narrow(mean), deviation: narrow(deviation) })
             }
@@ -133,7 +121,7 @@ impl Combinations<'_> {
                 known => Normalisation::of(known.name()),
             },
             _ => {
-                let key = if data.mean.is_some() { "data.mean" } else { "data.deviation" };
+                let key = if data.mean.is_some() { "data.mean" } else { "data.std" };
                 let reason = "means and deviations count with data.normalise = \"channels\" alone; leave them out, or say so";
                 self.refuse(&[normalise, (key, key.to_owned())], reason);
                 None
@@ -149,8 +137,12 @@ fn at_fault(error: &PreparationError, raw: &Raw) -> Shown {
         PreparationError::NotImages { .. } | PreparationError::Range { .. } => {
             ("augment", "[augment]".to_owned())
         }
-        PreparationError::Crop { .. } => ("augment.crop", format!("augment.crop = {}", augment.crop)),
-        PreparationError::Shift { .. } => ("augment.shift", format!("augment.shift = {}", augment.shift)),
+        PreparationError::Crop { .. } => {
+            ("augment.random-crop", format!("augment.random-crop = {}", augment.random_crop))
+        }
+        PreparationError::Shift { .. } => {
+            ("augment.random-shift", format!("augment.random-shift = {}", augment.random_shift))
+        }
         PreparationError::Saturation { .. } => {
             ("augment.saturation", format!("augment.saturation = {}", augment.saturation))
         }

@@ -8,7 +8,7 @@ use super::combinations::Combinations;
 use super::{Raw, ServerPlan};
 use crate::attack::Attack;
 
-const KEYS: [&str; 5] = ["data.labels", "data.labelled", "server.epochs", "server.weight", "server.mix"];
+const KEYS: [&str; 5] = ["data.labels", "data.labelled", "server.epochs", "server.weight", "server.mixing"];
 
 impl Combinations<'_> {
     /// `None` if it cannot be said, which is noted. Puts the default of the mixture into `raw`.
@@ -25,8 +25,15 @@ impl Combinations<'_> {
             .cloned();
         let mixed = labelled.is_some() && step.is_none();
         let default = if mixed { Mixture::PUBLISHED } else { Mixture::CLIENTS };
-        let shares = raw.server.mix.get_or_insert_with(|| default.shares().to_vec()).clone();
-        let mix = ("server.mix", format!("server.mix = {shares:?}"));
+        raw.server.mixing.complete(default);
+        let shares = raw.server.mixing.shares();
+        let [clients, server, previous] = shares;
+        let mix = (
+            "server.mixing",
+            format!(
+                "server.mixing = {{ clients = {clients:?}, server = {server:?}, previous = {previous:?} }}"
+            ),
+        );
         let mixture = match Mixture::of(&shares) {
             Ok(mixture) => mixture,
             Err(error) => {
@@ -63,11 +70,14 @@ impl Combinations<'_> {
                     "then nobody has labels; say how many samples the server keeps, data.labelled = 1000";
                 self.refuse(&[labels.clone(), none], reason);
             }
-            if raw.evaluate.clients > 0 {
-                let clients = ("evaluate.clients", format!("evaluate.clients = {}", raw.evaluate.clients));
+            if raw.evaluate.on_clients_every > 0 {
+                let clients = (
+                    "evaluate.on-clients-every",
+                    format!("evaluate.on-clients-every = {}", raw.evaluate.on_clients_every),
+                );
                 self.refuse(
                     &[labels.clone(), clients],
-                    "clients have no labels to test with; leave evaluate.clients out",
+                    "clients have no labels to test with; leave evaluate.on-clients-every out",
                 );
             }
             if raw.data.set.is_text() {
@@ -103,20 +113,22 @@ mod tests {
             (labelled.mixture, labelled.labelled, labelled.epochs),
             (Mixture::PUBLISHED, Some(100), 1)
         );
-        let own = plan(&["data.labelled=100", "server.mix=[0, 1, 0]", "server.weight=2", "server.epochs=3"]);
+        let own =
+            plan(&["data.labelled=100", "server.mixing={server=1}", "server.weight=2", "server.epochs=3"]);
         assert_eq!((own.mixture.beta, own.weight, own.epochs), (1.0, 2.0, 3));
         let effective = read(&["data.labelled=100"]).expect("valid").effective;
-        assert_eq!(effective.server.mix, Some(vec![0.5, 0.3, 0.2]));
+        assert_eq!(effective.server.mixing.shares(), [0.5, 0.3, 0.2]);
     }
 
     #[test]
     fn what_makes_no_sense_is_refused_with_a_way_out() {
         for (overrides, parts) in [
-            (&["data.labelled=100", "server.mix=[0.33, 0.33, 0.33]"][..], &["sum to 0.99", "server.mix"][..]),
-            (&["server.mix=[0.5, 0.5]"], &["three shares", "these are 2"]),
-            (&["server.mix=[2, -1, 0]"], &["from 0 to 1", "one is 2"]),
             (
-                &["server.mix=[0.5, 0.5, 0]"],
+                &["data.labelled=100", "server.mixing={clients=0.33, server=0.33, previous=0.33}"][..],
+                &["sum to 0.99", "server.mixing"][..],
+            ),
+            (
+                &["server.mixing={clients=0.5, server=0.5}"],
                 &["no labelled samples", "no data.labelled", "data.labelled = 1000"],
             ),
             (&["data.labels=server", "algorithm.fedmix={}"], &["nobody has labels", "data.labelled = 1000"]),
@@ -124,7 +136,7 @@ mod tests {
                 &["data.labels=server", "data.labelled=50"],
                 &["[algorithm.fedavg]", "use fedmix", "training.epochs = 0"],
             ),
-            (&["data.labelled=50", "algorithm.local={}"], &["[algorithm.local]", "server.mix"]),
+            (&["data.labelled=50", "algorithm.local={}"], &["[algorithm.local]", "server.mixing"]),
             (&["data.labelled=50", "algorithm.scaffold={}"], &["[algorithm.scaffold]", "control variates"]),
             (
                 &[
@@ -136,8 +148,13 @@ mod tests {
                 &["no labels to flip"],
             ),
             (
-                &["data.labels=server", "data.labelled=50", "algorithm.fedmix={}", "evaluate.clients=2"],
-                &["data.labels = \"server\"", "evaluate.clients = 2", "no labels to test with"],
+                &[
+                    "data.labels=server",
+                    "data.labelled=50",
+                    "algorithm.fedmix={}",
+                    "evaluate.on-clients-every=2",
+                ],
+                &["data.labels = \"server\"", "evaluate.on-clients-every = 2", "no labels to test with"],
             ),
             (
                 &["data.set=shakespeare", "data.path=x", "model.name=char-lstm", "data.labelled=5"],
@@ -145,11 +162,15 @@ mod tests {
             ),
             (&["algorithm.fedmatch={lambda-l2=1}"], &["[algorithm.fedmatch]", "data.labelled = 1000"]),
             (
-                &["data.labelled=50", "algorithm.fedmatch={lambda-l2=1}", "server.mix=[0.5, 0.3, 0.2]"],
-                &["[algorithm.fedmatch]", "mixes nothing", "leave server.mix out"],
+                &[
+                    "data.labelled=50",
+                    "algorithm.fedmatch={lambda-l2=1}",
+                    "server.mixing={clients=0.5, server=0.3, previous=0.2}",
+                ],
+                &["[algorithm.fedmatch]", "mixes nothing", "leave server.mixing out"],
             ),
             (
-                &["data.labelled=50", "algorithm.fedmatch={}", "training.optimizer.sgd.rate=0.1"],
+                &["data.labelled=50", "algorithm.fedmatch={}", "training.optimizer.sgd.learning-rate=0.1"],
                 &["[algorithm.fedmatch]", "beyond it", "lambda-l2"],
             ),
             (

@@ -1,6 +1,8 @@
 //! "Did you mean ...?"
 
-use super::keys::{KEYS, Key};
+use shared::settings::Key;
+
+use super::keys::KEYS;
 
 /// The candidate closest to `given`, if it is close enough to be what was meant: at most a third of the letters
 /// differ.
@@ -16,10 +18,10 @@ pub(crate) fn nearest<'a>(given: &str, candidates: impl IntoIterator<Item = &'a 
 /// configuration.
 pub(super) fn axis(name: &str) -> Option<&'static str> {
     Some(match name {
-        "fedavgm" => "fedavg with aggregation.server.sgd.momentum",
-        "fedadagrad" => "fedavg with [aggregation.server.adagrad]",
-        "fedadam" => "fedavg with [aggregation.server.adam]",
-        "fedyogi" => "fedavg with [aggregation.server.yogi]",
+        "fedavgm" => "fedavg with aggregation.server-optimizer.sgd.momentum",
+        "fedadagrad" => "fedavg with [aggregation.server-optimizer.adagrad]",
+        "fedadam" => "fedavg with [aggregation.server-optimizer.adam]",
+        "fedyogi" => "fedavg with [aggregation.server-optimizer.yogi]",
         "fedloss" => "fedavg with aggregation.weights = \"loss\"",
         "median" => "fedavg with [aggregation.rule.median]",
         "trimmed-mean" => "fedavg with [aggregation.rule.trimmed-mean]",

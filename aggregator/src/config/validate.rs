@@ -3,20 +3,19 @@
 use std::path::{Path, PathBuf};
 
 use models::Architecture;
-use shared::aggregation::{Aggregation, Mixture};
+use shared::aggregation::Mixture;
 use shared::algorithm::{Settings, registry};
 use shared::data::glyphs;
 use shared::id::{ClientId, RunId};
-use shared::spec::{AlgorithmSpec, ClientEvaluation, DataSpec, LabelsAt, RunSpec, Training, WirePrecision};
+use shared::spec::{AlgorithmSpec, DataSpec, LabelsAt, RunSpec};
 
 use crate::attack::Attackers;
-use crate::round::{RoundPolicy, StopPlan};
+use crate::round::{EarlyStopping, RoundPolicy};
 
 use super::combinations::{Combinations, seconds};
 use super::layers::Layers;
 use super::{
-    ConfigError, ConfigErrors, DataPlan, DataSet, EvaluatePlan, Optimizer, Raw, ServerPlan, Source, model,
-    personal,
+    ConfigError, ConfigErrors, DataPlan, DataSet, Raw, Renamed, ServerPlan, Source, model, personal,
 };
 
 /// The environment variable that names the folder of data sets, one sub-folder each.
@@ -35,10 +34,8 @@ pub struct Config {
     pub data: DataPlan,
     /// What the server trains itself.
     pub server: ServerPlan,
-    /// Testing of the global model.
-    pub evaluate: EvaluatePlan,
     /// When training ends before all rounds are over.
-    pub stop: StopPlan,
+    pub stop: EarlyStopping,
     /// Who attacks a simulation, and how.
     pub attackers: Option<Attackers>,
     /// Who the clients of a simulation are, if it is said.
@@ -46,6 +43,8 @@ pub struct Config {
     /// The configuration with every derived default filled in. Validating it again gives the same `Config`, from any
     /// directory and environment.
     pub effective: Raw,
+    /// Keys that were given by their old names: the operator is told once.
+    pub renamed: Vec<Renamed>,
 }
 
 impl Config {
@@ -59,7 +58,7 @@ impl Config {
     /// How long the work of simulated clients takes is up to the machine: no round cuts it short, unless what was written sets a
     /// limit itself.
     pub fn without_haste(&mut self) {
-        self.policy.cuts_short = self.effective.round.time.max.is_some();
+        self.policy.cuts_short = self.effective.round.timeout.is_some();
     }
 
     /// Checks `raw` and derives what the program runs on.
@@ -87,41 +86,25 @@ pub(super) fn validate(layers: Layers, data_root: Option<&Path>, run: RunId) -> 
     let Layers { mut raw, places, mut findings } = layers;
     let mut checks = Combinations { places: places.as_ref(), findings: &mut findings };
 
-    let Optimizer::Sgd(sgd) = raw.training.optimizer;
-    let training = Training {
-        epochs: raw.training.epochs,
-        batch: raw.training.batch,
-        drop_last: raw.training.drop_last,
-        sgd,
-        schedule: raw.training.schedule,
-        clip: raw.training.clip,
-        measure: raw.training.measure,
-        slices: raw.data.slices,
-    };
-    let aggregation = Aggregation {
-        weights: raw.aggregation.weights,
-        rule: raw.aggregation.rule,
-        server: raw.aggregation.server,
-        buffers: raw.update.buffers,
-    };
     let samples = checks.samples(&raw);
     let architecture = samples
         .as_ref()
         .and_then(|samples| model::architecture(&mut raw.model, raw.data.set, samples, &mut checks));
     let server = checks.server(&mut raw);
+    let (training, aggregation) = (raw.training, raw.aggregation);
     let settings = Settings {
         training: &training,
         aggregation: &aggregation,
         architecture: architecture.as_ref(),
         mixture: server.map_or(Mixture::CLIENTS, |server| server.mixture),
-        late: raw.round.late.keep,
+        late: raw.round.staleness.enabled,
     };
     let data = samples.as_ref().map(|samples| &samples.spec);
     let (algorithm, architecture) = match algorithm(&mut raw, &settings, data, &mut checks) {
         Some((algorithm, network)) => (Some(algorithm), network),
         None => (None, architecture),
     };
-    checks.aggregation(&aggregation);
+    checks.aggregation(&raw.aggregation);
     checks.enough(&raw);
     checks.lateness(&raw);
     if let Some(architecture) = &architecture {
@@ -133,7 +116,7 @@ pub(super) fn validate(layers: Layers, data_root: Option<&Path>, run: RunId) -> 
     checks.partition(&raw);
     checks.stop(&raw);
     checks.hold_out(&raw);
-    let personalisation = personal::settings(&raw, architecture.as_ref(), &mut checks);
+    personal::check(&raw, architecture.as_ref(), &mut checks);
     let attackers = checks.attackers(&raw);
     let devices = checks.devices(&raw);
     let policy = checks.policy(&raw);
@@ -144,13 +127,14 @@ pub(super) fn validate(layers: Layers, data_root: Option<&Path>, run: RunId) -> 
         let reason = "a part of the configuration is missing and nothing is said of it".to_owned();
         return findings.none_or(()).and(Err(ConfigError::Internal { reason }.into()));
     };
-    let broadcast = *raw.update.broadcast.get_or_insert(raw.update.precision);
-    raw.round.start.get_or_insert(raw.data.clients);
+    raw.update.broadcast.get_or_insert(raw.update.precision);
+    raw.round.min_clients_to_start.get_or_insert(raw.data.clients);
     if let Source::Drawn { train, .. } = source {
         // No more than the key's limit: it is that, or the set's own number.
-        raw.data.limit = u32::try_from(train).ok();
+        raw.data.max_samples = u32::try_from(train).ok();
     }
     let name = raw.run.name.get_or_insert_with(|| format!("{}-{}", raw.data.set, algorithm.name)).clone();
+    let renamed = std::mem::take(&mut findings.renamed);
     findings.none_or(Config {
         spec: RunSpec {
             run,
@@ -159,12 +143,12 @@ pub(super) fn validate(layers: Layers, data_root: Option<&Path>, run: RunId) -> 
             rounds: raw.run.rounds,
             data: samples.spec,
             architecture,
-            training,
+            training: raw.training,
             algorithm,
-            aggregation,
-            precision: WirePrecision { broadcast, update: raw.update.precision },
-            evaluation: ClientEvaluation { every: raw.evaluate.clients, hold_out: raw.evaluate.hold_out },
-            personalisation,
+            aggregation: raw.aggregation,
+            update: raw.update,
+            evaluate: raw.evaluate,
+            personalisation: raw.personalisation.clone(),
             heartbeat: seconds(raw.connection.heartbeat),
         },
         initial_seed: raw.model.seed.unwrap_or(raw.run.seed).cast_unsigned(),
@@ -177,10 +161,10 @@ pub(super) fn validate(layers: Layers, data_root: Option<&Path>, run: RunId) -> 
             partition: raw.data.partition,
         },
         server,
-        evaluate: EvaluatePlan { every: raw.evaluate.every, batch: raw.evaluate.batch as usize },
-        stop: StopPlan { metric: raw.stop.metric, target: raw.stop.target, patience: raw.stop.patience },
+        stop: raw.early_stopping,
         attackers,
         devices,
+        renamed,
         effective: raw,
     })
 }
@@ -221,11 +205,14 @@ fn algorithm(
                 };
                 checks.refuse(&[("algorithm", format!("[{key}]")), labels], &reason);
             }
-            if algorithm.ensemble().is_some() && raw.evaluate.clients != 0 {
-                let tests = format!("evaluate.clients = {}", raw.evaluate.clients);
+            if algorithm.ensemble().is_some() && raw.evaluate.on_clients_every != 0 {
+                let tests = format!("evaluate.on-clients-every = {}", raw.evaluate.on_clients_every);
                 let reason = "its clients are sent no model that they could test: the ensemble stays with the aggregator, \
-                              which tests it (evaluate.every); set evaluate.clients = 0";
-                checks.refuse(&[("algorithm", format!("[{key}]")), ("evaluate.clients", tests)], reason);
+                              which tests it (evaluate.every); set evaluate.on-clients-every = 0";
+                checks.refuse(
+                    &[("algorithm", format!("[{key}]")), ("evaluate.on-clients-every", tests)],
+                    reason,
+                );
             }
             let network = settings.architecture.and_then(|configured| {
                 let refused = |reason: String| {
@@ -259,7 +246,7 @@ fn source(raw: &mut Raw, data_root: Option<&Path>, checks: &mut Combinations<'_>
                 "glyphs are drawn from run.seed and not read from files; name the set that lies there as data.set, or leave data.path out (--set data.path=)",
             );
         }
-        let train = raw.data.limit.map_or(glyphs::TRAINING_SAMPLES, |limit| limit as usize);
+        let train = raw.data.max_samples.map_or(glyphs::TRAINING_SAMPLES, |limit| limit as usize);
         return Some(Source::Drawn { train, test: glyphs::TEST_SAMPLES });
     }
     let folder = match (&raw.data.path, data_root) {
@@ -274,7 +261,7 @@ fn source(raw: &mut Raw, data_root: Option<&Path>, checks: &mut Combinations<'_>
     match absolute(folder) {
         Ok((folder, text)) => {
             raw.data.path = Some(text);
-            Some(Source::Files { folder, limit: raw.data.limit.map(|limit| limit as usize) })
+            Some(Source::Files { folder, limit: raw.data.max_samples.map(|limit| limit as usize) })
         }
         Err(error) => {
             checks.findings.add(error);

@@ -58,7 +58,7 @@ impl Coordinator {
                     open.not_now(client, reason, now);
                 }
             }
-            ToServer::Goodbye => {
+            ToServer::Goodbye | ToServer::Declined { .. } => {
                 self.forget(peer);
                 self.dismissed.insert(peer);
             }
@@ -131,7 +131,7 @@ impl Coordinator {
             // The client keeps its state only after a receipt.
             self.send(peer, ToClient::Receipt { round, verdict: Verdict::Accepted });
         }
-        self.send(peer, ToClient::Welcome { spec: Box::new(self.spec.clone()), wants });
+        self.send(peer, ToClient::Welcome { spec: self.text.clone(), wants });
         if let Some(round) = wants.filter(|round| ask && held != Some(*round)) {
             self.actions.push_back(Action::Broadcast { peer, round });
         }

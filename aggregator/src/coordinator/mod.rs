@@ -85,7 +85,7 @@ use std::time::Duration;
 
 use shared::id::ClientId;
 use shared::message::{Rejection, ToClient, ToServer, Verdict};
-use shared::spec::RunSpec;
+use shared::spec::{RunSpec, SpecText};
 
 use crate::round::RoundPolicy;
 use dismissed::Dismissed;
@@ -112,6 +112,8 @@ const RESTARTED: &str =
 #[derive(Debug)]
 pub struct Coordinator {
     spec: RunSpec,
+    /// The specification as devices are told it.
+    text: SpecText,
     policy: RoundPolicy,
     members: BTreeMap<ClientId, Member>,
     memory: RosterSync,
@@ -179,6 +181,7 @@ impl Coordinator {
             },
         };
         let mut coordinator = Self {
+            text: SpecText::of(&spec),
             spec,
             policy,
             members,

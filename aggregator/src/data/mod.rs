@@ -106,7 +106,9 @@ fn read(config: &Config, folder: &Path, split: Split) -> Result<Dataset, DataErr
 /// Whether the run evaluates the model, or clients' personal models.
 #[must_use]
 pub fn is_tested(config: &Config) -> bool {
-    config.evaluate.every > 0 || config.spec.evaluation.every > 0 || config.spec.personalisation.is_some()
+    config.spec.evaluate.every > 0
+        || config.spec.evaluate.on_clients_every > 0
+        || config.spec.personalised().is_some()
 }
 
 /// The test set, if the run evaluates models.
@@ -115,7 +117,7 @@ pub fn test_set(config: &Config) -> Result<Option<TestSet>, DataError> {
         return Ok(None);
     }
     let view = View::whole(Arc::new(load(config, Split::Test)?));
-    Ok(Some(TestSet::new(view, config.spec.data.preparation.clone(), config.evaluate.batch)))
+    Ok(Some(TestSet::new(view, config.spec.data.preparation.clone(), config.spec.evaluate.batch as usize)))
 }
 
 /// The test samples; `None` if there are none and the run evaluates no models.
@@ -207,7 +209,7 @@ mod tests {
 
     #[test]
     fn what_the_server_keeps_no_client_has() {
-        let common = ["data.limit=200", "data.clients=3", "data.partition.dirichlet.alpha=1"];
+        let common = ["data.max-samples=200", "data.clients=3", "data.partition.dirichlet.alpha=1"];
         let kept = config(&[&common[..], &["data.labelled=50"]].concat());
         let train = Arc::new(load(&kept, Split::Train).expect("glyphs are drawn"));
         let shares = divide(&kept, train.clone()).expect("divided");
@@ -228,7 +230,7 @@ mod tests {
 
     #[test]
     fn a_labelled_set_that_lacks_a_class_is_refused_with_its_number() {
-        let config = config(&["data.limit=200", "data.clients=3", "data.labelled=20"]);
+        let config = config(&["data.max-samples=200", "data.clients=3", "data.labelled=20"]);
         let labels = (0..200_u32).map(|sample| sample % 9);
         let train = Dataset::new(vec![1, 1, 1], vec![0; 200], labels, 10).expect("one pixel each");
         for refused in [labelled_among(&config, &train, 20).err(), divide(&config, train).err()] {
@@ -240,7 +242,7 @@ mod tests {
     #[test]
     fn text_is_neither_kept_by_the_server_nor_prepared_like_images() {
         let text = || Dataset::text(2, vec![0, 1, 1, 2], vec![1, 2, 2, 0], 3).expect("two samples");
-        let common = ["data.limit=200", "data.clients=3"];
+        let common = ["data.max-samples=200", "data.clients=3"];
         let kept = config(&[&common[..], &["data.labelled=20"]].concat());
         let refused = |error: Option<PlanError>| error.map(|error| error.to_string()).unwrap_or_default();
         let said = refused(labelled_among(&kept, &text(), 20).err());
@@ -268,7 +270,7 @@ mod tests {
 
     #[test]
     fn colours_of_what_is_no_colour_are_refused() {
-        let common = ["data.limit=200", "data.clients=3"];
+        let common = ["data.max-samples=200", "data.clients=3"];
         let config = config(&[&common[..], &["augment.contrast=0.1"]].concat());
         let train = Dataset::features(vec![1, 28, 28], vec![2.0; 784], vec![0], 10).expect("a sample");
         let said = divide(&config, train).expect_err("refused").to_string();

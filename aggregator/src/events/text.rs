@@ -98,7 +98,7 @@ pub fn text(notice: &Notice<'_>) -> Option<String> {
         ),
         Notice::Diverged { round } => format!(
             "the server's own training in round {round} has diverged, and the round ended without it: start a new run with a \
-             lower training.optimizer.sgd.rate or server.weight"
+             lower training.optimizer.sgd.learning-rate or server.weight"
         ),
     })
 }

@@ -23,5 +23,5 @@ mod tally;
 
 pub use policy::{Lateness, RoundPolicy, VOID_PAUSE};
 pub use record::{ClosedRound, RoundRecord, of_a_model};
-pub use stopping::StopPlan;
+pub use stopping::{Criterion, EarlyStopping};
 pub use tally::{Tally, WaitedFor};

@@ -3,6 +3,8 @@
 //! Both follow from the records alone, so that a resumed run makes the same decisions.
 
 use serde::{Deserialize, Serialize};
+use shared::settings::Kind;
+use shared::{named, section};
 
 use super::RoundRecord;
 
@@ -60,15 +62,19 @@ impl Criterion {
     }
 }
 
-/// When training ends before all rounds are over.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct StopPlan {
-    /// The criterion that models are compared by.
-    pub metric: Criterion,
-    /// The value at which training ends.
-    pub target: Option<f64>,
-    /// Tests in a row without a better model after which training ends.
-    pub patience: Option<u32>,
+named!(Criterion);
+
+section! {
+    /// `[early-stopping]`: when training ends before all rounds are over.
+    #[derive(Copy)]
+    pub struct EarlyStopping {
+        /// The best model's: accuracy or loss; own-accuracy or own-loss of the clients' tests
+        pub metric: Criterion = Criterion::default();
+        /// Training ends when a model is as good as this
+        pub target: Option<f64> = None, in Kind::NOT_NEGATIVE, unset "no target";
+        /// Tests in a row without a better model after which training ends
+        pub patience: Option<u32> = None, in Kind::POSITIVE, unset "no end";
+    }
 }
 
 /// The model of a round and its value of the criterion.
@@ -90,7 +96,7 @@ pub fn best(records: &[RoundRecord], criterion: Criterion) -> Option<Best> {
 /// The round after which training ends early: a model has reached the target, or the patience is used up. A void round leaves
 /// the model as it is and does not count towards the patience.
 #[must_use]
-pub fn ended(records: &[RoundRecord], stop: &StopPlan) -> Option<u32> {
+pub fn ended(records: &[RoundRecord], stop: &EarlyStopping) -> Option<u32> {
     let mut best: Option<Best> = None;
     let mut without = 0;
     for record in records.iter().filter(|record| !record.closing) {
@@ -158,7 +164,7 @@ mod tests {
     #[test]
     fn it_is_enough_at_the_target_or_out_of_patience() {
         let end = |target, patience| {
-            ended(&records(&COURSE), &StopPlan { metric: Criterion::Accuracy, target, patience })
+            ended(&records(&COURSE), &EarlyStopping { metric: Criterion::Accuracy, target, patience })
         };
         assert_eq!(end(None, None), None);
         assert_eq!(end(Some(0.7), None), Some(3));
@@ -167,18 +173,18 @@ mod tests {
         assert_eq!(end(None, Some(2)), Some(5));
         assert_eq!(end(None, Some(3)), None);
         assert_eq!(end(Some(0.9), Some(3)), Some(6));
-        let loss = StopPlan { metric: Criterion::Loss, target: Some(0.31), patience: None };
+        let loss = EarlyStopping { metric: Criterion::Loss, target: Some(0.31), patience: None };
         assert_eq!(ended(&records(&COURSE), &loss), Some(3));
         // The model stays as it was through void rounds.
         let mut void = records(&COURSE[..5]);
         (void[3].void, void[4].void) = (true, true);
         let patient =
-            |patience| StopPlan { metric: Criterion::Accuracy, target: None, patience: Some(patience) };
+            |patience| EarlyStopping { metric: Criterion::Accuracy, target: None, patience: Some(patience) };
         assert_eq!(ended(&void, &patient(1)), None);
         void[4].void = false;
         assert_eq!((ended(&void, &patient(1)), ended(&void, &patient(2))), (Some(5), None));
         // A model that was not tested before may be found good enough in one.
-        let target = StopPlan { metric: Criterion::Accuracy, target: Some(0.7), patience: None };
+        let target = EarlyStopping { metric: Criterion::Accuracy, target: Some(0.7), patience: None };
         void[2].void = true;
         assert_eq!(ended(&void, &target), Some(3));
         // What is found when training is over ends nothing.

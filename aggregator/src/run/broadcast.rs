@@ -73,7 +73,7 @@ impl Run {
     pub(super) fn write_broadcast(&self, round: u32, record: &Record) -> Result<u64, RunError> {
         let path = self.directory.broadcast(round);
         let partial = crate::storage::partial(&path);
-        let precision = self.config.spec.precision.broadcast;
+        let precision = self.config.spec.update.broadcast();
         let write = || {
             let mut file = self.files.create(&partial)?;
             record.write_to(precision, &mut *file)?;

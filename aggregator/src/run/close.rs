@@ -19,7 +19,7 @@ use super::{OpenRound, Run, RunError, SMALL, Traffic, client_metrics, update_fil
 use crate::coordinator::Closing;
 use crate::data::TestSet;
 use crate::ensemble::EnsembleError;
-use crate::round::{ClosedRound, RoundRecord, StopPlan, Tally, stopping};
+use crate::round::{ClosedRound, EarlyStopping, RoundRecord, Tally, stopping};
 
 impl Run {
     /// Step *close*: the decision, then the new model, its evaluation and the next broadcast. The record and the checkpoint may be
@@ -122,7 +122,7 @@ impl Run {
         let (round, work, tally) = (opening.round, opening.work, &decision.closing.tally);
         let mut metrics = client_metrics::means(reports, work);
         let due = work.train
-            && (self.config.evaluate.after(round, self.config.spec.rounds)
+            && (self.config.spec.evaluate.after(round, self.config.spec.rounds)
                 || self.ends_with(round, &metrics, tally.void));
         let tested = match self.tests.as_ref().filter(|_| due) {
             Some(tests) => self.tested(global, open, tests)?,
@@ -148,7 +148,7 @@ impl Run {
         if let Some(labelled) = self.labelled.as_ref().filter(|_| work.train) {
             let spec = &self.config.spec;
             let params = self.algorithm.current_model(global);
-            let (preparation, batch) = (&spec.data.preparation, self.config.evaluate.batch);
+            let (preparation, batch) = (&spec.data.preparation, self.config.spec.evaluate.batch as usize);
             Outlook::of(labelled, preparation, &spec.architecture, params, batch)?
                 .note(&mut record, &self.records);
         }
@@ -157,10 +157,10 @@ impl Run {
 
     /// Whether training ends with a round of which clients found this: then its model is tested as the last one planned is.
     fn ends_with(&self, round: u32, metrics: &BTreeMap<String, f64>, void: bool) -> bool {
-        let (evaluate, stop) = (&self.config.evaluate, &self.config.stop);
+        let (evaluate, stop) = (&self.config.spec.evaluate, &self.config.stop);
         if evaluate.every == 0
             || !stop.metric.is_of_clients()
-            || *stop == (StopPlan { metric: stop.metric, ..StopPlan::default() })
+            || *stop == (EarlyStopping { metric: stop.metric, ..EarlyStopping::default() })
         {
             return false;
         }

@@ -56,7 +56,7 @@ impl Run {
         if self.algorithm.ensemble().is_none() && self.algorithm.personal().is_none() {
             return initial;
         }
-        let sent = initial.into_record().sent(self.config.spec.precision.broadcast);
+        let sent = initial.into_record().sent(self.config.spec.update.broadcast());
         sent.expect("what has just been encoded is decoded").tensors
     }
 

@@ -58,7 +58,7 @@ pub(super) struct OwnModel {
 
 /// The message for the operator when it diverges.
 pub(super) const DIVERGED: &str = "the server's own training has diverged and counts for nothing: lower \
-                                   training.optimizer.sgd.rate or server.weight, and start a new run";
+                                   training.optimizer.sgd.learning-rate or server.weight, and start a new run";
 
 /// The outcome of the server's own training.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -144,14 +144,14 @@ impl Run {
 /// The specification under which the server is its own client.
 fn supervised(spec: &RunSpec, plan: &ServerPlan) -> RunSpec {
     let mut own = spec.clone();
-    let Training { sgd, clip, .. } = spec.training;
+    let sgd = spec.training.optimizer.sgd();
     own.data.labels = LabelsAt::Device;
     own.training = Training {
         epochs: plan.epochs,
-        sgd: models::Sgd { rate: sgd.rate * plan.weight, decay: sgd.decay / plan.weight, ..sgd },
-        clip: clip.map(|bound| bound / plan.weight),
+        optimizer: models::Sgd { rate: sgd.rate * plan.weight, decay: sgd.decay / plan.weight, ..sgd }.into(),
+        clip_norm: spec.training.clip_norm.map(|bound| bound / plan.weight),
         measure: Measures::default(),
-        slices: 1,
+        chunks: 1,
         ..spec.training
     };
     own
@@ -198,7 +198,7 @@ mod tests {
     #[test]
     fn what_is_trained_after_the_last_round_is_trained_at_its_rate() {
         let mut spec = RunSpec::example("fedmatch");
-        spec.training.schedule = Schedule::Cosine { last: 0.0 };
+        spec.training.schedule = Schedule::Cosine { min_factor: 0.0 };
         let omega =
             spec.architecture.initialise(|tensor| spec.root_seed().derive(tensor).rng()).expect("valid");
         let data = Dataset::new(vec![1, 2, 2], vec![200; 16], vec![0_u8, 1, 1, 0], 2).expect("four samples");

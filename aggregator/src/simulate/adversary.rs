@@ -40,7 +40,7 @@ impl Adversary {
         Self {
             attack: config.attackers.map_or_else(Attack::default, |attackers| attackers.attack),
             among: config.attackers.map(among).unwrap_or_default(),
-            precision: config.spec.precision.update,
+            precision: config.spec.update.precision,
         }
     }
 

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use models::{ArchitectureError, ModelError};
 use shared::data::DataError;
 use shared::message::Refusal;
+use shared::spec::SpecError;
 use shared::ticket::ParseTicketError;
 
 use super::event::printable;
@@ -36,6 +37,8 @@ pub enum Exit {
     Server = 4,
     /// The run is over, and the server rejected the updates of this client.
     Rejected = 5,
+    /// The run uses what this version of the program does not know.
+    Outdated = 6,
 }
 
 impl From<Blame> for Exit {
@@ -82,6 +85,9 @@ pub enum CliError {
     /// The server refuses this client.
     #[error("the server refuses this client: {0}")]
     Refused(Refusal),
+    /// The run uses what this version of the program does not know.
+    #[error(transparent)]
+    Outdated(SpecError),
     /// This device can never take part in the run as it is.
     #[error("this device cannot take part in the run, {}: {}", .0.blame, .0.reason)]
     Unfit(Failure),
@@ -208,6 +214,7 @@ impl CliError {
                 failure.blame.into()
             }
             Self::NothingCounted { last: Setback::Rejected(_), .. } => Exit::Rejected,
+            Self::Outdated(_) => Exit::Outdated,
             Self::Predict(PredictError::Batch(_) | PredictError::Network(_) | PredictError::Personal(_))
             | Self::Bench(_)
             | Self::Measuring { .. }
@@ -278,6 +285,7 @@ mod tests {
             (CliError::Driver(StoreError::NothingHeld.into()), Exit::Unexpected),
             (CliError::NoStateDirectory, Exit::Local),
             (CliError::DoctorProblems { problems: 1 }, Exit::Local),
+            (CliError::Outdated(SpecError::Unknown { key: "privacy.clip".to_owned() }), Exit::Outdated),
             (CliError::Refused(Refusal::NoSamples), Exit::Server),
             (
                 CliError::NothingCounted { rounds: 3, last: Setback::Rejected("diverged".to_owned()) },
@@ -292,8 +300,16 @@ mod tests {
         ] {
             assert_eq!(error.exit(), exit, "{error}");
         }
-        let codes = [Exit::Success, Exit::Unexpected, Exit::Usage, Exit::Local, Exit::Server, Exit::Rejected];
-        assert_eq!(codes.map(|exit| exit as u8), [0, 1, 2, 3, 4, 5]);
+        let codes = [
+            Exit::Success,
+            Exit::Unexpected,
+            Exit::Usage,
+            Exit::Local,
+            Exit::Server,
+            Exit::Rejected,
+            Exit::Outdated,
+        ];
+        assert_eq!(codes.map(|exit| exit as u8), [0, 1, 2, 3, 4, 5, 6]);
     }
 
     #[test]

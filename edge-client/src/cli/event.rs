@@ -156,6 +156,7 @@ fn lines(event: &Event) -> Vec<String> {
         Event::Ended(SessionEnd::Completed { rounds }) => format!("the run is over after {rounds} rounds"),
         Event::Ended(SessionEnd::Stopped) => "stopped; the same command joins again".to_owned(),
         Event::Ended(SessionEnd::Refused(refusal)) => format!("the server refuses this client: {refusal}"),
+        Event::Ended(SessionEnd::Outdated(error)) => error.to_string(),
         Event::Ended(SessionEnd::Unfit(Failure { blame, reason, .. })) => {
             format!("this device cannot take part in the run, {blame}: {reason}")
         }
@@ -258,6 +259,9 @@ fn object(event: &Event) -> Option<Value> {
         Event::Ended(SessionEnd::Stopped) => json!({ "event": "stopped" }),
         Event::Ended(SessionEnd::Refused(refusal)) => {
             json!({ "event": "refused", "reason": refusal.to_string() })
+        }
+        Event::Ended(SessionEnd::Outdated(error)) => {
+            json!({ "event": "outdated", "reason": error.to_string() })
         }
         Event::Ended(SessionEnd::Unfit(Failure { blame, reason, .. })) => {
             json!({ "event": "unfit", "blame": blame, "reason": reason })

@@ -99,11 +99,14 @@ pub(super) fn run(arguments: &JoinArguments) -> Result<(), CliError> {
         },
         SessionEnd::Stopped => Ok(()),
         SessionEnd::Refused(refusal) => Err(CliError::Refused(refusal)),
+        SessionEnd::Outdated(error) => Err(CliError::Outdated(error)),
         SessionEnd::Unfit(failure) => Err(CliError::Unfit(failure)),
     };
     // People read a refusal in the error that this command ends with.
     match result {
-        Err(CliError::Refused(_) | CliError::Unfit(_)) if !matches!(output, Output::Json) => {
+        Err(CliError::Refused(_) | CliError::Outdated(_) | CliError::Unfit(_))
+            if !matches!(output, Output::Json) =>
+        {
             terminal::status("");
         }
         _ => output.show(&ended),

@@ -199,7 +199,15 @@ impl<'a, C: Connector, S: Store> Driver<'a, C, S> {
             }
             if let Some(event) = event {
                 let lost = matches!(event, Event::Disconnected { .. });
+                let welcome = matches!(
+                    event,
+                    Event::Message(ToClient::Welcome { .. } | ToClient::PositionalWelcome { .. })
+                );
                 self.session.handle(started.elapsed(), event);
+                if let Some(spec) = self.session.run().filter(|_| welcome) {
+                    self.welcomed = true;
+                    (self.notice)(Notice::Joined { spec: Box::new(spec.clone()) });
+                }
                 if lost
                     && let (Some((server, reason)), Some(next)) = (self.lost.take(), self.session.deadline())
                 {
@@ -296,10 +304,6 @@ impl<'a, C: Connector, S: Store> Driver<'a, C, S> {
         Some(match incoming {
             Incoming::Message(message) => {
                 match &message {
-                    ToClient::Welcome { spec, .. } => {
-                        self.welcomed = true;
-                        (self.notice)(Notice::Joined { spec: spec.clone() });
-                    }
                     ToClient::Refused(refusal) if refusal.may_pass() => {
                         (self.notice)(Notice::TurnedBack { refusal: refusal.clone() });
                     }

@@ -8,6 +8,7 @@ use shared::data::Dataset;
 use shared::id::RunId;
 use shared::message::{ToServer, TrainReport, Verdict};
 use shared::payload::Payload;
+use shared::spec::SpecText;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::*;
@@ -34,14 +35,14 @@ impl Server {
     }
 
     fn welcomes(&self, wants: Option<u32>) {
-        self.says(ToClient::Welcome { spec: spec(), wants });
+        self.says(ToClient::Welcome { spec: SpecText::of(&spec()), wants });
     }
 
     /// Hears the client's hello and asks it for this work in round 3 of a run that makes personal models.
     async fn asks(&mut self, work: TaskKind) {
         assert!(matches!(self.message().await, ToServer::Hello(_)));
         let (spec, payload) = personal_run();
-        self.says(ToClient::Welcome { spec, wants: None });
+        self.says(ToClient::Welcome { spec: SpecText::of(&spec), wants: None });
         self.incoming.send(Incoming::Task { round: 3, work, payload }).unwrap();
     }
 
@@ -241,7 +242,7 @@ async fn a_device_whose_classes_are_not_the_runs_ends_and_says_whose_fault_it_is
         let mut spec = spec();
         spec.data.shape = vec![1, 2, 2];
         spec.data.class_names = vec!["cat".to_owned(), "dog".to_owned()];
-        server.says(ToClient::Welcome { spec, wants: None });
+        server.says(ToClient::Welcome { spec: SpecText::of(&spec), wants: None });
         let task = Incoming::Task { round: 1, work: TaskKind::TRAIN, payload: Bytes::new() };
         server.incoming.send(task).unwrap();
         assert!(matches!(server.message().await, ToServer::Failed { round: 1, .. }));

@@ -22,7 +22,11 @@ fn a_model_of_other_samples_is_no_newer_one() {
         }
     };
     assert_eq!(differs(|_| {}), None);
-    assert_eq!(differs(|new| new.preparation.augmentation.flip = 0.5), None, "only training is augmented");
+    assert_eq!(
+        differs(|new| new.preparation.augmentation.horizontal_flip = 0.5),
+        None,
+        "only training is augmented"
+    );
     assert!(differs(|new| new.shape = vec![3, 2, 2]).is_some_and(|what| what.contains("shapes")));
     assert!(
         differs(|new| new.class_names = vec!["b".into(), "a".into()])

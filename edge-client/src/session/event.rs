@@ -6,7 +6,7 @@ use shared::id::ClientId;
 use shared::message::{
     Progress, Refusal, TaskId, TaskKind, ToClient, ToServer, TrainReport, UpdateHeader, Verdict,
 };
-use shared::spec::RunSpec;
+use shared::spec::{RunSpec, SpecError};
 
 use crate::failure::Failure;
 
@@ -127,6 +127,8 @@ pub enum SessionEnd {
     },
     /// The server refuses this client.
     Refused(Refusal),
+    /// The run uses what this version of the program does not know.
+    Outdated(SpecError),
     /// This device can never take part in the run as it is.
     Unfit(Failure),
     /// The user stopped it.

@@ -51,11 +51,12 @@ mod event;
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use shared::algorithm::registry;
 use shared::eligibility::Eligibility;
 use shared::message::{
     self, Hello, Progress, TaskId, TaskKind, ToClient, ToServer, TrainReport, UpdateHeader, Verdict,
 };
-use shared::spec::RunSpec;
+use shared::spec::{RunSpec, SpecError};
 
 use crate::failure::Failure;
 use backoff::{Backoff, MAX_DELAY};
@@ -148,6 +149,12 @@ impl Session {
         }
     }
 
+    /// The run that the client takes part in, while it is connected to its server.
+    #[must_use]
+    pub fn run(&self) -> Option<&RunSpec> {
+        self.spec.as_deref().filter(|_| matches!(self.connection, ConnState::Joined(_)))
+    }
+
     /// What the client is doing.
     #[must_use]
     pub fn activity(&self) -> &Activity {
@@ -234,7 +241,8 @@ impl Session {
             return;
         }
         match message {
-            ToClient::Welcome { spec, wants } => self.welcome(now, spec, wants),
+            ToClient::Welcome { spec, wants } => self.welcome(now, registry::read_spec(&spec), wants),
+            ToClient::PositionalWelcome { spec, wants } => self.welcome(now, spec.into_spec(), wants),
             ToClient::Refused(refusal) if refusal.may_pass() => {}
             ToClient::Refused(refusal) => self.end(SessionEnd::Refused(refusal)),
             // The transport handles the server's key and resumed transfers.
@@ -265,7 +273,15 @@ impl Session {
         }
     }
 
-    fn welcome(&mut self, now: Duration, spec: Box<RunSpec>, wants: Option<u32>) {
+    fn welcome(&mut self, now: Duration, spec: Result<RunSpec, SpecError>, wants: Option<u32>) {
+        let spec = match spec {
+            Ok(spec) => Box::new(spec),
+            Err(error) => {
+                self.actions.push_back(Action::Send(ToServer::Declined { reason: message::reason(&error) }));
+                self.end(SessionEnd::Outdated(error));
+                return;
+            }
+        };
         self.backoff.welcomed(now);
         self.connection = ConnState::Joined(now);
         self.actions.push_back(Action::Send(ToServer::SkippedSamples { samples: self.device.skipped }));

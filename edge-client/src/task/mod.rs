@@ -141,7 +141,7 @@ pub fn run_task(
         duration: started.elapsed(),
         metrics: client.metrics(),
     };
-    let update = update.to_payload(task.spec.precision.update);
+    let update = update.to_payload(task.spec.update.precision);
     Ok(TaskOutput { work: task.work, report, update, local, personal })
 }
 
@@ -173,7 +173,7 @@ fn personalise(
     monitor: &mut dyn FnMut(Progress) -> ControlFlow<()>,
     report: &mut dyn FnMut(Metric),
 ) -> Result<Option<Vec<u8>>, TaskError> {
-    let Some(settings) = &task.spec.personalisation else {
+    let Some(settings) = task.spec.personalised() else {
         warn!("round {}: the run has no settings for personal models; none is made", task.round);
         return Ok(None);
     };
@@ -223,7 +223,7 @@ fn personalise(
 
 /// The samples for tests: those that the run holds out of the device's samples, or its test split.
 fn tests(task: &Task) -> Result<View, Untested> {
-    let tests = if task.spec.evaluation.hold_out > 0.0 {
+    let tests = if task.spec.evaluate.hold_out > 0.0 {
         Some(task.spec.held_out(task.client, &task.data))
     } else {
         task.tests.get()?

@@ -7,7 +7,7 @@ use models::{Array, Layer, ModelError, Precision};
 use shared::algorithm::registry::RegistryError;
 use shared::data::Dataset;
 use shared::message::{ToServer, UpdateHeader};
-use shared::personalisation::{GateTraining, Method, Mix, Personalisation, Reports, Tuning};
+use shared::personalisation::{GateTraining, Method, Methods, Mix, Personalisation, Reports, Tuning};
 
 use super::*;
 use crate::failure::Blame;
@@ -15,7 +15,7 @@ use crate::failure::Blame;
 #[test]
 fn a_slice_of_the_data_is_trained_on_as_if_there_were_no_more() {
     let mut spec = RunSpec::example("fedavg");
-    spec.training.slices = 3;
+    spec.training.chunks = 3;
     let pixels = (0..4 * 11).map(|pixel| (pixel * 37 % 251) as u8).collect();
     let labels: Vec<u8> = (0..11).map(|sample| sample % 2).collect();
     let whole = View::whole(Arc::new(Dataset::new(vec![1, 2, 2], pixels, labels, 2).unwrap()));
@@ -26,7 +26,7 @@ fn a_slice_of_the_data_is_trained_on_as_if_there_were_no_more() {
     let client = ClientId::from_bytes([5; 16]);
     let trained = |slices: u32, round: u32, data: View| {
         let mut spec = Box::new(spec.clone());
-        spec.training.slices = slices;
+        spec.training.chunks = slices;
         let (backend, broadcast) = (Backend::cpu(), broadcast.clone());
         let (work, tests) = (TaskKind::TRAIN, TestSamples::none());
         let task = Task { spec, round, work, client, data, tests, backend, broadcast, local: None };
@@ -115,23 +115,23 @@ fn personal_spec(report: Reports) -> Box<RunSpec> {
     let linear = |name: &str, out| Layer::Linear { name: name.into(), out, bias: true };
     spec.architecture.extractor = vec![Layer::Flatten, linear("a", 3), Layer::Relu];
     spec.architecture.head = vec![linear("fc", 2)];
-    let tuning = Tuning { rate: 0.5, ..Tuning::default() };
-    spec.personalisation = Some(Box::new(Personalisation {
-        methods: vec![Method::Mfe, Method::Mf],
+    let tuning = Tuning { learning_rate: 0.5, ..Tuning::default() };
+    spec.personalisation = Box::new(Personalisation {
+        method: Some(Methods(vec![Method::Mfe, Method::Mf])),
         every: 0,
         expert_share: 0.75,
         mix: Mix::Logits,
         whole: tuning,
         head: tuning,
-        gate: GateTraining { rate: 0.1, ..GateTraining::default() },
+        gate: GateTraining { learning_rate: 0.1, ..GateTraining::default() },
         report,
-    }));
+    });
     Box::new(spec)
 }
 
 /// What the server sends to clients that make personal models.
 pub(crate) fn personal_run() -> (Box<RunSpec>, Bytes) {
-    let spec = personal_spec(Reports::ALL);
+    let spec = personal_spec(Reports::default());
     let broadcast = broadcast(&spec);
     (spec, broadcast)
 }
@@ -167,7 +167,7 @@ fn samples() -> TestSamples {
 
 #[test]
 fn head_gate_and_split_stay_on_the_device() {
-    let result = personalised(Reports::ALL, PERSONALISE, samples());
+    let result = personalised(Reports::default(), PERSONALISE, samples());
     let personal = Personal::from_bytes(result.personal.as_ref().unwrap()).unwrap();
     assert_eq!((personal.round, personal.split.samples(), personal.model.method), (4, 20, Method::Mfe));
     assert_eq!(result.local, Some(kept()), "what the algorithm keeps stays as it is");
@@ -208,26 +208,26 @@ fn the_server_is_told_what_it_may_know() {
         "mf-global-test",
         "mf-gate",
     ];
-    assert_eq!(names(Reports::ALL, samples()), all);
+    assert_eq!(names(Reports::default(), samples()), all);
     let nothing = Reports { local_test: false, global_test: false, gate: false };
     assert_eq!(names(nothing, samples()), [""; 0]);
     let local = Reports { local_test: true, ..nothing };
     assert_eq!(names(local, samples()), ["local-test", "mfe-local-test", "mf-local-test"]);
     // Without test samples it has a model all the same.
-    assert_eq!(names(Reports::ALL, TestSamples::none()), ["mfe-gate", "mf-gate"]);
+    assert_eq!(names(Reports::default(), TestSamples::none()), ["mfe-gate", "mf-gate"]);
 }
 
 #[test]
 fn personalising_costs_the_round_nothing_but_time() {
-    let plain = personalised(Reports::ALL, TaskKind::TRAIN, samples());
-    let both = personalised(Reports::ALL, TaskKind { personalise: true, ..TaskKind::TRAIN }, samples());
+    let plain = personalised(Reports::default(), TaskKind::TRAIN, samples());
+    let both = personalised(Reports::default(), TaskKind { personalise: true, ..TaskKind::TRAIN }, samples());
     assert_eq!((plain.update, plain.personal), (both.update.clone(), None));
-    let alone = personalised(Reports::ALL, PERSONALISE, samples());
+    let alone = personalised(Reports::default(), PERSONALISE, samples());
     assert!(both.personal.is_some() && both.personal == alone.personal);
     // Samples that cannot be prepared: no personal model, and the round goes on.
     let wide = Dataset::new(vec![1, 1, 4], vec![0; 4], vec![0_u8], 2).unwrap();
     let tests = TestSamples::of(View::whole(Arc::new(wide)));
-    let result = personalised(Reports::ALL, TaskKind { personalise: true, ..TaskKind::TRAIN }, tests);
+    let result = personalised(Reports::default(), TaskKind { personalise: true, ..TaskKind::TRAIN }, tests);
     assert_eq!((result.update, result.personal), (both.update, None));
 }
 

@@ -6,8 +6,8 @@
 //! |---|---|---|
 //! | [`Weights`] | `aggregation.weights` | how much each update counts |
 //! | [`Rule`] | `aggregation.rule` | how many updates become one: their mean, or something more robust |
-//! | [`ServerOptimizer`] | `aggregation.server` | how the server steps along the outcome, the pseudo-gradient |
-//! | [`Buffers`] | `update.buffers` | whether statistics of normalisation layers are averaged or stay on the device |
+//! | [`ServerOptimizer`] | `aggregation.server-optimizer` | how the server steps along the outcome, the pseudo-gradient |
+//! | [`Buffers`] | `aggregation.buffers` | whether statistics of normalisation layers are averaged or stay on the device |
 //!
 //! What comes of them may be mixed with a model that the server has trained itself, and with the one that the round began
 //! with ([`Mixture`]).
@@ -34,30 +34,32 @@ mod trimmed_mean;
 mod weighted_sum;
 mod weights;
 
-use serde::{Deserialize, Serialize};
-
 pub use buffers::Buffers;
 pub use chain::{Chain, NotAChain};
 pub use clipping::Clip;
 pub use exact_sum::{EmptySum, ExactSum, MergeError, Scale};
 pub(crate) use matching::Matching;
 pub use mixture::{Mixture, NotAMixture};
-pub use optimizer::{Adagrad, Adam, ServerOptimizer, ServerSgd, Yogi};
+pub use optimizer::ServerOptimizer;
 pub use rule::Rule;
 pub use stored::{Chunk, Contributor, StoredError, StoredUpdates};
 pub use template::Template;
 pub use weighted_sum::WeightedSum;
 pub use weights::Weights;
 
-/// What a run's aggregation does, with a value for each axis.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Aggregation {
-    /// How much each update counts.
-    pub weights: Weights,
-    /// How updates become one.
-    pub rule: Rule,
-    /// How the server steps along it.
-    pub server: ServerOptimizer,
-    /// The aggregation of the statistics of normalisation layers.
-    pub buffers: Buffers,
+crate::named!(Weights, Buffers);
+
+crate::section! {
+    /// What becomes of the updates, with a value for each axis.
+    #[derive(Copy)]
+    pub struct Aggregation {
+        /// An update counts by its samples, uniform: like all others, or by its loss (FedLoss)
+        pub weights: Weights = Weights::default();
+        /// How updates become one
+        pub rule: Rule = Rule::default();
+        /// How the server steps along it
+        pub server_optimizer: ServerOptimizer = ServerOptimizer::default(), was "server";
+        /// Statistics of normalisation layers: average, or local (each client keeps its own)
+        pub buffers: Buffers = Buffers::default(), was "update.buffers";
+    }
 }

@@ -14,102 +14,49 @@
 //! with `m_0 = 0`, `v_0 = tau^2` and no correction of the bias, as printed. `sgd` with rate 1 and no momentum is plain
 //! federated averaging, to the bit; with momentum it is `FedAvgM` (Hsu et al. 2019, arXiv 1909.06335).
 
-use serde::{Deserialize, Serialize};
+use crate::settings::Kind;
 
-/// The server's optimiser with its settings.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum ServerOptimizer {
-    /// Federated averaging; with momentum `FedAvgM`.
-    Sgd(ServerSgd),
-    /// `FedAdagrad`.
-    Adagrad(Adagrad),
-    /// `FedAdam`.
-    Adam(Adam),
-    /// `FedYogi`.
-    Yogi(Yogi),
-}
-
-/// Settings of the server's gradient descent. The default is plain averaging.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
-pub struct ServerSgd {
-    /// The server's rate; 1 takes the mean of the clients' models.
-    pub rate: f64,
-    /// The share of the last step that is kept; 0 for none.
-    pub momentum: f64,
-}
-
-/// Settings of `FedAdagrad`.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
-pub struct Adagrad {
-    /// The server's rate.
-    pub rate: f64,
-    /// The share of the first moment that is kept.
-    pub beta1: f64,
-    /// What is added to the root of the second moment: the smaller, the more adaptive.
-    pub tau: f64,
-}
-
-/// Settings of `FedAdam`.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
-pub struct Adam {
-    /// The server's rate.
-    pub rate: f64,
-    /// The share of the first moment that is kept.
-    pub beta1: f64,
-    /// The share of the second moment that is kept.
-    pub beta2: f64,
-    /// What is added to the root of the second moment: the smaller, the more adaptive.
-    pub tau: f64,
-}
-
-/// Settings of `FedYogi`.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
-pub struct Yogi {
-    /// The server's rate.
-    pub rate: f64,
-    /// The share of the first moment that is kept.
-    pub beta1: f64,
-    /// How slowly the second moment moves towards the square of the step.
-    pub beta2: f64,
-    /// What is added to the root of the second moment: the smaller, the more adaptive.
-    pub tau: f64,
-}
-
-impl Default for ServerOptimizer {
-    fn default() -> Self {
-        Self::Sgd(ServerSgd::default())
-    }
-}
-
-impl Default for ServerSgd {
-    fn default() -> Self {
-        Self { rate: 1.0, momentum: 0.0 }
-    }
-}
-
-/// The paper's moments, its middle rate, and its default for tau.
-impl Default for Adagrad {
-    fn default() -> Self {
-        Self { rate: 0.01, beta1: 0.0, tau: 1e-3 }
-    }
-}
-
-/// As for [`Adagrad`].
-impl Default for Adam {
-    fn default() -> Self {
-        Self { rate: 0.01, beta1: 0.9, beta2: 0.99, tau: 1e-3 }
-    }
-}
-
-/// As for [`Adagrad`].
-impl Default for Yogi {
-    fn default() -> Self {
-        Self { rate: 0.01, beta1: 0.9, beta2: 0.99, tau: 1e-3 }
+crate::choice! {
+    /// The server's optimiser with its settings. Rates, moments and tau of the adaptive ones are the paper's.
+    pub enum ServerOptimizer {
+        /// Federated averaging; with momentum FedAvgM
+        Sgd {
+            /// 1 is plain averaging
+            learning_rate: f64 = 1.0, in Kind::RATE, was "rate";
+            /// Share of the server's last step that is kept (FedAvgM); 0 is none
+            momentum: f64 = 0.0, in Kind::SHARE;
+        }
+        /// FedAdagrad
+        Adagrad {
+            /// The server's learning rate (FedAdagrad)
+            learning_rate: f64 = 0.01, in Kind::RATE, was "rate";
+            /// Share of the first moment that is kept
+            beta1: f64 = 0.0, in Kind::SHARE;
+            /// Added to the root of the second moment: the smaller, the more adaptive
+            tau: f64 = 1e-3, in Kind::RATE;
+        }
+        /// FedAdam
+        Adam {
+            /// The server's learning rate (FedAdam)
+            learning_rate: f64 = 0.01, in Kind::RATE, was "rate";
+            /// Share of the first moment that is kept
+            beta1: f64 = 0.9, in Kind::SHARE;
+            /// Share of the second moment that is kept
+            beta2: f64 = 0.99, in Kind::SHARE;
+            /// Added to the root of the second moment: the smaller, the more adaptive
+            tau: f64 = 1e-3, in Kind::RATE;
+        }
+        /// FedYogi
+        Yogi {
+            /// The server's learning rate (FedYogi)
+            learning_rate: f64 = 0.01, in Kind::RATE, was "rate";
+            /// Share of the first moment that is kept
+            beta1: f64 = 0.9, in Kind::SHARE;
+            /// How slowly the second moment moves towards the square of the step
+            beta2: f64 = 0.99, in Kind::SHARE;
+            /// Added to the root of the second moment: the smaller, the more adaptive
+            tau: f64 = 1e-3, in Kind::RATE;
+        }
     }
 }
 
@@ -121,39 +68,39 @@ impl ServerOptimizer {
     #[must_use]
     pub fn moments(&self) -> (Option<f32>, Option<f32>) {
         match *self {
-            Self::Sgd(ServerSgd { momentum, .. }) => ((momentum != 0.0).then_some(0.0), None),
-            Self::Adagrad(Adagrad { tau, .. })
-            | Self::Adam(Adam { tau, .. })
-            | Self::Yogi(Yogi { tau, .. }) => (Some(0.0), Some((tau * tau) as f32)),
+            Self::Sgd { momentum, .. } => ((momentum != 0.0).then_some(0.0), None),
+            Self::Adagrad { tau, .. } | Self::Adam { tau, .. } | Self::Yogi { tau, .. } => {
+                (Some(0.0), Some((tau * tau) as f32))
+            }
         }
     }
 
     /// Steps the parameters `w` along `delta`. `first` and `second` are their moments, empty where there are none.
     pub fn step(&self, w: &mut [f32], delta: &[f32], first: &mut [f32], second: &mut [f32]) {
         match *self {
-            Self::Sgd(ServerSgd { rate, .. }) if first.is_empty() => {
+            Self::Sgd { learning_rate: rate, .. } if first.is_empty() => {
                 let rate = rate as f32;
                 w.iter_mut().zip(delta).for_each(|(w, &delta)| *w += rate * delta);
             }
-            Self::Sgd(ServerSgd { rate, momentum }) => {
+            Self::Sgd { learning_rate: rate, momentum } => {
                 let (rate, momentum) = (rate as f32, momentum as f32);
                 for ((w, &delta), m) in w.iter_mut().zip(delta).zip(first) {
                     *m = momentum * *m + delta;
                     *w += rate * *m;
                 }
             }
-            Self::Adagrad(Adagrad { rate, beta1, tau }) => {
-                adapt(w, delta, first, second, [rate, beta1, 0.0, tau], |v, square, _| v + square);
+            Self::Adagrad { learning_rate, beta1, tau } => {
+                adapt(w, delta, first, second, [learning_rate, beta1, 0.0, tau], |v, square, _| v + square);
             }
-            Self::Adam(Adam { rate, beta1, beta2, tau }) => {
+            Self::Adam { learning_rate, beta1, beta2, tau } => {
                 let follow: Follow = |v, square, beta2| beta2 * v + (1.0 - beta2) * square;
-                adapt(w, delta, first, second, [rate, beta1, beta2, tau], follow);
+                adapt(w, delta, first, second, [learning_rate, beta1, beta2, tau], follow);
             }
-            Self::Yogi(Yogi { rate, beta1, beta2, tau }) => {
+            Self::Yogi { learning_rate, beta1, beta2, tau } => {
                 // The sign of nothing is nothing.
                 let sign = |x: f32| if x == 0.0 { 0.0 } else { x.signum() };
                 let follow = |v: f32, square: f32, beta2: f32| v - (1.0 - beta2) * square * sign(v - square);
-                adapt(w, delta, first, second, [rate, beta1, beta2, tau], follow);
+                adapt(w, delta, first, second, [learning_rate, beta1, beta2, tau], follow);
             }
         }
     }
@@ -162,17 +109,17 @@ impl ServerOptimizer {
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
-            Self::Sgd(_) => "sgd",
-            Self::Adagrad(_) => "adagrad",
-            Self::Adam(_) => "adam",
-            Self::Yogi(_) => "yogi",
+            Self::Sgd { .. } => "sgd",
+            Self::Adagrad { .. } => "adagrad",
+            Self::Adam { .. } => "adam",
+            Self::Yogi { .. } => "yogi",
         }
     }
 
     /// Whether each parameter has a rate of its own.
     #[must_use]
     pub fn is_adaptive(&self) -> bool {
-        !matches!(self, Self::Sgd(_))
+        !matches!(self, Self::Sgd { .. })
     }
 }
 
@@ -231,7 +178,7 @@ mod tests {
 
     #[test]
     fn momentum_is_that_of_fedavgm() {
-        let sgd = ServerOptimizer::Sgd(ServerSgd { rate: 0.5, momentum: 0.9 });
+        let sgd = ServerOptimizer::Sgd { learning_rate: 0.5, momentum: 0.9 };
         // m: 1, 1.9, 1.71 + 2.
         close(&follow(sgd, &[1.0, 1.0, 2.0]), &[(1.5, 1.0, 0.0), (2.45, 1.9, 0.0), (4.305, 3.71, 0.0)]);
     }
@@ -243,9 +190,9 @@ mod tests {
         let deltas = [2.0f32, -0.1, 0.0, 3.0];
         for name in ["adagrad", "adam", "yogi"] {
             let optimizer = match name {
-                "adagrad" => ServerOptimizer::Adagrad(Adagrad { rate, beta1, tau }),
-                "adam" => ServerOptimizer::Adam(Adam { rate, beta1, beta2, tau }),
-                _ => ServerOptimizer::Yogi(Yogi { rate, beta1, beta2, tau }),
+                "adagrad" => ServerOptimizer::Adagrad { learning_rate: rate, beta1, tau },
+                "adam" => ServerOptimizer::Adam { learning_rate: rate, beta1, beta2, tau },
+                _ => ServerOptimizer::Yogi { learning_rate: rate, beta1, beta2, tau },
             };
             assert_eq!(optimizer.name(), name);
             let (mut w, mut m, mut v) = (1.0, 0.0, tau * tau);

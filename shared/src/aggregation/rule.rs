@@ -1,73 +1,72 @@
 //! How many updates become one.
 
-use serde::{Deserialize, Serialize};
+use std::ops::Bound::{Excluded, Included};
 
 use super::Template;
 use super::stored::{StoredError, StoredUpdates};
 use super::{bulyan, krum, median, trimmed_mean};
+use crate::settings::Kind;
 
-/// The aggregation rule: what the server makes of the updates of a round.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub enum Rule {
-    /// Their weighted mean, summed up as they arrive.
-    Mean {},
-    /// The median of each value on its own (Yin et al. 2018, arXiv 1803.01498), all clients alike. It needs every update.
-    Median {},
-    /// The mean of each value on its own without its smallest and its largest (Yin et al. 2018), all clients alike. It
-    /// needs every update.
-    TrimmedMean {
-        /// The share that is left out at either end, in `[0, 0.5)`.
-        beta: f64,
-    },
-    /// The update that is closest to its neighbours (Blanchard et al. 2017, arXiv 1703.02757). It needs every update.
-    Krum {
-        /// How many may be wrong, f.
-        byzantine: u32,
-    },
-    /// The mean of those that are closest to their neighbours (Blanchard et al. 2017), all alike. It needs every update.
-    MultiKrum {
-        /// How many may be wrong, f.
-        byzantine: u32,
-        /// How many are averaged, m; 0 for all but f.
-        chosen: u32,
-    },
-    /// The mean around the median of those that Krum chooses (El Mhamdi et al. 2018, arXiv 1802.07927). It needs every
-    /// update.
-    Bulyan {
-        /// How many may be wrong, f.
-        byzantine: u32,
-    },
-    /// The weighted mean of models whose hidden units were first matched with the global model's (`FedMA`, Wang et al. 2020,
-    /// arXiv 2002.06440), for networks that are a [`Chain`](super::Chain). It needs every update.
-    Fedma {},
-    /// The weighted mean of updates that are not longer than a bound (Sun et al. 2019, arXiv 1911.07963), summed up as they
-    /// arrive.
-    ClippedMean {
-        /// The greatest norm of an update, M; longer ones are shortened to it.
-        bound: f64,
-    },
-}
-
-impl Default for Rule {
-    fn default() -> Self {
-        Self::Mean {}
+crate::choice! {
+    /// The aggregation rule: what the server makes of the updates of a round.
+    pub enum Rule {
+        /// The weighted mean
+        ///
+        /// It is summed up as updates arrive.
+        Mean {}
+        /// The median of each value; needs every update
+        ///
+        /// All clients count alike (Yin et al. 2018, arXiv 1803.01498).
+        Median {}
+        /// The mean of each value without its smallest and its largest; needs every update
+        ///
+        /// All clients count alike (Yin et al. 2018).
+        TrimmedMean {
+            /// Share of each value's smallest and of its largest left out; needs every update
+            beta: f64 = 0.2, in Kind::Number(Included(0.0), Excluded(0.5));
+        }
+        /// The update that is closest to its neighbours; needs every update
+        ///
+        /// Blanchard et al. 2017, arXiv 1703.02757.
+        Krum {
+            /// How many updates may be wrong, f; needs every update
+            byzantine: u32 = 1, in BYZANTINE;
+        }
+        /// The mean of the updates that are closest to their neighbours, all alike; needs every update
+        ///
+        /// Blanchard et al. 2017.
+        MultiKrum {
+            /// How many updates may be wrong, f; needs every update
+            byzantine: u32 = 1, in BYZANTINE;
+            /// How many updates are averaged, m; 0 is all but f
+            chosen: u32 = 0, in Kind::COUNT;
+        }
+        /// The mean around the median of the updates that Krum chooses; needs every update
+        ///
+        /// El Mhamdi et al. 2018, arXiv 1802.07927.
+        Bulyan {
+            /// How many updates may be wrong, f; needs every update
+            byzantine: u32 = 1, in BYZANTINE;
+        }
+        /// The weighted mean of models with matched units (FedMA); needs every update
+        ///
+        /// Hidden units are matched with the global model's first (`FedMA`, Wang et al. 2020, arXiv 2002.06440), in networks that are
+        /// a [`Chain`](super::Chain).
+        Fedma {}
+        /// The weighted mean of updates that are not longer than a bound
+        ///
+        /// Sun et al. 2019, arXiv 1911.07963. It is summed up as updates arrive.
+        ClippedMean {
+            /// The greatest norm of an update, M; longer ones are shortened to it
+            max_norm: f64 = 10.0, in Kind::RATE, was "bound";
+        }
     }
 }
 
-impl Rule {
-    /// Each rule with the settings that it has when none are given.
-    pub const ALL: [Self; 8] = [
-        Self::Mean {},
-        Self::Median {},
-        Self::TrimmedMean { beta: 0.2 },
-        Self::Krum { byzantine: 1 },
-        Self::MultiKrum { byzantine: 1, chosen: 0 },
-        Self::Bulyan { byzantine: 1 },
-        Self::Fedma {},
-        Self::ClippedMean { bound: 10.0 },
-    ];
+/// Small enough that a few times as many are still a number of clients.
+const BYZANTINE: Kind = Kind::Whole(0, 1_000_000);
 
+impl Rule {
     /// Whether the updates must all be there before anything can be made of them. They are then kept on disk until the
     /// round closes instead of being summed up.
     #[must_use]

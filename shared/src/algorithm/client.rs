@@ -9,9 +9,10 @@ use super::TrainError;
 use crate::aggregation::Buffers;
 use crate::data::{Preparation, View};
 use crate::id::ClientId;
-use crate::message::{Metric, Metrics, Progress};
+use crate::message::{Metric, Metrics};
 use crate::seed::{Seed, shuffle};
 use crate::spec::RunSpec;
+use crate::task::Progress;
 
 /// Samples per forward pass when a gradient over all data is wanted: bounds memory, not the result. Where samples are normalised
 /// by what is beside them it would, and all are beside each other.
@@ -285,7 +286,7 @@ impl<'a> Client<'a> {
         }
         let steps = total / u64::from(training.epochs);
         let mut learner = self.learner(&start, self.sgd_settings())?;
-        learner.set_clip(training.clip);
+        learner.set_clip(training.clip_norm);
         let mut order: Vec<usize> = (0..samples).collect();
         let (mut x, mut y) = (Vec::new(), Vec::new());
         for epoch in 0..training.epochs {
@@ -323,7 +324,7 @@ impl<'a> Client<'a> {
     pub fn gradient(&mut self, params: &ParamSet) -> Result<ParamSet, TrainError> {
         let samples = self.data.len();
         let start = self.start(params)?;
-        let mut learner = self.learner(&start, self.spec.training.sgd)?;
+        let mut learner = self.learner(&start, self.spec.training.optimizer.sgd())?;
         let mut mean = params.zeros_like();
         let mut loss = 0.0;
         let order: Vec<usize> = (0..samples).collect();

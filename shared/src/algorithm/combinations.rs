@@ -13,7 +13,7 @@
 
 use models::Architecture;
 
-use crate::aggregation::{Aggregation, Buffers, Mixture, Rule, ServerOptimizer, ServerSgd, Weights};
+use crate::aggregation::{Aggregation, Buffers, Mixture, Rule, ServerOptimizer, Weights};
 use crate::spec::Training;
 
 /// Something that a configuration can choose and that not every algorithm goes with.
@@ -115,10 +115,10 @@ impl Setting {
                 Some(number("training.epochs", f64::from(training.epochs)))
             }
             Self::Batches if training.batch != 0 => Some(number("training.batch", f64::from(training.batch))),
-            Self::Momentum if training.sgd.momentum != 0.0 => {
-                Some(number("training.optimizer.sgd.momentum", training.sgd.momentum))
+            Self::Momentum if training.optimizer.sgd().momentum != 0.0 => {
+                Some(number("training.optimizer.sgd.momentum", training.optimizer.sgd().momentum))
             }
-            Self::Clip => Some(number("training.clip", training.clip?)),
+            Self::Clip => Some(number("training.clip-norm", training.clip_norm?)),
             Self::Measured if training.measure.alignment => {
                 Some(("training.measure", "training.measure.alignment = true".to_owned()))
             }
@@ -135,34 +135,38 @@ impl Setting {
             Self::LossWeights if aggregation.weights == Weights::Loss => {
                 Some(text("aggregation.weights", "loss"))
             }
-            Self::ServerSgd => match aggregation.server {
-                ServerOptimizer::Sgd(sgd) if sgd.momentum != 0.0 => {
-                    Some(number("aggregation.server.sgd.momentum", sgd.momentum))
+            Self::ServerSgd => match aggregation.server_optimizer {
+                ServerOptimizer::Sgd { momentum, .. } if momentum != 0.0 => {
+                    Some(number("aggregation.server-optimizer.sgd.momentum", momentum))
                 }
-                ServerOptimizer::Sgd(sgd) if sgd != ServerSgd::default() => {
-                    Some(number("aggregation.server.sgd.rate", sgd.rate))
+                ServerOptimizer::Sgd { learning_rate, .. } if learning_rate != 1.0 => {
+                    Some(number("aggregation.server-optimizer.sgd.learning-rate", learning_rate))
                 }
                 _ => None,
             },
-            Self::AdaptiveServer => match aggregation.server {
-                ServerOptimizer::Sgd(_) => None,
-                ServerOptimizer::Adagrad(_) => Some(table("aggregation.server.adagrad")),
-                ServerOptimizer::Adam(_) => Some(table("aggregation.server.adam")),
-                ServerOptimizer::Yogi(_) => Some(table("aggregation.server.yogi")),
+            Self::AdaptiveServer => match aggregation.server_optimizer {
+                ServerOptimizer::Sgd { .. } => None,
+                ServerOptimizer::Adagrad { .. } => Some(table("aggregation.server-optimizer.adagrad")),
+                ServerOptimizer::Adam { .. } => Some(table("aggregation.server-optimizer.adam")),
+                ServerOptimizer::Yogi { .. } => Some(table("aggregation.server-optimizer.yogi")),
             },
             Self::Robust if aggregation.rule.counts_alike() => Some(table(aggregation.rule.key())),
             Self::Matched if aggregation.rule == Rule::Fedma {} => Some(table(aggregation.rule.key())),
             Self::ClippedMean => match aggregation.rule {
-                Rule::ClippedMean { bound } => Some(number("aggregation.rule.clipped-mean.bound", bound)),
+                Rule::ClippedMean { max_norm } => {
+                    Some(number("aggregation.rule.clipped-mean.max-norm", max_norm))
+                }
                 _ => None,
             },
             Self::LocalBuffers if aggregation.buffers == Buffers::Local => {
-                Some(text("update.buffers", "local"))
+                Some(text("aggregation.buffers", "local"))
             }
             Self::Mixed if *mixture != Mixture::CLIENTS => {
-                Some(("server.mix", format!("server.mix = {:?}", mixture.shares())))
+                Some(("server.mixing", format!("server.mixing = {:?}", mixture.shares())))
             }
-            Self::Late if *late => Some(("round.late.keep", "round.late.keep = true".to_owned())),
+            Self::Late if *late => {
+                Some(("round.staleness.enabled", "round.staleness.enabled = true".to_owned()))
+            }
             _ => None,
         }
     }
@@ -183,7 +187,6 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::aggregation::{Adagrad, Adam, Yogi};
     use crate::algorithm::registry;
     use crate::spec::{Measures, RunSpec};
 
@@ -191,13 +194,13 @@ mod tests {
     fn ways(choice: Setting) -> (&'static str, Vec<(Training, Aggregation)>) {
         let plain = Training { epochs: 1, batch: 0, ..RunSpec::example("fedavg").training };
         let mean = Aggregation::default();
-        let server = |server| (plain, Aggregation { server, ..mean });
-        let momentum = models::Sgd { momentum: 0.9, ..plain.sgd };
+        let server = |server_optimizer| (plain, Aggregation { server_optimizer, ..mean });
+        let optimizer = models::Sgd { momentum: 0.9, ..plain.optimizer.sgd() }.into();
         match choice {
             Setting::Epochs => ("epochs", [0, 2].map(|epochs| (Training { epochs, ..plain }, mean)).to_vec()),
             Setting::Batches => ("batches", vec![(Training { batch: 10, ..plain }, mean)]),
-            Setting::Momentum => ("momentum", vec![(Training { sgd: momentum, ..plain }, mean)]),
-            Setting::Clip => ("clip", vec![(Training { clip: Some(1.0), ..plain }, mean)]),
+            Setting::Momentum => ("momentum", vec![(Training { optimizer, ..plain }, mean)]),
+            Setting::Clip => ("clip", vec![(Training { clip_norm: Some(1.0), ..plain }, mean)]),
             Setting::Measured => {
                 let measured = |alignment| Measures { alignment, drift: !alignment };
                 let one = |measure| (Training { measure, ..plain }, mean);
@@ -215,24 +218,20 @@ mod tests {
                 ("loss-weights", vec![(plain, Aggregation { weights: Weights::Loss, ..mean })])
             }
             Setting::ServerSgd => {
-                let sgd = |rate, momentum| server(ServerOptimizer::Sgd(ServerSgd { rate, momentum }));
+                let sgd = |learning_rate, momentum| server(ServerOptimizer::Sgd { learning_rate, momentum });
                 ("server-sgd", vec![sgd(0.5, 0.0), sgd(1.0, 0.9), sgd(0.5, 0.9)])
             }
-            Setting::AdaptiveServer => (
-                "adaptive-server",
-                vec![
-                    server(ServerOptimizer::Adagrad(Adagrad::default())),
-                    server(ServerOptimizer::Adam(Adam::default())),
-                    server(ServerOptimizer::Yogi(Yogi::default())),
-                ],
-            ),
+            Setting::AdaptiveServer => {
+                let adaptive = ServerOptimizer::ALL.iter().filter(|optimizer| optimizer.is_adaptive());
+                ("adaptive-server", adaptive.map(|&optimizer| server(optimizer)).collect())
+            }
             Setting::Robust => {
-                let robust = Rule::ALL.into_iter().filter(Rule::counts_alike);
-                ("robust", robust.map(|rule| (plain, Aggregation { rule, ..mean })).collect())
+                let robust = Rule::ALL.iter().filter(|rule| rule.counts_alike());
+                ("robust", robust.map(|&rule| (plain, Aggregation { rule, ..mean })).collect())
             }
             Setting::Matched => ("fedma", vec![(plain, Aggregation { rule: Rule::Fedma {}, ..mean })]),
             Setting::ClippedMean => {
-                let rule = Rule::ClippedMean { bound: 1.0 };
+                let rule = Rule::ClippedMean { max_norm: 1.0 };
                 ("clipped-mean", vec![(plain, Aggregation { rule, ..mean })])
             }
             Setting::LocalBuffers => {

@@ -143,11 +143,11 @@ impl Algorithm for Fafi {
         (Setting::Mixed, "fafi has no model that the server's could be mixed with: leave [server] out"),
         (
             Setting::LocalBuffers,
-            "in fafi every member is used with its own statistics, which have to be sent: leave update.buffers out",
+            "in fafi every member is used with its own statistics, which have to be sent: leave aggregation.buffers out",
         ),
         (
             Setting::Late,
-            "fafi sets models side by side, and one that comes in a later round is as good as any: leave round.late.keep out",
+            "fafi sets models side by side, and one that comes in a later round is as good as any: leave round.staleness.enabled out",
         ),
     ];
     type Global = Invitation;

@@ -99,7 +99,7 @@ impl Algorithm for FedNova {
     fn fold(&self, partial: &mut Sums, contribution: Contribution<ParamSet>, round: &Round<'_>) {
         let Contribution { weight, report, mut update, .. } = contribution;
         let training = &round.spec.training;
-        let steps = normaliser(training.steps(report.samples), training.sgd.momentum);
+        let steps = normaliser(training.steps(report.samples), training.optimizer.sgd().momentum);
         for (name, array) in update.iter_mut() {
             // Without steps there is no difference to normalise, and buffers are averaged as they are.
             if steps > 0.0 && !round.template.is_buffer(name) {

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Client, Incompatible, Objective, Round, ServerModel, Setting, TrainError};
 
-/// Federated SGD. The server's rate eta is `training.optimizer.sgd.rate`, and along `-eta g` it steps as its optimiser
+/// Federated SGD. The server's rate eta is `training.optimizer.sgd.learning-rate`, and along `-eta g` it steps as its optimiser
 /// says. Statistics of normalisation layers are averaged as in FedAvg.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -31,7 +31,7 @@ impl Objective for FedSgd {
         (Setting::Momentum, "fedsgd has no local steps for momentum to act on, so it must be 0"),
         (
             Setting::Clip,
-            "fedsgd has no local steps whose gradients could be shortened: leave training.clip out",
+            "fedsgd has no local steps whose gradients could be shortened: leave training.clip-norm out",
         ),
         (
             Setting::Measured,

@@ -35,13 +35,16 @@ impl Algorithm for Local {
         (Setting::ClippedMean, ALONE),
         (
             Setting::Mixed,
-            "in local every client is alone, and there is no model to mix: leave server.mix and data.labelled out",
+            "in local every client is alone, and there is no model to mix: leave server.mixing and data.labelled out",
         ),
         (
             Setting::LocalBuffers,
-            "in local the whole model stays on the device and is sent to be tested alone: leave update.buffers out",
+            "in local the whole model stays on the device and is sent to be tested alone: leave aggregation.buffers out",
         ),
-        (Setting::Late, "in local every client is alone, and nobody is late: leave round.late.keep out"),
+        (
+            Setting::Late,
+            "in local every client is alone, and nobody is late: leave round.staleness.enabled out",
+        ),
     ];
     /// `w_0`.
     type Global = ParamSet;

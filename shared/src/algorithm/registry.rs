@@ -4,7 +4,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::{Algorithm, ErasedAlgorithm};
-use crate::spec::AlgorithmSpec;
+use crate::settings::{ReadError, read};
+use crate::spec::{AlgorithmSpec, RunSpec, SpecError, SpecText};
 
 pub use super::ALGORITHMS;
 
@@ -14,9 +15,10 @@ pub struct Entry {
     pub name: &'static str,
     /// What it is, in one line.
     pub summary: &'static str,
-    from_toml: fn(toml::Table) -> Result<Vec<u8>, String>,
-    complete: fn(toml::Table) -> Result<toml::Table, String>,
-    from_spec: fn(&[u8]) -> Option<Box<dyn ErasedAlgorithm>>,
+    build: fn(toml::Table) -> Result<Box<dyn ErasedAlgorithm>, RegistryError>,
+    complete: fn(toml::Table) -> Result<toml::Table, RegistryError>,
+    to_postcard: fn(toml::Table) -> Option<Vec<u8>>,
+    from_postcard: fn(&[u8]) -> Option<toml::Table>,
 }
 
 /// Why an algorithm could not be had.
@@ -28,47 +30,65 @@ pub enum RegistryError {
         /// The name asked for.
         name: String,
     },
-    /// The table's keys do not fit the algorithm.
+    /// The algorithm has no such hyper-parameter, or one of another kind.
+    #[error("[algorithm.{name}]: {source}")]
+    Key {
+        /// The algorithm.
+        name: String,
+        /// What is not known or not understood.
+        source: ReadError,
+    },
+    /// The hyper-parameters do not make sense.
     #[error("[algorithm.{name}]: {reason}")]
     Table {
         /// The algorithm.
         name: String,
-        /// What is wrong with the table.
+        /// What is wrong with them.
         reason: String,
     },
-    /// The specification's parameters do not fit the algorithm: the other side has another version of it.
-    #[error(
-        "the parameters of algorithm `{name}` do not decode: client and aggregator are of different versions"
-    )]
-    Parameters {
-        /// The algorithm.
-        name: String,
-    },
+}
+
+impl From<RegistryError> for SpecError {
+    fn from(error: RegistryError) -> Self {
+        match error {
+            RegistryError::Unknown { name } => Self::Unknown { key: format!("algorithm.{name}") },
+            RegistryError::Key { source, .. } => source.into(),
+            RegistryError::Table { name, reason } => Self::Value { key: format!("algorithm.{name}"), reason },
+        }
+    }
 }
 
 pub(super) const fn entry<A: Algorithm>(summary: &'static str) -> Entry {
     Entry {
         name: A::NAME,
         summary,
-        from_toml: |table| {
-            let algorithm: A = read(table)?;
-            algorithm.validate()?;
-            postcard::to_stdvec(&algorithm).map_err(|error| error.to_string())
+        build: |table| {
+            let algorithm: A = read_as(A::NAME, table)?;
+            algorithm
+                .validate()
+                .map_err(|reason| RegistryError::Table { name: A::NAME.to_owned(), reason })?;
+            Ok(Box::new(algorithm))
         },
-        complete: complete_as::<A>,
-        from_spec: |bytes| match postcard::take_from_bytes::<A>(bytes) {
-            Ok((algorithm, [])) if algorithm.validate().is_ok() => Some(Box::new(algorithm)),
+        complete: |table| complete_as::<A>(A::NAME, table),
+        to_postcard: |table| postcard::to_stdvec(&read_as::<A>(A::NAME, table).ok()?).ok(),
+        from_postcard: |bytes| match postcard::take_from_bytes::<A>(bytes) {
+            Ok((algorithm, [])) => toml::Table::try_from(algorithm).ok(),
             _ => None,
         },
     }
 }
 
-fn read<A: DeserializeOwned>(table: toml::Table) -> Result<A, String> {
-    table.try_into().map_err(|error: toml::de::Error| error.message().to_owned())
+fn read_as<A: DeserializeOwned>(name: &str, table: toml::Table) -> Result<A, RegistryError> {
+    read(&toml::Value::Table(table), &format!("algorithm.{name}"))
+        .map_err(|source| RegistryError::Key { name: name.to_owned(), source })
 }
 
-fn complete_as<A: Serialize + DeserializeOwned>(table: toml::Table) -> Result<toml::Table, String> {
-    toml::Table::try_from(read::<A>(table)?).map_err(|error| error.to_string())
+fn complete_as<A: Serialize + DeserializeOwned>(
+    name: &str,
+    table: toml::Table,
+) -> Result<toml::Table, RegistryError> {
+    let complete = toml::Table::try_from(read_as::<A>(name, table)?);
+    complete.map_err(|error| RegistryError::Table { name: name.to_owned(), reason: error.to_string() })
 }
 
 /// The registered names.
@@ -87,22 +107,41 @@ fn find(name: &str) -> Result<&'static Entry, RegistryError> {
     found.ok_or_else(|| RegistryError::Unknown { name: name.to_owned() })
 }
 
-/// The specification of algorithm `name` with the hyper-parameters in `table`.
+/// The specification of algorithm `name` with the hyper-parameters in `table`. Those that are the defaults are left out of it.
 pub fn specify(name: &str, table: toml::Table) -> Result<AlgorithmSpec, RegistryError> {
-    let parameters = (find(name)?.from_toml)(table)
-        .map_err(|reason| RegistryError::Table { name: name.to_owned(), reason })?;
+    let entry = find(name)?;
+    (entry.build)(table.clone())?;
+    let (mut parameters, defaults) = ((entry.complete)(table)?, (entry.complete)(toml::Table::new())?);
+    parameters.retain(|key, value| defaults.get(key) != Some(value));
     Ok(AlgorithmSpec { name: name.to_owned(), parameters })
 }
 
 /// The hyper-parameters in `table` with the defaults of algorithm `name` for those that are not.
 pub fn complete(name: &str, table: toml::Table) -> Result<toml::Table, RegistryError> {
-    (find(name)?.complete)(table).map_err(|reason| RegistryError::Table { name: name.to_owned(), reason })
+    (find(name)?.complete)(table)
 }
 
 /// The algorithm that `spec` names.
 pub fn build(spec: &AlgorithmSpec) -> Result<Box<dyn ErasedAlgorithm>, RegistryError> {
-    (find(&spec.name)?.from_spec)(&spec.parameters)
-        .ok_or_else(|| RegistryError::Parameters { name: spec.name.clone() })
+    (find(&spec.name)?.build)(spec.parameters.clone())
+}
+
+/// The specification that a server has sent, with an algorithm that this version knows.
+pub fn read_spec(text: &SpecText) -> Result<RunSpec, SpecError> {
+    let spec = text.read()?;
+    build(&spec.algorithm)?;
+    Ok(spec)
+}
+
+/// The hyper-parameters of `spec` by their positions, as they travelled before protocol version 6. `None` if this version does not
+/// know them.
+pub(crate) fn to_postcard(spec: &AlgorithmSpec) -> Option<Vec<u8>> {
+    (find(&spec.name).ok()?.to_postcard)(spec.parameters.clone())
+}
+
+/// What [`to_postcard`] made.
+pub(crate) fn from_postcard(name: &str, parameters: &[u8]) -> Option<AlgorithmSpec> {
+    specify(name, (find(name).ok()?.from_postcard)(parameters)?).ok()
 }
 
 #[cfg(test)]
@@ -131,8 +170,9 @@ mod tests {
             }
         }
         let table = |text: &str| text.parse::<toml::Table>().expect(text);
-        assert_eq!(complete_as::<Knobs>(table("mu = 2")), Ok(table("mu = 2.0\nwarm-up = 3")));
-        assert!(complete_as::<Knobs>(table("nu = 2")).is_err_and(|reason| reason.contains("nu")));
+        assert_eq!(complete_as::<Knobs>("x", table("mu = 2")), Ok(table("mu = 2.0\nwarm-up = 3")));
+        let unknown = complete_as::<Knobs>("x", table("nu = 2")).expect_err("there is no nu");
+        assert!(unknown.to_string().contains("algorithm.x.nu"), "{unknown}");
         for entry in ALGORITHMS {
             let complete = complete(entry.name, toml::Table::new()).expect(entry.name);
             assert_eq!(specify(entry.name, complete), specify(entry.name, toml::Table::new()));
@@ -168,7 +208,9 @@ mod tests {
                 "{reason}"
             );
         }
-        let spec = AlgorithmSpec { name: "fedavg".to_owned(), parameters: vec![1] };
-        assert_eq!(build(&spec).err(), Some(RegistryError::Parameters { name: "fedavg".to_owned() }));
+        let parameters = "nu = 1".parse().expect("TOML");
+        let error =
+            build(&AlgorithmSpec { name: "fedprox".to_owned(), parameters }).err().expect("it has no nu");
+        assert_eq!(SpecError::from(error), SpecError::Unknown { key: "algorithm.fedprox.nu".to_owned() });
     }
 }

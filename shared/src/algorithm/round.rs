@@ -37,7 +37,7 @@ impl Round<'_> {
     /// As [`WeightedSum::add`].
     pub fn add(&self, sum: &mut WeightedSum, update: &ParamSet, weight: u64, loss: f64) -> bool {
         match self.spec.aggregation.rule {
-            Rule::ClippedMean { bound } => {
+            Rule::ClippedMean { max_norm: bound } => {
                 sum.add_clipped(update, weight, loss, Clip { bound, template: self.template })
             }
             _ => sum.add(update, weight, loss),

@@ -33,7 +33,7 @@ const CONTROL: &str = "control.";
 /// Prefix of the sums of models, beside those of control variates.
 const MODELS: &str = "model.";
 
-/// Federated averaging with control variates. The server's rate is `aggregation.server.sgd.rate`.
+/// Federated averaging with control variates. The server's rate is `aggregation.server-optimizer.sgd.learning-rate`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scaffold {}
@@ -68,7 +68,7 @@ impl Algorithm for Scaffold {
         (
             Setting::Mixed,
             "scaffold's control variates stand for the steps that lead to its model, and not for what that is mixed with: leave \
-             server.mix and data.labelled out",
+             server.mixing and data.labelled out",
         ),
         (
             Setting::Momentum,
@@ -77,7 +77,7 @@ impl Algorithm for Scaffold {
         ),
         (
             Setting::AdaptiveServer,
-            "scaffold corrects the drift from plain averaging: use aggregation.server.sgd",
+            "scaffold corrects the drift from plain averaging: use aggregation.server-optimizer.sgd",
         ),
         (
             Setting::Robust,
@@ -90,12 +90,12 @@ impl Algorithm for Scaffold {
         ),
         (
             Setting::ClippedMean,
-            "scaffold's control variates belong to models that are not clipped: use the mean, or training.clip",
+            "scaffold's control variates belong to models that are not clipped: use the mean, or training.clip-norm",
         ),
         (
             Setting::Late,
             "scaffold moves its control variates with the model, and a late update holds what was true of another one: leave \
-             round.late.keep out",
+             round.staleness.enabled out",
         ),
     ];
     type Global = Centre;
@@ -145,7 +145,7 @@ impl Algorithm for Scaffold {
         if steps > 0.0 && !c.is_empty() {
             control.add_scaled(-1.0, &c).map_err(|mismatch| TrainError::Broadcast(mismatch.to_string()))?;
         }
-        let sent = control.into_record().sent(client.spec().precision.update);
+        let sent = control.into_record().sent(client.spec().update.precision);
         let control = sent.map_err(|error| TrainError::Local(error.to_string()))?.tensors;
         if c_k.is_empty() {
             *c_k = control.clone();

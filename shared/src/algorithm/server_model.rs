@@ -78,7 +78,7 @@ struct Stepper<'a> {
 
 impl<'a> Stepper<'a> {
     fn new(model: &'a mut ServerModel, factor: f32, round: &'a Round<'a>) -> Self {
-        Self { model, round, optimizer: round.spec.aggregation.server, factor, delta: Vec::new() }
+        Self { model, round, optimizer: round.spec.aggregation.server_optimizer, factor, delta: Vec::new() }
     }
 
     /// # Panics

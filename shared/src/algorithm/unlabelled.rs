@@ -9,9 +9,10 @@ use crate::spec::DataSpec;
 
 /// The run's preparation with these random changes in place of its own: a shift by at most so many pixels, and a mirror
 /// image with this probability.
-pub(super) fn perturbed(run: &Preparation, shift: u32, flip: f32) -> Preparation {
-    let Augmentation { edge, crop, .. } = run.augmentation;
-    let augmentation = Augmentation { shift, edge, crop, flip, ..Augmentation::default() };
+pub(super) fn perturbed(run: &Preparation, random_shift: u32, horizontal_flip: f64) -> Preparation {
+    let Augmentation { padding, random_crop, .. } = run.augmentation;
+    let augmentation =
+        Augmentation { random_shift, padding, random_crop, horizontal_flip, ..Augmentation::default() };
     Preparation { augmentation, normalisation: run.normalisation.clone() }
 }
 

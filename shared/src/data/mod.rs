@@ -39,7 +39,7 @@ pub use error::DataError;
 pub use format::{Format, SampleFormat};
 pub use options::{Labels, OnError, ReadOptions};
 pub use partition::{Partition, PartitionError};
-pub use preparation::{Augmentation, Edge, Normalisation, Preparation, PreparationError};
+pub use preparation::{Augmentation, Normalisation, Padding, Preparation, PreparationError};
 pub use samples::Samples;
 pub use skipped::Skipped;
 pub use split::Split;

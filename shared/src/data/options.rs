@@ -60,6 +60,8 @@ pub enum OnError {
     Skip,
 }
 
+crate::named!(OnError);
+
 /// How labels are written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Labels {

@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 
 use serde::{Deserialize, Serialize};
 
-use crate::personalisation::Method;
+use crate::spec::personalisation::Method;
 
 /// What a report has room for.
 pub type Metrics = [Option<Metric>; MAX_METRICS];

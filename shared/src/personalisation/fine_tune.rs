@@ -2,9 +2,9 @@
 
 use models::{Architecture, Backend, Batch, Learner, ParamSet};
 
-use super::settings::Tuning;
 use super::{PersonaliseError, Steps};
 use crate::seed::{Seed, shuffle};
+use crate::spec::personalisation::Tuning;
 
 /// Makes a batch: of the samples at these positions in this epoch, into these buffers.
 pub(super) type Fill<'a> = dyn FnMut(&[usize], u32, &mut Vec<f32>, &mut Vec<u32>) + 'a;

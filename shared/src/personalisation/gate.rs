@@ -11,8 +11,8 @@
 
 use models::Adam;
 
-use super::settings::{GateTraining, Mix};
 use crate::seed::{Seed, shuffle};
+use crate::spec::personalisation::{GateTraining, Mix};
 
 /// The least probability that a mixture of probabilities is taken to give: what an `f32` tells from 0.
 const LEAST: f64 = f32::MIN_POSITIVE as f64;
@@ -136,7 +136,7 @@ impl Gate {
         advance: &mut dyn FnMut() -> Result<(), E>,
     ) -> Result<Self, E> {
         let mut gate = Self::even(inputs);
-        let mut adam = Adam::new(training.rate, inputs + 1);
+        let mut adam = Adam::new(training.learning_rate, inputs + 1);
         let (mut order, mut gradient): (Vec<usize>, _) = ((0..rows.labels.len()).collect(), Vec::new());
         let size = training.size(order.len());
         for epoch in 0..training.epochs {
@@ -263,7 +263,7 @@ mod tests {
             labels.push(label);
         }
         let rows = Rows { inputs: &inputs, global: &global, local: &local, labels: &labels };
-        let training = GateTraining { epochs: 50, batch: 16, rate: 0.05 };
+        let training = GateTraining { epochs: 50, batch: 16, learning_rate: 0.05 };
         let steps = Cell::new(0);
         let mut advance = || {
             steps.set(steps.get() + 1);

@@ -4,7 +4,7 @@ use models::params::Mismatch;
 use models::{Architecture, ArchitectureError, Backend, Batch, Mode, ModelError, Network, ParamSet};
 
 use super::gate::Gate;
-use super::settings::{Method, Mix};
+use crate::spec::personalisation::{Method, Mix};
 
 /// A stored personal model. It never leaves the device.
 #[derive(Clone, Debug, PartialEq)]

@@ -17,7 +17,7 @@
 //!
 //! | module | what it does |
 //! |---|---|
-//! | [`settings`] | what the configuration says, and which models it fits |
+//! | [`crate::spec::personalisation`] | what the configuration says, and which models it fits |
 //! | [`split`] | which samples are the expert's and which the gate's |
 //! | [`features`] | activations of the frozen extractor, computed once for each sample |
 //! | `fine_tune` | stage 2: parameters learn on |
@@ -37,7 +37,6 @@ pub mod gate;
 pub mod mixture;
 pub mod pipeline;
 pub mod scores;
-pub mod settings;
 pub mod split;
 
 use std::ops::ControlFlow;
@@ -45,13 +44,15 @@ use std::ops::ControlFlow;
 use models::{ArchitectureError, BatchError, ModelError};
 
 use crate::data::PreparationError;
-use crate::message::Progress;
+use crate::task::Progress;
 
+pub use crate::spec::personalisation::{
+    GateTraining, Method, Methods, Mix, Personalisation, Reports, Tuning, Unfit,
+};
 pub use gate::Gate;
 pub use mixture::{Answer, Incoherent, Misfit, Mixture, PersonalModel};
 pub use pipeline::{Device, Outcome, personalise};
 pub use scores::{Scores, Tally};
-pub use settings::{GateTraining, Method, Mix, Personalisation, Reports, Tuning, Unfit};
 pub use split::LocalSplit;
 
 /// Why there is no personal model.

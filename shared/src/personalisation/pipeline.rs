@@ -9,13 +9,14 @@ use super::fine_tune::FineTuning;
 use super::gate::{Gate, Rows};
 use super::mixture::{PersonalModel, gate_inputs, mixed, weights};
 use super::scores::{Scores, Tally};
-use super::settings::{Method, Personalisation, Reports};
 use super::split::LocalSplit;
 use super::{PersonaliseError, Steps};
 use crate::data::View;
 use crate::id::ClientId;
-use crate::message::{Fraction, Metric, Progress};
+use crate::message::{Fraction, Metric};
 use crate::spec::RunSpec;
+use crate::spec::personalisation::{Method, Personalisation, Reports};
+use crate::task::Progress;
 
 /// Whose model it is going to be.
 #[derive(Clone, Copy, Debug)]
@@ -102,14 +103,14 @@ pub fn personalise(
             return Err(ModelError::Input { expected: expected.clone(), found }.into());
         }
     }
-    for method in &settings.methods {
+    for method in settings.methods() {
         method.fits(&spec.architecture)?;
     }
     let split = LocalSplit::draw(data.len(), settings.expert_share, &device.seed("split"));
     let progress = Progress { round: Some(device.round), done: 0, total: device.steps(&split)? };
     let steps = &mut Steps { progress, monitor };
     let (experts, means) = device.experts(global, &split, steps)?;
-    if !settings.methods.is_empty() {
+    if !settings.methods().is_empty() {
         experts.check(global)?;
     }
     let (global_scores, personal) = device.test(global, &experts, steps)?;
@@ -119,7 +120,7 @@ pub fn personalise(
     });
     let personal = tested.collect();
     let Experts { whole, head, gates } = experts;
-    let model = settings.methods.first().map(|&method| PersonalModel {
+    let model = settings.methods().first().map(|&method| PersonalModel {
         method,
         mix: settings.mix,
         architecture: spec.architecture.clone(),
@@ -162,11 +163,11 @@ impl Device<'_> {
     }
 
     fn wants(&self, wanted: impl Fn(Method) -> bool) -> bool {
-        self.settings.methods.iter().any(|&method| wanted(method))
+        self.settings.methods().iter().any(|&method| wanted(method))
     }
 
     fn gated(&self) -> impl Iterator<Item = Method> + '_ {
-        let methods = self.settings.methods.iter().copied();
+        let methods = self.settings.methods().iter().copied();
         methods.filter(|method| matches!(method, Method::Mf | Method::Mfe))
     }
 
@@ -266,7 +267,7 @@ impl Device<'_> {
         experts: &Experts,
         steps: &mut Steps<'_>,
     ) -> Result<(Scores, Vec<(Method, Scores)>), PersonaliseError> {
-        let methods = &self.settings.methods;
+        let methods = self.settings.methods();
         let none = |&method: &Method| (method, Scores::default());
         let Some(test) = self.test.filter(|test| !test.is_empty()) else {
             return Ok((Scores::default(), methods.iter().map(none).collect()));

@@ -39,16 +39,16 @@ fn global(spec: &RunSpec) -> ParamSet {
 }
 
 fn settings(methods: &[Method]) -> Personalisation {
-    let tuning = Tuning { epochs: 4, batch: 8, rate: 0.05, momentum: 0.9, decay: 0.0 };
+    let tuning = Tuning { epochs: 4, batch: 8, learning_rate: 0.05, momentum: 0.9, weight_decay: 0.0 };
     Personalisation {
-        methods: methods.to_vec(),
+        method: Some(Methods(methods.to_vec())),
         every: 0,
         expert_share: 0.75,
         mix: Mix::Logits,
         whole: tuning,
         head: tuning,
-        gate: GateTraining { epochs: 5, batch: 8, rate: 0.01 },
-        report: Reports::ALL,
+        gate: GateTraining { epochs: 5, batch: 8, learning_rate: 0.01 },
+        report: Reports::default(),
     }
 }
 
@@ -117,7 +117,8 @@ fn all_but_ft_leave_the_extractor_as_it_is() {
 #[test]
 fn what_overflows_in_the_last_step_is_no_model() {
     // One step, whose loss is that of the parameters before it.
-    const ONCE: Tuning = Tuning { epochs: 1, batch: 0, rate: 1e38, momentum: 0.0, decay: 1e30 };
+    const ONCE: Tuning =
+        Tuning { epochs: 1, batch: 0, learning_rate: 1e38, momentum: 0.0, weight_decay: 1e30 };
     let (spec, data) = (spec(), data(40, false));
     let part = |method, change: fn(&mut Personalisation)| {
         let mut settings = settings(&[method]);
@@ -130,7 +131,8 @@ fn what_overflows_in_the_last_step_is_no_model() {
     assert!(part(Method::Fb, |settings| settings.head = ONCE).starts_with("head."));
     assert!(part(Method::Ft, |settings| settings.whole = ONCE).starts_with("extractor."));
     assert_eq!(
-        part(Method::Mfe, |settings| settings.gate = GateTraining { epochs: 1, batch: 0, rate: 1e40 }),
+        part(Method::Mfe, |settings| settings.gate =
+            GateTraining { epochs: 1, batch: 0, learning_rate: 1e40 }),
         "gate"
     );
 }
@@ -245,7 +247,7 @@ fn a_head_that_learns_on_features_is_one_that_learns_under_a_frozen_extractor() 
 fn the_tests_are_of_the_models() {
     let (spec, data, test) = (spec(), data(200, false), data(600, false));
     let mut settings = settings(&[Method::Ft]);
-    (settings.whole.epochs, settings.whole.rate) = (40, 0.01);
+    (settings.whole.epochs, settings.whole.learning_rate) = (40, 0.01);
     let outcome = made(&spec, &settings, &data, Some(&test)).unwrap();
     let accuracy = |params: &ParamSet| {
         let mut network = Network::new(&spec.architecture, params, &Backend::cpu()).unwrap();
@@ -255,7 +257,8 @@ fn the_tests_are_of_the_models() {
     assert_eq!(outcome.global.global, Some(accuracy(&model.global)));
     assert_eq!(outcome.personal[0].scores.global, Some(accuracy(&model.local)));
     let tests_alone =
-        made(&spec, &Personalisation { methods: Vec::new(), ..settings }, &data, Some(&test)).unwrap();
+        made(&spec, &Personalisation { method: Some(Methods::default()), ..settings }, &data, Some(&test))
+            .unwrap();
     assert_eq!((tests_alone.model, tests_alone.global), (None, outcome.global));
     assert!(outcome.personal[0].scores.global > outcome.global.global, "it has learned from {outcome:?}");
     assert!(outcome.personal[0].scores.local.is_some_and(|share| (0.0..=1.0).contains(&share)));

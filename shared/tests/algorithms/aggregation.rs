@@ -7,7 +7,8 @@ fn fedsgd_is_fedavg_with_one_epoch_of_one_batch() {
     // The largest client's gradient is computed in two chunks.
     let shares = [view(3, 1), view(12, 2), view(1100, 3)];
     for decay in [0.0, 0.1] {
-        let one_step = Training { sgd: Sgd { rate: 0.5, momentum: 0.0, decay }, ..training(1, 0) };
+        let one_step =
+            Training { optimizer: Sgd { rate: 0.5, momentum: 0.0, decay }.into(), ..training(1, 0) };
         let fedavg = federate(&with(&spec("fedavg"), one_step), &shares, 6);
         let fedsgd = federate(&with(&spec("fedsgd"), one_step), &shares, 6);
         for (round, (a, b)) in fedavg.iter().zip(&fedsgd).enumerate() {
@@ -19,7 +20,8 @@ fn fedsgd_is_fedavg_with_one_epoch_of_one_batch() {
 
 /// Algorithm 1's `ClientUpdate`, written out.
 fn plain_sgd(spec: &RunSpec, round: u32, index: usize, data: &View, start: &ParamSet) -> ParamSet {
-    let mut learner = Learner::new(&spec.architecture, start, spec.training.sgd, &Backend::cpu()).unwrap();
+    let mut learner =
+        Learner::new(&spec.architecture, start, spec.training.optimizer.sgd(), &Backend::cpu()).unwrap();
     let seed = client_seed(spec, round, client_id(index));
     let mut order: Vec<usize> = (0..data.len()).collect();
     for epoch in 0..spec.training.epochs {
@@ -36,7 +38,7 @@ fn plain_sgd(spec: &RunSpec, round: u32, index: usize, data: &View, start: &Para
 #[test]
 fn fedavg_with_one_client_is_plain_sgd() {
     let sgd = Sgd { rate: 0.3, momentum: 0.9, decay: 0.01 };
-    let spec = with(&spec("fedavg"), Training { sgd, ..training(3, 4) });
+    let spec = with(&spec("fedavg"), Training { optimizer: sgd.into(), ..training(3, 4) });
     let data = view(10, 1);
     let mut expected = initial(&spec);
     for (round, found) in (1..).zip(federate(&spec, std::slice::from_ref(&data), 3)) {
@@ -81,7 +83,7 @@ fn fedavg_of_several_clients_is_the_weighted_mean_of_their_models() {
 /// A round's updates go to three partial results, which are sent to another process, or not, and merged in any order.
 #[test]
 fn partial_results_that_travel_and_merge_in_any_order_give_the_same_bytes() {
-    let rules = [Rule::Mean {}, Rule::ClippedMean { bound: 0.1 }];
+    let rules = [Rule::Mean {}, Rule::ClippedMean { max_norm: 0.1 }];
     let every_weight = [Weights::Samples, Weights::Uniform, Weights::Loss];
     for name in registry::names() {
         for (weights, rule) in every_weight.into_iter().flat_map(|weights| rules.map(|rule| (weights, rule)))
@@ -129,7 +131,7 @@ fn partial_results_that_travel_and_merge_in_any_order_give_the_same_bytes() {
 #[test]
 fn rules_that_need_every_update_say_that_they_have_no_partial_results() {
     for name in registry::names() {
-        for rule in Rule::ALL {
+        for &rule in Rule::ALL {
             let aggregation = Aggregation { rule, ..Aggregation::default() };
             let spec = RunSpec { aggregation, ..spec(name) };
             let server = Server::new(&spec, &[view(3, 1)]);
@@ -171,8 +173,10 @@ fn sixteen_bits_on_the_wire_cost_a_bounded_error_and_half_the_bytes() {
     let largest = updates.iter().map(|(update, _)| update.tensors.max_abs()).fold(0.0, f32::max);
     let exact = federate(&spec, &shares, 1).remove(0);
     for (precision, relative) in [(Precision::F16, 2f32.powi(-11)), (Precision::BF16, 2f32.powi(-8))] {
-        let short =
-            RunSpec { precision: WirePrecision { update: precision, ..spec.precision }, ..spec.clone() };
+        let short = RunSpec {
+            update: Update { precision, broadcast: Some(spec.update.broadcast()), ..spec.update },
+            ..spec.clone()
+        };
         let found = federate(&short, &shares, 1).remove(0);
         // A mean errs by no more than its terms; f16 errs by 2^-25 where a value is tiny.
         let bound = largest * relative + 2f32.powi(-25) + 2.0 * f32::EPSILON;

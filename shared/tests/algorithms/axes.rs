@@ -9,7 +9,7 @@ fn aggregated(spec: &RunSpec, aggregation: Aggregation) -> RunSpec {
 }
 
 fn server(optimizer: ServerOptimizer) -> Aggregation {
-    Aggregation { server: optimizer, ..Aggregation::default() }
+    Aggregation { server_optimizer: optimizer, ..Aggregation::default() }
 }
 
 fn shares() -> Vec<View> {
@@ -23,10 +23,10 @@ fn server_sgd_with_rate_one_is_plain_averaging_to_the_bit() {
     let plain = federate(&spec, &shares, 3);
     // A momentum that is too small to count takes the other branch of the code.
     for momentum in [0.0, 1e-30] {
-        let sgd = ServerOptimizer::Sgd(ServerSgd { rate: 1.0, momentum });
+        let sgd = ServerOptimizer::Sgd { learning_rate: 1.0, momentum };
         assert_eq!(federate(&aggregated(&spec, server(sgd)), &shares, 3), plain, "{momentum}");
     }
-    let half = ServerOptimizer::Sgd(ServerSgd { rate: 0.5, momentum: 0.0 });
+    let half = ServerOptimizer::Sgd { learning_rate: 0.5, momentum: 0.0 };
     let found = federate(&aggregated(&spec, server(half)), &shares, 1).remove(0);
     let w_0 = initial(&spec);
     let (full, half) = (plain[0].clone().difference(&w_0).unwrap(), found.difference(&w_0).unwrap());
@@ -41,10 +41,10 @@ fn moments_survive_the_round_in_the_checkpoint() {
     let shares = shares();
     let spec = with(&spec("fedavg"), training(1, 4));
     for optimizer in [
-        ServerOptimizer::Sgd(ServerSgd { rate: 0.7, momentum: 0.9 }),
-        ServerOptimizer::Adagrad(Adagrad { rate: 0.1, beta1: 0.3, tau: 1e-2 }),
-        ServerOptimizer::Adam(Adam { rate: 0.1, beta1: 0.9, beta2: 0.99, tau: 1e-2 }),
-        ServerOptimizer::Yogi(Yogi { rate: 0.1, beta1: 0.9, beta2: 0.99, tau: 1e-2 }),
+        ServerOptimizer::Sgd { learning_rate: 0.7, momentum: 0.9 },
+        ServerOptimizer::Adagrad { learning_rate: 0.1, beta1: 0.3, tau: 1e-2 },
+        ServerOptimizer::Adam { learning_rate: 0.1, beta1: 0.9, beta2: 0.99, tau: 1e-2 },
+        ServerOptimizer::Yogi { learning_rate: 0.1, beta1: 0.9, beta2: 0.99, tau: 1e-2 },
     ] {
         let adaptive = aggregated(&spec, server(optimizer));
         let mut federation = Federation::new(&adaptive, &shares);
@@ -80,7 +80,7 @@ fn moments_survive_the_round_in_the_checkpoint() {
 fn fedsgd_steps_along_the_gradient_as_its_server_says() {
     let shares = shares();
     let plain = with(&spec("fedsgd"), training(1, 0));
-    let adam = ServerOptimizer::Adam(Adam { rate: 0.1, beta1: 0.0, beta2: 0.0, tau: 1e-9 });
+    let adam = ServerOptimizer::Adam { learning_rate: 0.1, beta1: 0.0, beta2: 0.0, tau: 1e-9 };
     let found = federate(&aggregated(&plain, server(adam)), &shares, 1).remove(0);
     // With such moments each parameter moves by the rate, in the direction of plain FedSGD.
     let w_0 = initial(&plain);
@@ -158,7 +158,7 @@ pub(super) const MEAN: &str = "extractor.norm.running-mean";
 #[test]
 fn buffers_are_averaged_plainly_with_any_server_optimizer() {
     let shares = shares();
-    let adam = server(ServerOptimizer::Adam(Adam::default()));
+    let adam = server(ServerOptimizer::ALL[2]);
     for algorithm in ["fedavg", "fedsgd"] {
         let plain = normalised(algorithm, Aggregation::default());
         let updates = Federation::new(&plain, &shares).updates();

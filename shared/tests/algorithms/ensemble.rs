@@ -14,10 +14,14 @@ fn run(table: &str) -> RunSpec {
     spec.architecture.input = vec![1, 4, 4];
     spec.architecture.extractor = vec![models::Layer::Flatten, linear("fc", 8), models::Layer::Relu];
     spec.architecture.head = vec![linear("out", 2)];
-    spec.data.preparation.augmentation = Augmentation { shift: 1, ..Augmentation::default() };
+    spec.data.preparation.augmentation = Augmentation { random_shift: 1, ..Augmentation::default() };
     fitted(with(
         &spec,
-        Training { sgd: Sgd { momentum: 0.9, ..Sgd::plain(0.05) }, clip: Some(1.0), ..training(15, 8) },
+        Training {
+            optimizer: Sgd { momentum: 0.9, ..Sgd::plain(0.05) }.into(),
+            clip_norm: Some(1.0),
+            ..training(15, 8)
+        },
     ))
 }
 

@@ -179,7 +179,8 @@ fn the_helper_is_the_other_model_that_is_nearest_in_one_fixed_image() {
         let own = probabilities(&spec, &theta, &x);
         let said = helper.map(|k| probabilities(&spec, &sum(&sigma, &trained[k]), &x));
         let batch = Batch::unlabelled(x, [data.len(), 1, 2, 2]).unwrap();
-        let mut learner = Learner::new(&spec.architecture, &theta, settings.sgd, &Backend::cpu()).unwrap();
+        let mut learner =
+            Learner::new(&spec.architecture, &theta, settings.optimizer.sgd(), &Backend::cpu()).unwrap();
         learner
             .step_with_loss(&batch, &mut |_, by| {
                 by.logits.clear();

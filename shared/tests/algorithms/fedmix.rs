@@ -103,7 +103,7 @@ fn the_consistency_term_is_the_squared_distance_of_two_views() {
     let data = view(10, 5);
     let (found, report) = learned(&spec, &data);
     let flip = Preparation {
-        augmentation: Augmentation { flip: 1.0, ..Augmentation::default() },
+        augmentation: Augmentation { horizontal_flip: 1.0, ..Augmentation::default() },
         ..Preparation::default()
     };
     let all: Vec<usize> = (0..data.len()).collect();
@@ -181,7 +181,7 @@ fn an_algorithm_that_takes_a_mixture_has_a_model_to_mix() {
             mixture: Mixture::PUBLISHED,
             late: false,
         };
-        let refused = algorithm.conflicts(&settings).iter().any(|conflict| conflict.key == "server.mix");
+        let refused = algorithm.conflicts(&settings).iter().any(|conflict| conflict.key == "server.mixing");
         let mut global = algorithm.init(initial(&spec));
         let published = algorithm.current_model(&global).clone();
         let mixed = algorithm.mixable(&mut global).map(std::mem::take);

@@ -19,8 +19,8 @@ use std::sync::Arc;
 
 use models::{Array, Backend, Batch, Learner, Limits, ParamSet, Precision, Sgd};
 use shared::aggregation::{
-    Adagrad, Adam, Aggregation, Buffers, Chunk, Contributor, Rule, Scale, ServerOptimizer, ServerSgd,
-    StoredError, StoredUpdates, Template, Weights, Yogi,
+    Aggregation, Buffers, Chunk, Contributor, Rule, Scale, ServerOptimizer, StoredError, StoredUpdates,
+    Template, Weights,
 };
 use shared::algorithm::{
     AggregateError, Checked, Client, Contribution, ErasedAlgorithm, Partial, Round, TrainError, Trained,
@@ -32,7 +32,7 @@ use shared::id::ClientId;
 use shared::message::{Progress, Rejection, ToClient, TrainReport, Verdict};
 use shared::record::Record;
 use shared::seed::{Seed, shuffle};
-use shared::spec::{RunSpec, Training, WirePrecision};
+use shared::spec::{RunSpec, Training, Update};
 
 const MAX_ABS: f32 = 1000.0;
 
@@ -67,7 +67,7 @@ fn with(spec: &RunSpec, training: Training) -> RunSpec {
 }
 
 fn training(epochs: u32, batch: u32) -> Training {
-    Training { epochs, batch, sgd: Sgd::plain(0.5), ..RunSpec::example("fedavg").training }
+    Training { epochs, batch, optimizer: Sgd::plain(0.5).into(), ..RunSpec::example("fedavg").training }
 }
 
 /// `count` samples, other ones for every `salt`.
@@ -263,7 +263,7 @@ impl<'a> Federation<'a> {
 
     fn broadcast(&self) -> Record {
         let global = self.server.algorithm.restore(self.state.clone()).unwrap();
-        wire(&self.server.algorithm.broadcast(&global), self.spec.precision.broadcast)
+        wire(&self.server.algorithm.broadcast(&global), self.spec.update.broadcast())
     }
 
     /// What client `index` sends in the next round. What it keeps is kept.
@@ -273,7 +273,7 @@ impl<'a> Federation<'a> {
         let (trained, report) =
             train_monitored(spec, self.number + 1, index, share, broadcast, local, &mut monitor).unwrap();
         self.locals[index] = trained.local.map(|local| wire(&local, Precision::F32));
-        (wire(&trained.update, spec.precision.update), report)
+        (wire(&trained.update, spec.update.precision), report)
     }
 
     /// The updates of all clients of the next round.

@@ -22,7 +22,7 @@ fn moon_takes_the_steps_of_its_objective() {
     let settings = momentum(training(3, 4));
     let spec = deep(with_parameters("moon", &format!("mu = {mu:?}\ntau = {tau:?}"), settings));
     let mut shifted = spec.clone();
-    shifted.data.preparation.augmentation.shift = 1;
+    shifted.data.preparation.augmentation.random_shift = 1;
     let shares = shares();
     // Where samples change, so do their representations from epoch to epoch.
     for spec in [spec, shifted] {
@@ -31,7 +31,8 @@ fn moon_takes_the_steps_of_its_objective() {
         let w_prev = federation.locals[1].clone().unwrap().tensors;
         let network = |w: &ParamSet| Network::new(&spec.architecture, w, &Backend::cpu()).unwrap();
         let (mut global, mut previous) = (network(&w_t), network(&w_prev));
-        let mut learner = Learner::new(&spec.architecture, &w_t, settings.sgd, &Backend::cpu()).unwrap();
+        let mut learner =
+            Learner::new(&spec.architecture, &w_t, settings.optimizer.sgd(), &Backend::cpu()).unwrap();
         let mut order: Vec<usize> = (0..shares[1].len()).collect();
         let seed = client_seed(&spec, 2, client_id(1));
         for epoch in 0..u64::from(settings.epochs) {

@@ -33,7 +33,7 @@ pub(super) fn deep(spec: RunSpec) -> RunSpec {
 }
 
 pub(super) fn momentum(training: Training) -> Training {
-    Training { sgd: Sgd { momentum: 0.9, decay: 0.01, ..training.sgd }, ..training }
+    Training { optimizer: Sgd { momentum: 0.9, decay: 0.01, ..training.optimizer.sgd() }.into(), ..training }
 }
 
 #[test]
@@ -52,7 +52,8 @@ fn fedprox_takes_the_steps_of_its_objective() {
     let data = view(10, 1);
     let w_0 = initial(&spec);
     // Its local steps, written out.
-    let mut learner = Learner::new(&spec.architecture, &w_0, settings.sgd, &Backend::cpu()).unwrap();
+    let mut learner =
+        Learner::new(&spec.architecture, &w_0, settings.optimizer.sgd(), &Backend::cpu()).unwrap();
     let mut order: Vec<usize> = (0..data.len()).collect();
     let seed = client_seed(&spec, 1, client_id(0));
     for epoch in 0..settings.epochs {
@@ -97,7 +98,7 @@ fn who_comes_later_is_corrected_by_the_servers_control_variate_alone() {
     let mut fedavg = Federation::new(&plain, &shares);
     (fedavg.state, fedavg.number) = (Record { tensors: w, ..Record::default() }, 1);
     let mut expected = fedavg.train(1).0.tensors;
-    expected.add_scaled(-settings.sgd.rate as f32, &c).unwrap();
+    expected.add_scaled(-settings.optimizer.sgd().rate as f32, &c).unwrap();
     let found = federation.train(1).0.tensors.select("head.");
     assert!(apart(&found, &expected) < 1e-6, "{}", apart(&found, &expected));
 }
@@ -116,7 +117,7 @@ fn control_variates_are_those_of_option_two() {
     for (index, (update, report)) in updates.iter().enumerate() {
         // c_k+ = (w_t - w_k) / (tau eta), all control variates being zero.
         let mut expected = update.tensors.select("head.");
-        expected.scale(-1.0 / (report.steps as f32 * spec.training.sgd.rate as f32));
+        expected.scale(-1.0 / (report.steps as f32 * spec.training.optimizer.sgd().rate as f32));
         assert!(apart(&control(update), &expected) < 1e-6);
         let c_k = &federation.locals[index].as_ref().unwrap().tensors;
         assert_eq!(c_k, &control(update), "what it keeps began at zero");
@@ -129,7 +130,7 @@ fn control_variates_are_those_of_option_two() {
     // In the next round: c_k+ - c_k = -c + (w_t - w_k) / (tau eta).
     let (update, report) = federation.train(1);
     let mut expected = update.tensors.select("head.");
-    expected.scale(-1.0 / (report.steps as f32 * spec.training.sgd.rate as f32));
+    expected.scale(-1.0 / (report.steps as f32 * spec.training.optimizer.sgd().rate as f32));
     expected.add_scaled(-1.0, &c).unwrap();
     assert!(apart(&control(&update), &expected) < 1e-6);
     // K clients are known, and one of them takes part: c moves by a K-th of its difference.
@@ -143,13 +144,14 @@ fn control_variates_are_those_of_option_two() {
 fn slope(spec: &RunSpec, shares: &[View], w: &ParamSet) -> f64 {
     let mut sum = w.zeros_like();
     for share in shares {
-        let mut learner = Learner::new(&spec.architecture, w, spec.training.sgd, &Backend::cpu()).unwrap();
+        let mut learner =
+            Learner::new(&spec.architecture, w, spec.training.optimizer.sgd(), &Backend::cpu()).unwrap();
         let (mut x, mut y) = (Vec::new(), Vec::new());
         share.fill(&(0..share.len()).collect::<Vec<_>>(), &mut x, &mut y);
         let (_, gradient) = learner.gradient(&Batch::new(x, [share.len(), 1, 2, 2], y).unwrap()).unwrap();
         sum.add_scaled(1.0 / shares.len() as f32, &gradient).unwrap();
     }
-    sum.add_scaled(spec.training.sgd.decay as f32, w).unwrap();
+    sum.add_scaled(spec.training.optimizer.sgd().decay as f32, w).unwrap();
     sum.l2_norm()
 }
 
@@ -162,7 +164,8 @@ fn scaffold_ends_at_the_true_optimum_and_fedavg_beside_it() {
             View::whole(Arc::new(Dataset::new(vec![1, 2, 2], pixels, vec![u8::from(k == 1); 8], 2).unwrap()))
         })
         .collect();
-    let settings = Training { sgd: Sgd { rate: 0.5, momentum: 0.0, decay: 0.05 }, ..training(10, 0) };
+    let settings =
+        Training { optimizer: Sgd { rate: 0.5, momentum: 0.0, decay: 0.05 }.into(), ..training(10, 0) };
     let slopes = ["fedavg", "scaffold"].map(|name| {
         let spec = with(&spec(name), settings);
         let last = federate(&spec, &shares, 400).pop().unwrap();
@@ -190,7 +193,7 @@ fn fednova_normalises_by_the_steps_taken() {
     for settings in [training(2, 4), Training { drop_last: true, ..momentum(training(2, 4)) }] {
         let spec = with(&spec("fednova"), settings);
         let updates = Federation::new(&spec, &shares).updates();
-        let rho = settings.sgd.momentum;
+        let rho = settings.optimizer.sgd().momentum;
         let samples: f64 = shares.iter().map(|share| share.len() as f64).sum();
         let (mut effective, mut direction) = (0.0, initial(&spec).zeros_like());
         for ((update, report), share) in updates.iter().zip(&shares) {
@@ -304,8 +307,13 @@ fn local_clients_go_on_from_their_own_models_and_the_server_changes_nothing() {
         for (k, (update, _)) in updates.iter().enumerate() {
             // One client's round of FedAvg, from its own model.
             let fedavg = with(&self::spec("fedavg"), spec.training);
-            let mut learner =
-                Learner::new(&fedavg.architecture, &alone[k], fedavg.training.sgd, &Backend::cpu()).unwrap();
+            let mut learner = Learner::new(
+                &fedavg.architecture,
+                &alone[k],
+                fedavg.training.optimizer.sgd(),
+                &Backend::cpu(),
+            )
+            .unwrap();
             let mut order: Vec<usize> = (0..shares[k].len()).collect();
             let seed = client_seed(&spec, number, client_id(k));
             for epoch in 0..2 {
@@ -347,7 +355,7 @@ fn an_incomplete_batch_is_left_out_if_told_so() {
 #[test]
 fn the_rate_follows_its_schedule_from_round_to_round() {
     let data = view(10, 1);
-    let schedule = Schedule::Exponential { factor: 0.5 };
+    let schedule = Schedule::Exponential { gamma: 0.5 };
     for algorithm in ["fedavg", "fedsgd"] {
         let spec = with(&spec(algorithm), Training { schedule, ..training(1, 0) });
         let mut federation = Federation::new(&spec, std::slice::from_ref(&data));
@@ -355,7 +363,8 @@ fn the_rate_follows_its_schedule_from_round_to_round() {
             let before = federation.server.current_model(&federation.state);
             let after = federation.round();
             let mut learner =
-                Learner::new(&spec.architecture, &before, spec.training.sgd, &Backend::cpu()).unwrap();
+                Learner::new(&spec.architecture, &before, spec.training.optimizer.sgd(), &Backend::cpu())
+                    .unwrap();
             let (mut x, mut y) = (Vec::new(), Vec::new());
             data.fill(&(0..10).collect::<Vec<_>>(), &mut x, &mut y);
             let (_, gradient) = learner.gradient(&Batch::new(x, [10, 1, 2, 2], y).unwrap()).unwrap();
@@ -370,7 +379,7 @@ fn the_rate_follows_its_schedule_from_round_to_round() {
 fn gradients_are_shortened_to_the_bound() {
     let data = view(10, 1);
     let clip = 0.01;
-    let spec = with(&spec("fedavg"), Training { clip: Some(clip), ..training(1, 0) });
+    let spec = with(&spec("fedavg"), Training { clip_norm: Some(clip), ..training(1, 0) });
     let after = federate(&spec, std::slice::from_ref(&data), 1).remove(0);
     let step = after.distance(&initial(&spec)).unwrap();
     assert!((step - 0.5 * clip).abs() < 1e-5, "the rate times the bound, not {step}");

@@ -35,7 +35,7 @@ fn client(pixel: u8, positive: u8) -> (View, Parabola) {
 
 /// Where the model is after `rounds` rounds of full local batches.
 fn fixed_point(algorithm: &str, shares: &[View], rounds: u32) -> f64 {
-    let settings = Training { sgd: Sgd::plain(RATE), ..training(STEPS, 0) };
+    let settings = Training { optimizer: Sgd::plain(RATE).into(), ..training(STEPS, 0) };
     let mut spec = with(&spec(algorithm), settings);
     spec.architecture.head = vec![Layer::Linear { name: "fc".into(), out: 2, bias: false }];
     let model = federate(&spec, shares, rounds).pop().unwrap();

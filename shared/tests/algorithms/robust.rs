@@ -119,14 +119,14 @@ proptest! {
 fn a_liar_among_seven_moves_no_value_beyond_the_honest_ones() {
     let shares: Vec<View> = (0..7).map(|k| view(6 + 2 * k, k)).collect();
     let plain = with(&spec("fedavg"), training(2, 3));
-    for rule in Rule::ALL.into_iter().filter(Rule::counts_alike) {
+    for rule in Rule::ALL.iter().copied().filter(Rule::counts_alike) {
         for algorithm in ["fedavg", "fedsgd"] {
             let training = if algorithm == "fedsgd" { training(1, 0) } else { plain.training };
             let aggregation = Aggregation { rule, weights: Weights::Uniform, ..Aggregation::default() };
             let spec = RunSpec { aggregation, ..with(&spec(algorithm), training) };
             let mut federation = Federation::new(&spec, &shares);
             let mut updates = federation.updates();
-            let step = if algorithm == "fedsgd" { -training.sgd.rate as f32 } else { 1.0 };
+            let step = if algorithm == "fedsgd" { -training.optimizer.sgd().rate as f32 } else { 1.0 };
             updates[2].0.tensors.scale(-1e3);
             let Federation { server, state, .. } = &federation;
             let found = server.current_model(&server.close(state, &updates, 1));
@@ -166,7 +166,7 @@ fn rules_that_withstand_no_attacker_with_few_updates_do_not_close() {
         let round = federation.server.round(1);
         let error = federation.server.algorithm.close_stored(&mut global, &mut stored, &round).unwrap_err();
         let text = error.to_string();
-        assert!(text.contains(rule.name()) && text.contains("round.count.min"), "{text}");
+        assert!(text.contains(rule.name()) && text.contains("round.min-updates"), "{text}");
         assert_eq!(federation.server.algorithm.store(global), federation.state, "nothing has changed");
     }
 }
@@ -201,8 +201,8 @@ fn clipping_beyond_every_norm_is_the_mean_to_the_bit_and_below_them_it_bounds_th
             let aggregation = Aggregation { weights, rule, ..Aggregation::default() };
             federate(&RunSpec { aggregation, ..spec.clone() }, &shares, 1).remove(0)
         };
-        assert_eq!(of(Rule::ClippedMean { bound: 1e6 }), of(Rule::Mean {}), "{weights:?}");
-        let short = of(Rule::ClippedMean { bound: 0.01 });
+        assert_eq!(of(Rule::ClippedMean { max_norm: 1e6 }), of(Rule::Mean {}), "{weights:?}");
+        let short = of(Rule::ClippedMean { max_norm: 0.01 });
         let step = short.distance(&initial(&spec)).unwrap();
         assert!(step > 0.001 && step <= 0.0101, "{weights:?}: {step}");
     }

@@ -5,7 +5,7 @@ use super::*;
 /// Everything on the wire in this format.
 fn sent(precision: Precision) -> RunSpec {
     let spec = with(&spec("scaffold"), training(2, 4));
-    RunSpec { precision: WirePrecision { broadcast: precision, update: precision }, ..spec }
+    RunSpec { update: Update { precision, ..spec.update }, ..spec }
 }
 
 /// A round of the first `known` clients, of which the server knows no others.

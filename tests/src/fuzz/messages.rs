@@ -5,9 +5,11 @@ use std::path::Path;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use shared::algorithm::registry;
 use shared::frame::{self, FrameError, HEADER_LEN, Header, MAX_MESSAGE};
 use shared::message::{ResumePoint, ToClient, ToServer};
 use shared::protocol::Protocol;
+use shared::spec::SpecText;
 
 use super::Seen;
 
@@ -77,7 +79,21 @@ pub fn to_client(body: &[u8]) -> Seen {
                 }
             }
             match message {
-                ToClient::Welcome { spec, .. } => Seen::of(&(spec.algorithm, spec.personalisation.is_some())),
+                ToClient::Welcome { spec, .. } => {
+                    let read = registry::read_spec(&spec);
+                    if let Ok(spec) = &read {
+                        let told = SpecText::of(spec);
+                        assert_eq!(SpecText::of(&told.read().expect("its own text")), told);
+                    }
+                    Seen::result(&read)
+                }
+                ToClient::PositionalWelcome { spec, .. } => {
+                    let read = spec.into_spec();
+                    if let Ok(spec) = &read {
+                        drop(SpecText::of(spec));
+                    }
+                    Seen::result(&read)
+                }
                 other => Seen::of(&other),
             }
         }

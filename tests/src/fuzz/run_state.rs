@@ -29,7 +29,7 @@ struct Left {
 fn left() -> &'static Left {
     static LEFT: OnceLock<Left> = OnceLock::new();
     LEFT.get_or_init(|| {
-        let scenario = Scenario::small(&["round.count.min=4"]);
+        let scenario = Scenario::small(&["round.min-updates=4"]);
         let folder = tempfile::tempdir().expect("the system has a place for temporary files");
         let mut simulator = Simulator::new(scenario.clone(), Faults::NONE, 0, folder.path());
         simulator.slow_down(0, Duration::from_secs(60));

@@ -11,7 +11,7 @@ use shared::frame;
 use shared::id::{ClientId, RunId};
 use shared::message::{Progress, Refusal, TaskId, TaskKind, ToClient, ToServer, TrainReport, Verdict};
 use shared::seed::Seed;
-use shared::spec::RunSpec;
+use shared::spec::{RunSpec, SpecText};
 
 use super::Seen;
 
@@ -85,8 +85,8 @@ fn device() -> DeviceProfile {
     }
 }
 
-fn spec(run: u8) -> Box<RunSpec> {
-    Box::new(RunSpec { run: RunId::from_bytes([run; 8]), ..RunSpec::example("fedavg") })
+fn spec(run: u8) -> SpecText {
+    SpecText::of(&RunSpec { run: RunId::from_bytes([run; 8]), ..RunSpec::example("fedavg") })
 }
 
 impl Driver {
@@ -151,7 +151,7 @@ impl Driver {
         }
         if let ToClient::Welcome { spec, .. } = &message {
             self.welcomed = true;
-            self.run = spec.run;
+            self.run = spec.read().expect("a specification").run;
         }
         self.give(Event::Message(message));
     }

@@ -7,14 +7,12 @@ use edge_client::task::{self, Task, TaskHandle, TestSamples};
 use models::{Backend, Precision};
 use shared::algorithm::registry::{self, ALGORITHMS};
 use shared::data::{Dataset, View};
-use shared::frame;
-use shared::frame::HEADER_LEN;
 use shared::id::ClientId;
 use shared::message::TaskKind;
-use shared::personalisation::{GateTraining, Method, Mix, Personalisation, Reports, Tuning};
+use shared::personalisation::{Method, Methods, Personalisation};
 use shared::record::Record;
 use shared::seed::Seed;
-use shared::spec::RunSpec;
+use shared::spec::{RunSpec, SpecText};
 
 use super::Seen;
 
@@ -36,7 +34,8 @@ pub fn run(bytes: &[u8]) -> Seen {
     let [low, high, work, rest @ ..] = bytes else { return Seen::of(&"short") };
     let length = usize::from(u16::from_le_bytes([*low, *high])).min(rest.len());
     let (spec, broadcast) = rest.split_at(length);
-    let spec: RunSpec = match frame::decode(spec) {
+    let text = SpecText::from(String::from_utf8_lossy(spec).into_owned());
+    let spec = match registry::read_spec(&text) {
         Ok(spec) => spec,
         Err(error) => return Seen::of(&error),
     };
@@ -58,14 +57,10 @@ pub fn run(bytes: &[u8]) -> Seen {
 
 fn personalisation() -> Personalisation {
     Personalisation {
-        methods: Method::ALL.to_vec(),
+        method: Some(Methods(Method::ALL.to_vec())),
         every: 1,
         expert_share: 0.5,
-        mix: Mix::Logits,
-        whole: Tuning::default(),
-        head: Tuning::default(),
-        gate: GateTraining::default(),
-        report: Reports::ALL,
+        ..Personalisation::default()
     }
 }
 
@@ -82,14 +77,14 @@ pub fn seeds() -> Vec<Vec<u8>> {
         let algorithm = registry::build(&spec.algorithm).expect("it was specified by this build");
         let Ok(network) = algorithm.network(spec.architecture.clone()) else { continue };
         spec.architecture = network;
-        spec.evaluation.hold_out = 0.25;
-        spec.personalisation = Some(Box::new(personalisation()));
+        spec.evaluate.hold_out = 0.25;
+        spec.personalisation = Box::new(personalisation());
         let params = spec
             .architecture
             .initialise(|tensor| Seed::root(1).derive(tensor).rng())
             .expect("a valid network");
         let broadcast: Record = algorithm.broadcast(&algorithm.init(params));
-        let spec = frame::encode(&spec, 0).split_off(HEADER_LEN);
+        let spec = SpecText::of(&spec).as_str().as_bytes().to_vec();
         let length = u16::try_from(spec.len()).expect("a message").to_le_bytes();
         let works: Range<u8> = 0..8;
         for work in works.step_by(3) {

@@ -20,7 +20,7 @@ use super::{SAMPLES, SHAPE, assert_counts, assert_finished, honest, in_process, 
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_says_nothing_is_sent_away_and_holds_nothing_up() {
-    let (_directory, in_process) = in_process(2, &["round.count.min=2", "run.rounds=1"]);
+    let (_directory, in_process) = in_process(2, &["round.min-updates=2", "run.rounds=1"]);
     let mute = RawPeer::connect(in_process.address(), in_process.pin(), &stranger_key(7)).await;
     let gates = honest(&in_process);
     let held = gates.iter().map(Gate::held).collect();
@@ -35,7 +35,7 @@ async fn who_says_nothing_is_sent_away_and_holds_nothing_up() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_flood_of_heartbeats_disturbs_no_other_peer() {
     const FLOOD: usize = 50_000;
-    let (_directory, in_process) = in_process(2, &["round.count.min=2", "run.rounds=1"]);
+    let (_directory, in_process) = in_process(2, &["round.min-updates=2", "run.rounds=1"]);
     let gates = honest(&in_process);
     let held = gates.iter().map(Gate::held).collect();
     let mut peer = RawPeer::connect(in_process.address(), in_process.pin(), &stranger_key(7)).await;
@@ -65,7 +65,7 @@ fn files(directory: &Path) -> usize {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_peer_uploads_before_the_welcome() {
-    let (_directory, in_process) = in_process(2, &["round.count.min=2", "run.rounds=1"]);
+    let (_directory, in_process) = in_process(2, &["round.min-updates=2", "run.rounds=1"]);
     let gates = honest(&in_process);
     let held = gates.iter().map(Gate::held).collect();
     let mut peer = RawPeer::connect(in_process.address(), in_process.pin(), &stranger_key(7)).await;
@@ -86,9 +86,9 @@ async fn no_peer_uploads_before_the_welcome() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_uploads_that_come_to_a_halt_wait_for_their_turn_and_lose_it() {
     // Long enough for all of them to come before the first is sent away, on a machine with other things to do as well.
-    let signs = ["connection.heartbeat=1", "connection.lost-after=10"];
+    let signs = ["connection.heartbeat=1", "connection.timeout=10"];
     let (directory, in_process) =
-        in_process(2, &[&["round.count.min=2", "run.rounds=1"][..], &signs].concat());
+        in_process(2, &[&["round.min-updates=2", "run.rounds=1"][..], &signs].concat());
     let spool = spool(&directory);
     let gates = honest(&in_process);
     let held: Vec<_> = gates.iter().map(Gate::held).collect();
@@ -143,7 +143,7 @@ async fn many_uploads_that_come_to_a_halt_wait_for_their_turn_and_lose_it() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_update_that_cannot_be_written_down_costs_only_that_upload() {
-    let (directory, in_process) = in_process(2, &["round.count.min=2", "run.rounds=1"]);
+    let (directory, in_process) = in_process(2, &["round.min-updates=2", "run.rounds=1"]);
     let spool = spool(&directory);
     let gates = honest(&in_process);
     let held: Vec<_> = gates.iter().map(Gate::held).collect();
@@ -196,7 +196,7 @@ async fn assert_turned_away(in_process: &InProcessServer) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unknown_peers_have_few_slots_until_they_are_welcome() {
-    let (_directory, in_process) = in_process(2, &["round.count.min=2", "run.rounds=1"]);
+    let (_directory, in_process) = in_process(2, &["round.min-updates=2", "run.rounds=1"]);
     let gates = honest(&in_process);
     let held = gates.iter().map(Gate::held).collect();
     let mut strangers = Vec::new();
@@ -215,7 +215,7 @@ async fn unknown_peers_have_few_slots_until_they_are_welcome() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_number_of_connections_is_bounded() {
     let directory = tempfile::tempdir().unwrap();
-    let overrides = ["data.clients=2", "data.limit=20", "round.count.min=2", "run.rounds=1"];
+    let overrides = ["data.clients=2", "data.max-samples=20", "round.min-updates=2", "run.rounds=1"];
     let root = directory.path().join("run");
     let in_process = InProcessServer::start_with(Scenario::small(&overrides), &root, |listener| {
         listener.with_max_connections(3)
@@ -251,8 +251,8 @@ async fn who_takes_nothing_of_its_task_is_sent_away() {
     for model in ["linear", "mlp-2nn"] {
         let model = format!("model.name={model}");
         // Longer than a busy machine stands still: the connection itself would be lost then.
-        let lost = ["connection.heartbeat=0.5", "connection.lost-after=3"];
-        let rounds = ["round.count.min=2", "round.start=3", "run.rounds=1"];
+        let lost = ["connection.heartbeat=0.5", "connection.timeout=3"];
+        let rounds = ["round.min-updates=2", "round.min-clients-to-start=3", "run.rounds=1"];
         let (_directory, in_process) = in_process(3, &[&[&model[..]][..], &lost, &rounds].concat());
         let mut deaf =
             RawPeer::connect_as(in_process.address(), in_process.pin(), &device_key(2), narrow(2000, 10))
@@ -269,8 +269,9 @@ async fn who_takes_nothing_of_its_task_is_sent_away() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_falls_behind_is_sent_the_newest_task_alone() {
     const ROUNDS: u32 = 6;
-    let rounds = ["round.count.min=2", "round.count.max=2", "round.start=3", "run.rounds=6"];
-    let (_directory, in_process) = in_process(3, &[&rounds[..], &["connection.lost-after=60"]].concat());
+    let rounds =
+        ["round.min-updates=2", "round.max-updates=2", "round.min-clients-to-start=3", "run.rounds=6"];
+    let (_directory, in_process) = in_process(3, &[&rounds[..], &["connection.timeout=60"]].concat());
     let mut slow =
         RawPeer::connect_as(in_process.address(), in_process.pin(), &device_key(2), narrow(1 << 20, 0))
             .await

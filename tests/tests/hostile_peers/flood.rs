@@ -19,7 +19,7 @@ async fn what_a_device_makes_up_of_rounds_is_told_once_and_otherwise_counted() {
     /// A few lines for each of three peers, and one for each of two rounds.
     const LINES: usize = 60;
     // The liar gives no sign that it is there but its lies.
-    let testbed = Testbed::new(2, &["run.rounds=1", "data.limit=20", "connection.lost-after=15"]);
+    let testbed = Testbed::new(2, &["run.rounds=1", "data.max-samples=20", "connection.timeout=15"]);
     let server = testbed.serve();
     let gates = [testbed.gate(0), testbed.gate(1)];
     let held: Vec<_> = gates.iter().map(Gate::held).collect();
@@ -82,7 +82,7 @@ async fn what_a_device_makes_up_of_rounds_is_told_once_and_otherwise_counted() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_peer_of_another_version_is_reported_once() {
-    let (_directory, in_process) = in_process(2, &["round.count.min=2", "run.rounds=1"]);
+    let (_directory, in_process) = in_process(2, &["round.min-updates=2", "run.rounds=1"]);
     let gates = honest(&in_process);
     let held = gates.iter().map(Gate::held).collect();
     for _ in 0..3 {

@@ -38,7 +38,7 @@ fn wrong_frames() -> Vec<(Vec<u8>, &'static str)> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_no_frame_closes_the_connection_with_the_reason() {
-    let (_directory, in_process) = in_process(2, &["round.count.min=2", "run.rounds=2"]);
+    let (_directory, in_process) = in_process(2, &["round.min-updates=2", "run.rounds=2"]);
     let gates = honest(&in_process);
     let held = gates.iter().map(Gate::held).collect();
 
@@ -104,7 +104,7 @@ async fn what_is_no_frame_closes_the_connection_with_the_reason() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_does_not_fit_is_refused_with_the_reason() {
-    let (_directory, in_process) = in_process(2, &["round.count.min=2", "run.rounds=1"]);
+    let (_directory, in_process) = in_process(2, &["round.min-updates=2", "run.rounds=1"]);
     let gates = honest(&in_process);
     let held = gates.iter().map(Gate::held).collect();
     let id = stranger_key(7).public().client();
@@ -230,7 +230,7 @@ async fn every_bad_update_gets_its_verdict_and_none_counts() {
         set
     });
     let clients = bad.len() as u32 + 5;
-    let (_directory, in_process) = in_process(clients, &["round.count.min=3", "run.rounds=2"]);
+    let (_directory, in_process) = in_process(clients, &["round.min-updates=3", "run.rounds=2"]);
     let gates = honest(&in_process);
     let mut peers = Vec::new();
     for index in 2..clients {

@@ -23,7 +23,7 @@ const SAMPLES: u64 = 10;
 /// A federation of this number of clients with ten samples each.
 fn in_process(clients: u32, overrides: &[&str]) -> (tempfile::TempDir, InProcessServer) {
     let directory = tempfile::tempdir().unwrap();
-    let sizes = [format!("data.clients={clients}"), format!("data.limit={}", 10 * clients)];
+    let sizes = [format!("data.clients={clients}"), format!("data.max-samples={}", 10 * clients)];
     let sizes = sizes.iter().map(String::as_str);
     let overrides: Vec<&str> = sizes.chain(overrides.iter().copied()).collect();
     let in_process = InProcessServer::start(Scenario::small(&overrides), &directory.path().join("run"));

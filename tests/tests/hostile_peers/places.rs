@@ -18,6 +18,7 @@ use shared::frame;
 use shared::id::RunId;
 use shared::identity::PublicKey;
 use shared::message::{Hello, Refusal, TaskId, ToClient, ToServer};
+use shared::spec::SpecText;
 use tokio::sync::mpsc;
 
 use super::{SAMPLES, stranger, stranger_key};
@@ -198,7 +199,7 @@ async fn a_peer_with_many_uploads_waits_until_they_are_handled() {
     let mut listening = Listening::start(Register::Anyone);
     let mut peer = listening.comes(7).await;
     listening.hears(|event| matches!(event, FromPeer::Message { .. })).await;
-    let spec = Box::new(Scenario::small(&[]).config.spec);
+    let spec = SpecText::of(&Scenario::small(&[]).config.spec);
     let Some(FromPeer::Connected { commands, .. }) = listening.heard.first() else {
         panic!("it is connected")
     };

@@ -9,7 +9,7 @@ use super::{assert_finished, honest, in_process, stranger, stranger_key};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_admitted_device_speaks_for_another_device() {
-    let (_directory, in_process) = in_process(2, &["round.count.min=2", "run.rounds=1"]);
+    let (_directory, in_process) = in_process(2, &["round.min-updates=2", "run.rounds=1"]);
     let gates = honest(&in_process);
     let held = gates.iter().map(Gate::held).collect();
     let mut victim = RawPeer::connect(in_process.address(), in_process.pin(), &stranger_key(8)).await;
@@ -32,7 +32,7 @@ async fn no_admitted_device_speaks_for_another_device() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_goodbye_frees_the_slot() {
-    let (_directory, in_process) = in_process(2, &["round.count.min=2", "run.rounds=1"]);
+    let (_directory, in_process) = in_process(2, &["round.min-updates=2", "run.rounds=1"]);
     let gates = honest(&in_process);
     let held = gates.iter().map(Gate::held).collect();
     let mut stays = RawPeer::connect(in_process.address(), in_process.pin(), &stranger_key(7)).await;

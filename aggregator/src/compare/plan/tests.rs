@@ -28,13 +28,13 @@ skewed = { data.partition.shards.per-client = 2, target = 0.5 }
 "training.batch" = [8, 16]
 
 [variants.slow]
-training.optimizer.sgd.rate = 0.01
+training.optimizer.sgd.learning-rate = 0.01
 
 [variants.fast]
-training.optimizer.sgd.rate = 0.1
+training.optimizer.sgd.learning-rate = 0.1
 
 [forms.reduced]
-data.limit = 600
+data.max-samples = 600
 grid.partition = ["skewed"]
 
 [forms.full]
@@ -77,7 +77,7 @@ fn every_combination_is_run_with_every_seed() {
 fn a_form_changes_and_leaves_out() {
     let plan = plan(WHOLE, "reduced").expect("a plan");
     assert_eq!((plan.cells.len(), plan.runs.len()), (2, 2 * 2 * 2));
-    assert!(plan.runs.iter().all(|run| run.config.effective.data.limit == Some(600)));
+    assert!(plan.runs.iter().all(|run| run.config.effective.data.max_samples == Some(600)));
     assert_eq!(plan.cells[0].target, Some(Target::Accuracy(0.5)), "the skewed cell's own");
     let plan = super::tests::plan(WHOLE, "one").expect("a plan");
     assert!(

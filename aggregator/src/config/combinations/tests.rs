@@ -16,16 +16,19 @@ fn refused(overrides: &[&str]) -> String {
 
 #[test]
 fn training_does_not_end_by_what_nobody_tests() {
-    for (end, shown) in [("stop.patience=3", "stop.patience = 3"), ("stop.target=0.5", "stop.target = 0.5")] {
+    for (end, shown) in [
+        ("early-stopping.patience=3", "early-stopping.patience = 3"),
+        ("early-stopping.target=0.5", "early-stopping.target = 0.5"),
+    ] {
         for (metric, none, some) in [
             ("accuracy", "evaluate.every=0", "evaluate.every=2"),
             ("loss", "evaluate.every=0", "evaluate.every=1"),
-            ("own-accuracy", "evaluate.clients=0", "evaluate.clients=1"),
-            ("own-loss", "evaluate.clients=0", "evaluate.clients=2"),
+            ("own-accuracy", "evaluate.on-clients-every=0", "evaluate.on-clients-every=1"),
+            ("own-loss", "evaluate.on-clients-every=0", "evaluate.on-clients-every=2"),
         ] {
-            let by = format!("stop.metric={metric}");
+            let by = format!("early-stopping.metric={metric}");
             let said = refused(&[end, &by, none]);
-            let (key, metric) = (none.replace("=0", ""), format!("stop.metric = {metric:?}"));
+            let (key, metric) = (none.replace("=0", ""), format!("early-stopping.metric = {metric:?}"));
             for part in [shown, &metric, "nothing is tested", &format!("set {key} to 1 or more")] {
                 assert!(said.contains(part), "{end} {by}: {part:?} is not in {said}");
             }
@@ -33,8 +36,8 @@ fn training_does_not_end_by_what_nobody_tests() {
         }
     }
     // Without an end, nothing has to be tested.
-    assert_eq!(refused(&["stop.metric=own-loss"]), "");
-    assert!(refused(&["stop.target=80"]).contains("an accuracy is at most 1: 80 per cent are 0.8"));
+    assert_eq!(refused(&["early-stopping.metric=own-loss"]), "");
+    assert!(refused(&["early-stopping.target=80"]).contains("an accuracy is at most 1: 80 per cent are 0.8"));
 }
 
 #[test]
@@ -69,12 +72,14 @@ fn plain_and_normalised() -> (Architecture, Architecture) {
 fn averaged_statistics_and_late_updates_do_not_go_together() {
     let (plain, normalised) = plain_and_normalised();
     let refused = refused_buffers;
-    let message = refused(&["round.late.keep=true"], &normalised).expect("refused");
-    for part in ["round.late.keep = true", "update.buffers = \"average\"", "group norm", "negative"] {
+    let message = refused(&["round.staleness.enabled=true"], &normalised).expect("refused");
+    for part in
+        ["round.staleness.enabled = true", "aggregation.buffers = \"average\"", "group norm", "negative"]
+    {
         assert!(message.contains(part), "{message}");
     }
-    assert_eq!(refused(&["round.late.keep=true"], &plain), None, "there are no statistics");
-    let local = ["round.late.keep=true", "update.buffers=local", "evaluate.every=0"];
+    assert_eq!(refused(&["round.staleness.enabled=true"], &plain), None, "there are no statistics");
+    let local = ["round.staleness.enabled=true", "aggregation.buffers=local", "evaluate.every=0"];
     assert_eq!(refused(&local, &normalised), None);
 }
 
@@ -82,26 +87,30 @@ fn averaged_statistics_and_late_updates_do_not_go_together() {
 fn local_statistics_and_tests_of_the_global_model_do_not_go_together() {
     let (plain, normalised) = plain_and_normalised();
     let refused = refused_buffers;
-    let message = refused(&["update.buffers=local"], &normalised).expect("refused");
-    for part in ["update.buffers = \"local\"", "evaluate.every = 1", "average the buffers"] {
+    let message = refused(&["aggregation.buffers=local"], &normalised).expect("refused");
+    for part in ["aggregation.buffers = \"local\"", "evaluate.every = 1", "average the buffers"] {
         assert!(message.contains(part), "{message}");
     }
-    assert_eq!(refused(&["update.buffers=local"], &plain), None, "there are no statistics");
-    assert_eq!(refused(&["update.buffers=local", "evaluate.every=0"], &normalised), None);
+    assert_eq!(refused(&["aggregation.buffers=local"], &plain), None, "there are no statistics");
+    assert_eq!(refused(&["aggregation.buffers=local", "evaluate.every=0"], &normalised), None);
     assert_eq!(refused(&[], &normalised), None);
 }
 
 #[test]
 fn late_updates_are_for_means_alone() {
     let refused = |rule: &str| {
-        let overrides = ["round.late.keep=true", "aggregation.weights=uniform", rule].map(str::to_owned);
+        let overrides =
+            ["round.staleness.enabled=true", "aggregation.weights=uniform", rule].map(str::to_owned);
         let raw = Raw::layered(None, &overrides).expect("keys that exist");
         let found = Config::validate(&raw, RunId::from_bytes([1; 8]));
         found.err().map(|errors| errors.to_string()).unwrap_or_default()
     };
     for rule in ["median={}", "trimmed-mean.beta=0.1", "fedma={}"] {
         let said = refused(&format!("aggregation.rule.{rule}"));
-        assert!(said.contains("round.late.keep = true") && said.contains("another model"), "{rule}: {said}");
+        assert!(
+            said.contains("round.staleness.enabled = true") && said.contains("another model"),
+            "{rule}: {said}"
+        );
     }
     for rule in ["mean={}", "clipped-mean.bound=1"] {
         assert_eq!(refused(&format!("aggregation.rule.{rule}")), "");

@@ -47,14 +47,14 @@ fn combinations_are_reported_beside_other_mistakes_with_the_place_of_each_key() 
     for (text, parts) in shown.iter().zip([
         &["lab.toml:3: `data.set`", "did you mean `mnist`?"][..],
         &[
-            "round.count.min = 4 (",
+            "round.min-updates = 4 (",
             "lab.toml:5)",
             "round.fraction = 1 (the default)",
             "data.clients = 3 (",
             "lab.toml:2)",
         ],
-        &["round.time.min = 20 (", "lab.toml:6)", "round.time.max = 10 ("],
-        &["connection.heartbeat = 15 (--set)", "connection.lost-after = 15 (the default)"],
+        &["round.min-wait = 20 (", "lab.toml:6)", "round.timeout = 10 ("],
+        &["connection.heartbeat = 15 (--set)", "connection.timeout = 15 (the default)"],
     ]) {
         for part in parts {
             assert!(text.contains(part), "{part:?} is not in: {text}");

@@ -27,14 +27,14 @@ fn valid(overrides: &[&str]) -> Config {
 
 #[test]
 fn defaults_are_derived() {
-    let config = valid(&["data.clients=7", "update.precision=bf16", "data.limit=70"]);
+    let config = valid(&["data.clients=7", "update.precision=bf16", "data.max-samples=70"]);
     assert_eq!(config.policy.start, 7);
     assert_eq!(config.spec.name, "glyphs-fedavg");
-    assert_eq!(config.spec.precision.broadcast, Precision::BF16);
+    assert_eq!(config.spec.update.broadcast(), Precision::BF16);
     assert_eq!(config.data.source, Source::Drawn { train: 70, test: glyphs::TEST_SAMPLES });
-    let explicit = valid(&["data.clients=7", "round.start=2", "update.broadcast=f16"]);
-    assert_eq!((explicit.policy.start, explicit.spec.precision.broadcast), (2, Precision::F16));
-    assert_eq!(explicit.spec.precision.update, Precision::F32);
+    let explicit = valid(&["data.clients=7", "round.min-clients-to-start=2", "update.broadcast=f16"]);
+    assert_eq!((explicit.policy.start, explicit.spec.update.broadcast()), (2, Precision::F16));
+    assert_eq!(explicit.spec.update.precision, Precision::F32);
     let name = |overrides: &[&str]| valid(overrides).spec.name;
     let other = ["data.set=fashion-mnist", "data.path=x", "algorithm.fedsgd={}", "training.batch=0"];
     assert_eq!(name(&other), "fashion-mnist-fedsgd");
@@ -52,11 +52,14 @@ fn the_specification_is_what_the_file_says() {
         "model.name=linear",
         "aggregation.weights=uniform",
         "connection.heartbeat=0.5",
-        "connection.lost-after=1.5",
+        "connection.timeout=1.5",
     ]);
     let spec = &config.spec;
     assert_eq!((spec.run, spec.seed, spec.rounds), (RUN, 9, 4));
-    assert_eq!((spec.training.epochs, spec.training.batch, spec.training.sgd.momentum), (3, 0, 0.9));
+    assert_eq!(
+        (spec.training.epochs, spec.training.batch, spec.training.optimizer.sgd().momentum),
+        (3, 0, 0.9)
+    );
     assert_eq!((spec.architecture.name.as_str(), spec.algorithm.name.as_str()), ("linear", "fedavg"));
     assert_eq!(spec.aggregation.weights, shared::aggregation::Weights::Uniform);
     assert_eq!(spec.heartbeat, Duration::from_millis(500));
@@ -65,25 +68,30 @@ fn the_specification_is_what_the_file_says() {
 
 #[test]
 fn a_crop_is_what_the_model_takes() {
-    let overrides =
-        ["data.set=cifar-10", "data.path=x", "model.name=lenet-5", "augment.crop=24", "augment.flip=0.5"];
+    let overrides = [
+        "data.set=cifar-10",
+        "data.path=x",
+        "model.name=lenet-5",
+        "augment.random-crop=24",
+        "augment.horizontal-flip=0.5",
+    ];
     let whitened = valid(&[&overrides[..], &["data.normalise=whiten"]].concat()).spec;
     assert_eq!(
         (&whitened.data.shape[..], &whitened.architecture.input[..]),
         (&[3, 32, 32][..], &[3, 24, 24][..])
     );
     assert_eq!(whitened.data.preparation.normalisation, Normalisation::Whiten);
-    let given = ["data.normalise=channels", "data.mean=[0.5, 0.25, 0]", "data.deviation=[1, 2, 3]"];
+    let given = ["data.normalise=channels", "data.mean=[0.5, 0.25, 0]", "data.std=[1, 2, 3]"];
     let given = valid(&[&overrides[..], &given].concat()).spec.data.preparation;
     let mean = vec![0.5, 0.25, 0.0];
     assert_eq!(given.normalisation, Normalisation::Channels { mean, deviation: vec![1.0, 2.0, 3.0] });
-    assert_eq!((given.augmentation.crop, given.augmentation.flip), (24, 0.5));
+    assert_eq!((given.augmentation.random_crop, given.augmentation.horizontal_flip), (24, 0.5));
 }
 
 #[test]
 fn only_a_limit_that_was_written_cuts_simulated_clients_short() {
     for (given, limit, cut) in
-        [(&[][..], 600, false), (&["round.time.max=600"], 600, true), (&["round.time.max=9"], 9, true)]
+        [(&[][..], 600, false), (&["round.timeout=600"], 600, true), (&["round.timeout=9"], 9, true)]
     {
         let mut config = valid(given);
         assert_eq!((config.policy.time_max.as_secs(), config.policy.cuts_short), (limit, true), "devices");
@@ -91,8 +99,8 @@ fn only_a_limit_that_was_written_cuts_simulated_clients_short() {
         assert_eq!((config.policy.time_max.as_secs(), config.policy.cuts_short), (limit, cut), "{given:?}");
     }
     // Every run of an older program has the default in its file.
-    assert_eq!(raw(&["round.time.max=600"]).wherever(), raw(&[]));
-    assert_ne!(raw(&["round.time.max=9"]).wherever(), raw(&[]).wherever());
+    assert_eq!(raw(&["round.timeout=600"]).wherever(), raw(&[]));
+    assert_ne!(raw(&["round.timeout=9"]).wherever(), raw(&[]).wherever());
 }
 
 #[test]
@@ -118,27 +126,28 @@ fn the_effective_configuration_leaves_no_default_open() {
                 open.push(format!("{section}.{key}"));
             }
         }
-        keys::KEYS.iter().map(|key| key.path).filter(|path| open.iter().any(|open| open == path)).collect()
+        let paths = keys::KEYS.iter().map(|key| key.path.as_str());
+        paths.filter(|path| open.iter().any(|open| open == path)).collect()
     };
     let form = ["data.shape", "data.classes", "data.class-names"];
-    let normal = ["data.mean", "data.deviation"];
+    let normal = ["data.mean", "data.std"];
     let rest = [
         "model.seed",
         "model.layers",
         "model.norm",
         "model.initialisation",
-        "training.clip",
-        "round.count.max",
-        "round.time.max",
-        "stop.target",
-        "stop.patience",
+        "training.clip-norm",
+        "round.max-updates",
+        "round.timeout",
+        "early-stopping.target",
+        "early-stopping.patience",
         "personalisation.method",
         "simulation.devices",
     ];
     assert_eq!(unset(&[]), [&["data.path"][..], &form, &["data.labelled"], &normal, &rest].concat());
     assert_eq!(
         unset(&["data.set=mnist", "data.path=x"]),
-        [&form[..], &["data.limit", "data.labelled"], &normal, &rest].concat()
+        [&form[..], &["data.max-samples", "data.labelled"], &normal, &rest].concat()
     );
 }
 
@@ -158,7 +167,7 @@ proptest! {
         (time, heartbeat) in (0.0..1e6_f64, 1e-3..14.0_f64),
     ) {
         let mut raw = raw(&[]);
-        (raw.data.clients, raw.data.limit, raw.data.set) = (clients, limit, set);
+        (raw.data.clients, raw.data.max_samples, raw.data.set) = (clients, limit, set);
         (raw.run.seed, raw.run.name) = (seed, name);
         raw.data.path = (set != DataSet::Glyphs).then_some(path);
         if set.known().is_none() {
@@ -177,12 +186,12 @@ proptest! {
             _ => Partition::Shards { per_client: 4 },
         };
         let momentum = if algorithm == "fedsgd" { 0.0 } else { momentum };
-        raw.training.optimizer = Optimizer::Sgd(models::Sgd { rate, momentum, decay: rate / 2.0 });
+        raw.training.optimizer = models::Sgd { rate, momentum, decay: rate / 2.0 }.into();
         raw.training.batch = u32::from(algorithm == "fedavg");
         raw.algorithm = [(algorithm.to_owned(), toml::Table::new())].into();
         (raw.round.fraction, raw.update.max_abs) = (fraction, max_abs);
-        (raw.round.time.max, raw.connection.heartbeat) = (Some(time + 1e-6), heartbeat);
-        raw.round.start = start.map(|start| start.min(clients));
+        (raw.round.timeout, raw.connection.heartbeat) = (Some(time + 1e-6), heartbeat);
+        raw.round.min_clients_to_start = start.map(|start| start.min(clients));
         raw.update.broadcast = precision;
         let config = made(&raw, None).expect("valid");
 
@@ -253,9 +262,9 @@ fn an_ensemble_is_learned_by_the_network_that_its_algorithm_makes() {
         (&["data.set=shakespeare", "data.path=x", "model.name=char-lstm"], "model of images"),
         (&["aggregation.weights=loss"], "leave [aggregation] out"),
         (&["aggregation.weights=uniform", "aggregation.rule.median={}"], "side by side"),
-        (&["aggregation.server.adam={}"], "side by side"),
-        (&["update.buffers=local"], "own statistics"),
-        (&["evaluate.clients=1"], "set evaluate.clients = 0"),
+        (&["aggregation.server-optimizer.adam={}"], "side by side"),
+        (&["aggregation.buffers=local"], "own statistics"),
+        (&["evaluate.on-clients-every=1"], "set evaluate.on-clients-every = 0"),
         (&["algorithm.fafi.classify=-1"], "classify"),
     ] {
         let message = refused(more);

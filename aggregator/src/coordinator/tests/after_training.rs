@@ -1,6 +1,6 @@
 //! What follows the last round of training, and training that ends early.
 
-use shared::spec::ClientEvaluation;
+use shared::spec::Evaluation;
 
 use super::*;
 
@@ -8,7 +8,7 @@ const TESTS: TaskKind = TaskKind { train: false, evaluate: true, personalise: fa
 
 /// Of three rounds of training two are closed; the clients test the last model.
 fn tested() -> Bench {
-    let spec = RunSpec { evaluation: ClientEvaluation { every: 2, hold_out: 0.0 }, ..spec() };
+    let spec = RunSpec { evaluate: Evaluation { on_clients_every: 2, ..Evaluation::default() }, ..spec() };
     Bench::with(spec, RoundPolicy { fraction: 0.5, max: Some(1), ..policy(1) }, after_two())
 }
 
@@ -34,7 +34,7 @@ fn the_closing_round_is_for_everybody_and_waits_for_everybody() {
     let closing = bench.closed(3);
     assert_eq!(opened_for(&closing), Some((4, TESTS, 2)));
     bench.opened(4);
-    // Neither `round.fraction` nor `round.count.max` holds for it.
+    // Neither `round.fraction` nor `round.max-updates` holds for it.
     assert_eq!(bench.delivers(1, 4), [bench.accepted(1, 4)]);
     let end = bench.delivers(2, 4);
     assert_eq!(end, [bench.accepted(2, 4), close(4, tally(2, 2, WaitedFor::Cohort))]);
@@ -116,7 +116,11 @@ fn whoever_comes_while_the_closing_round_is_open_is_asked_as_well() {
 
 #[test]
 fn rounds_of_training_ask_for_tests_as_often_as_configured() {
-    let spec = RunSpec { rounds: 6, evaluation: ClientEvaluation { every: 2, hold_out: 0.0 }, ..spec() };
+    let spec = RunSpec {
+        rounds: 6,
+        evaluate: Evaluation { on_clients_every: 2, ..Evaluation::default() },
+        ..spec()
+    };
     let works: Vec<TaskKind> = (0..=7).map_while(|closed| spec.work_after(closed, 6)).collect();
     let tests = TaskKind { evaluate: true, ..TaskKind::TRAIN };
     // Models 2 and 4 in the rounds after them, and the last.
@@ -136,7 +140,8 @@ fn enough_ends_the_training_before_all_rounds_are_over() {
     // The last model is tested all the same, also by a process that did not see it end.
     for resume in [Resume { closed: 1, ended: Some(1), ..Resume::default() }, after_two()] {
         let early = resume.ended.is_some();
-        let spec = RunSpec { evaluation: ClientEvaluation { every: 1, hold_out: 0.0 }, ..spec() };
+        let spec =
+            RunSpec { evaluate: Evaluation { on_clients_every: 1, ..Evaluation::default() }, ..spec() };
         let mut bench = Bench::with(spec, policy(1), resume);
         let opened = opened_for(&bench.joins(1)).expect("a round opens");
         assert_eq!((opened.0, opened.1.train), if early { (2, false) } else { (3, true) });
@@ -193,7 +198,11 @@ fn tests_that_nobody_could_make_do_not_spoil_the_run() {
 
 #[test]
 fn one_good_round_of_training_is_enough_however_the_tests_go() {
-    let spec = RunSpec { rounds: 1, evaluation: ClientEvaluation { every: 1, hold_out: 0.0 }, ..spec() };
+    let spec = RunSpec {
+        rounds: 1,
+        evaluate: Evaluation { on_clients_every: 1, ..Evaluation::default() },
+        ..spec()
+    };
     let mut bench = Bench::with(spec, policy(1), Resume::default());
     bench.joins(1);
     bench.opened(1);
@@ -221,7 +230,7 @@ fn a_closing_round_that_everybody_has_left_ends_with_its_time() {
 
 #[test]
 fn after_a_restart_the_closing_round_needs_no_more_clients_than_without() {
-    let spec = RunSpec { evaluation: ClientEvaluation { every: 1, hold_out: 0.0 }, ..spec() };
+    let spec = RunSpec { evaluate: Evaluation { on_clients_every: 1, ..Evaluation::default() }, ..spec() };
     let resume = Resume { closed: 3, roster: shares(&[1, 2, 3]), ..Resume::default() };
     let mut bench = Bench::with(spec, RoundPolicy { min: 3, ..policy(3) }, resume);
     assert_eq!(bench.joins(1).len(), 1, "the others may come back yet");

@@ -210,7 +210,7 @@ fn a_void_round_says_why_late_updates_were_rejected() {
 #[test]
 fn the_closing_round_is_for_those_that_are_behind_and_that_rest_as_well() {
     let mut spec = spec();
-    (spec.rounds, spec.evaluation.every) = (1, 1);
+    (spec.rounds, spec.evaluate.on_clients_every) = (1, 1);
     let mut bench = Bench::with(spec, keeping(3), Resume::default());
     for n in 1..=3 {
         bench.joins(n);

@@ -24,7 +24,7 @@ use shared::id::{ClientId, RunId};
 use shared::message::{
     Discard, Hello, Progress, Refusal, Rejection, TaskId, TaskKind, ToClient, ToServer, TrainReport, Verdict,
 };
-use shared::spec::RunSpec;
+use shared::spec::{RunSpec, SpecText};
 
 use crate::round::{RoundPolicy, Tally, VOID_PAUSE, WaitedFor};
 
@@ -102,7 +102,7 @@ fn hello(n: u8, holds: Option<TaskId>) -> Hello {
 }
 
 fn welcome(peer: PeerId, wants: Option<u32>) -> Action {
-    Action::Send { peer, message: ToClient::Welcome { spec: Box::new(spec()), wants } }
+    Action::Send { peer, message: ToClient::Welcome { spec: SpecText::of(&spec()), wants } }
 }
 
 fn receipt(peer: PeerId, round: u32, verdict: Verdict) -> Action {

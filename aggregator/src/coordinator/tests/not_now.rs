@@ -126,7 +126,7 @@ fn each_is_left_alone_for_as_long() {
 #[test]
 fn a_closing_round_does_not_wait_for_them_beyond_its_time() {
     let mut spec = spec();
-    (spec.rounds, spec.evaluation.every) = (1, 1);
+    (spec.rounds, spec.evaluate.on_clients_every) = (1, 1);
     let mut bench = Bench::with(spec, policy(1), Resume::default());
     bench.joins(1);
     bench.opened(1);

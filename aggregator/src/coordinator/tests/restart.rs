@@ -182,7 +182,10 @@ fn a_run_that_came_to_nothing_is_no_completed_one_after_a_restart() {
     let mut bench = Bench::resume(policy(1), all_closed(2));
     assert_eq!(bench.drain(), [Action::Finish(Outcome::Completed)], "one round went well");
     // There is nothing to test either.
-    let spec = RunSpec { evaluation: shared::spec::ClientEvaluation { every: 1, hold_out: 0.0 }, ..spec() };
+    let spec = RunSpec {
+        evaluate: shared::spec::Evaluation { on_clients_every: 1, ..shared::spec::Evaluation::default() },
+        ..spec()
+    };
     let mut bench = Bench::with(spec, policy(1), all_closed(3));
     assert!(matches!(bench.drain()[..], [Action::Finish(Outcome::NoProgress { .. })]));
 }

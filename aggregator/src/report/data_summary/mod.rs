@@ -121,7 +121,7 @@ impl Description {
             labels_each: train.labels_each(),
             partition: partition(&config.data.partition),
             seed: config.spec.seed,
-            slices: config.spec.training.slices,
+            slices: config.spec.training.chunks,
             left_out: left_out(shares, tests.map(Dataset::skipped)),
             figures: Figures::of(&clients),
             clients,

@@ -114,7 +114,7 @@ fn charts(report: &Report<'_>, summary: &Summary) -> Markup {
     if report.rounds.is_empty() {
         return html! { p.empty { "No round has closed yet." } (setting::card(report)) };
     }
-    let never = if report.config.evaluate.every == 0 {
+    let never = if report.config.spec.evaluate.every == 0 {
         "The global model is never tested in this run (evaluate.every = 0)."
     } else {
         "The global model has not been tested yet."

@@ -1,96 +1,53 @@
-//! What was chosen.
+//! What was chosen: who takes part, and every key that has not its default.
 
 use maud::{Markup, html};
-use shared::aggregation::{Adagrad, Adam, Rule, ServerOptimizer, ServerSgd, Weights, Yogi};
 use shared::data::Partition;
 use shared::data::partition::Empty;
-use shared::schedule::Schedule;
-use shared::spec::{ClientEvaluation, LabelsAt, Training};
+use shared::settings::{Kind, table_of};
+use shared::spec::LabelsAt;
 
 use super::Report;
-use crate::config::{Config, Source};
+use crate::config::keys::KEYS;
+use crate::config::{Config, Raw, Source, value_at};
 use crate::report::units::{counted, grouped};
-use crate::round::{Lateness, RoundPolicy, StopPlan};
 
-/// What was chosen, in words.
+/// What was chosen.
 pub(super) fn card(report: &Report<'_>) -> Markup {
     let config = report.config;
     let spec = &config.spec;
-    let (training, sgd) = (&spec.training, &spec.training.sgd);
     let parameters = spec.architecture.parameters().map_or_else(|error| error.to_string(), grouped);
-    let batch = if training.batch == 0 {
-        "all data at once".to_owned()
-    } else {
-        let last = if training.drop_last { ", no smaller ones" } else { "" };
-        format!("batches of {}{last}", training.batch)
-    };
-    let momentum = if sgd.momentum == 0.0 { String::new() } else { format!(", momentum {}", sgd.momentum) };
-    let decay = if sgd.decay == 0.0 { String::new() } else { format!(", weight decay {}", sgd.decay) };
-    let weights = match spec.aggregation.weights {
-        Weights::Samples => "by samples",
-        Weights::Uniform => "all alike",
-        Weights::Loss => "the more the lower their loss (FedLoss)",
-    };
-    let rule = rule(&spec.aggregation.rule);
     let mut rows = vec![
         ("Algorithm", spec.algorithm.name.clone()),
         ("Model", format!("{}, {parameters} parameters", spec.architecture.name)),
     ];
     rows.extend(if report.histograms.is_some() { simulated(config) } else { on_devices(config) });
+    rows.push(("Labels", labels(config)));
     rows.extend(report.left_out.iter().map(|what| ("Left out", what.clone())));
-    rows.extend([
-        ("Local training", format!("{}, {batch}", counted(training.epochs as usize, "epoch"))),
-        (
-            "Optimizer",
-            format!("SGD, rate {}{momentum}{decay}{}{}", sgd.rate, schedule(training), clip(training)),
-        ),
-        ("Updates count", weights.to_owned()),
-        ("Labels", labels(config)),
-        ("Aggregation", format!("{rule}, {}", server(&spec.aggregation.server))),
-        ("On the wire", format!("{} down, {} up", spec.precision.broadcast, spec.precision.update)),
-        ("Seed", spec.seed.to_string()),
-    ]);
-    rows.extend(own_tests(&spec.evaluation).map(|tests| ("Clients test", tests)));
-    rows.extend(stop(&config.stop).map(|stop| ("Training ends", stop)));
-    rows.extend(late(&config.policy).map(|late| ("Late updates", late)));
     html! {
         section.card {
             h2 { "Setting" }
-            dl.settings { @for (name, value) in rows { dt { (name) } dd { (value) } } }
+            dl.settings {
+                @for (name, value) in rows { dt { (name) } dd { (value) } }
+                @for (key, says, value) in changed(&config.effective) {
+                    dt title=(says) { code { (key) } } dd { (value) }
+                }
+            }
         }
     }
 }
 
-/// What clients test and on what, in words; `None` if they do not.
-fn own_tests(evaluation: &ClientEvaluation) -> Option<String> {
-    let samples = match evaluation.hold_out {
-        0.0 => "their test split".to_owned(),
-        share => format!("{share} of their samples, held out"),
-    };
-    let models = match evaluation.every {
-        0 => return None,
-        1 => "every model".to_owned(),
-        every => format!("the model of every {every} rounds, and the last"),
-    };
-    Some(format!("{models}, on {samples}"))
-}
-
-/// The treatment of late updates, in words; `None` if they are discarded.
-fn late(policy: &RoundPolicy) -> Option<String> {
-    let Lateness { rounds, power } = policy.late?;
-    let buffer =
-        policy.max.map_or(String::new(), |max| format!(", a round closes with {max} updates (FedBuff)"));
-    Some(format!("count by (1 + rounds late)^-{power}, for {}{buffer}", counted(rounds as usize, "round")))
-}
-
-/// When training ends before all rounds are over, in words; `None` if it does not.
-fn stop(stop: &StopPlan) -> Option<String> {
-    let name = stop.metric.name();
-    let target = stop.target.map(|target| format!("at {name} {target}"));
-    let patience = stop
-        .patience
-        .map(|patience| format!("after {} without a better {name}", counted(patience as usize, "test")));
-    target.into_iter().chain(patience).reduce(|target, patience| format!("{target}, or {patience}"))
+/// The keys that have another value than by default, with what they are and the value. Neither where files lie nor the layers of a
+/// network, which fill a page of their own.
+fn changed(effective: &Raw) -> Vec<(&'static str, &'static str, String)> {
+    let (table, defaults) = (table_of(effective), table_of(&Raw::default()));
+    let shown = KEYS.iter().filter(|key| {
+        !matches!(key.kind, Kind::Network | Kind::Empty) && !["run.name", "data.path"].contains(&&*key.path)
+    });
+    let changed = shown.filter_map(|key| {
+        let value = value_at(&table, &key.path)?;
+        (value_at(&defaults, &key.path) != Some(value)).then(|| (&*key.path, key.says, value.to_string()))
+    });
+    changed.collect()
 }
 
 /// Who has the labels, and what the server does with its own.
@@ -100,55 +57,12 @@ fn labels(config: &Config) -> String {
         LabelsAt::Server => "at the server alone",
     };
     let Some(labelled) = config.server.labelled else { return devices.to_owned() };
-    let [alpha, beta, gamma] = config.server.mixture.shares();
+    let [clients, server, before] = config.server.mixture.shares();
     format!(
-        "{devices}; {} of the server, {} a round; mixed {alpha} clients, {beta} server, {gamma} before",
+        "{devices}; {} of the server, {} a round; mixed {clients} clients, {server} server, {before} before",
         counted(labelled, "sample"),
         counted(config.server.epochs as usize, "epoch")
     )
-}
-
-/// How the rate falls, in words; nothing if it does not.
-fn schedule(training: &Training) -> String {
-    match training.schedule {
-        Schedule::Constant {} => String::new(),
-        Schedule::Exponential { factor } => format!(", times {factor} each round"),
-        Schedule::Cosine { last } => format!(", falling to {last} of it by a cosine"),
-    }
-}
-
-fn clip(training: &Training) -> String {
-    training.clip.map_or_else(String::new, |clip| format!(", gradients of at most {clip}"))
-}
-
-/// The aggregation rule in words.
-fn rule(rule: &Rule) -> String {
-    match *rule {
-        Rule::Mean {} => "mean".to_owned(),
-        Rule::Median {} => "median of each value".to_owned(),
-        Rule::TrimmedMean { beta } => {
-            format!("mean of each value without {beta} of the updates at either end")
-        }
-        Rule::Krum { byzantine } => format!("Krum, f = {byzantine}"),
-        Rule::MultiKrum { byzantine, chosen: 0 } => format!("Multi-Krum, f = {byzantine}, all but f chosen"),
-        Rule::MultiKrum { byzantine, chosen } => format!("Multi-Krum, f = {byzantine}, {chosen} chosen"),
-        Rule::Bulyan { byzantine } => format!("Bulyan, f = {byzantine}"),
-        Rule::Fedma {} => "mean of models with matched units (FedMA)".to_owned(),
-        Rule::ClippedMean { bound } => format!("mean of updates clipped to a norm of {bound}"),
-    }
-}
-
-/// The server's optimiser in words.
-fn server(server: &ServerOptimizer) -> String {
-    match server {
-        ServerOptimizer::Sgd(ServerSgd { rate, momentum }) => {
-            let momentum = if *momentum == 0.0 { String::new() } else { format!(", momentum {momentum}") };
-            format!("server rate {rate}{momentum}")
-        }
-        ServerOptimizer::Adagrad(Adagrad { rate, .. }) => format!("server Adagrad, rate {rate}"),
-        ServerOptimizer::Adam(Adam { rate, .. }) => format!("server Adam, rate {rate}"),
-        ServerOptimizer::Yogi(Yogi { rate, .. }) => format!("server Yogi, rate {rate}"),
-    }
 }
 
 type Row = (&'static str, String);
@@ -177,9 +91,9 @@ fn simulated(config: &Config) -> Vec<Row> {
     ]
 }
 
-/// Data and cohort of devices: what they train on is theirs, and how many they are is not for us to say.
+/// Data and cohort of devices: what they train on is theirs, and how many they are is not known here.
 fn on_devices(config: &Config) -> Vec<Row> {
-    let tests = if config.evaluate.every == 0 { "none".to_owned() } else { config.data.set.to_string() };
+    let tests = if config.spec.evaluate.every == 0 { "none".to_owned() } else { config.data.set.to_string() };
     let fraction = config.policy.fraction;
     let cohort = if fraction >= 1.0 {
         "all connected devices".to_owned()

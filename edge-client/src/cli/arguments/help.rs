@@ -65,6 +65,7 @@ Exit codes:
   4  the server has to be fixed, or its operator asked: it refuses this client, is not the one that this client trusts, or its \
 run cannot be carried out here
   5  the run is over, and the server rejected the updates of this client
+  6  the run uses what this version of edge-client does not know: update it
   130, 143  ended by Ctrl-C or SIGTERM while the data were read, before anything was begun
 A device whose data can never fit the run leaves at once, with 3. If the run is over and no update counted, the last round \
 decides: 5 if its update was rejected, otherwise 1, 3 or 4 for the one who can fix what failed. The events \"failed\" and \

@@ -42,7 +42,7 @@ fn what_is_left_out_is_said_after_every_welcome() {
         for _ in 0..2 {
             session.handle(Duration::ZERO, Event::Connected);
             while session.poll().is_some() {}
-            let welcome = ToClient::Welcome { spec: spec(1), wants: None };
+            let welcome = ToClient::Welcome { spec: SpecText::of(&spec(1)), wants: None };
             session.handle(Duration::ZERO, Event::Message(welcome));
             assert_eq!(session.poll(), Some(Action::Send(ToServer::SkippedSamples { samples })));
             assert_eq!(session.poll(), Some(heartbeat(None, 0, 0)));
@@ -110,7 +110,7 @@ fn no_heartbeat_interval_overflows_the_clock() {
     let mut bench = Bench::greeting(None);
     let endless = Box::new(RunSpec { heartbeat: Duration::MAX, ..*spec(1) });
     bench.now = Duration::from_secs(1);
-    let actions = bench.hears(ToClient::Welcome { spec: endless, wants: None });
+    let actions = bench.hears(ToClient::Welcome { spec: SpecText::of(&endless), wants: None });
     assert_eq!(actions, [heartbeat(None, 0, 0)]);
 }
 

@@ -11,7 +11,7 @@ use shared::id::{ClientId, RunId};
 use shared::message::{
     Discard, Hello, Progress, Refusal, TaskId, ToClient, ToServer, TrainReport, UpdateHeader, Verdict,
 };
-use shared::spec::RunSpec;
+use shared::spec::{RunSpec, SpecText};
 
 use super::*;
 use crate::failure::Blame;
@@ -135,7 +135,7 @@ impl Bench {
     }
 
     fn welcome(&mut self, run: u8, wants: Option<u32>) -> Vec<Action> {
-        self.hears(ToClient::Welcome { spec: spec(run), wants })
+        self.hears(ToClient::Welcome { spec: SpecText::of(&spec(run)), wants })
     }
 
     fn task(&mut self, round: u32) -> Vec<Action> {

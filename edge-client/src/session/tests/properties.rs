@@ -67,7 +67,7 @@ enum Op {
 fn op() -> impl Strategy<Value = Op> {
     let round = || 1_u32..4;
     let welcome = (1_u8..3, prop::option::of(round()))
-        .prop_map(|(run, wants)| Op::Hears(ToClient::Welcome { spec: spec(run), wants }));
+        .prop_map(|(run, wants)| Op::Hears(ToClient::Welcome { spec: SpecText::of(&spec(run)), wants }));
     let task = round().prop_map(|round| Op::Hears(ToClient::Task { round, work: TaskKind::TRAIN }));
     let receipt =
         round().prop_map(|round| Op::Hears(ToClient::Receipt { round, verdict: Verdict::Accepted }));

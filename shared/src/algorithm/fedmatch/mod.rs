@@ -138,7 +138,7 @@ impl Algorithm for FedMatch {
     const INCOMPATIBLE: &'static [Incompatible] = &[
         (
             Setting::Mixed,
-            "fedmatch adds what its server has trained to what its clients have, and mixes nothing: leave server.mix out",
+            "fedmatch adds what its server has trained to what its clients have, and mixes nothing: leave server.mixing out",
         ),
         (
             Setting::Robust,
@@ -151,7 +151,7 @@ impl Algorithm for FedMatch {
         (
             Setting::Late,
             "fedmatch keeps its clients together by the models of the round, and a late update comes from another one: leave \
-             round.late.keep out",
+             round.staleness.enabled out",
         ),
     ];
     type Global = Parts<ServerModel>;
@@ -199,11 +199,11 @@ impl Algorithm for FedMatch {
 
     /// A device needs no labels, but images; and the pull towards sigma must not overshoot.
     fn check_data(&self, data: &DataSpec, training: &Training) -> Result<(), String> {
-        let pull = 2.0 * self.lambda_l2 * training.sgd.rate;
+        let pull = 2.0 * self.lambda_l2 * training.optimizer.sgd().rate;
         if pull > 1.0 && training.epochs > 0 {
             return Err(format!(
                 "every step of fedmatch moves psi towards sigma by 2 lambda-l2 times the rate, here {pull} times the \
-                 distance, and beyond it: lower training.optimizer.sgd.rate or algorithm.fedmatch.lambda-l2"
+                 distance, and beyond it: lower training.optimizer.sgd.learning-rate or algorithm.fedmatch.lambda-l2"
             ));
         }
         suit(Self::NAME, &[self.moved(&data.preparation)], data)

@@ -33,68 +33,74 @@ use serde::{Deserialize, Serialize};
 
 use super::Dataset;
 use crate::seed::Seed;
+use crate::settings::Kind;
 
 pub use balanced::balanced;
 pub use error::PartitionError;
 
-/// How samples are divided among clients.
-///
-/// In TOML: `partition = { iid = {} }`, `{ shards = { per-client = 2 } }`, `{ classes = { per-client = 2 } }`,
-/// `{ dirichlet = { alpha = 0.5 } }`, `{ dirichlet-capped = { alpha = 0.5 } }`, `{ quantity = { alpha = 0.5 } }` or
-/// `{ role = {} }`.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", rename_all_fields = "kebab-case", deny_unknown_fields)]
-pub enum Partition {
-    /// A uniformly random division into shares whose sizes differ by at most one (`McMahan` et al. 2017, section 3).
-    Iid {},
-    /// Pathological label skew (`McMahan` et al. 2017, section 3): the samples, sorted by label, are cut into equal
-    /// shards, and each client is dealt a fixed number of them. Published for MNIST with 100 clients and 2 shards.
-    Shards {
-        /// Shards that each client gets, at least 1. A client then sees about as many classes, and never more
-        /// than twice as many if no class is smaller than a shard.
-        per_client: usize,
-    },
-    /// Label skew of adjustable strength (Hsu et al. 2019, arXiv 1909.06335; Yurochkin et al. 2019): each class is
-    /// divided in proportions drawn from a symmetric Dirichlet distribution over the clients.
-    Dirichlet {
-        /// Concentration, greater than 0. Small values give each class to few clients; large values approach IID
-        /// labels with equal shares.
-        alpha: f64,
-        /// The treatment of clients without a sample.
-        #[serde(default)]
-        empty: Empty,
-    },
-    /// The Dirichlet partition of MOON's experiments (Li, He, Song 2021, their `partition_data`; first in Yurochkin et al.
-    /// 2019): classes are divided one after the other, and a client that already has the mean number of samples gets none of the
-    /// next class. The division is repeated until the smallest part has `min` samples.
-    DirichletCapped {
-        /// Concentration, greater than 0.
-        alpha: f64,
-        /// Samples that every client has at least; published with 10.
-        #[serde(default = "published_minimum")]
-        min: usize,
-    },
-    /// Label skew by number (Li et al. 2022, NIID-Bench, "#C = c"): every client gets samples of exactly `per_client` classes, and
-    /// each class is divided equally among its clients. The numbers of clients per class differ by at most one.
-    Classes {
-        /// Classes that each client sees, at least 1.
-        per_client: usize,
-    },
-    /// Quantity skew (Li et al. 2022, NIID-Bench, "q ~ Dir"): samples at random, their numbers in proportions drawn from a
-    /// symmetric Dirichlet distribution over the clients. The draw is repeated until the smallest part has `min` samples.
-    Quantity {
-        /// Concentration, greater than 0. Small values give nearly everything to few clients.
-        alpha: f64,
-        /// Samples that every client has at least; published with 10.
-        #[serde(default = "published_minimum")]
-        min: usize,
-    },
-    /// Every role of a text is a client (`McMahan` et al. 2017, section 3, Shakespeare). With fewer clients than roles, each client
-    /// gets several; the numbers of roles differ by at most one.
-    Role {},
+crate::choice! {
+    /// How samples are divided among clients.
+    pub enum Partition {
+        /// Equal shares at random
+        ///
+        /// Their sizes differ by at most one (`McMahan` et al. 2017, section 3).
+        Iid {}
+        /// Samples sorted by label and cut into equal shards, of which each client is dealt a fixed number
+        ///
+        /// Pathological label skew (`McMahan` et al. 2017, section 3), published for MNIST with 100 clients and 2 shards. A client then
+        /// sees about as many classes, and never more than twice as many if no class is smaller than a shard.
+        Shards {
+            /// Shards of sorted labels dealt to each client
+            per_client: usize = 2, in Kind::POSITIVE;
+        }
+        /// Each class divided equally among the clients that get it; every client gets a fixed number of classes
+        ///
+        /// Label skew by number (Li et al. 2022, NIID-Bench, "#C = c"). The classes' numbers of clients differ by at most one.
+        Classes {
+            /// Classes that each client has samples of
+            per_client: usize = 2, in Kind::POSITIVE;
+        }
+        /// Each class divided in proportions drawn from a symmetric Dirichlet distribution over the clients
+        ///
+        /// Hsu et al. 2019, arXiv 1909.06335; Yurochkin et al. 2019.
+        Dirichlet {
+            /// Label skew: small gives each class to few clients
+            alpha: f64 = 0.5, in Kind::RATE;
+            /// A draw that leaves clients empty: redraw, or absent (they do not take part)
+            empty: Empty = Empty::Redraw;
+        }
+        /// The Dirichlet partition of MOON's experiments
+        ///
+        /// Li, He, Song 2021, their `partition_data`; first in Yurochkin et al. 2019: classes are divided one after the other, a client
+        /// that holds the mean number of samples already gets nothing of the next class, and everything is drawn again until the
+        /// smallest share has `min` samples. Published with 10.
+        DirichletCapped {
+            /// Label skew, no client far above the mean (MOON's)
+            alpha: f64 = 0.5, in Kind::RATE;
+            /// Samples that every client has at least
+            min: usize = 10, in Kind::POSITIVE;
+        }
+        /// Random samples, their numbers in Dirichlet proportions
+        ///
+        /// Quantity skew (Li et al. 2022, NIID-Bench, "q ~ Dir"), drawn again until the smallest share has `min` samples. Published
+        /// with 10.
+        Quantity {
+            /// Skew of sizes: small gives nearly all to few clients
+            alpha: f64 = 0.5, in Kind::RATE;
+            /// Samples that every client has at least
+            min: usize = 10, in Kind::POSITIVE;
+        }
+        /// Every role of a text is a client
+        ///
+        /// `McMahan` et al. 2017, section 3, Shakespeare. With fewer clients than roles, each client gets several, whose numbers
+        /// differ by at most one.
+        Role {}
+    }
 }
 
-/// The treatment of clients that a random division leaves without a sample.
+crate::named!(Empty);
+
+/// What becomes of a draw that leaves clients without a sample.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Empty {
@@ -105,11 +111,6 @@ pub enum Empty {
     /// It stands, and the clients without a sample do not take part: the distribution as published, whatever the number of
     /// clients. The federation is then smaller by them.
     Absent,
-}
-
-/// The smallest share in the published code of MOON and NIID-Bench.
-fn published_minimum() -> usize {
-    10
 }
 
 impl Partition {
@@ -215,12 +216,18 @@ fn boundary(total: usize, parts: usize, part: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
+    #![expect(unreachable_pub, reason = "the macro declares what other modules use")]
+
     use super::*;
+    use crate::settings::complete;
     use proptest::prelude::*;
 
-    #[derive(Serialize, Deserialize, Debug, PartialEq)]
-    struct Section {
-        partition: Partition,
+    crate::section! {
+        /// A section that has one.
+        pub struct Section {
+            /// It.
+            pub partition: Partition = Partition::default();
+        }
     }
 
     const ALL: [Partition; 8] = [
@@ -248,7 +255,8 @@ mod tests {
             ("{ dirichlet-capped = { alpha = 0.1 } }", Partition::DirichletCapped { alpha: 0.1, min: 10 }),
             ("{ quantity = { alpha = 2.0, min = 1 } }", Partition::Quantity { alpha: 2.0, min: 1 }),
         ] {
-            let read: Section = toml::from_str(&format!("partition = {text}")).unwrap();
+            let given = format!("partition = {text}").parse().unwrap();
+            let read: Section = complete::<Section>(given).try_into().unwrap();
             assert_eq!(read, Section { partition });
             let written = toml::to_string(&read).unwrap();
             assert_eq!(toml::from_str::<Section>(&written).unwrap(), read);

@@ -5,50 +5,62 @@ use serde::{Deserialize, Serialize};
 use super::placement::Placement;
 use super::{PreparationError, colour};
 use crate::seed::{Seed, below, uniform_f32};
+use crate::settings::Kind;
 
 /// The least and the greatest share of an image that is erased, and the greatest ratio of the sides of what is: the
 /// published settings (Zhong et al. 2020, "Random erasing data augmentation", section 4).
 const ERASED: (f32, f32) = (0.02, 0.33);
 const RATIO: (f32, f32) = (0.3, 3.3);
 
-/// Random changes of an image `[channels, height, width]` with values in `[0, 1]`, done in this order:
-///
-/// 1. `shift`: moved by a whole number of pixels, drawn evenly from `-shift..=shift` in each direction. What comes into view
-///    is as `edge` says. (To pad by so many pixels on each side and crop back to the old size is the same.)
-/// 2. `crop`: cut to a square of this side at a place drawn evenly; 0 is the whole image.
-/// 3. `flip`: mirrored left to right with this probability.
-/// 4. `brightness`: all values times a factor from `1 - brightness` to `1 + brightness`.
-/// 5. `contrast`: the difference to the image's mean brightness times such a factor.
-/// 6. `saturation`: the difference to each pixel's own brightness times such a factor; of images in colour alone.
-/// 7. `erase`: with this probability a rectangle is replaced by the image's mean colour. It has 2 to 33 % of the area and
-///    sides in a ratio of 0.3 to 3.3 (Zhong et al. 2020), less where it would be longer than the image.
-///
-/// After each of 4 to 6 values are cut to `[0, 1]`. A part that is 0 does nothing and draws nothing. The order of drawing is
-/// that of the list, so a run's samples stay the same when a later part is added.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Augmentation {
-    /// Pixels that an image is moved by at most, in each direction.
-    pub shift: u32,
-    /// What comes into view when it is.
-    pub edge: Edge,
-    /// Side of the square that is left of it, in pixels; 0 leaves all.
-    pub crop: u32,
-    /// Probability of a mirror image, 0 to 1.
-    pub flip: f32,
-    /// Greatest relative change of brightness, 0 to 1.
-    pub brightness: f32,
-    /// Greatest relative change of contrast, 0 to 1.
-    pub contrast: f32,
-    /// Greatest relative change of saturation, 0 to 1.
-    pub saturation: f32,
-    /// Probability that a part is erased, 0 to 1.
-    pub erase: f32,
+crate::section! {
+    /// Random changes of an image `[channels, height, width]` with values in `[0, 1]`, done in the order of the keys.
+    ///
+    /// After each change of colour values are cut to `[0, 1]`. A part that is 0 does nothing and draws nothing. The order of drawing is
+    /// that of the keys, so a run's samples stay the same when a later part is added.
+    #[derive(Copy)]
+    pub struct Augmentation {
+        /// Images are moved by up to this number of pixels; 0 is never
+        ///
+        /// By a whole number of pixels, drawn evenly from `-shift..=shift` in each direction. (To pad by that many pixels on each
+        /// side and crop back to the old size is the same.)
+        pub random_shift: u32 = 0, in SIDE, was "shift";
+        /// What a shift brings into view: zero or reflect
+        pub padding: Padding = Padding::Zero, was "edge";
+        /// Side of a random crop in pixels, the centre in tests; 0 is none
+        ///
+        /// A square, at a place drawn evenly.
+        pub random_crop: u32 = 0, in SIDE, was "crop";
+        /// Probability of a mirror image, left to right
+        pub horizontal_flip: f64 = 0.0, in Kind::PROBABILITY, was "flip";
+        /// Greatest relative change of brightness
+        ///
+        /// All values times a factor from `1 - brightness` to `1 + brightness`.
+        pub brightness: f64 = 0.0, in Kind::PROBABILITY;
+        /// Greatest relative change of contrast
+        ///
+        /// The difference to the image's mean brightness times such a factor.
+        pub contrast: f64 = 0.0, in Kind::PROBABILITY;
+        /// Greatest relative change of saturation, of images in colour
+        ///
+        /// The difference to each pixel's own brightness times such a factor.
+        pub saturation: f64 = 0.0, in Kind::PROBABILITY;
+        /// Probability that a rectangle is erased
+        ///
+        /// It is replaced by the image's mean colour. It has 2 to 33 % of the area and sides in a ratio of 0.3 to 3.3 (Zhong et al.
+        /// 2020), less where it would be longer than the image.
+        pub random_erasing: f64 = 0.0, in Kind::PROBABILITY, was "erase";
+    }
 }
+
+/// A number of pixels, up to the largest side of an image.
+const SIDE: Kind = Kind::Whole(0, 4096);
+
+crate::named!(Padding);
 
 /// What lies beyond the edge of an image.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Edge {
+pub enum Padding {
     /// Black.
     #[default]
     Zero,
@@ -65,7 +77,7 @@ impl Augmentation {
         let &[channels, height, width] = sample else {
             return Err(PreparationError::NotImages { shape: sample.to_vec() });
         };
-        let (crop, shift, side) = (self.crop as usize, self.shift as usize, height.min(width));
+        let (crop, shift, side) = (self.random_crop as usize, self.random_shift as usize, height.min(width));
         if crop > side {
             return Err(PreparationError::Crop { crop, height, width });
         }
@@ -84,26 +96,26 @@ impl Augmentation {
     /// If the shape is not accepted, or not that of the image.
     pub fn apply(&self, image: &[f32], shape: &[usize], seed: &Seed, out: &mut Vec<f32>) {
         let mut rng = seed.rng();
-        let mut place = Placement::new(shape, self.crop as usize, self.edge);
-        if self.shift > 0 {
-            let shift = (self.shift as usize).cast_signed();
-            let span = 2 * self.shift as usize + 1;
+        let mut place = Placement::new(shape, self.random_crop as usize, self.padding);
+        if self.random_shift > 0 {
+            let shift = (self.random_shift as usize).cast_signed();
+            let span = 2 * self.random_shift as usize + 1;
             place.top += below(span, &mut rng).cast_signed() - shift;
             place.left += below(span, &mut rng).cast_signed() - shift;
         }
-        if self.crop > 0 {
+        if self.random_crop > 0 {
             let (down, right) = place.room();
             place.top += below(down + 1, &mut rng).cast_signed();
             place.left += below(right + 1, &mut rng).cast_signed();
         }
-        if self.flip > 0.0 {
-            place.flipped = uniform_f32(&mut rng) < self.flip;
+        if self.horizontal_flip > 0.0 {
+            place.flipped = uniform_f32(&mut rng) < self.horizontal_flip as f32;
         }
         let begin = out.len();
         place.copy(image, out);
         let image = &mut out[begin..];
         let channels = shape[0];
-        let mut factor = |change: f32| 1.0 + change * (2.0 * uniform_f32(&mut rng) - 1.0);
+        let mut factor = |change: f64| 1.0 + change as f32 * (2.0 * uniform_f32(&mut rng) - 1.0);
         if self.brightness > 0.0 {
             colour::brighten(image, factor(self.brightness));
         }
@@ -113,7 +125,7 @@ impl Augmentation {
         if self.saturation > 0.0 {
             colour::saturate(image, factor(self.saturation));
         }
-        if self.erase > 0.0 && uniform_f32(&mut rng) < self.erase {
+        if self.random_erasing > 0.0 && uniform_f32(&mut rng) < self.random_erasing as f32 {
             let mut between = |(low, high): (f32, f32)| low + (high - low) * uniform_f32(&mut rng);
             let (height, width) = place.size();
             let area = between(ERASED) * (height * width) as f32;
@@ -131,11 +143,11 @@ impl Augmentation {
     /// # Panics
     /// As [`Augmentation::apply`].
     pub fn centre(&self, image: &[f32], shape: &[usize], out: &mut Vec<f32>) {
-        if self.crop == 0 {
+        if self.random_crop == 0 {
             out.extend_from_slice(image);
             return;
         }
-        let mut place = Placement::new(shape, self.crop as usize, self.edge);
+        let mut place = Placement::new(shape, self.random_crop as usize, self.padding);
         let (down, right) = place.room();
         (place.top, place.left) = ((down / 2).cast_signed(), (right / 2).cast_signed());
         place.copy(image, out);

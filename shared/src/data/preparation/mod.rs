@@ -17,7 +17,7 @@ mod placement;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-pub use augmentation::{Augmentation, Edge};
+pub use augmentation::{Augmentation, Padding};
 pub use normalisation::Normalisation;
 
 use super::{Samples, View};

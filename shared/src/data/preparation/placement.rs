@@ -1,6 +1,6 @@
 //! Which part of an image is seen: a window that may reach beyond its edges, perhaps mirrored.
 
-use super::Edge;
+use super::Padding;
 
 /// A window onto an image `[channels, height, width]`.
 #[derive(Clone, Copy, Debug)]
@@ -11,7 +11,7 @@ pub(super) struct Placement {
     rows: usize,
     /// Columns of the window.
     columns: usize,
-    edge: Edge,
+    edge: Padding,
     /// The row of the image that the window begins with; negative above it.
     pub(super) top: isize,
     /// The column of the image that the window begins with; negative to the left of it.
@@ -22,7 +22,7 @@ pub(super) struct Placement {
 
 impl Placement {
     /// The whole image, or the upper left corner if `crop` is not 0.
-    pub(super) fn new(shape: &[usize], crop: usize, edge: Edge) -> Self {
+    pub(super) fn new(shape: &[usize], crop: usize, edge: Padding) -> Self {
         let &[_, height, width] = shape else { panic!("an image has shape [channels, height, width]") };
         let (rows, columns) = if crop == 0 { (height, width) } else { (crop, crop) };
         Self { height, width, rows, columns, edge, top: 0, left: 0, flipped: false }
@@ -74,8 +74,8 @@ impl Placement {
     fn source(&self, at: isize, length: usize) -> Option<usize> {
         let length = length.cast_signed();
         let within = match self.edge {
-            Edge::Reflect if at < 0 => -at,
-            Edge::Reflect if at >= length => 2 * (length - 1) - at,
+            Padding::Reflect if at < 0 => -at,
+            Padding::Reflect if at >= length => 2 * (length - 1) - at,
             _ => at,
         };
         (0..length).contains(&within).then_some(within.cast_unsigned())

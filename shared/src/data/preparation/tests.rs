@@ -9,26 +9,26 @@ use crate::data::Dataset;
 use crate::data::{ReadOptions, SampleFormat as _, Split, idx::Idx};
 
 const PLAIN: Augmentation = Augmentation {
-    shift: 0,
-    edge: Edge::Zero,
-    crop: 0,
-    flip: 0.0,
+    random_shift: 0,
+    padding: Padding::Zero,
+    random_crop: 0,
+    horizontal_flip: 0.0,
     brightness: 0.0,
     contrast: 0.0,
     saturation: 0.0,
-    erase: 0.0,
+    random_erasing: 0.0,
 };
 
 /// Everything at once, for 32x32 images in colour.
 const ALL: Augmentation = Augmentation {
-    shift: 4,
-    edge: Edge::Reflect,
-    crop: 24,
-    flip: 0.5,
+    random_shift: 4,
+    padding: Padding::Reflect,
+    random_crop: 24,
+    horizontal_flip: 0.5,
     brightness: 0.2,
     contrast: 0.8,
     saturation: 0.3,
-    erase: 0.5,
+    random_erasing: 0.5,
 };
 
 fn drawn(augmentation: Augmentation, image: &[f32], shape: &[usize], number: u64) -> Vec<f32> {
@@ -62,7 +62,7 @@ fn photographs(count: usize) -> View {
 fn a_shift_is_a_padded_crop() {
     let image = [1.0, 2.0, 3.0, 4.0];
     // Of 2x2, by at most one: nine places.
-    let zero = outcomes(Augmentation { shift: 1, ..PLAIN }, &image, &[1, 2, 2], 200);
+    let zero = outcomes(Augmentation { random_shift: 1, ..PLAIN }, &image, &[1, 2, 2], 200);
     let mut expected = Vec::new();
     let padded = [[0.0; 4], [0.0, 1.0, 2.0, 0.0], [0.0, 3.0, 4.0, 0.0], [0.0; 4]];
     let mirrored = [[4.0, 3.0, 4.0, 3.0], [2.0, 1.0, 2.0, 1.0], [4.0, 3.0, 4.0, 3.0], [2.0, 1.0, 2.0, 1.0]];
@@ -76,14 +76,14 @@ fn a_shift_is_a_padded_crop() {
     };
     expected.clone_from(&crops(padded));
     assert_eq!(zero, expected);
-    let reflect = Augmentation { shift: 1, edge: Edge::Reflect, ..PLAIN };
+    let reflect = Augmentation { random_shift: 1, padding: Padding::Reflect, ..PLAIN };
     assert_eq!(outcomes(reflect, &image, &[1, 2, 2], 200), crops(mirrored));
 }
 
 #[test]
 fn a_crop_is_any_square_and_in_evaluation_the_centre() {
     let image: Vec<f32> = (0..32).map(|value| value as f32).collect();
-    let crop = Augmentation { crop: 2, ..PLAIN };
+    let crop = Augmentation { random_crop: 2, ..PLAIN };
     // Two channels of 4x4: nine places, the same in both channels.
     let found = outcomes(crop, &image, &[2, 4, 4], 300);
     let mut expected: Vec<Vec<u32>> = (0..9)
@@ -104,7 +104,7 @@ fn a_crop_is_any_square_and_in_evaluation_the_centre() {
 #[test]
 fn a_flip_mirrors_every_row() {
     let image = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0];
-    let flip = |probability| Augmentation { flip: probability, ..PLAIN };
+    let flip = |probability| Augmentation { horizontal_flip: probability, ..PLAIN };
     assert_eq!(drawn(flip(1.0), &image, &[1, 2, 3], 0), [3.0, 2.0, 1.0, 6.0, 5.0, 4.0]);
     let mirrored = (0..1000).filter(|&number| drawn(flip(0.3), &image, &[1, 2, 3], number) != image).count();
     // Standard deviation 14.
@@ -145,7 +145,7 @@ fn colours_change_as_documented() {
 fn erasing_replaces_a_rectangle_by_the_mean() {
     let image: Vec<f32> = (0..400).map(|pixel| (pixel % 7) as f32 / 7.0).collect();
     let mean = image.iter().sum::<f32>() / 400.0;
-    let erase = Augmentation { erase: 1.0, ..PLAIN };
+    let erase = Augmentation { random_erasing: 1.0, ..PLAIN };
     for number in 0..300 {
         let out = drawn(erase, &image, &[1, 20, 20], number);
         let erased: Vec<usize> =
@@ -209,7 +209,7 @@ fn what_does_not_fit_is_refused_with_the_numbers() {
     };
     assert!(of(ALL, &[80]).contains("shape [80]"));
     assert!(of(ALL, &[3, 23, 32]).contains("24x24 does not fit into an image of 23x32"));
-    assert!(of(Augmentation { shift: 4, ..PLAIN }, &[1, 8, 4]).contains("a shift of 4 pixels"));
+    assert!(of(Augmentation { random_shift: 4, ..PLAIN }, &[1, 8, 4]).contains("a shift of 4 pixels"));
     assert!(of(Augmentation { saturation: 0.1, ..PLAIN }, &[1, 8, 8]).contains("these have 1"));
     let bright =
         Preparation { augmentation: Augmentation { brightness: 0.1, ..PLAIN }, ..Preparation::default() };
@@ -288,13 +288,22 @@ proptest! {
     #[test]
     fn any_accepted_augmentation_gives_its_shape(
         (channels, height, width) in (1_usize..4, 1_usize..12, 1_usize..12),
-        (shift, crop, reflect) in (0_u32..12, 0_u32..12, any::<bool>()),
-        (flip, brightness, contrast, saturation, erase) in
-            (0.0..=1.0_f32, 0.0..=1.0_f32, 0.0..=1.0_f32, 0.0..=1.0_f32, 0.0..=1.0_f32),
+        (random_shift, random_crop, reflect) in (0_u32..12, 0_u32..12, any::<bool>()),
+        (horizontal_flip, brightness, contrast, saturation, random_erasing) in
+            (0.0..=1.0_f64, 0.0..=1.0_f64, 0.0..=1.0_f64, 0.0..=1.0_f64, 0.0..=1.0_f64),
         number: u64,
     ) {
-        let edge = if reflect { Edge::Reflect } else { Edge::Zero };
-        let augmentation = Augmentation { shift, edge, crop, flip, brightness, contrast, saturation, erase };
+        let padding = if reflect { Padding::Reflect } else { Padding::Zero };
+        let augmentation = Augmentation {
+            random_shift,
+            padding,
+            random_crop,
+            horizontal_flip,
+            brightness,
+            contrast,
+            saturation,
+            random_erasing,
+        };
         let shape = [channels, height, width];
         let Ok(made) = augmentation.shape(&shape) else { return Ok(()) };
         let image = vec![0.5; shape.iter().product()];

@@ -3,9 +3,14 @@
 use std::ops::Bound::{self, Excluded, Included, Unbounded};
 
 use models::BUILT_INS;
-use shared::algorithm::registry;
 
-use super::{FINITE, MOST_NUMBERS};
+/// The longest list of numbers or names.
+pub const MAX_LIST_LENGTH: usize = 1024;
+
+const MAX_COUNT: i64 = u32::MAX as i64;
+/// A year: longer than any federation waits, and far below what a `Duration` or a deadline overflows at.
+const MAX_SECONDS: f64 = 31_536_000.0;
+const MAX_NUMBER: f64 = 1e30;
 
 /// What a key accepts.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -41,6 +46,27 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// A count, 0 included.
+    pub const COUNT: Self = Self::Whole(0, MAX_COUNT);
+    /// A count of at least one.
+    pub const POSITIVE: Self = Self::Whole(1, MAX_COUNT);
+    /// A seed.
+    pub const SEED: Self = Self::Whole(0, i64::MAX);
+    /// Seconds, 0 included.
+    pub const SECONDS: Self = Self::Number(Included(0.0), Included(MAX_SECONDS));
+    /// Seconds, more than 0.
+    pub const POSITIVE_SECONDS: Self = Self::Number(Excluded(0.0), Included(MAX_SECONDS));
+    /// A finite number above 0, such as a learning rate.
+    pub const RATE: Self = Self::Number(Excluded(0.0), Included(MAX_NUMBER));
+    /// A finite number that is not negative.
+    pub const NOT_NEGATIVE: Self = Self::Number(Included(0.0), Included(MAX_NUMBER));
+    /// Any finite number.
+    pub const FINITE: Self = Self::Number(Included(-MAX_NUMBER), Included(MAX_NUMBER));
+    /// A share of a whole, which leaves something.
+    pub const SHARE: Self = Self::Number(Included(0.0), Excluded(1.0));
+    /// A probability.
+    pub const PROBABILITY: Self = Self::Number(Included(0.0), Included(1.0));
+
     /// What is accepted, in words.
     #[must_use]
     pub fn accepts(&self) -> String {
@@ -56,10 +82,10 @@ impl Kind {
             Self::Whole(low, high) => format!("a whole number, at least {low} and at most {high}"),
             Self::Number(low, high) => format!("a number {}", range(low, high)),
             Self::OneOf(names) => names.iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", "),
-            Self::Numbers => format!("a list of 1 to {MOST_NUMBERS} finite numbers"),
+            Self::Numbers => format!("a list of 1 to {MAX_LIST_LENGTH} finite numbers"),
             Self::Shape => "a list of 1 to 8 whole numbers from 1 to 65536, as in [3, 32, 32]".to_owned(),
             Self::Names => {
-                format!("a list of 1 to {MOST_NUMBERS} different texts of 1 to 200 characters")
+                format!("a list of 1 to {MAX_LIST_LENGTH} different texts of 1 to 200 characters")
             }
             Self::Model => format!("one of {}", model_names().join(", ")),
             Self::Network => {
@@ -70,15 +96,14 @@ impl Kind {
             }
             Self::Flag => "true or false".to_owned(),
             Self::Empty => "an empty table, {}".to_owned(),
-            Self::Algorithm => {
-                format!("one table, [algorithm.NAME], with NAME one of {}", registry::names().join(", "))
-            }
+            Self::Algorithm => "one table, [algorithm.NAME]".to_owned(),
         }
     }
 }
 
 /// The names of the built-in models.
-pub(in crate::config) fn model_names() -> Vec<&'static str> {
+#[must_use]
+pub fn model_names() -> Vec<&'static str> {
     BUILT_INS.iter().map(|built_in| built_in.name).collect()
 }
 
@@ -89,7 +114,7 @@ fn range(low: Bound<f64>, high: Bound<f64>) -> String {
         Unbounded => "of any size".to_owned(),
     };
     match high {
-        FINITE | Unbounded => low,
+        Included(MAX_NUMBER) | Unbounded => low,
         Included(high) => format!("{low} and at most {high}"),
         Excluded(high) => format!("{low} and less than {high}"),
     }

@@ -2,8 +2,7 @@
 //!
 //! Both sides offer the versions that they speak in the TLS handshake (ALPN), the newest first, and the newest one that both
 //! know is spoken on the connection. A program speaks the version of its time and at least the one before: devices and server
-//! may be updated in any order. Messages of a version keep their bytes for ever (the golden files guard that); a version adds
-//! messages, and a program that talks to an older peer does without them.
+//! may be updated in any order.
 //!
 //! | version | brought |
 //! |---|---|
@@ -11,7 +10,25 @@
 //! | 3 | tickets, new keys of servers, transfers that go on where they were cut, and refusals for these |
 //! | 4 | what a run asks of a device before it trains, and a device's *not now* |
 //! | 5 | how many samples a device leaves out |
+//! | 6 | the run specification as text, which can grow; a device's word that it cannot follow one |
+//!
+//! # What may change, and how
+//!
+//! | what | how it grows | when a version is raised |
+//! |---|---|---|
+//! | messages | new ones at the end of their enum; those that exist keep their bytes (golden files in `tests/golden`) | with every new message |
+//! | run specification ([`SpecText`](crate::spec::SpecText)) | new keys, alternatives, layers and algorithms, with a default that means *as before*: a device that does not know what a run uses refuses it by the name of the key | never |
+//! | state directories | every file has a version of its own and is read as that; unknown versions are refused by name | with every change of a file |
+//! | checkpoints | as state directories; an aggregator goes on with the runs of the version before | with every change of a file |
+//! | `rounds.jsonl` | new fields; readers pass over those that they do not know | never |
+//! | database | migrations, each in one transaction, forward alone | the schema's number, with every migration |
+//! | configuration keys | a renamed key is read by its old name for one release, and says so | never |
+//!
+//! Version N speaks with N and N-1, in both directions. What is older may be dropped.
 
+mod positional;
+
+use crate::message::positional::PositionalSpec;
 use crate::message::{Refusal, ToClient, ToServer, reason};
 
 /// A version of the protocol.
@@ -23,13 +40,15 @@ pub enum Protocol {
     V3,
     /// With conditions.
     V4,
-    /// The newest.
+    /// With the samples that a device leaves out.
     V5,
+    /// The newest: the specification is a text.
+    V6,
 }
 
 impl Protocol {
     /// All that this program speaks, the newest first.
-    pub const SPOKEN: [Self; 4] = [Self::V5, Self::V4, Self::V3, Self::V2];
+    pub const SPOKEN: [Self; 5] = [Self::V6, Self::V5, Self::V4, Self::V3, Self::V2];
 
     /// Its name in the handshake.
     #[must_use]
@@ -39,6 +58,7 @@ impl Protocol {
             Self::V3 => b"federation/3",
             Self::V4 => b"federation/4",
             Self::V5 => b"federation/5",
+            Self::V6 => b"federation/6",
         }
     }
 
@@ -66,6 +86,7 @@ impl ToServer {
             Self::Redeem(_) | Self::ResumePoint(_) | Self::UpdateRest { .. } => Protocol::V3,
             Self::Ineligible { .. } => Protocol::V4,
             Self::SkippedSamples { .. } => Protocol::V5,
+            Self::Declined { .. } => Protocol::V6,
         }
     }
 }
@@ -75,9 +96,10 @@ impl ToClient {
     #[must_use]
     pub fn since(&self) -> Protocol {
         match self {
-            Self::Welcome { .. } | Self::Task { .. } | Self::Receipt { .. } | Self::Finished { .. } => {
-                Protocol::V2
-            }
+            Self::PositionalWelcome { .. }
+            | Self::Task { .. }
+            | Self::Receipt { .. }
+            | Self::Finished { .. } => Protocol::V2,
             Self::Refused(refusal) => match refusal {
                 Refusal::Shape { .. }
                 | Refusal::Classes { .. }
@@ -95,6 +117,7 @@ impl ToClient {
             },
             Self::ServerKey { .. } | Self::ResumePoint(_) | Self::TaskRest { .. } => Protocol::V3,
             Self::Conditions(_) => Protocol::V4,
+            Self::Welcome { .. } => Protocol::V6,
         }
     }
 
@@ -103,6 +126,13 @@ impl ToClient {
     pub fn for_peer(self, version: Protocol) -> Option<Self> {
         match self {
             message if message.since() <= version => Some(message),
+            Self::Welcome { spec, wants } => match spec.read().ok().as_ref().and_then(PositionalSpec::of) {
+                Some(spec) => Some(Self::PositionalWelcome { spec: Box::new(spec), wants }),
+                None => {
+                    let reason = "this run uses what came with a newer edge-client: update it".to_owned();
+                    Some(Self::Refused(Refusal::Protocol(reason)))
+                }
+            },
             // Any reason is understood as text.
             Self::Refused(refusal) => Some(Self::Refused(Refusal::Protocol(reason(&refusal)))),
             _ => None,

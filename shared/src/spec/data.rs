@@ -1,0 +1,51 @@
+//! What the samples of a run are.
+
+use serde::{Deserialize, Serialize};
+
+use crate::data::{Labels, Preparation, ReadOptions};
+
+/// The key of a model file's metadata that holds the run's [`DataSpec`] as JSON.
+pub const SAMPLES_KEY: &str = "samples";
+
+/// The key of the metadata of an ensemble's file, which holds many models, that describes the ensemble. No model has it.
+pub const ENSEMBLE_KEY: &str = "ensemble";
+
+/// What the samples of all clients have in common.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DataSpec {
+    /// Shape of one sample before it is prepared.
+    pub shape: Vec<usize>,
+    /// The classes' names in the order of their numbers, where labels are names; empty where they are numbers.
+    pub class_names: Vec<String>,
+    /// How samples are augmented and normalised.
+    pub preparation: Preparation,
+    /// Who has the labels.
+    #[serde(default)]
+    pub labels: LabelsAt,
+}
+
+/// Who has the labels of the samples that are learned from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LabelsAt {
+    /// Every device those of its own.
+    #[default]
+    Device,
+    /// The server alone, of samples of its own: devices need no labels, and those that have some do not use them.
+    Server,
+}
+
+impl DataSpec {
+    /// How samples for a model of so many classes are read, whose file may say what they are.
+    #[must_use]
+    pub fn reading(spec: Option<&Self>, classes: usize) -> ReadOptions {
+        let names = spec.map(|spec| spec.class_names.clone()).filter(|names| !names.is_empty());
+        ReadOptions {
+            shape: spec.map(|spec| spec.shape.clone()),
+            labels: Some(names.map_or(Labels::Numbers(classes), Labels::Names)),
+            ..ReadOptions::default()
+        }
+    }
+}
+
+crate::named!(LabelsAt);

@@ -1,0 +1,91 @@
+//! `[training]`: E epochs over shuffled data in batches of B, on every client.
+
+use models::Sgd;
+
+use crate::schedule::Schedule;
+use crate::settings::Kind;
+
+crate::section! {
+    /// Local training.
+    #[derive(Copy)]
+    pub struct Training {
+        /// Local epochs E; 0 trains nothing, to measure the system alone
+        pub epochs: u32 = 1, in Kind::COUNT;
+        /// Batch size B; 0 is all local data at once (B = infinity in the paper)
+        pub batch: u32 = 16, in Kind::COUNT;
+        /// Leave out an epoch's last batch if it is smaller than the others
+        ///
+        /// A client with fewer samples than a batch still trains: on all of them at once.
+        pub drop_last: bool = false;
+        /// The local optimiser, with the learning rate of the first round
+        pub optimizer: Optimizer = Optimizer::default();
+        /// How the learning rate falls from round to round
+        pub schedule: Schedule = Schedule::default();
+        /// Greatest norm of a batch's gradient; longer ones are shortened to it
+        ///
+        /// Of all parameters together, before corrections and weight decay.
+        pub clip_norm: Option<f64> = None, in Kind::RATE, unset "no bound", was "clip";
+        /// What clients measure beside the loss
+        pub measure: Measures = Measures::default();
+        /// Chunks of a client's data, one of which it trains on in each round; 1 is all of it
+        pub chunks: u32 = 1, in Kind::POSITIVE, was "data.slices";
+    }
+}
+
+crate::choice! {
+    /// The local optimiser.
+    pub enum Optimizer {
+        /// Stochastic gradient descent
+        Sgd {
+            /// Learning rate
+            learning_rate: f64 = 0.2, in Kind::RATE, was "rate";
+            /// Share of the velocity that is kept from step to step; 0 is plain SGD
+            momentum: f64 = 0.0, in Kind::SHARE;
+            /// Weight decay (L2)
+            weight_decay: f64 = 0.0, in Kind::NOT_NEGATIVE, was "decay";
+        }
+    }
+}
+
+crate::section! {
+    /// What clients measure of their training beside the loss, whatever the algorithm: each is a
+    /// [`Metric`](crate::message::Metric) of the report.
+    #[derive(Copy, Eq)]
+    pub struct Measures {
+        /// Report how alike local and global representations are; two forward passes over 256 samples
+        pub alignment: bool = false;
+        /// Report how far local training has moved the model; costs next to nothing
+        pub drift: bool = false;
+    }
+}
+
+impl Optimizer {
+    /// Its settings as the engine takes them.
+    #[must_use]
+    pub fn sgd(self) -> Sgd {
+        let Self::Sgd { learning_rate, momentum, weight_decay } = self;
+        Sgd { rate: learning_rate, momentum, decay: weight_decay }
+    }
+}
+
+impl From<Sgd> for Optimizer {
+    fn from(Sgd { rate, momentum, decay }: Sgd) -> Self {
+        Self::Sgd { learning_rate: rate, momentum, weight_decay: decay }
+    }
+}
+
+impl Training {
+    /// The size of the batches of a client with this number of samples.
+    #[must_use]
+    pub fn batch_of(&self, samples: u64) -> u64 {
+        if self.batch == 0 { samples } else { u64::from(self.batch).min(samples) }
+    }
+
+    /// Steps that a client with this number of samples takes in a round, `tau_k`.
+    #[must_use]
+    pub fn steps(&self, samples: u64) -> u64 {
+        let size = self.batch_of(samples).max(1);
+        let batches = if self.drop_last { samples / size } else { samples.div_ceil(size) };
+        u64::from(self.epochs) * batches
+    }
+}

@@ -10,6 +10,7 @@ use toml::{Table, Value};
 use super::findings::Findings;
 use super::keys::KEYS;
 use super::places::{Places, below};
+use super::shown::{SHOWN, given, shortened};
 use super::{ConfigError, Mistake, Origin, network, suggest};
 
 /// Checks everything that can be said of each value alone, and takes out of `layer` what is not accepted. Keys may be
@@ -231,27 +232,6 @@ fn alternative(key: &str, value: &Value, names: &[&str]) -> Option<String> {
 
 fn is_text(text: &str, limit: usize) -> bool {
     (1..=limit).contains(&text.chars().count()) && !text.contains(char::is_control)
-}
-
-/// Characters of a value that a message shows.
-pub(super) const SHOWN: usize = 60;
-
-pub(super) fn shortened(value: &Value) -> String {
-    let text = value.to_string().replace(['\n', '\r'], " ");
-    if text.chars().count() <= SHOWN { text } else { text.chars().take(SHOWN).chain("...".chars()).collect() }
-}
-
-pub(super) fn given(value: &Value) -> String {
-    let kind = match value {
-        Value::String(_) => "a text",
-        Value::Integer(_) => "a whole number",
-        Value::Float(_) => "a fractional number",
-        Value::Boolean(_) => "a truth value",
-        Value::Datetime(_) => "a date or time",
-        Value::Array(_) => "an array",
-        Value::Table(_) => "a table",
-    };
-    format!("{} ({kind})", shortened(value))
 }
 
 trait Contains {

@@ -1,15 +1,12 @@
 //! The tables that say what the samples are: which data set, and how a network sees it.
 
 use std::fmt;
-use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use shared::data::{OnError, Partition, cifar, glyphs, text};
 use shared::settings::Kind;
 use shared::spec::LabelsAt;
 use shared::{named, section};
-
-use super::{Raw, RoundTable};
 
 section! {
     /// `[data]`
@@ -73,19 +70,6 @@ pub enum DataSet {
     Csv,
     /// Anything, from two tensors.
     Safetensors,
-}
-
-impl Raw {
-    /// This, but for where the folder of all data sets was when it was read: one that is published is the same wherever it lies.
-    /// A time limit that stands there and is what it would be without is none: older programs have written it into every run.
-    #[must_use]
-    pub fn wherever(&self) -> Self {
-        let mut raw = self.clone();
-        let set = raw.data.set;
-        raw.data.path.take_if(|path| !set.is_own() && Path::new(path).ends_with(set.name()));
-        raw.round.timeout.take_if(|timeout| *timeout == RoundTable::TIMEOUT);
-        raw
-    }
 }
 
 impl DataSet {

@@ -6,7 +6,8 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
-use super::DATA_VARIABLE;
+/// The environment variable that names the folder of data sets, one sub-folder each.
+pub const DATA_VARIABLE: &str = "FEDERATION_DATA";
 
 /// The layer of the configuration that a mistake is in.
 #[derive(Clone, Debug, PartialEq, Eq)]

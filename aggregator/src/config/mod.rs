@@ -52,6 +52,7 @@ mod raw;
 mod renamed;
 mod samples;
 mod server;
+mod shown;
 mod suggest;
 mod validate;
 
@@ -59,10 +60,10 @@ pub(crate) use network::{layer_kinds, layers_of};
 pub(crate) use suggest::nearest as nearest_name;
 
 pub use data::{DataSet, DataTable, Normalise};
-pub use error::{ConfigError, ConfigErrors, Mistake, Origin};
+pub use error::{ConfigError, ConfigErrors, DATA_VARIABLE, Mistake, Origin};
 pub use plan::{DataPlan, ServerPlan, Source};
 pub use raw::{
     ConnectionTable, Mixing, ModelTable, Raw, RoundTable, RunTable, ServerTable, SimulationTable, Staleness,
 };
 pub use renamed::{Renamed, lookup as value_at};
-pub use validate::{Config, DATA_VARIABLE};
+pub use validate::Config;

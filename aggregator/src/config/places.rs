@@ -7,7 +7,6 @@ use toml::de::{DeTable, DeValue};
 use toml::{Spanned, Table, Value};
 
 use super::Origin;
-use super::renamed::follow;
 
 /// Where the keys of one layer, or of several joined ones, were given. Tables are keys as well, and so are the items of
 /// arrays: `key[0]` is the first.
@@ -154,6 +153,12 @@ impl<'a> Lines<'a> {
         let start = self.starts[self.line(offset) - 1];
         self.text.get(start..offset).map_or(1, |before| before.chars().count() + 1)
     }
+}
+
+/// `path` with its beginning `was` renamed to `is`; `None` if it does not begin with that key.
+pub(super) fn follow(path: &str, was: &str, is: &str) -> Option<String> {
+    let rest = path.strip_prefix(was).filter(|rest| rest.is_empty() || rest.starts_with(['.', '[']))?;
+    Some(format!("{is}{rest}"))
 }
 
 #[cfg(test)]

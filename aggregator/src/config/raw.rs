@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Bound::Included;
+use std::path::Path;
 
 use models::{Initialisation, Norm};
 use shared::aggregation::{Aggregation, Mixture};
@@ -195,5 +196,18 @@ section! {
         pub attackers: f64 = 0.2, in Kind::Number(std::ops::Bound::Excluded(0.0), Included(1.0));
         /// Ids of the clients: those of real devices, to repeat a run
         pub devices: Option<Vec<String>> = None, in Kind::Names, unset "made from run.seed";
+    }
+}
+
+impl Raw {
+    /// This, but for where the folder of all data sets was when it was read: one that is published is the same wherever it lies.
+    /// A time limit that stands there and is what it would be without is none: older programs have written it into every run.
+    #[must_use]
+    pub fn wherever(&self) -> Self {
+        let mut raw = self.clone();
+        let set = raw.data.set;
+        raw.data.path.take_if(|path| !set.is_own() && Path::new(path).ends_with(set.name()));
+        raw.round.timeout.take_if(|timeout| *timeout == RoundTable::TIMEOUT);
+        raw
     }
 }

@@ -6,7 +6,7 @@ use toml::{Table, Value};
 
 use super::Origin;
 use super::keys::KEYS;
-use super::places::Places;
+use super::places::{Places, follow};
 
 /// A key that was given by its old name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,12 +47,6 @@ pub(super) fn rename(layer: &mut Table, places: &mut Places) -> Vec<Renamed> {
 /// The name of today for the key with this path.
 pub(super) fn of_today(path: &str) -> String {
     KEYS.renamed().fold(path.to_owned(), |path, (was, is)| follow(&path, was, is).unwrap_or(path))
-}
-
-/// What becomes of `path` if `was`, which is it or a table that it is in, is called `is`.
-pub(super) fn follow(path: &str, was: &str, is: &str) -> Option<String> {
-    let rest = path.strip_prefix(was).filter(|rest| rest.is_empty() || rest.starts_with(['.', '[']))?;
-    Some(format!("{is}{rest}"))
 }
 
 /// The three shares, which had no names before.

@@ -13,13 +13,11 @@ use crate::attack::Attackers;
 use crate::round::{EarlyStopping, RoundPolicy};
 
 use super::combinations::{Combinations, seconds};
+use super::error::DATA_VARIABLE;
 use super::layers::Layers;
 use super::{
     ConfigError, ConfigErrors, DataPlan, DataSet, Raw, Renamed, ServerPlan, Source, model, personal,
 };
-
-/// The environment variable that names the folder of data sets, one sub-folder each.
-pub const DATA_VARIABLE: &str = "FEDERATION_DATA";
 
 /// A configuration that makes sense: what the program runs on.
 #[derive(Clone, Debug, PartialEq)]

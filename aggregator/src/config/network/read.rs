@@ -7,9 +7,9 @@ use toml::{Table, Value};
 
 use super::kinds::{self, Absent, Accepts, CLASSES, Field, LayerKind, SAME};
 use super::spot::Spot;
-use crate::config::check::{SHOWN, given as described, shortened};
 use crate::config::findings::Findings;
 use crate::config::places::Places;
+use crate::config::shown::{SHOWN, given as described, shortened};
 use crate::config::{ConfigError, Mistake, suggest};
 
 /// The names of the parts, in the order of the network. The projection alone may be absent.

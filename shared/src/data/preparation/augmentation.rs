@@ -1,8 +1,6 @@
 //! What is done to an image at random.
 
-use serde::{Deserialize, Serialize};
-
-use super::placement::Placement;
+use super::placement::{Padding, Placement};
 use super::{PreparationError, colour};
 use crate::seed::{Seed, below, uniform_f32};
 use crate::settings::Kind;
@@ -54,19 +52,6 @@ crate::section! {
 
 /// A number of pixels, up to the largest side of an image.
 const SIDE: Kind = Kind::Whole(0, 4096);
-
-crate::named!(Padding);
-
-/// What lies beyond the edge of an image.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Padding {
-    /// Black.
-    #[default]
-    Zero,
-    /// The image's mirror image, whose first row is the second of the image.
-    Reflect,
-}
 
 impl Augmentation {
     /// The shape of an augmented sample, if samples of this shape can be augmented.

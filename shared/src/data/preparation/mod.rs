@@ -17,8 +17,9 @@ mod placement;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-pub use augmentation::{Augmentation, Padding};
+pub use augmentation::Augmentation;
 pub use normalisation::Normalisation;
+pub use placement::Padding;
 
 use super::{Samples, View};
 use crate::seed::Seed;

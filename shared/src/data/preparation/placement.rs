@@ -1,6 +1,19 @@
 //! Which part of an image is seen: a window that may reach beyond its edges, perhaps mirrored.
 
-use super::Padding;
+use serde::{Deserialize, Serialize};
+
+crate::named!(Padding);
+
+/// What lies beyond the edge of an image.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Padding {
+    /// Black.
+    #[default]
+    Zero,
+    /// The image's mirror image, whose first row is the second of the image.
+    Reflect,
+}
 
 /// A window onto an image `[channels, height, width]`.
 #[derive(Clone, Copy, Debug)]

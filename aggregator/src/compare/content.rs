@@ -2,9 +2,9 @@
 //!
 //! A digest is kept with each run that reads files. A run of before there was this has none, and is believed.
 
-use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
+use data_encoding::HEXLOWER;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use shared::data::{DataError, Dataset, Samples, Split};
@@ -106,10 +106,7 @@ fn digest(dataset: &Dataset) -> String {
     }
     update(&mut hash, dataset.labels(), u32::to_le_bytes);
     update(&mut hash, dataset.authors(), u32::to_le_bytes);
-    hash.finalize().iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+    HEXLOWER.encode(&hash.finalize())
 }
 
 fn update<T: Copy, const N: usize>(hash: &mut Sha256, values: &[T], bytes: fn(T) -> [u8; N]) {

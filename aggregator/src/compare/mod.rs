@@ -86,11 +86,14 @@
 //! | [`progress`] | remaining time |
 //! | [`results`] | means, spreads, paired differences |
 //! | [`troubles`] | what went wrong |
-//! | `notes` | what there is to know about the numbers |
-//! | [`table`], [`page`] | for terminals and spreadsheets, for browsers |
+//! | `notes` | remarks on the numbers |
+//! | `cells`, `table`, `personal`, `strips` | tables and strip plots as values |
+//! | [`text`], [`page`], [`mod@csv`] | the results for terminals, browsers and spreadsheets |
 //! | [`interpolation`] | mixtures of two final models |
 
+mod cells;
 pub mod content;
+pub mod csv;
 pub mod experiment;
 pub mod interpolation;
 mod notes;
@@ -100,7 +103,9 @@ pub mod plan;
 pub mod progress;
 pub mod results;
 pub mod runs;
-pub mod table;
+mod strips;
+mod table;
 #[cfg(test)]
 mod tests;
+pub mod text;
 pub mod troubles;

@@ -4,9 +4,8 @@ use std::collections::BTreeSet;
 
 use shared::algorithm::registry;
 
-use super::personal::is_personal;
 use super::plan::{Plan, Planned};
-use super::results::{Line, measured};
+use super::results::{Line, measured_globally};
 use crate::config::Config;
 use crate::round::of_a_model;
 
@@ -87,10 +86,9 @@ fn needless(plan: &Plan, lines: &[&Line]) -> Vec<String> {
 
 /// Which of the columns of a table are of the whole training, and which of its end.
 fn measurements(lines: &[&Line]) -> Option<String> {
-    let measured = measured(lines.iter().copied()).into_iter().filter(|name| !is_personal(name));
-    // What clients find of a model on samples of their own begins so.
+    // Tests of a model by clients on samples of their own begin with `own-`.
     let (last, mean): (Vec<&str>, Vec<&str>) =
-        measured.partition(|name| of_a_model(name) || name.starts_with("own-"));
+        measured_globally(lines).into_iter().partition(|name| of_a_model(name) || name.starts_with("own-"));
     let said = |names: Vec<&str>, what| (!names.is_empty()).then(|| format!("{}: {what}.", names.join(", ")));
     let said = [said(mean, "means over the rounds"), said(last, "of the last test")];
     let said: Vec<String> = said.into_iter().flatten().collect();

@@ -172,7 +172,30 @@ fn metrics(rounds: &[RoundRecord]) -> BTreeMap<String, f64> {
     values.into_iter().filter_map(|(name, values)| Some((name.to_owned(), mean(&values)?))).collect()
 }
 
-/// The names of what was measured in any of these lines.
+/// Suffixes of the measurements of one model: its local test, its global test, and its gate.
+pub(super) const FIGURES: [&str; 3] = ["local-test", "global-test", "gate"];
+/// The models by their prefixes in the names of measurements, and what tables call them.
+pub(super) const MODELS: [(&str, &str); 6] = [
+    ("", "as it is"),
+    ("ft-", "FT"),
+    ("fb-", "FB"),
+    ("mf-", "MF"),
+    ("mfe-", "MFE"),
+    ("fixed-", "fixed gate"),
+];
+
+/// Whether a measurement belongs to the tests of personal models, which have a table of their own.
+fn is_personal(name: &str) -> bool {
+    let of = |figure| name.strip_suffix(figure).is_some_and(|rest| MODELS.iter().any(|(of, _)| *of == rest));
+    FIGURES.into_iter().any(of)
+}
+
+/// The names of all measurements of these lines but those of personal models.
+pub(super) fn measured_globally<'a>(lines: &[&'a Line]) -> Vec<&'a str> {
+    measured(lines.iter().copied()).into_iter().filter(|name| !is_personal(name)).collect()
+}
+
+/// The names of all measurements of these lines.
 pub(super) fn measured<'a>(lines: impl IntoIterator<Item = &'a Line>) -> BTreeSet<&'a str> {
     let seeds = lines.into_iter().flat_map(|line| &line.seeds);
     seeds.flat_map(|seed| seed.metrics.keys().map(String::as_str)).collect()
@@ -255,14 +278,14 @@ fn begun<'p, 'r>(
     runs.filter_map(|(run, rounds)| Some((run, rounds.as_deref()?)))
 }
 
-/// The runs of a line that its pictures are made of: those that count in its means or, where there is none yet, those that have
-/// begun.
-#[must_use]
-pub fn shown<'a>(plan: &Plan, rounds: &'a Rounds, line: &Line) -> Vec<&'a [RoundRecord]> {
-    chosen(plan, rounds, line).into_iter().map(|(_, rounds)| rounds).collect()
+/// The last tests of every client of every seed of a line, by the names of the measurements.
+pub(super) fn last_tests<'a>(plan: &Plan, rounds: &'a Rounds, line: &Line) -> Vec<&'a BTreeMap<String, f64>> {
+    let runs = chosen(plan, rounds, line).into_iter().map(|(_, rounds)| rounds);
+    let newest = runs.filter_map(|rounds| rounds.iter().rfind(|round| !round.clients.is_empty()));
+    newest.flat_map(|round| round.clients.values()).collect()
 }
 
-/// The same, each with what is known of it.
+/// The runs of a line that its charts show: those that count in its means or, while there are none, those that have begun.
 fn chosen<'a, 'l>(
     plan: &Plan,
     rounds: &'a Rounds,
@@ -304,4 +327,19 @@ pub fn curve(
         Mean::of(&values).map(|mean| mean.mean)
     };
     longest.iter().filter_map(|round| Some((round.round, at(round.round)?))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn measurements_of_personal_models_are_known_by_their_names() {
+        for name in ["local-test", "global-test", "mfe-gate", "fb-local-test", "fixed-global-test"] {
+            assert!(is_personal(name), "{name}");
+        }
+        for name in ["own-accuracy", "drift", "a-local-test", "mfe", "mfe-local-tests"] {
+            assert!(!is_personal(name), "{name}");
+        }
+    }
 }

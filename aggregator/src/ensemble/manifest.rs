@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use data_encoding::HEXLOWER;
 use models::model_file::ARCHITECTURE_KEY;
 use models::{Architecture, ParamSet};
 use serde::{Deserialize, Serialize};
@@ -27,7 +28,7 @@ pub fn digest(params: &ParamSet) -> String {
             hash.update(value.to_le_bytes());
         }
     }
-    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    HEXLOWER.encode(&hash.finalize())
 }
 
 /// Whose model a member is.

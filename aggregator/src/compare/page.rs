@@ -1,4 +1,4 @@
-//! The report of an experiment: tables and curves, cell by cell.
+//! The HTML report of an experiment: tables and charts, cell by cell.
 
 use maud::{Markup, html};
 
@@ -13,13 +13,13 @@ use crate::report::chart::{Axis, Floor, Line as Curve, Lines};
 use crate::report::html::document;
 use crate::report::units::percent;
 
-/// Colours of the style sheet; further variants begin again with the first.
+/// Colours of the style sheet. Further variants reuse them with other kinds of lines.
 const COLOURS: usize = 8;
 
-/// What a page is made of.
+/// The data of a page.
 #[derive(Clone, Copy, Debug)]
 pub struct Found<'a> {
-    /// What was planned.
+    /// The plan.
     pub plan: &'a Plan,
     /// All rounds.
     pub rounds: &'a Rounds,
@@ -29,7 +29,7 @@ pub struct Found<'a> {
     pub mixtures: &'a [Mixture],
 }
 
-/// A page that needs no network and no script. It links to the reports of the runs, beside it in `runs`.
+/// A self-contained page without scripts. It links to the reports of the runs in the folder `runs` beside it.
 #[must_use]
 pub fn page(found: &Found<'_>) -> String {
     let experiment = &found.plan.experiment;
@@ -51,7 +51,7 @@ pub fn page(found: &Found<'_>) -> String {
     document(&format!("{} - experiment", experiment.title), &experiment.title, &lead, &body, &footer)
 }
 
-/// How the curve of one of many variants looks: a colour, and when these are used up another kind of line, up to 24 in all.
+/// The style of a variant's curve: a colour, then another kind of line; 24 differ.
 fn class(index: usize) -> String {
     let kind = match index / COLOURS {
         0 => "",

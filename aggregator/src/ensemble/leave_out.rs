@@ -1,4 +1,4 @@
-//! An ensemble without some of its members.
+//! Removal of members from an ensemble.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -10,8 +10,8 @@ use super::writing::{Origin, write};
 use super::{EnsembleError, Member};
 use crate::storage::FileLayer;
 
-/// Writes to `path` the members of `bundle` but for those of these clients; gives how many are left. Nobody is trained again:
-/// the prototypes are the mean of everybody's who stays.
+/// Writes `bundle` without the members of these clients to `path`; returns how many members remain. Nothing is retrained:
+/// the fused prototypes become the mean over the remaining members.
 pub fn leave_out(
     files: &dyn FileLayer,
     bundle: &Bundle,

@@ -1,13 +1,13 @@
 //! The binary files of CIFAR-10 and CIFAR-100 (Krizhevsky 2009), 32x32 images in colour.
 //!
 //! ```text
-//! CIFAR-10  data_batch_1.bin ... data_batch_5.bin, test_batch.bin: class, then 3072 pixels, again and again
-//! CIFAR-100 train.bin, test.bin: coarse class, fine class, then 3072 pixels, again and again
+//! CIFAR-10  data_batch_1.bin ... data_batch_5.bin, test_batch.bin: records of class and 3072 pixels
+//! CIFAR-100 train.bin, test.bin: records of coarse class, fine class and 3072 pixels
 //! ```
 //!
 //! Each number is a byte; the pixels are those of the red channel, row by row, then of the green, then of the blue: the
-//! layout of [`Dataset`]. CIFAR-100 is read with its 100 fine classes. The files may lie in the folder that is named, or in
-//! the one that the published archives unpack to.
+//! layout of [`Dataset`]. CIFAR-100 is read with its 100 fine classes. The files may be in the named folder, or in the
+//! subfolder that the published archive unpacks to.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -24,7 +24,7 @@ pub const SHAPE: [usize; 3] = [3, 32, 32];
 
 const PIXELS: usize = 3 * 32 * 32;
 
-/// Which of the two.
+/// The two variants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cifar {
     /// Ten classes.
@@ -76,7 +76,7 @@ impl Cifar {
         }
     }
 
-    /// Whether the first file of a split is in `directory`, or in the archive's folder within it: where that is.
+    /// The folder of a split's first file: `directory` or the archive's folder within it.
     #[must_use]
     pub fn find(self, directory: &Path, split: Split) -> Option<PathBuf> {
         let first = self.files(split)[0];
@@ -85,7 +85,7 @@ impl Cifar {
             .find(|directory| directory.join(first).is_file())
     }
 
-    /// Appends what a file holds.
+    /// Appends the images and labels of a file.
     fn read(self, path: &Path, pixels: &mut Vec<u8>, labels: &mut Vec<u8>) -> Result<(), DataError> {
         let mut file = File::open(path)?;
         let bytes = file.metadata()?.len();
@@ -155,7 +155,7 @@ impl SampleFormat for Cifar {
     }
 }
 
-/// What is wrong with CIFAR files.
+/// Errors of CIFAR files.
 #[derive(Debug, Error)]
 enum CifarError {
     #[error(

@@ -39,7 +39,7 @@ impl SampleFormat for Csv {
     }
 }
 
-/// What is wrong with a table.
+/// Errors of tables.
 #[derive(Debug, Error)]
 enum CsvError {
     #[error("cannot be read as CSV: {reason}")]

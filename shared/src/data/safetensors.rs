@@ -43,7 +43,7 @@ impl SampleFormat for Safetensors {
     }
 }
 
-/// What is wrong with a safetensors file.
+/// Errors of safetensors files.
 #[derive(Debug, Error)]
 enum SafetensorsError {
     #[error("cannot be read or written as safetensors: {reason}")]

@@ -122,6 +122,10 @@ impl SampleFormat for Cifar {
         }
     }
 
+    fn help(&self) -> (&'static str, &'static str) {
+        ("CIFAR", "the binary files of CIFAR-10 or CIFAR-100")
+    }
+
     fn signature(&self, split: Split) -> String {
         self.files(split)[0].to_owned()
     }

@@ -26,6 +26,10 @@ impl SampleFormat for Csv {
         "a CSV table"
     }
 
+    fn help(&self) -> (&'static str, &'static str) {
+        ("CSV", "train.csv and test.csv with a header; one column holds the labels (--label)")
+    }
+
     fn signature(&self, split: Split) -> String {
         format!("{}.csv", split.name())
     }

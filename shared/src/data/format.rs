@@ -21,6 +21,9 @@ pub trait SampleFormat: fmt::Debug + Sync {
     /// What messages call it: `a CSV table`.
     fn name(&self) -> &'static str;
 
+    /// Its short name and its files, for `--help`.
+    fn help(&self) -> (&'static str, &'static str);
+
     /// The file or folder that identifies a split of this format, as messages name it.
     fn signature(&self, split: Split) -> String;
 

@@ -31,6 +31,10 @@ impl SampleFormat for Idx {
         "IDX files"
     }
 
+    fn help(&self) -> (&'static str, &'static str) {
+        ("IDX", "MNIST's four files, plain or with .gz appended: train-* and t10k-*-ubyte")
+    }
+
     fn signature(&self, split: Split) -> String {
         Kind::Images.file_name(split)
     }

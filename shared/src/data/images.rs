@@ -43,6 +43,12 @@ impl SampleFormat for Images {
         "images by class"
     }
 
+    fn help(&self) -> (&'static str, &'static str) {
+        let files = "a folder of PNG or JPEG files per class, in train/ and test/, or without these to train on all; \
+                     the classes are named with --classes, and images are scaled to cover --shape and cut";
+        ("images", files)
+    }
+
     fn signature(&self, split: Split) -> String {
         let files = match split {
             Split::Train => "CLASS/*.png or *.jpg, or train/CLASS/ with such",

@@ -18,10 +18,23 @@ pub const FORMATS: &[Format] = &[&Idx, &Cifar::Ten, &Cifar::Hundred, &Safetensor
 /// Detects the format of a folder and reads a split.
 ///
 /// # Errors
-/// As [`detect`] and [`SampleFormat::load`](super::format::SampleFormat::load), and [`DataError::OtherShape`].
+/// As [`detect`] and [`SampleFormat::load`](super::format::SampleFormat::load).
 pub fn read(directory: &Path, split: Split, options: &ReadOptions) -> Result<(Format, Dataset), DataError> {
     let format = detect(directory, split, options)?;
     Ok((format, format.load(directory, split, options)?))
+}
+
+/// The formats and their files, one line each, for `--help`.
+#[must_use]
+pub fn help() -> String {
+    let mut lines: Vec<String> = FORMATS
+        .iter()
+        .map(|format| format.help())
+        .map(|(name, files)| format!("      {name:<13} {files}"))
+        .collect();
+    // Variants of one format share their line.
+    lines.dedup();
+    lines.join("\n")
 }
 
 /// The one format of which `directory` holds this split. Without [`ReadOptions::labels`] the arrangements count that

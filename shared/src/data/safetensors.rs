@@ -32,6 +32,10 @@ impl SampleFormat for Safetensors {
         "safetensors"
     }
 
+    fn help(&self) -> (&'static str, &'static str) {
+        ("safetensors", "train.safetensors and test.safetensors with tensors x and y")
+    }
+
     fn signature(&self, split: Split) -> String {
         format!("{}.safetensors", split.name())
     }

@@ -65,6 +65,10 @@ impl SampleFormat for Text {
         "text by role"
     }
 
+    fn help(&self) -> (&'static str, &'static str) {
+        ("text", "one .txt file: lines NAME: say who speaks the lines that follow")
+    }
+
     fn signature(&self, _split: Split) -> String {
         "one .txt file".to_owned()
     }

@@ -7,6 +7,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
 use shared::data::{Labels, ReadOptions, Split};
@@ -242,8 +243,8 @@ pub struct PredictArguments {
     #[command(flatten)]
     pub samples: SampleArguments,
     /// Which half of the data to use
-    #[arg(long, value_enum, default_value_t = Half::Test)]
-    pub split: Half,
+    #[arg(long, value_parser = split(), default_value = "test")]
+    pub split: Split,
     /// Use only the first N samples, and show all of them
     ///
     /// Without it all samples count for the accuracy, and the table ends after 20 of them.
@@ -323,22 +324,12 @@ pub enum Processor {
     Cuda,
 }
 
-/// A split of a data set.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Half {
-    /// The training samples.
-    Train,
-    /// The test samples.
-    Test,
-}
-
-impl From<Half> for Split {
-    fn from(half: Half) -> Self {
-        match half {
-            Half::Train => Self::Train,
-            Half::Test => Self::Test,
-        }
-    }
+/// Parses a split by its name.
+fn split() -> impl TypedValueParser<Value = Split> {
+    let names = [(Split::Train, "The training samples"), (Split::Test, "The test samples")];
+    let names = names.map(|(split, help)| PossibleValue::new(split.name()).help(help));
+    PossibleValuesParser::new(names)
+        .map(|name| if name == Split::Train.name() { Split::Train } else { Split::Test })
 }
 
 /// The default state directory, by the XDG base directory specification, which ignores relative paths.

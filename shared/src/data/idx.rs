@@ -51,15 +51,15 @@ impl SampleFormat for Idx {
         check_directory(directory)?;
         let images_path = Kind::Images.find(directory, split)?;
         let Some(classes) = options.labels.as_ref().map(Labels::classes) else {
-            let Images { height, width, pixels, .. } = read_path(&images_path, images)?;
+            let Images { height, width, pixels, .. } = read_path(&images_path, read_images)?;
             let dataset = Dataset::unlabelled(vec![1, height, width], Samples::Bytes(pixels));
             return dataset.map_err(|error| error.in_file(images_path));
         };
         let labels_path = Kind::Labels
             .find(directory, split)
             .map_err(|_| IdxError::NoLabels { plain: Kind::Labels.file_name(split) }.in_file(directory))?;
-        let images = read_path(&images_path, images)?;
-        let labels = read_path(&labels_path, labels)?;
+        let images = read_path(&images_path, read_images)?;
+        let labels = read_path(&labels_path, read_labels)?;
         if images.count != labels.len() {
             let (images, labels) = (images.count, labels.len());
             return Err(IdxError::CountsDiffer { images_path, labels_path, images, labels }.into());
@@ -124,16 +124,6 @@ impl Kind {
     }
 }
 
-/// Reads a file of images from memory, plain or compressed.
-pub fn read_images(bytes: &[u8]) -> Result<Images, DataError> {
-    images(bytes)
-}
-
-/// Reads a file of labels from memory, plain or compressed.
-pub fn read_labels(bytes: &[u8]) -> Result<Vec<u8>, DataError> {
-    labels(bytes)
-}
-
 /// Errors of IDX files.
 #[derive(Debug, Error)]
 enum IdxError {
@@ -193,12 +183,14 @@ fn read_path<T>(path: &Path, decode: fn(BufReader<File>) -> Result<T, DataError>
     file.and_then(|file| decode(BufReader::new(file))).map_err(|error| error.in_file(path))
 }
 
-fn images(input: impl BufRead) -> Result<Images, DataError> {
+/// Reads a file of images, plain or compressed.
+pub fn read_images(input: impl BufRead) -> Result<Images, DataError> {
     let ([count, height, width], pixels) = decode(Kind::Images, input)?;
     Ok(Images { count, height, width, pixels })
 }
 
-fn labels(input: impl BufRead) -> Result<Vec<u8>, DataError> {
+/// Reads a file of labels, plain or compressed.
+pub fn read_labels(input: impl BufRead) -> Result<Vec<u8>, DataError> {
     let ([_count], labels) = decode(Kind::Labels, input)?;
     Ok(labels)
 }

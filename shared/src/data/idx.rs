@@ -16,7 +16,7 @@ use flate2::bufread::GzDecoder;
 use thiserror::Error;
 
 use super::error::{FormatError, check_directory, existing_file};
-use super::format::{Evidence, MAX_CONTENT, SampleFormat};
+use super::format::{About, Evidence, MAX_CONTENT, SampleFormat};
 use super::{DataError, Dataset, Labels, ReadOptions, Samples, Split};
 
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
@@ -27,20 +27,13 @@ const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 pub struct Idx;
 
 impl SampleFormat for Idx {
-    fn name(&self) -> &'static str {
-        "IDX files"
-    }
-
-    fn help(&self) -> (&'static str, &'static str) {
-        ("IDX", "MNIST's four files, plain or with .gz appended: train-* and t10k-*-ubyte")
+    fn about(&self) -> About {
+        let files = "MNIST's four files, plain or with .gz appended: train-* and t10k-*-ubyte";
+        About { name: "IDX files", help: ("IDX", files), evidence: Evidence::Certain }
     }
 
     fn signature(&self, split: Split) -> String {
         Kind::Images.file_name(split)
-    }
-
-    fn evidence(&self) -> Evidence {
-        Evidence::Certain
     }
 
     fn is_in(&self, directory: &Path, split: Split) -> Result<bool, DataError> {

@@ -24,7 +24,7 @@ use rayon::prelude::*;
 use thiserror::Error;
 
 use super::error::{FormatError, check_directory};
-use super::format::{Evidence, MAX_CONTENT, SampleFormat, read_file};
+use super::format::{About, Evidence, MAX_CONTENT, SampleFormat, read_file};
 use super::{DataError, Dataset, Labels, OnError, ReadOptions, Samples, Skipped, Split};
 
 /// The largest file, in bytes.
@@ -39,14 +39,10 @@ pub const MAX_DECODED: u64 = 512 << 20;
 pub struct Images;
 
 impl SampleFormat for Images {
-    fn name(&self) -> &'static str {
-        "images by class"
-    }
-
-    fn help(&self) -> (&'static str, &'static str) {
+    fn about(&self) -> About {
         let files = "a folder of PNG or JPEG files per class, in train/ and test/, or without these to train on all; \
                      the classes are named with --classes, and images are scaled to cover --shape and cut";
-        ("images", files)
+        About { name: "images by class", help: ("images", files), evidence: Evidence::Certain }
     }
 
     fn signature(&self, split: Split) -> String {
@@ -55,10 +51,6 @@ impl SampleFormat for Images {
             Split::Test => "test/CLASS/*.png or *.jpg",
         };
         files.to_owned()
-    }
-
-    fn evidence(&self) -> Evidence {
-        Evidence::Certain
     }
 
     fn is_in(&self, directory: &Path, split: Split) -> Result<bool, DataError> {

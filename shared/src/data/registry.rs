@@ -13,7 +13,7 @@ use super::text::Text;
 use super::{DataError, Dataset, ReadOptions, Split};
 
 /// All formats, in the order in which messages list them.
-pub const FORMATS: &[Format] = &[&Idx, &Cifar::Ten, &Cifar::Hundred, &Safetensors, &Csv, &Images, &Text];
+pub const FORMATS: &[Format] = &[&Idx, &Cifar::TEN, &Cifar::HUNDRED, &Safetensors, &Csv, &Images, &Text];
 
 /// Detects the format of a folder and reads a split.
 ///
@@ -29,7 +29,7 @@ pub fn read(directory: &Path, split: Split, options: &ReadOptions) -> Result<(Fo
 pub fn help() -> String {
     let mut lines: Vec<String> = FORMATS
         .iter()
-        .map(|format| format.help())
+        .map(|format| format.about().help)
         .map(|(name, files)| format!("      {name:<13} {files}"))
         .collect();
     // Variants of one format share their line.
@@ -46,12 +46,12 @@ pub fn detect(directory: &Path, split: Split, options: &ReadOptions) -> Result<F
     check_directory(directory)?;
     let mut found: Vec<Format> = Vec::new();
     for format in FORMATS {
-        let counts = format.evidence() > Evidence::Weak || found.is_empty();
+        let counts = format.about().evidence > Evidence::Weak || found.is_empty();
         if counts && format.is_in(directory, split)? {
             found.push(*format);
         }
     }
-    let certain = matches!(found[..], [only] if only.evidence() == Evidence::Certain);
+    let certain = matches!(found[..], [only] if only.about().evidence == Evidence::Certain);
     if options.labels.is_none() && !certain {
         for format in FORMATS {
             if format.is_in_unlabelled(directory, split)? {
@@ -94,8 +94,8 @@ mod tests {
     fn the_only_format_is_found() {
         for (files, format) in [
             (&["train-images-idx3-ubyte.gz"][..], &Idx as &dyn SampleFormat),
-            (&["data_batch_1.bin", "batches.meta.txt"], &Cifar::Ten),
-            (&["cifar-100-binary/train.bin"], &Cifar::Hundred),
+            (&["data_batch_1.bin", "batches.meta.txt"], &Cifar::TEN),
+            (&["cifar-100-binary/train.bin"], &Cifar::HUNDRED),
             (&["train.safetensors"], &Safetensors),
             (&["train.csv", "test.csv", "README.txt"], &Csv),
             (&["play.txt"], &Text),
@@ -109,7 +109,7 @@ mod tests {
                 std::fs::write(path, "").unwrap();
             }
             let found = detect(folder.path(), Split::Train, &ReadOptions::default()).unwrap();
-            assert_eq!(found.name(), format.name(), "{files:?}");
+            assert_eq!(found.to_string(), format.to_string(), "{files:?}");
         }
     }
 

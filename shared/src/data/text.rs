@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use thiserror::Error;
 
 use super::error::{FormatError, check_directory};
-use super::format::{Evidence, SampleFormat, read_file};
+use super::format::{About, Evidence, SampleFormat, read_file};
 use super::{DataError, Dataset, ReadOptions, Split};
 
 /// Characters of a sample: the unroll length of the paper's LSTM.
@@ -61,20 +61,13 @@ pub fn find(directory: &Path) -> Result<Vec<PathBuf>, DataError> {
 pub struct Text;
 
 impl SampleFormat for Text {
-    fn name(&self) -> &'static str {
-        "text by role"
-    }
-
-    fn help(&self) -> (&'static str, &'static str) {
-        ("text", "one .txt file: lines NAME: say who speaks the lines that follow")
+    fn about(&self) -> About {
+        let files = "one .txt file: lines NAME: say who speaks the lines that follow";
+        About { name: "text by role", help: ("text", files), evidence: Evidence::Weak }
     }
 
     fn signature(&self, _split: Split) -> String {
         "one .txt file".to_owned()
-    }
-
-    fn evidence(&self) -> Evidence {
-        Evidence::Weak
     }
 
     fn is_in(&self, directory: &Path, _split: Split) -> Result<bool, DataError> {
@@ -83,7 +76,7 @@ impl SampleFormat for Text {
 
     fn load(&self, directory: &Path, split: Split, options: &ReadOptions) -> Result<Dataset, DataError> {
         if options.labels.is_none() {
-            return Err(DataError::LabelsInside { format: self.name() }.in_file(directory));
+            return Err(DataError::LabelsInside { format: self.about().name }.in_file(directory));
         }
         check_directory(directory)?;
         let texts = find(directory)?;

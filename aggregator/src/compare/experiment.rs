@@ -143,7 +143,7 @@ impl Default for Interpolation {
     }
 }
 
-/// Why an experiment cannot be read. Its author can mend it.
+/// Why an experiment cannot be read. Its author can fix it.
 #[derive(Debug, thiserror::Error)]
 pub enum ExperimentError {
     /// The file cannot be read, is not TOML, or has a mistake in a configuration.

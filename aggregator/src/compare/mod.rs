@@ -73,9 +73,9 @@
 //!     runs/CELL--VARIANT--SEED/    ordinary run directories
 //! ```
 //!
-//! The runs are all there is of state: one that is complete is not repeated, one that was interrupted, by whatever, is
-//! continued, and its configuration and what its files held say whether it is still the planned one. If the experiment or the
-//! data have changed since, the runs that are concerned are named, and made again only on demand (`--replace`); the old ones are kept aside.
+//! The runs are the only state: a complete run is not repeated, and an interrupted run is continued. A run's configuration
+//! and the digests of its data show whether it is still the planned one. If the experiment or the data have changed, the
+//! affected runs are named, and repeated only on demand (`--replace`), which sets the old ones aside.
 //!
 //! | module | what it is |
 //! |---|---|

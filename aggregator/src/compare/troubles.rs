@@ -24,7 +24,7 @@ pub struct Troubles {
     pub diverged: usize,
 }
 
-/// Of one round. One that closes with the first so many updates (`round.count.max`) misses no others.
+/// Missing updates of one round. A round that closes by count (`round.count.max`) misses none.
 fn missing(round: &RoundRecord) -> usize {
     let RoundRecord { sampled, accepted, late, rejected, failed, not_now, .. } = *round;
     let answered = [accepted.saturating_sub(late), rejected, failed, not_now];

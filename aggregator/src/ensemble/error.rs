@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use models::{BatchError, DecodeError, ModelError};
 
-/// Why an ensemble cannot be read, written or used. The operator can mend all but [`EnsembleError::Model`].
+/// Why an ensemble cannot be read, written or used. The operator can fix all but [`EnsembleError::Model`].
 #[derive(Debug, thiserror::Error)]
 pub enum EnsembleError {
     /// The disk failed.
@@ -96,13 +96,13 @@ pub enum EnsembleError {
     },
     /// All members would be dropped.
     #[error("{} would have no members left, and answer nothing: remove the file instead", path.display())]
-    NobodyLeft {
+    NoMembersLeft {
         /// The file.
         path: PathBuf,
     },
     /// Two ensembles that cannot be joined.
     #[error("{} cannot be extended with {}: {reason}", into.display(), with.display())]
-    Strangers {
+    Unrelated {
         /// The ensemble to extend.
         into: PathBuf,
         /// The ensemble with new members.

@@ -29,9 +29,9 @@ pub fn extend(
     with: &Bundle,
     path: &Path,
 ) -> Result<Extended, EnsembleError> {
-    if let Some(reason) = strangers(bundle.manifest(), with.manifest()) {
+    if let Some(reason) = unrelated(bundle.manifest(), with.manifest()) {
         let (into, with) = (bundle.path().to_owned(), with.path().to_owned());
-        return Err(EnsembleError::Strangers { into, with, reason });
+        return Err(EnsembleError::Unrelated { into, with, reason });
     }
     let mut members: BTreeMap<ClientId, (Member, Box<dyn Origin + '_>)> = BTreeMap::new();
     let (mut added, mut replaced) = (0, 0);
@@ -48,7 +48,7 @@ pub fn extend(
 }
 
 /// Why two ensembles cannot be joined; `None` if they can.
-fn strangers(a: &Manifest, b: &Manifest) -> Option<String> {
+fn unrelated(a: &Manifest, b: &Manifest) -> Option<String> {
     if a.architecture != b.architecture {
         let names = [&a.architecture.name, &b.architecture.name];
         let what = if names[0] == names[1] {

@@ -153,7 +153,7 @@ mod tests {
         let found: Vec<f64> = first.means().flatten().collect();
         let expected = (0.3 * f64::from(0.1f32) + 1.7 * f64::from(0.7f32) + 1e-6 * 1e7) / (2.0 + 1e-6);
         assert!((found[0] - expected).abs() < 1e-12, "{found:?}");
-        // One row is its own mean, whatever its weight.
+        // One row is its own mean with any weight.
         for weight in [LEAST, 0.3, 2.0] {
             let mut one = RowSums::new(1, 4);
             one.add(&rows[0], |_| weight);

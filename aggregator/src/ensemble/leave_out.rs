@@ -19,8 +19,8 @@ pub fn leave_out(
     path: &Path,
 ) -> Result<usize, EnsembleError> {
     let all = &bundle.manifest().members;
-    let stranger = clients.iter().find(|client| all.iter().all(|member| member.client != **client));
-    if let Some(client) = stranger {
+    let absent = clients.iter().find(|client| all.iter().all(|member| member.client != **client));
+    if let Some(client) = absent {
         let path = bundle.path().to_owned();
         return Err(EnsembleError::NoMember { path, client: client.to_string() });
     }
@@ -29,7 +29,7 @@ pub fn leave_out(
         .map(|(number, member)| (member.clone(), Box::new((bundle, number)) as Box<dyn Origin + '_>))
         .collect();
     if members.is_empty() {
-        return Err(EnsembleError::NobodyLeft { path: bundle.path().to_owned() });
+        return Err(EnsembleError::NoMembersLeft { path: bundle.path().to_owned() });
     }
     write(files, path, bundle.manifest(), &members)?;
     Ok(members.len())

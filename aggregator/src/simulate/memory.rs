@@ -36,7 +36,7 @@ enum MemoryError {
     Frame(#[from] FrameError),
     #[error("the broadcast cannot be read: {0}")]
     Broadcast(#[from] std::io::Error),
-    #[error("the other side is gone")]
+    #[error("the other side has disconnected")]
     Gone,
 }
 

@@ -272,7 +272,7 @@ mod tests {
             save(&mut store, 2, "two");
             drop(store);
             assert_eq!(found(&mut opened(&folder, closed, counted)).as_deref(), Some(expected));
-            // Whoever looks next sees the same.
+            // The next process sees the same.
             assert_eq!(found(&mut opened(&folder, closed, counted)).as_deref(), Some(expected));
         }
     }

@@ -52,7 +52,7 @@ mod tests {
         for (alpha, number) in [(0.1, 1), (0.5, 2), (5.0, 3), (0.5, 4)] {
             let shares = split(&labels, 10, 10, alpha, 10, &Seed::root(number)).unwrap();
             let sizes: Vec<usize> = shares.iter().map(Vec::len).collect();
-            // Whoever is below the mean of 5,000 can still get a whole class of 5,000.
+            // A client below the mean of 5,000 can still get a whole class of 5,000.
             assert!(sizes.iter().all(|&size| (10..10_000).contains(&size)), "alpha {alpha}: {sizes:?}");
             assert_eq!(sizes.iter().sum::<usize>(), 50_000);
         }

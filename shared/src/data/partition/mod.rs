@@ -60,7 +60,7 @@ pub enum Partition {
         /// Concentration, greater than 0. Small values give each class to few clients; large values approach IID
         /// labels with equal shares.
         alpha: f64,
-        /// The treatment of clients without a sample.
+        /// What to do about a draw that leaves a client without a sample.
         #[serde(default)]
         empty: Empty,
     },
@@ -74,8 +74,9 @@ pub enum Partition {
         #[serde(default = "published_minimum")]
         min: usize,
     },
-    /// Label skew by number (Li et al. 2022, NIID-Bench, "#C = c"): every client gets samples of exactly `per_client` classes, and
-    /// each class is divided equally among its clients. The numbers of clients per class differ by at most one.
+    /// Label skew by number (Li et al. 2022, NIID-Bench, "#C = c"): every client gets samples of exactly this number of classes,
+    /// and each class is divided equally among the clients that get it, whose numbers differ by at most one between
+    /// classes.
     Classes {
         /// Classes that each client sees, at least 1.
         per_client: usize,
@@ -94,7 +95,7 @@ pub enum Partition {
     Role {},
 }
 
-/// The treatment of clients that a random division leaves without a sample.
+/// What to do about a draw that leaves clients without a sample.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Empty {
@@ -102,7 +103,7 @@ pub enum Empty {
     /// `alpha` make such draws too rare to be met.
     #[default]
     Redraw,
-    /// It stands, and the clients without a sample do not take part: the distribution as published, whatever the number of
+    /// It stands, and the clients without a sample do not take part: the distribution as published, for any number of
     /// clients. The federation is then smaller by them.
     Absent,
 }

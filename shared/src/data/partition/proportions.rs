@@ -55,7 +55,7 @@ pub(super) fn proportions<R: Rng>(clients: usize, alpha: f64, rng: &mut R) -> Ve
 /// # Panics
 /// If no client is open.
 pub(super) fn proportions_of<R: Rng>(open: &[bool], alpha: f64, rng: &mut R) -> Vec<f64> {
-    assert!(open.contains(&true), "somebody takes what is divided");
+    assert!(open.contains(&true), "a client is open");
     let logs = logarithms(open.len(), alpha, rng);
     normalised(logs.into_iter().zip(open).map(|(log, &open)| if open { log } else { f64::NEG_INFINITY }))
 }

@@ -14,7 +14,7 @@ const RATIO: (f32, f32) = (0.3, 3.3);
 /// Random changes of an image `[channels, height, width]` with values in `[0, 1]`, done in this order:
 ///
 /// 1. `shift`: moved by a whole number of pixels, drawn evenly from `-shift..=shift` in each direction. What comes into view
-///    is as `edge` says. (To pad by so many pixels on each side and crop back to the old size is the same.)
+///    is as `edge` says. (Padding by this number of pixels on each side and cropping back to the old size is the same.)
 /// 2. `crop`: cut to a square of this side at a place drawn evenly; 0 is the whole image.
 /// 3. `flip`: mirrored left to right with this probability.
 /// 4. `brightness`: all values times a factor from `1 - brightness` to `1 + brightness`.

@@ -15,6 +15,7 @@ use super::parse::whole;
 use super::run::{cores, runtime};
 use super::terminal;
 use crate::compare::content;
+use crate::compare::csv::csv;
 use crate::compare::experiment::{Experiment, ExperimentError};
 use crate::compare::interpolation::{self, mixtures};
 use crate::compare::page::{Found, page};
@@ -22,7 +23,7 @@ use crate::compare::plan::{Plan, Planned, Standing};
 use crate::compare::progress::Progress;
 use crate::compare::results::{Rounds, lines};
 use crate::compare::runs::{Spread, Step, recorded, work};
-use crate::compare::table::{csv, table};
+use crate::compare::text::text;
 use crate::report::units::{counted, percent, seconds};
 use crate::storage::{Disk, FileLayer as _, create_dir_durably, write_durably};
 
@@ -352,7 +353,7 @@ fn conclude(
     if !begun {
         return Ok(fruitless);
     }
-    let mut text = table(plan, &lines);
+    let mut text = text(plan, &lines);
     for mixture in &mixtures {
         let [b, half, a] = mixture.parents;
         let _ = writeln!(

@@ -1,6 +1,7 @@
 //! What `simulate` and `serve` share: starting a run, and its model and report at the end.
 
 use std::sync::Arc;
+use tracing::warn;
 
 use shared::data::View;
 
@@ -18,7 +19,9 @@ impl ConfigArgs {
     /// The configuration, of a run that has no identity yet.
     pub(super) fn validated(&self) -> Result<Config, Failure> {
         let none = shared::id::RunId::from_bytes([0; 8]);
-        Ok(Config::read(self.config.as_deref(), &self.overrides, none)?)
+        let config = Config::read(self.config.as_deref(), &self.overrides, none)?;
+        config.renamed.iter().for_each(|renamed| warn!("{renamed}"));
+        Ok(config)
     }
 }
 

@@ -1,10 +1,10 @@
-//! What the files that a run learned from held, so that it is noticed when they hold something else.
+//! Digests of the data that a run learned from, to detect that its files have changed.
 //!
-//! A digest is kept with each run that reads files. A run of before there was this has none, and is believed.
+//! Each run that reads files stores one. Runs of older versions have none and are taken as unchanged.
 
-use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
+use data_encoding::HEXLOWER;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use shared::data::{DataError, Dataset, Samples, Split};
@@ -14,11 +14,11 @@ use crate::config::{Config, Source};
 use crate::data;
 use crate::storage::{FileLayer, write_durably};
 
-/// Digests of the samples and labels that are used of both splits.
+/// Digests of the samples and labels of both splits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Content {
     train: String,
-    /// Unset where nothing is tested.
+    /// Unset if nothing is tested.
     test: Option<String>,
 }
 
@@ -27,14 +27,14 @@ impl Content {
         Self { train: digest(train), test: test.map(digest) }
     }
 
-    /// What the files of `config` hold now.
+    /// The digests of the current files of `config`.
     fn now(config: &Config) -> Result<Self, DataError> {
         let train = data::load(config, Split::Train)?;
         let test = data::is_tested(config).then(|| data::load(config, Split::Test)).transpose()?;
         Ok(Self::of(&train, test.as_ref()))
     }
 
-    /// Keeps it with a run that reads files, and begins.
+    /// Stores the digests with a new run, if it reads files.
     pub(super) fn keep(&self, files: &dyn FileLayer, run: &Planned, runs: &Path) -> std::io::Result<()> {
         if matches!(run.config.data.source, Source::Drawn { .. }) {
             return Ok(());
@@ -43,14 +43,14 @@ impl Content {
         write_durably(files, &place(run, runs), |out| out.write_all(&json))
     }
 
-    /// What is kept with a run. What cannot be read is not there.
+    /// The digests stored with a run; `None` if they cannot be read.
     pub(super) fn kept(files: &dyn FileLayer, run: &Planned, runs: &Path) -> Option<Self> {
         let mut json = Vec::new();
         files.open(&place(run, runs)).ok()?.read_to_end(&mut json).ok()?;
         serde_json::from_slice(&json).ok()
     }
 
-    /// What differs of it now, as [`Standing::Changed`] has it.
+    /// The differences to the current digests, as in [`Standing::Changed`].
     fn changes(&self, now: &Self) -> Vec<(String, String, String)> {
         let splits = [
             ("training", Some(&self.train), Some(&now.train)),
@@ -69,8 +69,8 @@ fn place(run: &Planned, runs: &Path) -> PathBuf {
     run.directory(runs).state().join("content.json")
 }
 
-/// Takes runs that are there for changed if their files hold something else now. Files that cannot be read say nothing: what
-/// has to read them will say so, and what is complete needs them no more.
+/// Marks runs as changed if their files hold other data now. Unreadable files are ignored here: an unfinished run reports
+/// them when it reads them, and a complete one does not need them.
 pub fn compare(plan: &Plan, files: &dyn FileLayer, runs: &Path, standing: &mut [Standing]) {
     let mut seen: Vec<(&Config, Option<Content>)> = Vec::new();
     for (run, standing) in plan.runs.iter().zip(standing) {
@@ -106,10 +106,7 @@ fn digest(dataset: &Dataset) -> String {
     }
     update(&mut hash, dataset.labels(), u32::to_le_bytes);
     update(&mut hash, dataset.authors(), u32::to_le_bytes);
-    hash.finalize().iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+    HEXLOWER.encode(&hash.finalize())
 }
 
 fn update<T: Copy, const N: usize>(hash: &mut Sha256, values: &[T], bytes: fn(T) -> [u8; N]) {

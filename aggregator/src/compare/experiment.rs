@@ -1,7 +1,7 @@
-//! The experiment file: what is compared, on which seeds, and what it was published with.
+//! The experiment file: variants, grid, seeds, target and published numbers.
 
+mod document;
 mod paper;
-mod reading;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,42 +13,42 @@ use crate::config::ConfigErrors;
 use crate::config::excerpt::{Document, Excerpt};
 use crate::config::keys;
 use crate::report::units::percent;
-use reading::Reading;
+use document::ExperimentDocument;
 
-/// An experiment, read and checked for itself. Its configurations are checked when it is [planned](super::plan).
+/// An experiment. Reading checks its own keys; [planning](super::plan) checks its configurations.
 #[derive(Debug)]
 pub struct Experiment {
-    /// What it is about, in a line.
+    /// Its title.
     pub title: String,
-    /// The same at length; may be empty.
+    /// A description; may be empty.
     pub about: String,
-    /// Its form.
+    /// The chosen form.
     pub form: String,
-    /// Whether the form is `full`, or the only one there is: what was published is of the same setup.
+    /// Whether the form is `full` or the only one: then published numbers have the same setup.
     pub full: bool,
-    /// The seeds, each of which every variant is run with.
+    /// The seeds. Every variant runs with each of them.
     pub seeds: Vec<u32>,
-    /// What to count rounds and bytes to.
+    /// The target to which rounds and bytes are counted.
     pub target: Option<Target>,
-    /// The same without the chosen form: what published rounds were counted to.
+    /// The target of published numbers: that of the file without the chosen form.
     pub published: Option<Target>,
     /// The variant that the others are compared with.
     pub baseline: Option<String>,
-    /// What all runs share; the chosen form last.
+    /// Configuration shared by all runs; that of the chosen form comes last.
     pub base: Vec<Excerpt>,
-    /// The settings in which all variants are compared, by axis. Every combination is one cell.
+    /// The axes of the grid. Every combination of their points is a cell, in which all variants are compared.
     pub axes: Vec<Axis>,
-    /// What is compared.
+    /// The variants to compare.
     pub variants: Vec<Variant>,
-    /// What was published.
+    /// Published numbers.
     pub paper: Paper,
-    /// Whether the final models of two seeds are to be mixed.
+    /// How the final models of two seeds are mixed, if they are.
     pub interpolation: Option<Interpolation>,
-    /// The file as it stands.
+    /// The text of the file.
     pub text: String,
 }
 
-/// What rounds and bytes are counted to.
+/// A target to which rounds and bytes are counted.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Target {
@@ -78,12 +78,12 @@ impl fmt::Display for Target {
     }
 }
 
-/// One thing that is compared with others.
+/// A variant of the configuration.
 #[derive(Clone, Debug)]
 pub struct Variant {
     /// Its name.
     pub name: String,
-    /// What it changes; the chosen form's own changes to it last.
+    /// Its configuration; that of the chosen form comes last.
     pub layers: Vec<Excerpt>,
 }
 
@@ -101,19 +101,19 @@ pub struct Axis {
 pub struct Point {
     /// Its name.
     pub name: String,
-    /// What it changes; the chosen form's own changes to it last.
+    /// Its configuration; that of the chosen form comes last.
     pub layers: Vec<Excerpt>,
     /// Its own target.
     pub target: Option<Target>,
-    /// The same without the chosen form.
+    /// Its own target without the chosen form.
     pub published: Option<Target>,
 }
 
-/// What was published, by the names of the variants in their cells: `iid/fedavg`.
+/// Published numbers, by the names of the variants in their cells: `iid/fedavg`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Paper {
-    /// Where.
+    /// Where they were published.
     pub source: String,
     /// Rounds to the target.
     pub rounds: BTreeMap<String, f64>,
@@ -123,7 +123,7 @@ pub struct Paper {
     pub metrics: BTreeMap<String, BTreeMap<String, f64>>,
 }
 
-/// Mixing the final models of two runs of one variant, seed by seed with the next one: `theta a + (1 - theta) b`.
+/// Mixtures `theta a + (1 - theta) b` of the final models of a variant's runs with one seed and the next.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Interpolation {
@@ -133,7 +133,7 @@ pub struct Interpolation {
     pub from: f64,
     /// The last.
     pub to: f64,
-    /// Whether the loss is that on all training samples, as published, and not that on the test samples.
+    /// Whether the loss is measured on all training samples, as published, or else on the test samples.
     pub train: bool,
 }
 
@@ -143,18 +143,18 @@ impl Default for Interpolation {
     }
 }
 
-/// Why an experiment cannot be read. The author's to mend.
+/// Why an experiment cannot be read. Its author can fix it.
 #[derive(Debug, thiserror::Error)]
 pub enum ExperimentError {
-    /// The file cannot be read, is no TOML, or one of its configurations is wrong.
+    /// The file cannot be read, is not TOML, or has a mistake in a configuration.
     #[error(transparent)]
     Configuration(#[from] ConfigErrors),
-    /// Something of the experiment's own is wrong.
+    /// A mistake in the experiment's own keys.
     #[error("{place}: {reason}")]
     Content {
-        /// Where.
+        /// Where it is.
         place: String,
-        /// What, and what to do.
+        /// The mistake, and what to do.
         reason: String,
     },
 }
@@ -163,7 +163,7 @@ pub enum ExperimentError {
 const KEYS: [&str; 10] =
     ["title", "about", "seeds", "target", "baseline", "base", "grid", "variants", "forms", "paper"];
 const INTERPOLATE: &str = "interpolate";
-/// Keys of a form that are the experiment's and not the configuration's.
+/// Keys of a form that do not belong to the configuration.
 const OF_FORMS: [&str; 4] = ["seeds", "target", "variants", "grid"];
 
 impl Experiment {
@@ -173,7 +173,7 @@ impl Experiment {
     }
 
     fn of(document: &Document, form: &str) -> Result<Self, ExperimentError> {
-        let read = Reading { document };
+        let read = ExperimentDocument { document };
         for name in document.table().keys() {
             if !KEYS.contains(&name.as_str()) && name != INTERPOLATE {
                 let accepted = KEYS.join(", ");
@@ -206,7 +206,7 @@ impl Experiment {
         base.extend(document.excerpt(of_form, &OF_FORMS).filter(|_| formed));
         let mut axes = read.axes()?;
         let mut variants = read.variants()?;
-        // A form may leave out what something was published of.
+        // Checked against the whole file: a form may leave out variants with published numbers.
         let paper: Paper = read.typed("paper")?.unwrap_or_default();
         paper::check(&paper, &axes, &variants, &read)?;
         read.restrict(&mut variants, |variant| &variant.name, own("variants"))?;

@@ -1,8 +1,7 @@
 //! Mixtures of the final models of two runs: `theta a + (1 - theta) b` (`McMahan` et al. 2017, figure 1).
 //!
-//! The models are those that the runs left; nothing is trained here. Pairs are one variant's runs of one seed and the next
-//! in the experiment's list: seeds 1 and 2, 3 and 4. Whether a pair began from shared initial parameters is the variant's
-//! business (`model.seed`).
+//! Nothing is trained here. A pair consists of a variant's runs with one seed and the next in the experiment's list: seeds
+//! 1 and 2, 3 and 4. The variant decides with `model.seed` whether both begin from the same initial parameters.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -23,7 +22,7 @@ use crate::run::RunError;
 pub struct Mixture {
     /// The variant in its cell, and the seeds.
     pub name: String,
-    /// Which samples the loss is on: `training` or `test`.
+    /// The samples that the loss is measured on: `training` or `test`.
     pub on: &'static str,
     /// In the order of theta.
     pub points: Vec<Mixed>,
@@ -50,7 +49,7 @@ pub enum MixError {
     Model {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error.
         source: ModelFileError,
     },
     /// A file cannot be opened.
@@ -58,7 +57,7 @@ pub enum MixError {
     Open {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         source: std::io::Error,
     },
     /// The two runs have different networks.
@@ -74,14 +73,14 @@ pub enum MixError {
 
 /// `theta a + (1 - theta) b`, tensor by tensor.
 pub fn mixed(a: &ParamSet, b: &ParamSet, theta: f64) -> Result<ParamSet, models::params::Mismatch> {
-    // 1 - theta in f64: the weights then sum to one as nearly as f32 can say.
+    // 1 - theta in f64: the weights then sum to one as closely as f32 allows.
     let mut mixture = a.clone();
     mixture.scale(theta as f32);
     mixture.add_scaled((1.0 - theta) as f32, b)?;
     Ok(mixture)
 }
 
-/// The mixtures of all pairs whose runs are complete and count, as `counts` says of each of the plan's.
+/// The mixtures of all pairs of complete runs. `counts` says of each planned run whether it belongs to the experiment as it is now.
 pub fn mixtures(
     plan: &Plan,
     how: Interpolation,
@@ -131,7 +130,7 @@ fn read(run: &Planned, runs: &Path) -> Result<ParamSet, MixError> {
     read.map(|(_, params, _)| params).map_err(|source| MixError::Model { path, source })
 }
 
-/// Every mixture as a line: `mixtures.csv`.
+/// `mixtures.csv`: one line for each mixture.
 #[must_use]
 pub fn csv(mixtures: &[Mixture]) -> String {
     let line = |mixture: &Mixture, point: &Mixed| {

@@ -73,9 +73,9 @@
 //!     runs/CELL--VARIANT--SEED/    ordinary run directories
 //! ```
 //!
-//! The runs are all there is of state: one that is complete is not repeated, one that was interrupted, by whatever, is
-//! continued, and its configuration and what its files held say whether it is still the planned one. If the experiment or the
-//! data have changed since, the runs that are concerned are named, and made again only on demand (`--replace`); the old ones are kept aside.
+//! The runs are the only state: a complete run is not repeated, and an interrupted run is continued. A run's configuration
+//! and the digests of its data show whether it is still the planned one. If the experiment or the data have changed, the
+//! affected runs are named, and repeated only on demand (`--replace`), which sets the old ones aside.
 //!
 //! | module | what it is |
 //! |---|---|
@@ -86,11 +86,14 @@
 //! | [`progress`] | remaining time |
 //! | [`results`] | means, spreads, paired differences |
 //! | [`troubles`] | what went wrong |
-//! | `notes` | what there is to know about the numbers |
-//! | [`table`], [`page`] | for terminals and spreadsheets, for browsers |
+//! | `notes` | remarks on the numbers |
+//! | `cells`, `table`, `personal`, `strips` | tables and strip plots as values |
+//! | [`text`], [`page`], [`mod@csv`] | the results for terminals, browsers and spreadsheets |
 //! | [`interpolation`] | mixtures of two final models |
 
+mod cells;
 pub mod content;
+pub mod csv;
 pub mod experiment;
 pub mod interpolation;
 mod notes;
@@ -100,7 +103,9 @@ pub mod plan;
 pub mod progress;
 pub mod results;
 pub mod runs;
-pub mod table;
+mod strips;
+mod table;
 #[cfg(test)]
 mod tests;
+pub mod text;
 pub mod troubles;

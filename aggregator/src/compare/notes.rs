@@ -1,12 +1,11 @@
-//! What there is to know about the numbers, in sentences: the same under the tables of a terminal and of a page.
+//! Notes below the tables, the same for terminals and pages.
 
 use std::collections::BTreeSet;
 
 use shared::algorithm::registry;
 
-use super::personal::is_personal;
 use super::plan::{Plan, Planned};
-use super::results::{Line, measured};
+use super::results::{Line, measured_globally};
 use crate::config::Config;
 use crate::round::of_a_model;
 
@@ -33,7 +32,7 @@ fn means(plan: &Plan) -> String {
     format!("{spread}{paired}. Bytes: in both directions, and in brackets what clients have sent.")
 }
 
-/// What rounds and bytes to a target are, where that is less than exact.
+/// Limits to the precision of rounds and bytes to a target.
 fn targets(plan: &Plan, lines: &[&Line]) -> Vec<String> {
     let mut notes = Vec::new();
     if lines.iter().any(|line| line.rounds.is_some_and(|mean| mean.seeds < line.aimed().count())) {
@@ -56,7 +55,7 @@ fn targets(plan: &Plan, lines: &[&Line]) -> Vec<String> {
     notes
 }
 
-/// Methods that have no global model, or nothing of their clients in it.
+/// Methods without a global model, or without any influence of clients on it.
 fn needless(plan: &Plan, lines: &[&Line]) -> Vec<String> {
     let of = |wanted: fn(&Config) -> bool| {
         let here = |run: &&Planned| {
@@ -86,19 +85,18 @@ fn needless(plan: &Plan, lines: &[&Line]) -> Vec<String> {
     named.map(|(names, text)| format!("{names}: {text}")).collect()
 }
 
-/// Which of the columns of a table are of the whole training, and which of its end.
+/// Which measurements are means over the rounds, and which are of the last test.
 fn measurements(lines: &[&Line]) -> Option<String> {
-    let measured = measured(lines.iter().copied()).into_iter().filter(|name| !is_personal(name));
-    // What clients find of a model on samples of their own begins so.
+    // Tests of a model by clients on samples of their own begin with `own-`.
     let (last, mean): (Vec<&str>, Vec<&str>) =
-        measured.partition(|name| of_a_model(name) || name.starts_with("own-"));
+        measured_globally(lines).into_iter().partition(|name| of_a_model(name) || name.starts_with("own-"));
     let said = |names: Vec<&str>, what| (!names.is_empty()).then(|| format!("{}: {what}.", names.join(", ")));
     let said = [said(mean, "means over the rounds"), said(last, "of the last test")];
     let said: Vec<String> = said.into_iter().flatten().collect();
     (!said.is_empty()).then(|| said.join(" "))
 }
 
-/// The runs in which anything went wrong, and what.
+/// The problems of each run that had any.
 fn troubled(lines: &[&Line]) -> impl Iterator<Item = String> {
     let seeds = lines.iter().flat_map(|line| line.seeds.iter().map(move |seed| (line, seed)));
     seeds.filter_map(|(line, seed)| {
@@ -110,7 +108,7 @@ fn troubled(lines: &[&Line]) -> impl Iterator<Item = String> {
     })
 }
 
-/// Where published numbers are from, and what they are of.
+/// The source of published numbers.
 fn paper(plan: &Plan, lines: &[&Line]) -> Option<String> {
     let numbers =
         |line: &&Line| plan.published(line.cell, line.variant).is_some() || !line.paper_metrics.is_empty();

@@ -1,25 +1,25 @@
-//! The report of an experiment: tables and curves, cell by cell.
+//! The HTML report of an experiment: tables and charts, cell by cell.
 
 use maud::{Markup, html};
-use shared::message::Metric;
 
 use super::interpolation::Mixture;
 use super::notes::notes;
 use super::personal;
 use super::plan::{Plan, Target};
-use super::results::{Line, Rounds, curve, measured, shown};
-use super::table::{accuracy, metric, points, to_target, traffic};
-use crate::report::chart::{Axis, Floor, Line as Curve, Lines, Strip, Strips};
+use super::results::{Line, Rounds, curve};
+use super::strips::{own_tests, personal_tests};
+use super::table::{self, Table};
+use crate::report::chart::{Axis, Floor, Line as Curve, Lines};
 use crate::report::html::document;
 use crate::report::units::percent;
 
-/// Colours of the style sheet; further variants begin again with the first.
+/// Colours of the style sheet. Further variants reuse them with other kinds of lines.
 const COLOURS: usize = 8;
 
-/// What a page is made of.
+/// The data of a page.
 #[derive(Clone, Copy, Debug)]
 pub struct Found<'a> {
-    /// What was planned.
+    /// The plan.
     pub plan: &'a Plan,
     /// All rounds.
     pub rounds: &'a Rounds,
@@ -29,7 +29,7 @@ pub struct Found<'a> {
     pub mixtures: &'a [Mixture],
 }
 
-/// A page that needs no network and no script. It links to the reports of the runs, beside it in `runs`.
+/// A self-contained page without scripts. It links to the reports of the runs in the folder `runs` beside it.
 #[must_use]
 pub fn page(found: &Found<'_>) -> String {
     let experiment = &found.plan.experiment;
@@ -51,7 +51,7 @@ pub fn page(found: &Found<'_>) -> String {
     document(&format!("{} - experiment", experiment.title), &experiment.title, &lead, &body, &footer)
 }
 
-/// How the curve of one of many variants looks: a colour, and when these are used up another kind of line, up to 24 in all.
+/// The style of a variant's curve: a colour, then another kind of line; 24 differ.
 fn class(index: usize) -> String {
     let kind = match index / COLOURS {
         0 => "",
@@ -99,95 +99,26 @@ fn section(found: &Found<'_>, cell: usize) -> Markup {
     let accuracies =
         chart("Test accuracy", "%", Floor::Data, Some(100.0), target, |round| Some(100.0 * round.accuracy?));
     let losses = chart("Test loss", "", Floor::Zero, None, None, |round| round.loss);
+    let results = table::results(found.plan, cell, &of_cell, "variant", "bytes in all (up)");
     html! {
         section.card {
             h2 { (title) }
-            div.scroll { (table(found, &of_cell, setting.target.as_ref())) }
-            (personal::page(found.plan, &of_cell))
-            (personal::pictures(found.plan, found.rounds, &of_cell))
+            div.scroll { (results.html()) @for note in notes(found.plan, &of_cell) { p.note { (note) } } }
+            @if let Some(table) = personal::table(found.plan, &of_cell) {
+                div.scroll { (table.html()) }
+                p.note {
+                    "Means over clients without weights, then over seeds. Local test: accuracy with classes as frequent as a client has \
+                     them; global test: plain accuracy; gate: how much the global model counts in a mixture."
+                }
+            }
+            (personal_tests(found.plan, found.rounds, &of_cell))
             div.charts {
                 @for (name, chart) in [("Test accuracy", accuracies), ("Test loss", losses)] {
                     @if let Some(chart) = chart { div { h3 { (name) } (chart) } }
                 }
             }
-            (own_tests(found, title, &of_cell))
+            (own_tests(found.plan, found.rounds, &of_cell, title, class))
         }
-    }
-}
-
-/// How what clients found on samples of their own is distributed over them, all seeds together, at the end: a mean hides who
-/// loses. Nothing where clients do not test.
-fn own_tests(found: &Found<'_>, title: &str, lines: &[&Line]) -> Markup {
-    let variants = &found.plan.experiment.variants;
-    let mut measured = measured(lines.iter().copied());
-    // Those of personal models have pictures with all of them.
-    measured.retain(|name| Metric::is_share(name) && !personal::is_personal(name));
-    let chart = |name: &str| {
-        let strips: Vec<(usize, Vec<f64>)> =
-            lines.iter().map(|line| (line.variant, at_the_end(found, line, name))).collect();
-        let classes: Vec<String> = strips.iter().map(|(variant, _)| class(*variant)).collect();
-        let strips = strips.into_iter().zip(&classes);
-        let strips =
-            strips.map(|((variant, values), class)| Strip { name: &variants[variant].name, class, values });
-        let description = format!("{name} of every client in {title}, for each variant.");
-        let sets = strips.collect();
-        let chart = Strips { title: name, description: &description, unit: "%", ceiling: Some(100.0), sets };
-        Some(html! { div { h3 { (name) ", client by client" } (chart.draw()?) } })
-    };
-    html! {
-        div.charts { @for chart in measured.into_iter().filter_map(chart) { (chart) } }
-    }
-}
-
-/// In percent, what the clients of all seeds of a line found when they tested last.
-fn at_the_end(found: &Found<'_>, line: &Line, name: &str) -> Vec<f64> {
-    let runs = shown(found.plan, found.rounds, line).into_iter();
-    let newest = runs.filter_map(|rounds| rounds.iter().rfind(|round| !round.clients.is_empty()));
-    let found = newest.flat_map(|round| round.clients.values().filter_map(|found| found.get(name)));
-    found.map(|share| 100.0 * share).collect()
-}
-
-fn table(found: &Found<'_>, lines: &[&Line], target: Option<&Target>) -> Markup {
-    let plan = found.plan;
-    let mut measured = measured(lines.iter().copied());
-    measured.retain(|name| !personal::is_personal(name));
-    let published = lines.iter().any(|line| plan.published(line.cell, line.variant).is_some());
-    html! {
-        table {
-            thead {
-                tr {
-                    th scope="col" { "variant" }
-                    th scope="col" { "final accuracy" }
-                    @if let Some(baseline) = &plan.experiment.baseline { th scope="col" { "against " (baseline) } }
-                    @if let Some(target) = target {
-                        th scope="col" { "rounds to " (target) }
-                        th scope="col" { "bytes to it (up)" }
-                    }
-                    th scope="col" { "bytes in all (up)" }
-                    @if published { th scope="col" { (plan.paper_head()) } }
-                    @for name in &measured { th scope="col" { (name) } }
-                }
-            }
-            tbody {
-                @for line in lines {
-                    tr {
-                        th scope="row" { (plan.experiment.variants[line.variant].name) }
-                        td { (accuracy(line)) }
-                        @if let Some(baseline) = plan.baseline() {
-                            td { @if baseline == line.variant { "baseline" } @else { (points(line)) } }
-                        }
-                        @if target.is_some() {
-                            td { (to_target(line)) }
-                            td { (traffic(line.until)) }
-                        }
-                        td { (traffic(line.traffic)) }
-                        @if published { td { (plan.published(line.cell, line.variant).unwrap_or_default()) } }
-                        @for name in &measured { td { (metric(line, name)) } }
-                    }
-                }
-            }
-        }
-        @for note in notes(plan, lines) { p.note { (note) } }
     }
 }
 
@@ -244,6 +175,14 @@ fn mixtures(found: &Found<'_>) -> Markup {
         axis: Axis::Values { name: "theta", count: first.points.len() as u32, from, to },
         series: series.collect(),
     };
+    let head = [&["theta".to_owned()], &names[..]].concat();
+    let rows = (0..).zip(&first.points).map(|(step, point)| {
+        let loss = |mixture: &Mixture| {
+            mixture.points.get(step).map_or_else(String::new, |point| format!("{:.4}", point.loss))
+        };
+        std::iter::once(format!("{:.2}", point.theta)).chain(found.mixtures.iter().map(loss)).collect()
+    });
+    let table = Table { head, rows: rows.collect() };
     html! {
         section.card {
             h2 { "Mixtures of two models" }
@@ -252,21 +191,7 @@ fn mixtures(found: &Found<'_>) -> Markup {
                 (first.on) " samples."
             }
             @if let Some(chart) = chart.draw() { (chart) }
-            div.scroll {
-                table {
-                    thead { tr { th scope="col" { "theta" } @for name in &names { th scope="col" { (name) } } } }
-                    tbody {
-                        @for (step, point) in first.points.iter().enumerate() {
-                            tr {
-                                th scope="row" { (format!("{:.2}", point.theta)) }
-                                @for mixture in found.mixtures {
-                                    td { (mixture.points.get(step).map_or_else(String::new, |point| format!("{:.4}", point.loss))) }
-                                }
-                            }
-                        }
-                    }
-                }
-            }
+            div.scroll { (table.html()) }
         }
     }
 }

@@ -1,4 +1,4 @@
-//! All runs of an experiment, each with its whole configuration, before the first one begins.
+//! The plan of an experiment: all runs with their complete configurations, before the first one begins.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,28 +13,28 @@ use crate::config::{Config, ConfigErrors, Raw};
 use crate::run::directory::{RunDirectory, newest_checkpoint};
 use crate::storage::{FileLayer, create_dir_durably};
 
-/// Names of runs are names of folders.
+/// The longest name of a run, which becomes the name of a folder.
 const LONGEST_NAME: usize = 60;
 
 /// An experiment with all its runs.
 #[derive(Debug)]
 pub struct Plan {
-    /// What it is about.
+    /// The experiment's file.
     pub experiment: Experiment,
-    /// The settings in which all variants are compared.
+    /// The cells of the grid, in each of which all variants are compared.
     pub cells: Vec<Cell>,
     /// Cell by cell, variant by variant, seed by seed.
     pub runs: Vec<Planned>,
 }
 
-/// One setting of the grid.
+/// One cell of the grid.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cell {
     /// Its points' names, `/` between them; empty without a grid.
     pub name: String,
-    /// What to count rounds and bytes to.
+    /// The target to which rounds and bytes are counted.
     pub target: Option<Target>,
-    /// What published rounds were counted to: the same without the chosen form.
+    /// The target of the published numbers: [`Self::target`] without the chosen form.
     pub published: Option<Target>,
 }
 
@@ -47,22 +47,22 @@ pub struct Planned {
     pub variant: usize,
     /// Its seed.
     pub seed: u32,
-    /// Everything it runs on. Its name is that of its directory.
+    /// Its configuration. The run's name is that of its directory.
     pub config: Config,
 }
 
-/// Where a planned run stands on disk.
+/// The state of a planned run on disk.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Standing {
     /// It has not begun.
     Absent,
-    /// It can be continued after so many rounds.
+    /// It can be continued after this round.
     Unfinished(u32),
     /// It is complete.
     Done,
-    /// Its directory holds a run of another configuration, or of other data: keys, their values there and now.
+    /// Its directory holds a run with another configuration or other data: keys, their stored and their planned values.
     Changed(Vec<(String, String, String)>),
-    /// Its directory holds something that is no run.
+    /// Its directory holds something other than a run.
     Foreign(String),
 }
 
@@ -79,7 +79,7 @@ impl Planned {
         RunDirectory::new(runs.join(&self.config.spec.name))
     }
 
-    /// Looks at its directory. Errors of the disk make it foreign: whoever begins it will hear them in full.
+    /// Inspects its directory. Disk errors make it [`Standing::Foreign`]; starting the run reports them in full.
     #[must_use]
     pub fn standing(&self, files: &dyn FileLayer, runs: &Path) -> Standing {
         let directory = self.directory(runs);
@@ -109,7 +109,7 @@ impl Planned {
 }
 
 impl Planned {
-    /// Moves its directory among the `runs` to a free name in `replaced` beside them, and says where.
+    /// Moves its directory from `runs` to a free name in the folder `replaced` beside it, and returns that path.
     pub fn set_aside(&self, files: &dyn FileLayer, runs: &Path) -> io::Result<PathBuf> {
         let replaced = runs.with_file_name("replaced");
         create_dir_durably(files, &replaced)?;
@@ -124,8 +124,7 @@ impl Planned {
 }
 
 impl Plan {
-    /// The whole of `experiment`, its configurations under these overrides. All mistakes of all of them are told, each
-    /// once.
+    /// Plans `experiment` with these overrides. Reports all mistakes in all configurations, each once.
     pub fn of(experiment: Experiment, overrides: &[String]) -> Result<Self, ExperimentError> {
         let points = combinations(&experiment);
         let mut plan = Self { cells: Vec::new(), runs: Vec::new(), experiment };
@@ -193,13 +192,13 @@ impl Plan {
         self.experiment.seeds.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
     }
 
-    /// What stands above numbers that were published.
+    /// The head of the column of published numbers.
     #[must_use]
     pub fn paper_head(&self) -> &'static str {
         if self.experiment.full { "paper" } else { "paper (full setup)" }
     }
 
-    /// What was published, in words, with what its rounds were counted to if ours are counted to something else.
+    /// The published numbers as text, with the target of the published rounds if it differs from ours.
     #[must_use]
     pub fn published(&self, cell: usize, variant: usize) -> Option<String> {
         let (name, paper) = (self.name(cell, variant), &self.experiment.paper);
@@ -220,7 +219,7 @@ fn combinations(experiment: &Experiment) -> Vec<Vec<Point>> {
     })
 }
 
-/// Refuses configurations with what the experiment tells each run itself.
+/// Refuses keys that the experiment sets for each run.
 fn not_own(layers: &[Excerpt], overrides: &[String]) -> Result<(), ExperimentError> {
     let keys = [
         (
@@ -249,7 +248,7 @@ fn configuration(
     Config::of_excerpts(layers, &overrides, RunId::from_bytes([0; 8]))
 }
 
-/// What is wrong with any of the configurations; what they share is wrong in all of them and told once.
+/// The distinct mistakes of all configurations.
 #[derive(Default)]
 struct Mistakes(Vec<String>, Option<ConfigErrors>);
 

@@ -1,10 +1,10 @@
-//! How far an experiment is, and how long it will take.
+//! Progress of an experiment, and an estimate of the remaining time.
 
 use std::time::Duration;
 
 use super::plan::{Plan, Standing};
 
-/// Where every run stands.
+/// The progress of every run.
 #[derive(Clone, Debug)]
 pub struct Progress {
     runs: Vec<State>,
@@ -13,17 +13,17 @@ pub struct Progress {
 
 #[derive(Clone, Copy, Debug)]
 struct State {
-    /// Runs of one kind take about as long: those of one variant in one cell.
+    /// Cell and variant: runs of one kind take about the same time.
     kind: (usize, usize),
     rounds: u32,
     closed: u32,
-    /// Rounds that closed while somebody looked, and the seconds that they took.
+    /// Rounds that were timed, and their seconds in total.
     timed: (u32, f64),
     over: bool,
 }
 
 impl Progress {
-    /// Of these runs, `jobs` of which go on at a time.
+    /// The progress of these runs, `jobs` of which run at a time.
     #[must_use]
     pub fn new(plan: &Plan, standing: &[Standing], jobs: usize) -> Self {
         let state = |(run, standing): (&super::plan::Planned, &Standing)| {
@@ -47,7 +47,7 @@ impl Progress {
         state.timed.1 += took.as_secs_f64();
     }
 
-    /// Run number `run` needs no more time.
+    /// Run number `run` is complete or has failed.
     pub fn over(&mut self, run: usize) {
         self.runs[run].over = true;
     }
@@ -66,8 +66,8 @@ impl Progress {
         (sum(|run| run.closed), sum(|run| if run.over { run.closed } else { run.rounds }))
     }
 
-    /// Time until all runs are over, by the rounds seen so far: a round of a kind that was seen takes what it took, one of
-    /// another kind the mean over the kinds seen. `None` before the first round.
+    /// Estimated time until all runs are over. A round takes the mean time of the rounds of its kind so far, or of all rounds
+    /// if its kind has none yet. `None` before the first round.
     #[must_use]
     pub fn remaining(&self) -> Option<Duration> {
         let pace = |kind: Option<(usize, usize)>| {
@@ -81,7 +81,7 @@ impl Progress {
             f64::from(run.rounds.saturating_sub(run.closed)) * pace(Some(run.kind)).unwrap_or(mean)
         };
         let total: f64 = open.iter().map(|run| left(run)).sum();
-        // No run is faster than its rounds one after the other.
+        // Rounds of one run cannot overlap.
         let longest = open.iter().map(|run| left(run)).fold(0.0, f64::max);
         let lanes = self.jobs.min(open.len()).max(1) as f64;
         Duration::try_from_secs_f64((total / lanes).max(longest)).ok()

@@ -1,4 +1,4 @@
-//! What an experiment found: every number is derived from the runs' `rounds.jsonl`, never stored.
+//! Results of an experiment. Every number is derived from the `rounds.jsonl` of the runs and never stored.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use super::plan::{Plan, Planned, Target};
 use super::troubles::Troubles;
 use crate::round::{RoundRecord, of_a_model, stopping};
 
-/// The rounds of every planned run that has any, in the order of the plan.
+/// The rounds of every planned run, in the order of the plan; `None` for a run that has not begun.
 pub type Rounds = Vec<Option<Vec<RoundRecord>>>;
 
 /// A mean over seeds with its spread.
@@ -16,14 +16,14 @@ pub type Rounds = Vec<Option<Vec<RoundRecord>>>;
 pub struct Mean {
     /// The mean.
     pub mean: f64,
-    /// The sample standard deviation (n - 1); `None` of a single value.
+    /// The sample standard deviation (n - 1); `None` for a single value.
     pub spread: Option<f64>,
-    /// Over how many seeds.
+    /// The number of seeds.
     pub seeds: usize,
 }
 
 impl Mean {
-    /// `None` of nothing.
+    /// `None` without values.
     #[must_use]
     pub fn of(values: &[f64]) -> Option<Self> {
         if values.is_empty() {
@@ -37,7 +37,7 @@ impl Mean {
     }
 }
 
-/// How far one variant came in one cell, over its seeds.
+/// The results of one variant in one cell, over its seeds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Line {
     /// Position of the cell.
@@ -50,25 +50,25 @@ pub struct Line {
     pub accuracy: Option<Mean>,
     /// The best accuracy measured.
     pub best: Option<Mean>,
-    /// Last accuracy less the baseline's of the same seed.
+    /// Difference of the last accuracy to the baseline's, paired by seed.
     pub difference: Option<Mean>,
-    /// Rounds to the target, over the seeds that reached it.
+    /// Rounds to the target, over the seeds that have reached it.
     pub rounds: Option<Mean>,
-    /// Bytes until then.
+    /// Bytes until the target.
     pub until: Option<Traffic<Mean>>,
     /// Bytes of all rounds.
     pub traffic: Option<Traffic<Mean>>,
-    /// What was measured, by name: of training the mean over the rounds, of models the last.
+    /// Measurements by name: the mean over the rounds for training, the last one for tests of models.
     pub metrics: BTreeMap<String, Mean>,
-    /// Every seed for itself, of those that have begun.
+    /// The seeds that have begun, one by one.
     pub seeds: Vec<Seed>,
-    /// How many seeds there are to be.
+    /// The number of planned seeds.
     pub planned: usize,
-    /// What was published: rounds to the target.
+    /// Published rounds to the target.
     pub paper_rounds: Option<f64>,
-    /// What was published: final accuracy in percent.
+    /// Published final accuracy, in percent.
     pub paper_accuracy: Option<f64>,
-    /// What was published of what clients measured, by name, in percent.
+    /// Published measurements of clients by name, in percent.
     pub paper_metrics: BTreeMap<String, f64>,
 }
 
@@ -79,7 +79,7 @@ impl Line {
     }
 }
 
-/// Bytes, from the server's side.
+/// Bytes, as the server counts them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Traffic<T> {
     /// Sent to clients.
@@ -97,19 +97,19 @@ pub struct Seed {
     pub run: String,
     /// Rounds of training that closed.
     pub rounds: usize,
-    /// Whether they are all.
+    /// Whether it has closed all of its rounds.
     pub complete: bool,
     /// The last accuracy measured.
     pub accuracy: Option<f64>,
     /// The best accuracy measured.
     pub best: Option<f64>,
-    /// The accuracy to count rounds and bytes to.
+    /// The accuracy to which rounds and bytes are counted.
     pub target: Option<f64>,
-    /// The first round that reached the target, and the bytes until then.
+    /// The first round that reached the target, and the bytes up to it.
     pub reached: Option<(u32, Traffic<u64>)>,
     /// Bytes of all rounds.
     pub traffic: Traffic<u64>,
-    /// What was measured, by name: of training the mean over the rounds, of models the last.
+    /// Measurements by name: the mean over the rounds for training, the last one for tests of models.
     pub metrics: BTreeMap<String, f64>,
     /// What went wrong.
     pub troubles: Troubles,
@@ -144,13 +144,13 @@ impl Seed {
         }
     }
 
-    /// Whether it belongs into the means: it is complete, and anything was learned.
+    /// Whether it counts in the means: it is complete and has learned something.
     #[must_use]
     pub fn counts(&self) -> bool {
         self.complete && !self.fruitless()
     }
 
-    /// Whether it is complete, and no round had enough updates, so that the model is what it was in the beginning.
+    /// Whether it is complete and no round had enough updates, so that the model is the initial one.
     #[must_use]
     pub fn fruitless(&self) -> bool {
         self.complete && self.rounds > 0 && self.troubles.void >= self.rounds
@@ -172,14 +172,36 @@ fn metrics(rounds: &[RoundRecord]) -> BTreeMap<String, f64> {
     values.into_iter().filter_map(|(name, values)| Some((name.to_owned(), mean(&values)?))).collect()
 }
 
-/// The names of what was measured in any of these lines.
+/// Suffixes of the measurements of one model: its local test, its global test, and its gate.
+pub(super) const FIGURES: [&str; 3] = ["local-test", "global-test", "gate"];
+/// The models by their prefixes in the names of measurements, and what tables call them.
+pub(super) const MODELS: [(&str, &str); 6] = [
+    ("", "as it is"),
+    ("ft-", "FT"),
+    ("fb-", "FB"),
+    ("mf-", "MF"),
+    ("mfe-", "MFE"),
+    ("fixed-", "fixed gate"),
+];
+
+/// Whether a measurement belongs to the tests of personal models, which have a table of their own.
+fn is_personal(name: &str) -> bool {
+    let of = |figure| name.strip_suffix(figure).is_some_and(|rest| MODELS.iter().any(|(of, _)| *of == rest));
+    FIGURES.into_iter().any(of)
+}
+
+/// The names of all measurements of these lines but those of personal models.
+pub(super) fn measured_globally<'a>(lines: &[&'a Line]) -> Vec<&'a str> {
+    measured(lines.iter().copied()).into_iter().filter(|name| !is_personal(name)).collect()
+}
+
+/// The names of all measurements of these lines.
 pub(super) fn measured<'a>(lines: impl IntoIterator<Item = &'a Line>) -> BTreeSet<&'a str> {
     let seeds = lines.into_iter().flat_map(|line| &line.seeds);
     seeds.flat_map(|seed| seed.metrics.keys().map(String::as_str)).collect()
 }
 
-/// Every variant in every cell. Only [complete runs that learned anything](Seed::counts) count in the means; all are listed with
-/// their seeds.
+/// The results of every variant in every cell. Only [some runs](Seed::counts) count in the means; all are listed.
 #[must_use]
 pub fn lines(plan: &Plan, rounds: &Rounds) -> Vec<Line> {
     let mut lines = Vec::new();
@@ -255,14 +277,14 @@ fn begun<'p, 'r>(
     runs.filter_map(|(run, rounds)| Some((run, rounds.as_deref()?)))
 }
 
-/// The runs of a line that its pictures are made of: those that count in its means or, where there is none yet, those that have
-/// begun.
-#[must_use]
-pub fn shown<'a>(plan: &Plan, rounds: &'a Rounds, line: &Line) -> Vec<&'a [RoundRecord]> {
-    chosen(plan, rounds, line).into_iter().map(|(_, rounds)| rounds).collect()
+/// The last tests of every client of every seed of a line, by the names of the measurements.
+pub(super) fn last_tests<'a>(plan: &Plan, rounds: &'a Rounds, line: &Line) -> Vec<&'a BTreeMap<String, f64>> {
+    let runs = chosen(plan, rounds, line).into_iter().map(|(_, rounds)| rounds);
+    let newest = runs.filter_map(|rounds| rounds.iter().rfind(|round| !round.clients.is_empty()));
+    newest.flat_map(|round| round.clients.values()).collect()
 }
 
-/// The same, each with what is known of it.
+/// The runs of a line that its charts show: those that count in its means or, while there are none, those that have begun.
 fn chosen<'a, 'l>(
     plan: &Plan,
     rounds: &'a Rounds,
@@ -276,8 +298,8 @@ fn chosen<'a, 'l>(
     begun.into_iter().filter(|(seed, _)| none || counts(*seed)).collect()
 }
 
-/// The mean of a value over the seeds, round by round, of the rounds in which all runs have it; as points of a curve. The model of
-/// a run that ended before the others stays as good as it was.
+/// The curve of a value: its mean over the seeds, for each round in which all runs have it. A run that ended before the
+/// others keeps its last value.
 #[must_use]
 pub fn curve(
     plan: &Plan,
@@ -304,4 +326,19 @@ pub fn curve(
         Mean::of(&values).map(|mean| mean.mean)
     };
     longest.iter().filter_map(|round| Some((round.round, at(round.round)?))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn measurements_of_personal_models_are_known_by_their_names() {
+        for name in ["local-test", "global-test", "mfe-gate", "fb-local-test", "fixed-global-test"] {
+            assert!(is_personal(name), "{name}");
+        }
+        for name in ["own-accuracy", "drift", "a-local-test", "mfe", "mfe-local-tests"] {
+            assert!(!is_personal(name), "{name}");
+        }
+    }
 }

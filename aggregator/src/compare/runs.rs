@@ -1,5 +1,5 @@
-//! Running what is left of an experiment: several runs at a time, each an ordinary run directory that any interruption
-//! leaves continuable.
+//! Execution of the remaining runs of an experiment, several at a time. Each has an ordinary run directory, so it can be
+//! continued after any interruption.
 
 use std::collections::VecDeque;
 use std::io::ErrorKind;
@@ -28,34 +28,34 @@ use crate::storage::{Disk, FileLayer};
 /// Why a run of an experiment did not complete.
 #[derive(Debug, thiserror::Error)]
 pub enum RunFailure {
-    /// It cannot begin or go on.
+    /// It cannot start or continue.
     #[error(transparent)]
     Start(#[from] StartError),
     /// Its data cannot be divided.
     #[error(transparent)]
     Data(#[from] data::PlanError),
-    /// What its files hold cannot be written down.
+    /// The digests of its data cannot be stored.
     #[error("what its data holds cannot be written down: {0}")]
     Content(std::io::Error),
     /// It failed.
     #[error(transparent)]
     Simulate(#[from] SimulateError),
-    /// The system gives no runtime.
+    /// The system provides no runtime.
     #[error("{0}")]
     Runtime(std::io::Error),
-    /// What is damaged cannot be moved away.
+    /// Its damaged directory cannot be set aside.
     #[error("it is damaged, and cannot be moved to where replaced runs are kept: {0}")]
     Aside(std::io::Error),
-    /// It came to nothing.
+    /// No update was acceptable in this many rounds in a row, for these reasons.
     #[error("{0} rounds in a row had no acceptable update ({1})")]
     NoProgress(u32, String),
-    /// Another process took its directory meanwhile.
+    /// Another process has used its directory meanwhile.
     #[error("its directory was taken meanwhile: {0}")]
     Taken(String),
 }
 
 impl RunFailure {
-    /// What is damaged, if that is why.
+    /// The damage, if the run's files are damaged.
     fn damage(&self) -> Option<String> {
         match self {
             Self::Start(StartError::Run(error)) | Self::Simulate(SimulateError::Run(error)) => error.damage(),
@@ -64,14 +64,14 @@ impl RunFailure {
     }
 }
 
-/// What happens while runs go on. Told from the threads of the runs.
+/// Progress of a run, reported from the run's thread.
 #[derive(Debug)]
 pub enum Step<'a> {
-    /// A run begins, or goes on after so many rounds.
+    /// The run begins, or continues after this round.
     Begun(u32),
-    /// A round closed, so long after the one before (or the beginning).
+    /// A round closed, this long after the one before or the start.
     Round(&'a RoundRecord, Duration),
-    /// Something is wrong with it, and it goes on.
+    /// The run has a problem and continues.
     Alarm(&'a str),
     /// The run is complete.
     Done,
@@ -81,18 +81,18 @@ pub enum Step<'a> {
     Failed(&'a RunFailure),
 }
 
-/// How the work is spread.
+/// How many runs share the cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spread {
     /// Runs at a time.
     pub jobs: usize,
-    /// Threads that train in each of them.
+    /// Training threads of each run.
     pub threads: usize,
 }
 
 impl Spread {
-    /// As many runs at a time as there are cores and as fit into `memory` bytes with the threads that each of them then has: the
-    /// cores are divided among them. If not even one fits with all cores, it has as many threads as fit, and at least one.
+    /// As many runs at a time as there are cores and as fit into `memory` bytes, each with its part of the cores as threads.
+    /// If one run with all cores as threads does not fit, one run with as many threads as fit, at least one.
     #[must_use]
     pub fn over(cores: usize, memory: Option<u64>, runs: &[&Planned]) -> Self {
         let fits = |spread: &Self| {
@@ -106,15 +106,15 @@ impl Spread {
     }
 }
 
-/// Roughly the bytes that a run needs: the data, and the model several times in the aggregator and in every thread that
-/// trains. Activations are taken to be twice the batch's share of what a model of this size has.
+/// Estimated bytes of a run: the data, several copies of the model in the aggregator and in every training thread, and
+/// activations.
 fn need(run: &Planned, threads: u64) -> u64 {
     let config = &run.config;
     let sample: usize = config.spec.architecture.input.iter().product();
     // A text that has no fixed size is small.
     let samples = config.data.set.training_samples().unwrap_or(20_000) as u64;
     let model = 4 * config.spec.architecture.parameters().unwrap_or(0) as u64;
-    // All samples of a client at once are taken a thousand at a time.
+    // A full batch is computed at most a thousand samples at a time.
     let batch = u64::from(match config.spec.training.batch {
         0 => 1000,
         batch => batch.min(1000),
@@ -123,8 +123,8 @@ fn need(run: &Planned, threads: u64) -> u64 {
     samples * sample as u64 + 12 * model + threads * (6 * model + activations) + (64 << 20)
 }
 
-/// Runs what `plan` has left under `runs`, on `backend`, telling of every run by its position. Ends early when `stop` turns true;
-/// runs under way then stop after their current round is safe.
+/// Executes the runs `left` of `plan` under `runs`, and reports steps with the position of the run. When `stop` turns true,
+/// active runs stop as soon as their current round is saved.
 pub fn work(
     plan: &Plan,
     left: &[usize],
@@ -163,7 +163,7 @@ pub fn work(
     !failed.load(Ordering::Relaxed)
 }
 
-/// [`run`]. Nothing of a run is ever synced: one that is damaged, as by a power failure, begins anew.
+/// [`run`], started over if its files are damaged: they are never synced, so a power failure can damage them.
 fn run_or_repeat(
     planned: &Planned,
     runs: &Path,
@@ -181,7 +181,7 @@ fn run_or_repeat(
     run(planned, runs, (threads, backend), stop.clone(), tell)
 }
 
-/// Whether the run is complete, and was not stopped.
+/// Executes a run; true if it is complete, false if it was stopped.
 fn run(
     planned: &Planned,
     runs: &Path,
@@ -235,7 +235,7 @@ fn run(
             left_out: &left_out,
             target: None,
         });
-        // All rounds are used up, for nothing or not.
+        // A fruitless run has used up its rounds as well.
         run.write_report(&page, outcome != Outcome::Stopped)
     };
     write().map_err(SimulateError::Run)?;
@@ -248,10 +248,10 @@ fn run(
     }
 }
 
-/// The rounds that a run has on disk, if it has begun. A half-written last line is not there yet.
+/// The rounds of a run on disk, if it has begun. A half-written last line is ignored.
 ///
 /// # Errors
-/// Why the rounds of a run that has begun cannot be read.
+/// A message if the rounds of a run that has begun cannot be read.
 pub fn recorded(
     files: &dyn FileLayer,
     planned: &Planned,

@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use super::cells::to_target;
+use super::csv::csv;
 use super::interpolation::{Mixed, Mixture};
 use super::page::{Found, page};
 use super::plan::tests::plan;
 use super::plan::{Plan, Planned};
 use super::results::{Line, Rounds, lines};
-use super::table;
+use super::text::text;
 use crate::round::RoundRecord;
 
 /// Two variants with three seeds; four rounds, of which the second and the last are tested.
@@ -54,7 +56,7 @@ impl Bench {
     }
 
     fn table(&self) -> String {
-        table::table(&self.plan, &self.lines)
+        text(&self.plan, &self.lines)
     }
 
     fn page(&self) -> String {
@@ -158,7 +160,7 @@ fn what_has_no_target_yet_has_not_missed_it() {
     let found = Bench::of(&text, "full", record);
     found.says(&["none of 1"], &["none of 3"]);
     let none = Bench::of(&text, "full", |run, number| record(run, number).filter(|_| run.variant == 0));
-    let row = |bench: &Bench| table::to_target(&bench.lines[0]);
+    let row = |bench: &Bench| to_target(&bench.lines[0]);
     assert_eq!((row(&none), row(&found)), ("-".to_owned(), "none of 1".to_owned()));
 }
 
@@ -258,7 +260,7 @@ fn a_spreadsheet_has_every_trouble() {
         if ill { Some(troubled) } else { tested(number, 0.4, 0.6) }
     };
     let bench = Bench::of(RATES, "full", record);
-    let csv = table::csv(&bench.plan, &bench.lines);
+    let csv = csv(&bench.plan, &bench.lines);
     let cells =
         |line: usize| csv.lines().nth(line).map(|line| line.split(',').collect::<Vec<_>>()).expect("a line");
     assert_eq!(cells(0)[14..], ["void_rounds", "rejected", "failed", "missing", "collapsed", "diverged"]);
@@ -291,7 +293,7 @@ Models are tested every 2 rounds: rounds and bytes to the target are rounded up 
 Paper: Nobody, 2020.
 ";
     assert_eq!(found.table(), expected);
-    let csv = table::csv(&found.plan, &found.lines);
+    let csv = csv(&found.plan, &found.lines);
     let mut rows = csv.lines();
     assert_eq!(
         rows.next(),

@@ -1,31 +1,30 @@
-//! What went wrong in the runs of an experiment.
+//! Problems in the runs of an experiment.
 
 use serde::Serialize;
 
 use crate::report::units::counted;
 use crate::round::{RoundRecord, WaitedFor};
 
-/// What went wrong in a run. Updates that are refused cost their rounds nothing else, so a run with troubles is complete all the
-/// same.
+/// Counts of problems in a run. A run with problems can still be complete.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Troubles {
     /// Rounds of training that had too few updates and changed nothing.
     pub void: usize,
-    /// Updates that were refused, such as those of clients that have diverged.
+    /// Rejected updates, such as those of clients that have diverged.
     pub rejected: usize,
-    /// Clients' tasks that failed.
+    /// Tasks that failed on clients.
     pub failed: usize,
-    /// Updates that were asked for and did not come before their rounds closed, though these would have waited for them.
+    /// Requested updates that did not arrive before their rounds closed, unless the round closed by count.
     pub missing: usize,
-    /// Updates that were asked for.
+    /// Requested updates.
     pub asked: usize,
-    /// Whether the global model was found to name few classes for all inputs.
+    /// Whether a test found that the global model predicts few classes for all samples.
     pub collapsed: bool,
-    /// Rounds in which the server's own training has diverged.
+    /// Rounds in which the server's own training diverged.
     pub diverged: usize,
 }
 
-/// Of one round. One that closes with the first so many updates (`round.max-updates`) misses no others.
+/// Missing updates of one round. A round that closes by count (`round.max-updates`) misses none.
 fn missing(round: &RoundRecord) -> usize {
     let RoundRecord { sampled, accepted, late, rejected, failed, not_now, .. } = *round;
     let answered = [accepted.saturating_sub(late), rejected, failed, not_now];
@@ -36,7 +35,7 @@ fn missing(round: &RoundRecord) -> usize {
 }
 
 impl Troubles {
-    /// Of a run whose rounds need `min` updates.
+    /// The problems in these rounds, which need `min` updates each.
     #[must_use]
     pub fn of(rounds: &[RoundRecord], min: usize) -> Self {
         let sum = |count: fn(&RoundRecord) -> usize| rounds.iter().map(count).sum();
@@ -51,7 +50,7 @@ impl Troubles {
         }
     }
 
-    /// For people: `3 void rounds, 12 updates rejected`; empty where all was well.
+    /// As text: `3 void rounds, 12 updates rejected`; empty without problems.
     #[must_use]
     pub fn text(&self) -> String {
         let many = |count: usize, what: &str| (count > 0).then(|| counted(count, what));

@@ -93,8 +93,8 @@ pub fn load(config: &Config, split: Split) -> Result<Dataset, DataError> {
 fn read(config: &Config, folder: &Path, split: Split) -> Result<Dataset, DataError> {
     let format: Format = match config.data.set {
         DataSet::Glyphs | DataSet::Mnist | DataSet::FashionMnist => &Idx,
-        DataSet::Cifar10 => &Cifar::Ten,
-        DataSet::Cifar100 => &Cifar::Hundred,
+        DataSet::Cifar10 => &Cifar::TEN,
+        DataSet::Cifar100 => &Cifar::HUNDRED,
         DataSet::Shakespeare => &Text,
         DataSet::Images => &Images,
         DataSet::Csv => &Csv,

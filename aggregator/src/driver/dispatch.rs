@@ -103,6 +103,9 @@ impl Driver<'_> {
             (ToServer::Failed { round, reason }, Some(client)) => {
                 self.report_result(client, *round, TaskResult::Failed(reason));
             }
+            (ToServer::Declined { reason }, Some(client)) => {
+                self.events.tell(&Notice::Declined { client, reason });
+            }
             _ => {}
         }
     }

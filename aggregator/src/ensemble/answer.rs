@@ -1,4 +1,4 @@
-//! What an ensemble says about samples.
+//! Predictions of an ensemble.
 
 use std::collections::BTreeMap;
 
@@ -11,33 +11,33 @@ use shared::seed::{Seed, standard_normal};
 use super::fusion::{RowSums, cosine, information, largest, log_softmax, own_answers, summable};
 use super::{Bundle, EnsembleError};
 
-/// Bytes of running sums and samples that are in memory beside one member.
+/// Bytes of running sums and samples in memory beside one member.
 const CHUNK: usize = 64 << 20;
 
-/// What is asked.
+/// A request for predictions.
 #[derive(Clone, Copy, Debug)]
 pub struct Question<'a> {
-    /// About these samples.
+    /// The samples.
     pub view: &'a View,
-    /// Prepared like this.
+    /// How they are prepared.
     pub preparation: &'a Preparation,
-    /// So many at a time in one pass of a member.
+    /// Samples in one forward pass of a member.
     pub batch: usize,
-    /// Which answers are wanted.
+    /// The fusions to compute.
     pub fusions: &'a [Fusion],
 }
 
-/// The answers for samples that follow each other.
+/// The predictions for consecutive samples.
 pub struct Answers<'a> {
     /// The labels.
     pub labels: &'a [u32],
-    /// For each fusion that was asked for and each sample, the fused vector: features, or mean logits.
+    /// For each requested fusion and each sample, the fused vector: features, or mean logits.
     pub fused: BTreeMap<Fusion, Vec<Fused>>,
-    /// For each member, how it does alone.
+    /// The evaluation of each member on its own.
     pub members: &'a [Evaluation],
 }
 
-/// What the members have become for one sample.
+/// The fused prediction for one sample.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fused {
     /// `F(x)`, or the mean logits.
@@ -47,14 +47,14 @@ pub struct Fused {
 }
 
 impl Fused {
-    /// The class with the largest probability, the first of equals.
+    /// The class with the largest probability; the first of equals.
     #[must_use]
     pub fn class(&self) -> usize {
         largest(&self.log_probabilities)
     }
 }
 
-/// Samples that go through each member together.
+/// A batch of samples with its running sums.
 struct Part {
     x: Vec<f32>,
     noise: Vec<f32>,
@@ -64,9 +64,9 @@ struct Part {
 }
 
 impl Bundle {
-    /// Answers for all samples in order, some batches at a time. The members are gone through for each such chunk, so that
-    /// memory is that of one member and of what is summed up for the chunk, whatever the number of members and samples. The
-    /// answers depend neither on that nor on the number of threads.
+    /// Predicts all samples in order, a chunk of batches at a time. Every chunk is passed through all members, so that memory
+    /// holds one member and the sums of a chunk, independent of the numbers of members and samples. The predictions depend
+    /// neither on the chunks nor on the number of threads.
     pub fn answer(
         &self,
         question: &Question<'_>,
@@ -95,7 +95,7 @@ impl Bundle {
         Ok(())
     }
 
-    /// How it does on labelled samples: by each fusion that is asked for, and each member alone.
+    /// Evaluates labelled samples: each requested fusion, and each member on its own.
     pub fn evaluate(
         &self,
         question: &Question<'_>,
@@ -117,7 +117,7 @@ impl Bundle {
         Ok((by, members))
     }
 
-    /// Samples whose sums are in memory together.
+    /// Samples in a chunk.
     fn chunk(&self, question: &Question<'_>) -> usize {
         let classes = self.manifest().architecture.classes;
         let input: usize = self.manifest().architecture.input.iter().product();
@@ -145,7 +145,7 @@ impl Bundle {
         Part { x, noise, labels, sums: question.fusions.iter().map(sums).collect(), members: Vec::new() }
     }
 
-    /// Adds what a member says to the sums.
+    /// Adds the outputs of a member to the sums.
     fn ask(
         &self,
         member: usize,
@@ -159,7 +159,7 @@ impl Bundle {
         let network = || network().expect("the same network was made a moment ago");
         let members = &self.manifest().members;
         let largest = members.iter().map(|member| member.samples).max().unwrap_or(1).max(1);
-        // Shares of the largest. Nobody counts for nothing, or an ensemble of such had no answer.
+        // Relative to the largest. At least one sample each: an ensemble without any weight could not answer.
         let size = members[member].samples.max(1) as f64 / largest as f64;
         parts.par_iter_mut().try_for_each_init(network, |network, part| {
             let n = part.labels.len();
@@ -206,7 +206,7 @@ impl Bundle {
         EnsembleError::Features { path: self.path().to_owned(), member, client }
     }
 
-    /// What the sums over all members say.
+    /// The fused predictions from the sums over all members.
     fn conclude(&self, fusion: Fusion, sums: &RowSums) -> Vec<Fused> {
         let (d, temperature) = (self.dimensions(), self.manifest().answering.temperature);
         let conclude = |vector: Vec<f64>| {
@@ -224,7 +224,7 @@ impl Bundle {
     }
 }
 
-/// Loss and accuracy of what is said about samples, and their labels.
+/// Loss and accuracy of predictions with their labels.
 fn evaluation<'a>(answers: impl Iterator<Item = (&'a [f64], &'a u32)>) -> Evaluation {
     let mut whole = Evaluation::default();
     for (log_probabilities, &label) in answers {

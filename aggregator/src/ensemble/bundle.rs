@@ -1,4 +1,4 @@
-//! An ensemble's file, opened.
+//! Reading of an ensemble's file, one member at a time.
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -15,17 +15,17 @@ use crate::storage::{FileLayer, Reading};
 /// Receives a member's values: a tensor's name and the next few values of it, in the order of the names.
 pub type Values<'a> = dyn FnMut(&str, &[f32]) -> Result<(), EnsembleError> + 'a;
 
-/// The name of the fused prototypes. It comes after those of all members.
+/// The name of the fused prototypes, which sorts after all members.
 pub(super) const PROTOTYPES: &str = "prototypes";
 
-/// What is read of an ensemble's header: 500 members of a deep network have one of some 20 MB.
+/// Limits of an ensemble's header: with 500 members of a deep network it has some 20 MB.
 const LIMITS: Limits =
     Limits { max_bytes: u64::MAX, max_header: 256 << 20, max_tensors: 1 << 20, any_order: true };
 
-/// Bytes that are read at once.
+/// Bytes read at once.
 const CHUNK: usize = 1 << 16;
 
-/// What the names of a member's tensors begin with.
+/// The prefix of the names of a member's tensors.
 pub(super) fn prefix(member: usize) -> String {
     format!("member.{member:06}.")
 }
@@ -50,12 +50,12 @@ impl Layout {
         Ok(Self { tensors, prototypes })
     }
 
-    /// Values of one member.
+    /// Number of values of one member.
     pub(super) fn values(&self) -> usize {
         self.tensors.iter().map(|(_, shape)| shape.iter().product::<usize>()).sum()
     }
 
-    /// All tensors of an ensemble of so many members, in the order of their data.
+    /// All tensors of an ensemble with this many members, in the order of their data.
     pub(super) fn of_ensemble(&self, members: usize) -> impl Iterator<Item = (String, &[usize])> {
         let member = |member| {
             let prefix = prefix(member);
@@ -66,19 +66,19 @@ impl Layout {
     }
 }
 
-/// An ensemble, of which the fused prototypes are in memory and the members in their file.
+/// An ensemble with its fused prototypes in memory and its members in the file.
 pub struct Bundle {
     files: Arc<dyn FileLayer>,
     path: PathBuf,
     manifest: Manifest,
     layout: Layout,
     prototypes: Vec<f32>,
-    /// Where the first member's values begin.
+    /// Offset of the first member's values in the file.
     start: u64,
 }
 
 impl Bundle {
-    /// Opens the ensemble in this file, and checks everything but the members' values, which are checked when they are read.
+    /// Opens an ensemble. Checks everything but the members' values, which are checked when they are read.
     pub fn open(files: Arc<dyn FileLayer>, path: &Path) -> Result<Self, EnsembleError> {
         let mut input = Reading::open(&*files, path).map_err(disk("open", path))?;
         let described = TensorStream::open_described(&mut input, LIMITS);
@@ -112,7 +112,7 @@ impl Bundle {
         Ok(bundle)
     }
 
-    /// What it is.
+    /// Its description.
     #[must_use]
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
@@ -130,7 +130,7 @@ impl Bundle {
         &self.prototypes
     }
 
-    /// Values of a member's representation of one sample.
+    /// Length of a member's representation of one sample.
     #[must_use]
     pub fn dimensions(&self) -> usize {
         self.prototypes.len() / self.manifest.architecture.classes.max(1)
@@ -139,7 +139,7 @@ impl Bundle {
     /// One member's model.
     ///
     /// # Panics
-    /// If there are not so many members.
+    /// If there is no such member.
     pub fn member(&self, member: usize) -> Result<ParamSet, EnsembleError> {
         assert!(member < self.manifest.members.len(), "member {member} of {}", self.manifest.members.len());
         let mut values = self.open_at(self.place(member))?;
@@ -153,7 +153,7 @@ impl Bundle {
         Ok(params)
     }
 
-    /// Hands a member's values on, in the order of its tensors and a few at a time.
+    /// Passes a member's values on, in the order of its tensors and a few at a time.
     pub(super) fn pass(&self, member: usize, visit: &mut Values<'_>) -> Result<(), EnsembleError> {
         let mut input = self.open_at(self.place(member))?;
         for (name, shape) in &self.layout.tensors {
@@ -186,14 +186,14 @@ impl Bundle {
     }
 }
 
-/// Values as they stand in a file.
+/// A file of values.
 struct Numbers<'a> {
     input: Reading,
     path: &'a Path,
 }
 
 impl Numbers<'_> {
-    /// The next so many. The file was found to be long enough, so memory for them is there.
+    /// The next `count` values. The length of the file was checked, which bounds the memory.
     fn take(&mut self, count: usize) -> Result<Vec<f32>, EnsembleError> {
         let mut values = Vec::with_capacity(count);
         let mut bytes = vec![0; CHUNK.min(4 * count)];
@@ -215,7 +215,7 @@ fn header_length(files: &dyn FileLayer, path: &Path) -> Result<u64, EnsembleErro
     Ok(8 + u64::from_le_bytes(length))
 }
 
-/// Compares what stands in a file with what has to.
+/// Checks the tensors of a file against those that the architecture needs.
 fn check<R: std::io::Read>(layout: &Layout, members: usize, stream: &TensorStream<R>) -> Result<(), String> {
     let mut found = stream.tensors();
     for (name, shape) in layout.of_ensemble(members) {

@@ -1,21 +1,21 @@
-//! What can be wrong with an ensemble.
+//! Errors of ensembles.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use models::{BatchError, DecodeError, ModelError};
 
-/// Why an ensemble cannot be read, written or used. All but [`EnsembleError::Model`] are the operator's to mend.
+/// Why an ensemble cannot be read, written or used. The operator can fix all but [`EnsembleError::Model`].
 #[derive(Debug, thiserror::Error)]
 pub enum EnsembleError {
-    /// The disk refused.
+    /// The disk failed.
     #[error("cannot {action} {}: {source}", path.display())]
     Disk {
-        /// What was tried.
+        /// The attempted action.
         action: &'static str,
-        /// On which file.
+        /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         source: io::Error,
     },
     /// The bytes are not safetensors.
@@ -23,10 +23,10 @@ pub enum EnsembleError {
     NotSafetensors {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The error.
         source: DecodeError,
     },
-    /// It is safetensors and no ensemble.
+    /// The file is safetensors and not an ensemble.
     #[error("{} is no ensemble: {reason}; name the ensemble.safetensors that a run has left", path.display())]
     NotAnEnsemble {
         /// The file.
@@ -34,19 +34,19 @@ pub enum EnsembleError {
         /// What is missing.
         reason: String,
     },
-    /// The file is shorter or longer than what it holds.
+    /// The length of the file differs from that of its header and tensors.
     #[error(
         "{} has {found} bytes and should have {expected}: it was not copied completely; copy it again", path.display()
     )]
     Length {
         /// The file.
         path: PathBuf,
-        /// Bytes that its header accounts for.
+        /// Bytes that its header declares.
         expected: u64,
-        /// Bytes in it.
+        /// Bytes of the file.
         found: u64,
     },
-    /// A tensor is not what the architecture needs.
+    /// A tensor does not fit the architecture.
     #[error(
         "{}: {reason}: the members do not fit the architecture that the file names; extend ensembles with `aggregator \
          ensemble extend`, which checks them", path.display()
@@ -54,7 +54,7 @@ pub enum EnsembleError {
     Layout {
         /// The file.
         path: PathBuf,
-        /// Which tensor, and how.
+        /// The tensor and the difference.
         reason: String,
     },
     /// A tensor holds NaN or an infinity.
@@ -67,26 +67,26 @@ pub enum EnsembleError {
         /// The tensor.
         tensor: String,
     },
-    /// A member's features of a sample are not numbers that can be summed up.
+    /// A member's features of a sample are not finite, or too large to be summed.
     #[error("{}: member {member} ({client}) gives features that are not finite: leave it out with `aggregator ensemble drop {} --client {client}`", path.display(), path.display())]
     Features {
         /// The file.
         path: PathBuf,
         /// Its number.
         member: usize,
-        /// Whose it is.
+        /// Its client.
         client: String,
     },
-    /// A member's prototypes are numbers that cannot be averaged with those of others.
+    /// A member's prototypes are too large to be averaged.
     #[error(
         "the model of client {client} has prototypes that are too large to be averaged: leave it out with `aggregator ensemble \
          drop ENSEMBLE --client {client}`, of the ensemble that it is in"
     )]
     Prototypes {
-        /// Whose they are.
+        /// Its client.
         client: String,
     },
-    /// A client is to be left out that has no model in it.
+    /// A client to drop has no member.
     #[error("{} has no member of client {client}: `aggregator ensemble show` lists them", path.display())]
     NoMember {
         /// The file.
@@ -94,39 +94,39 @@ pub enum EnsembleError {
         /// The client.
         client: String,
     },
-    /// Everybody is to be left out.
+    /// All members would be dropped.
     #[error("{} would have no members left, and answer nothing: remove the file instead", path.display())]
-    NobodyLeft {
+    NoMembersLeft {
         /// The file.
         path: PathBuf,
     },
-    /// Two ensembles that have nothing to do with each other.
+    /// Two ensembles that cannot be joined.
     #[error("{} cannot be extended with {}: {reason}", into.display(), with.display())]
-    Strangers {
-        /// The one.
+    Unrelated {
+        /// The ensemble to extend.
         into: PathBuf,
-        /// The other.
+        /// The ensemble with new members.
         with: PathBuf,
-        /// What differs, and what to do.
+        /// The difference, and what to do.
         reason: String,
     },
-    /// An update that was accepted cannot be read again.
+    /// An accepted update cannot be read again.
     #[error("{}: {reason}", path.display())]
     Update {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The error.
         reason: String,
     },
     /// A member cannot be run.
     #[error("a member of the ensemble cannot be run: {0}")]
     Model(#[from] ModelError),
-    /// The samples do not make a batch.
+    /// The samples do not form a batch.
     #[error("the samples cannot be made into a batch: {0}")]
     Batch(#[from] BatchError),
 }
 
-/// For `map_err`: says what was tried on which file.
+/// For `map_err`: adds the attempted action and the file.
 pub(super) fn disk(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> EnsembleError {
     let path = path.to_owned();
     move |source| EnsembleError::Disk { action, path, source }

@@ -1,4 +1,4 @@
-//! One ensemble out of two.
+//! Joining of two ensembles.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,28 +10,28 @@ use super::writing::{Origin, write};
 use super::{EnsembleError, Manifest, Member};
 use crate::storage::FileLayer;
 
-/// What an ensemble was extended by.
+/// The result of an extension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extended {
-    /// Members that it has now.
+    /// Members after it.
     pub members: usize,
-    /// Clients that are new in it.
+    /// Clients that were added.
     pub added: usize,
-    /// Clients whose model was replaced by a newer one.
+    /// Clients whose member was replaced by a newer one.
     pub replaced: usize,
 }
 
-/// Writes to `path` the members of `bundle` and of `with`. Of a client that is in both, the model in `with` counts, the newer
-/// one. Nobody is trained again: the prototypes are the mean of everybody's.
+/// Writes the members of `bundle` and `with` to `path`. For a client in both, the newer model in `with` is used. Nothing is
+/// retrained: the fused prototypes become the mean over all members.
 pub fn extend(
     files: &dyn FileLayer,
     bundle: &Bundle,
     with: &Bundle,
     path: &Path,
 ) -> Result<Extended, EnsembleError> {
-    if let Some(reason) = strangers(bundle.manifest(), with.manifest()) {
+    if let Some(reason) = unrelated(bundle.manifest(), with.manifest()) {
         let (into, with) = (bundle.path().to_owned(), with.path().to_owned());
-        return Err(EnsembleError::Strangers { into, with, reason });
+        return Err(EnsembleError::Unrelated { into, with, reason });
     }
     let mut members: BTreeMap<ClientId, (Member, Box<dyn Origin + '_>)> = BTreeMap::new();
     let (mut added, mut replaced) = (0, 0);
@@ -47,8 +47,8 @@ pub fn extend(
     Ok(Extended { members: members.len(), added, replaced })
 }
 
-/// Why these two have nothing to do with each other, if they have not.
-fn strangers(a: &Manifest, b: &Manifest) -> Option<String> {
+/// Why two ensembles cannot be joined; `None` if they can.
+fn unrelated(a: &Manifest, b: &Manifest) -> Option<String> {
     if a.architecture != b.architecture {
         let names = [&a.architecture.name, &b.architecture.name];
         let what = if names[0] == names[1] {

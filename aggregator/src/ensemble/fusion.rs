@@ -2,19 +2,19 @@
 
 use models::Network;
 
-/// 2^80: so many binary places are behind the point, and 47 before it. With weights up to 2 and values up to [`LARGEST`]
-/// there is room for tens of thousands of members.
+/// 2^80: a number has 80 binary places after the point and 47 before it. With weights up to 2 and values up to
+/// [`LARGEST`], tens of thousands of members fit.
 const PLACES: f64 = 1_208_925_819_614_629_174_706_176.0;
 
-/// The largest magnitude of a value that may be added.
+/// The largest magnitude of a value in a sum.
 const LARGEST: f32 = 1e9;
 
-/// Whether values are numbers that may be added.
+/// Whether all values are finite and at most [`LARGEST`].
 pub(super) fn summable(values: &[f32]) -> bool {
     values.iter().all(|value| value.abs() <= LARGEST)
 }
 
-/// A value in fixed point. Each is rounded once, and then sums are exact.
+/// A value in fixed point. This is the only rounding: sums are exact.
 fn fixed(value: f64) -> i128 {
     (value * PLACES).round() as i128
 }
@@ -31,12 +31,12 @@ pub(super) struct RowSums {
 }
 
 impl RowSums {
-    /// The empty sums of `n` rows of `d` values.
+    /// Zero sums of `n` rows of `d` values.
     pub(super) fn new(n: usize, d: usize) -> Self {
         Self { sums: vec![0; n * d], weights: vec![0; n] }
     }
 
-    /// Adds `weight(row)`, at most 2, times each row.
+    /// Adds each row times `weight(row)`, which is at most 2.
     pub(super) fn add(&mut self, rows: &[f32], weight: impl Fn(usize) -> f64) {
         let d = self.sums.len() / self.weights.len();
         let places = self.sums.chunks_mut(d).zip(&mut self.weights);
@@ -57,7 +57,7 @@ impl RowSums {
     }
 }
 
-/// The cosine of two vectors; 0 if one of them has no direction.
+/// The cosine of two vectors; 0 if one of them is zero.
 pub(super) fn cosine(a: impl Iterator<Item = f64>, b: impl Iterator<Item = f64>) -> f64 {
     let (mut product, mut left, mut right) = (0.0, 0.0, 0.0);
     for (a, b) in a.zip(b) {
@@ -69,11 +69,10 @@ pub(super) fn cosine(a: impl Iterator<Item = f64>, b: impl Iterator<Item = f64>)
     if lengths < 1e-30 { 0.0 } else { product / lengths }
 }
 
-/// The least weight of a member: one to which everything looks like noise counts next to nothing, and if all are so they
-/// count alike.
+/// The least weight of a member, which keeps the sum of weights above 0 if all members see only noise.
 const LEAST: f64 = 1e-6;
 
-/// `1 - cos(F(x), F(noise))`: how much more than noise a member finds in a sample.
+/// `1 - cos(F(x), F(noise))`: how far a member's features of a sample are from those of noise.
 pub(super) fn information(features: &[f32], of_noise: &[f32]) -> f64 {
     let wide = |values: &[f32]| values.iter().map(|&value| f64::from(value)).collect::<Vec<_>>();
     (1.0 - cosine(wide(features).into_iter(), wide(of_noise).into_iter())).max(LEAST)
@@ -86,12 +85,12 @@ pub(super) fn log_softmax(scores: &[f64]) -> Vec<f64> {
     scores.iter().map(|score| score - total).collect()
 }
 
-/// The position of the largest value, the first of equals.
+/// The position of the largest value; the first of equals.
 pub(super) fn largest(values: &[f64]) -> usize {
     (1..values.len()).fold(0, |best, index| if values[index] > values[best] { index } else { best })
 }
 
-/// The mean of vectors, which come in parts.
+/// The mean of vectors that arrive in parts.
 #[derive(Debug)]
 pub(super) struct MeanSum {
     sums: Vec<i128>,
@@ -102,7 +101,7 @@ impl MeanSum {
         Self { sums: vec![0; length] }
     }
 
-    /// Adds values from `offset` on, which are [`summable`]; false if there are not so many places.
+    /// Adds [`summable`] values from `offset` on; false if they exceed the length.
     pub(super) fn add(&mut self, offset: usize, values: &[f32]) -> bool {
         let Some(places) = self.sums.get_mut(offset..offset + values.len()) else { return false };
         places.iter_mut().zip(values).for_each(|(sum, &value)| *sum += fixed(f64::from(value)));
@@ -154,7 +153,7 @@ mod tests {
         let found: Vec<f64> = first.means().flatten().collect();
         let expected = (0.3 * f64::from(0.1f32) + 1.7 * f64::from(0.7f32) + 1e-6 * 1e7) / (2.0 + 1e-6);
         assert!((found[0] - expected).abs() < 1e-12, "{found:?}");
-        // One row is its own mean, whatever its weight.
+        // One row is its own mean with any weight.
         for weight in [LEAST, 0.3, 2.0] {
             let mut one = RowSums::new(1, 4);
             one.add(&rows[0], |_| weight);

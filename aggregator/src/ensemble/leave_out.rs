@@ -1,4 +1,4 @@
-//! An ensemble without some of its members.
+//! Removal of members from an ensemble.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -10,8 +10,8 @@ use super::writing::{Origin, write};
 use super::{EnsembleError, Member};
 use crate::storage::FileLayer;
 
-/// Writes to `path` the members of `bundle` but for those of these clients; gives how many are left. Nobody is trained again:
-/// the prototypes are the mean of everybody's who stays.
+/// Writes `bundle` without the members of these clients to `path`; returns how many members remain. Nothing is retrained:
+/// the fused prototypes become the mean over the remaining members.
 pub fn leave_out(
     files: &dyn FileLayer,
     bundle: &Bundle,
@@ -19,8 +19,8 @@ pub fn leave_out(
     path: &Path,
 ) -> Result<usize, EnsembleError> {
     let all = &bundle.manifest().members;
-    let stranger = clients.iter().find(|client| all.iter().all(|member| member.client != **client));
-    if let Some(client) = stranger {
+    let absent = clients.iter().find(|client| all.iter().all(|member| member.client != **client));
+    if let Some(client) = absent {
         let path = bundle.path().to_owned();
         return Err(EnsembleError::NoMember { path, client: client.to_string() });
     }
@@ -29,7 +29,7 @@ pub fn leave_out(
         .map(|(number, member)| (member.clone(), Box::new((bundle, number)) as Box<dyn Origin + '_>))
         .collect();
     if members.is_empty() {
-        return Err(EnsembleError::NobodyLeft { path: bundle.path().to_owned() });
+        return Err(EnsembleError::NoMembersLeft { path: bundle.path().to_owned() });
     }
     write(files, path, bundle.manifest(), &members)?;
     Ok(members.len())

@@ -1,7 +1,8 @@
-//! What an ensemble's file says of itself.
+//! Metadata of an ensemble's file.
 
 use std::collections::BTreeMap;
 
+use data_encoding::HEXLOWER;
 use models::model_file::ARCHITECTURE_KEY;
 use models::{Architecture, ParamSet};
 use serde::{Deserialize, Serialize};
@@ -10,13 +11,13 @@ use shared::algorithm::Answering;
 use shared::id::ClientId;
 use shared::spec::{DataSpec, ENSEMBLE_KEY, SAMPLES_KEY};
 
-/// The metadata key of what belongs to ensembles alone.
+/// The metadata key of the entries that only ensembles have.
 pub const MANIFEST_KEY: &str = ENSEMBLE_KEY;
 
-/// The version of the format that is written, and the only one that is read.
+/// The version of the format: the only one that is written and read.
 const VERSION: u32 = 1;
 
-/// The digest of parameters.
+/// A SHA-256 digest of parameters.
 #[must_use]
 pub fn digest(params: &ParamSet) -> String {
     let mut hash = Sha256::new();
@@ -27,40 +28,39 @@ pub fn digest(params: &ParamSet) -> String {
             hash.update(value.to_le_bytes());
         }
     }
-    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    HEXLOWER.encode(&hash.finalize())
 }
 
-/// Whose model a member is.
+/// A member of an ensemble.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Member {
     /// The client.
     pub client: ClientId,
-    /// Samples that it was trained on.
+    /// Its number of training samples.
     pub samples: u64,
-    /// The name of the run that it was trained in.
+    /// The name of its run.
     pub run: String,
 }
 
-/// What an ensemble is.
+/// The description of an ensemble.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Manifest {
     /// The network of every member; its last layer is linear without bias, the member's own prototypes.
     pub architecture: Architecture,
-    /// What its samples are, and how they are prepared.
+    /// Its samples, and how they are prepared.
     pub data: DataSpec,
-    /// How it answers.
+    /// How predictions are fused.
     pub answering: Answering,
-    /// What the noise that features are compared with is drawn from.
+    /// Seed of the noise with which features are compared.
     pub noise_seed: u64,
-    /// A digest of the parameters that all members were trained from: prototypes with another beginning are not to be
-    /// averaged.
+    /// Digest of the initial parameters of all members: prototypes of different initial parameters cannot be averaged.
     pub start: String,
     /// The members, ordered by client, each client at most once.
     pub members: Vec<Member>,
 }
 
-/// The part of it under [`MANIFEST_KEY`].
+/// The entries under [`MANIFEST_KEY`].
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 struct Own {
@@ -72,7 +72,7 @@ struct Own {
 }
 
 impl Manifest {
-    /// As the metadata of a file.
+    /// The metadata of the file.
     pub(super) fn metadata(&self) -> BTreeMap<String, String> {
         let own = Own {
             version: VERSION,
@@ -92,7 +92,7 @@ impl Manifest {
         json.map(text).into()
     }
 
-    /// Out of the metadata of a file, or what is wrong with that.
+    /// Parses the metadata of a file; the error is a message.
     pub(super) fn of(metadata: &BTreeMap<String, String>) -> Result<Self, String> {
         fn read<'a, T: Deserialize<'a>>(
             metadata: &'a BTreeMap<String, String>,
@@ -118,7 +118,7 @@ impl Manifest {
         Ok(Self { architecture, data, answering, noise_seed, start, members })
     }
 
-    /// Samples that all members were trained on.
+    /// Training samples of all members together.
     #[must_use]
     pub fn samples(&self) -> u64 {
         self.members.iter().map(|member| member.samples).sum()

@@ -8,12 +8,12 @@
 //!     metadata: architecture, samples, and what a `Manifest` holds
 //! ```
 //!
-//! An ensemble is as large as all its members together, and is never in memory: [`Bundle`] holds the prototypes and knows
-//! where each member's parameters stand, [`write()`] passes them on a few values at a time, and [`Bundle::answer`] goes through
-//! the members one after the other, with running sums for a chunk of samples. The sums are in fixed point, so that neither
-//! the order of the members nor the number of threads changes a bit.
+//! An ensemble is as large as all its members together and never wholly in memory: [`Bundle`] holds the prototypes and the
+//! offsets of the members' parameters, [`write()`] copies a few values at a time, and [`Bundle::answer`] evaluates one
+//! member after the other with running sums for a chunk of samples. The sums are in fixed point: the predictions are the
+//! same for any order of the members and any number of threads.
 //!
-//! Which weights the members have is a [`Fusion`](shared::algorithm::Fusion):
+//! The weights of the members are a [`Fusion`](shared::algorithm::Fusion):
 //!
 //! ```text
 //! informative   alpha_m = 1 - cos(F_m(x), F_m(noise))      F = sum_m alpha_m F_m(x) / sum alpha
@@ -22,8 +22,8 @@
 //! logits        n_m, of the members' own answers           sum_m n_m f_hat_m P_m^T / sum n
 //! ```
 //!
-//! The first three answer with the class of the prototype in `P_g` nearest to `F` by the cosine, and their probabilities are
-//! the softmax of the cosines over the run's temperature.
+//! The first three predict the class of the prototype in `P_g` that is nearest to `F` by the cosine; their probabilities
+//! are the softmax of the cosines over the run's temperature.
 
 mod answer;
 mod bundle;

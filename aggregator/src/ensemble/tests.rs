@@ -370,7 +370,7 @@ fn an_ensemble_is_extended_and_the_newer_model_counts() {
     let again = extend(&Disk, &found, &second, first.path()).unwrap();
     assert_eq!((again.added, fs::read(first.path()).unwrap()), (0, direct));
 
-    let stranger = changed(&found, |tensors, metadata| {
+    let unrelated = changed(&found, |tensors, metadata| {
         metadata.insert("architecture".into(), serde_json::to_string(&architecture(6)).unwrap());
         for member in 0..3 {
             let shapes: [(&str, &[usize]); 3] =
@@ -381,9 +381,9 @@ fn an_ensemble_is_extended_and_the_newer_model_counts() {
         }
         tensors.insert("prototypes", Array::zeros([3, 6]));
     });
-    let stranger = Bundle::open(Arc::new(Disk), &stranger).unwrap();
+    let unrelated = Bundle::open(Arc::new(Disk), &unrelated).unwrap();
     let before = fs::read(found.path()).unwrap();
-    let error = extend(&Disk, &found, &stranger, found.path()).unwrap_err().to_string();
+    let error = extend(&Disk, &found, &unrelated, found.path()).unwrap_err().to_string();
     assert!(error.contains("of different layers") && error.contains("[model]"), "{error}");
     let elsewhere = changed(&found, |_, metadata| {
         let text = metadata["ensemble"].replace(&digest(&model(0)), &digest(&model(1)));

@@ -1,4 +1,4 @@
-//! Writing an ensemble, a few values at a time.
+//! Writing of an ensemble, a few values at a time.
 
 use std::io;
 use std::path::Path;
@@ -10,21 +10,21 @@ use super::fusion::{MeanSum, summable};
 use super::{EnsembleError, Manifest, Member};
 use crate::storage::{FileLayer, write_durably};
 
-/// Where a member's values come from.
+/// The source of a member's values.
 pub trait Origin {
-    /// Hands all of them on.
+    /// Passes all values on.
     fn pass(&self, visit: &mut Values<'_>) -> Result<(), EnsembleError>;
 }
 
-/// A member of an ensemble that is there already.
+/// A member of an existing ensemble.
 impl Origin for (&Bundle, usize) {
     fn pass(&self, visit: &mut Values<'_>) -> Result<(), EnsembleError> {
         self.0.pass(self.1, visit)
     }
 }
 
-/// Writes the ensemble of these members, which are ordered by client, in place of `manifest.members`. Atomic and durable,
-/// and with no more than a few values of one member in memory.
+/// Writes an ensemble of these members, ordered by client, which replace `manifest.members`. The write is atomic and
+/// durable and holds only a few values of one member in memory.
 pub fn write(
     files: &dyn FileLayer,
     path: &Path,
@@ -46,7 +46,7 @@ pub fn write(
     });
     match (written, failure) {
         (Ok(()), _) => Ok(()),
-        // The disk's own failures are among these; where they happened is what is missing.
+        // Includes errors of the disk, which lack the path.
         (Err(_), Some(EnsembleError::Disk { source, .. })) | (Err(source), None) => {
             Err(EnsembleError::Disk { action: "write", path: path.to_owned(), source })
         }
@@ -71,7 +71,7 @@ fn pass_on(
             path: member.client.to_string().into(),
             reason: format!("internal error: its model has {reason}; please report this"),
         };
-        // What comes, and what has to.
+        // The values that arrive, and those that are expected.
         let (mut expected, mut offset) = (layout.tensors.iter(), 0);
         let mut current: Option<&(String, Vec<usize>)> = None;
         origin.pass(&mut |tensor, values| {

@@ -177,6 +177,13 @@ pub enum Notice<'a> {
     },
     /// More addresses speak other protocols than are listed one by one.
     MoreForeignProtocols,
+    /// A client leaves because it does not know what the run uses.
+    Declined {
+        /// The client.
+        client: ClientId,
+        /// What it does not know, in its words.
+        reason: &'a str,
+    },
     /// A client skips training samples that it cannot use.
     SkippedSamples {
         /// The client.

@@ -65,6 +65,9 @@ pub fn text(notice: &Notice<'_>) -> Option<String> {
                                          speaks; further ones are not reported"
                 .to_owned()
         }
+        Notice::Declined { client, reason } => {
+            format!("client {} leaves: {}", client.short(), printable(reason))
+        }
         Notice::SkippedSamples { client, samples, .. } => format!(
             "client {} leaves out {} that it cannot use; the first ones are named where it was started",
             client.short(),

@@ -1,7 +1,7 @@
 //! The in-memory transport: frames through channels.
 //!
-//! Messages and payloads are encoded and decoded as on any wire. Only the spool is left out: an update stays in the memory
-//! of its client, which is this process's own, until it is folded.
+//! Messages and payloads are encoded and decoded as by any transport. Only the spool is omitted: an update stays in its
+//! client's memory, which is that of this process, until it is folded.
 
 use std::fs;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ enum MemoryError {
     Frame(#[from] FrameError),
     #[error("the broadcast cannot be read: {0}")]
     Broadcast(#[from] std::io::Error),
-    #[error("the other side is gone")]
+    #[error("the other side has disconnected")]
     Gone,
 }
 
@@ -117,7 +117,7 @@ fn receive(command: ToPeer, to_client: &mpsc::UnboundedSender<Incoming>) -> Resu
             };
             let payload = match read {
                 Ok(payload) => payload,
-                // Its round has closed and tidied up: the client will be sent another task.
+                // Its round has closed and deleted the file: the client will get another task.
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
                 Err(error) => return Err(error.into()),
             };
@@ -130,7 +130,7 @@ fn receive(command: ToPeer, to_client: &mpsc::UnboundedSender<Incoming>) -> Resu
     to_client.send(incoming).map_err(|_| MemoryError::Gone)
 }
 
-/// Encodes a message as a frame and decodes it again; also tells the frame's length, payload included.
+/// Encodes a message as a frame and decodes it again; also returns the length of the frame with its payload.
 fn across<M: Serialize + DeserializeOwned>(
     message: &M,
     payload: u64,

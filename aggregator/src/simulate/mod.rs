@@ -1,10 +1,10 @@
 //! Simulation: a whole federation in one process.
 //!
-//! Every client is the real client (its session, driver and training), and talks to the real coordinator through
-//! real frames; only identities, data and disks of the devices are made up. The transport is chosen by the user;
-//! either gives the same model, bit for bit.
+//! Every client runs the device's code (its session, driver and training) and exchanges real frames with the real
+//! coordinator; only identities, data and disks of the devices are simulated. The user chooses the transport; both give
+//! the same model, bit for bit.
 //!
-//! Some clients may attack, if the configuration says so ([`attack`](crate::attack)): their data or their connections lie.
+//! Some clients may attack if the configuration says so, see [`attack`](crate::attack).
 
 mod adversary;
 mod memory;
@@ -41,7 +41,7 @@ use store::ClientStore;
 /// How simulated clients reach the coordinator.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Transport {
-    /// Channels in this process; every message is encoded and decoded all the same.
+    /// Channels in this process; messages are still encoded and decoded.
     #[default]
     Memory,
     /// Encrypted QUIC over loopback.
@@ -54,23 +54,22 @@ pub enum SimulateError {
     /// The run failed.
     #[error(transparent)]
     Run(#[from] RunError),
-    /// No threads.
+    /// The system provides no threads.
     #[error(transparent)]
     Threads(#[from] NoThreads),
-    /// No port for the QUIC transport.
+    /// The QUIC transport got no port.
     #[error(transparent)]
     Listen(#[from] ListenError),
-    /// An attacker's data cannot be made.
+    /// An attacker's data cannot be changed.
     #[error("an attacker's labels cannot be flipped: {0}")]
     Attack(#[from] DataError),
-    /// No key for the QUIC transport.
+    /// The QUIC transport got no key.
     #[error(transparent)]
     Identity(#[from] IdentityError),
 }
 
-/// Runs the federation: one client for every share, `threads` of them training at a time, on the run's
-/// [`backend`](Run::backend). An empty share is that of a
-/// client that does not take part.
+/// Runs the federation with one client for every share. At most `threads` clients train at a time, on the run's
+/// [`backend`](Run::backend). A client with an empty share does not take part.
 pub async fn simulate(
     mut run: Run,
     resume: Resume,
@@ -89,14 +88,14 @@ pub async fn simulate(
     let folder = run.directory().clients();
     let (closed, counted) = (resume.closed, resume.counted.clone());
     let store = |client: ClientId| ClientStore::new(&folder, client, closed, counted.get(&client).copied());
-    // Every thread of the simulation has a client to train.
+    // The threads are busy with clients.
     run.train_own_with(1);
     run.without_pauses();
     run.without_haste();
     let backend = run.backend().clone();
     let present = |(data, _): &(View, u32)| !data.is_empty();
     run.expect(shares.iter().filter(|data| !data.is_empty()).count());
-    // Every client tests on the same samples, or on its own if the run holds some out.
+    // All clients share the test samples, unless the run holds out samples of each.
     let tests = run.tests().map_or_else(TestSamples::none, |tests| TestSamples::of(tests.view().clone()));
     let adversary = Adversary::of(run.config());
     let shares = adversary.poisoned(shares)?;
@@ -104,7 +103,7 @@ pub async fn simulate(
         let participant = Participant {
             client: identities[index as usize],
             data,
-            // All shares are of one set, of which the run says by itself what was left out.
+            // All shares are from one data set, whose skipped samples the run reports itself.
             skipped: 0,
             tests: tests.clone(),
             sensors: Sensors::none(),
@@ -150,13 +149,13 @@ pub async fn simulate(
     drop(pool);
     let result =
         Box::pin(drive(run, resume, from_peers, stop, sink)).await.map(|ended| (ended.run, ended.outcome));
-    // Clients that missed the farewell would try to connect for ever.
+    // Clients that missed the end of the run would reconnect for ever.
     let _ = leave.send(true);
     while clients.join_next().await.is_some() {}
     Ok(result?)
 }
 
-/// A client enters: with an honest connection, or with one that distorts its updates.
+/// Starts a client, whose connection distorts its updates if it attacks.
 fn enter<C: Connector + 'static>(
     clients: &mut JoinSet<()>,
     participant: Participant,

@@ -1,11 +1,10 @@
-//! What a simulated client keeps from round to round, on disk.
+//! Client state of a simulation, on disk.
 //!
-//! A simulation that was killed goes on from its last closed round. The updates of the round that was open then are gone,
-//! and their clients train again; an algorithm whose clients keep something (control variates, the previous local model)
-//! must find it as it was before that round. Each client therefore has two files, for the last two rounds that its updates
-//! counted in, and begins with the newer one that still does. A third is what goes with an update without a receipt: it
-//! becomes one of the two if the update counts, and goes with it if not. In memory is nothing of a client that does not
-//! train.
+//! A simulation that was killed resumes from its last closed round: the clients of the round that was open train again,
+//! and must find their state (control variates, the previous local model) as it was before that round. Each client
+//! therefore has two files, with the state of the last two rounds in which its update was accepted, and resumes from the
+//! newer one that is still valid. A third file holds the state that belongs to an update without a receipt: it replaces
+//! the older of the two if the update is accepted, and is deleted otherwise. Idle clients take no memory.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read as _, Write as _};
@@ -19,32 +18,32 @@ use shared::payload::Payload;
 /// The store of one simulated client in one run.
 #[derive(Clone, Debug)]
 pub(super) struct ClientStore {
-    /// The update; a client's connection may be cut even here.
+    /// The pending update; connections are lost in simulations too.
     memory: MemoryStore,
     slots: [PathBuf; 2],
-    /// What goes with the update, and whether anything does.
+    /// The state that belongs to the pending update, and whether there is any.
     pending: PathBuf,
     pends: bool,
-    /// The personal model: whoever makes it again makes the same.
+    /// The personal model. It is reproducible and needs no second copy.
     personal: PathBuf,
-    /// What counts of what an earlier process left, until somebody looks at that.
+    /// Which files of an earlier process are valid, until they have been checked.
     left: Option<Left>,
-    /// The slot of the newest round that counts.
+    /// The slot of the newest valid round.
     newest: Option<usize>,
 }
 
-/// What counts of what an earlier process left.
+/// Which rounds of an earlier process are valid.
 #[derive(Clone, Copy, Debug)]
 struct Left {
     /// The last closed round.
     closed: u32,
-    /// The last round that an update of the client counts in: that one, or the one that was open.
+    /// The last round that accepted an update of the client: at most the round that was open.
     counted: Option<u32>,
 }
 
 impl ClientStore {
-    /// The store of `client` in `folder`, which need not exist. Of what lies there, rounds up to `closed` count, and that of
-    /// the client's last update that does, if one is known.
+    /// The store of `client` in `folder`, which need not exist. Stored states are valid up to round `closed`, and up to the
+    /// round `counted` of the client's last accepted update.
     pub(super) fn new(folder: &Path, client: ClientId, closed: u32, counted: Option<u32>) -> Self {
         let file = |name: &str| folder.join(format!("{client}.{name}"));
         Self {
@@ -58,7 +57,7 @@ impl ClientStore {
         }
     }
 
-    /// Takes over what an earlier process left. What does not count is removed: its round may be closed without it.
+    /// Recovers the files of an earlier process. Invalid ones are removed, since their round may close without the update.
     fn newest(&mut self) -> Result<Option<usize>, StoreError> {
         let Some(Left { closed, counted }) = self.left else { return Ok(self.newest) };
         let mut found: Option<(u32, usize)> = None;
@@ -82,7 +81,7 @@ impl ClientStore {
         Ok(self.newest)
     }
 
-    /// What goes with the update counts from now on. What counted before stays, for whoever has to go back by a round.
+    /// Commits the state of the pending update. The state before it stays, for a restart from the round before.
     fn adopt(&mut self) -> Result<(), StoreError> {
         let slot = self.newest.map_or(0, |slot| 1 - slot);
         let path = &self.slots[slot];
@@ -156,7 +155,7 @@ impl Store for ClientStore {
 /// Bytes of the round's number before the state.
 const ROUND: usize = size_of::<u32>();
 
-/// The round whose state lies in a file; `None` if there is none.
+/// The round of the state in a file; `None` without a file.
 fn round(path: &Path) -> Result<Option<u32>, StoreError> {
     let mut bytes = [0; ROUND];
     let read = match File::open(path) {
@@ -273,7 +272,7 @@ mod tests {
             save(&mut store, 2, "two");
             drop(store);
             assert_eq!(found(&mut opened(&folder, closed, counted)).as_deref(), Some(expected));
-            // Whoever looks next sees the same.
+            // The next process sees the same.
             assert_eq!(found(&mut opened(&folder, closed, counted)).as_deref(), Some(expected));
         }
     }

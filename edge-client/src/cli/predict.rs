@@ -4,8 +4,9 @@ use std::io::{self, BufWriter, Write};
 use std::ops::ControlFlow;
 
 use serde_json::json;
+use shared::data::Split;
 
-use super::arguments::{Half, PredictArguments};
+use super::arguments::PredictArguments;
 use super::device;
 use super::error::CliError;
 use super::evaluate::open;
@@ -27,10 +28,10 @@ fn write(arguments: &PredictArguments, out: &mut dyn Write) -> Result<(), CliErr
         None => Predictor::personal(&open(&arguments.of)?, &backend)?,
     };
     let classes = predictor.architecture().classes;
-    let data = arguments.samples.load(arguments.split.into(), predictor.samples(), classes);
+    let data = arguments.samples.load(arguments.split, predictor.samples(), classes);
     let data = data.map_err(or_by(match arguments.split {
-        Half::Test => "--split train uses these",
-        Half::Train => "--split test uses these",
+        Split::Test => "--split train uses these",
+        Split::Train => "--split test uses these",
     }))?;
     let limit = arguments.limit.map_or(data.len(), |limit| limit.get().min(data.len()));
     let view = data.part(&(0..limit as u32).collect::<Vec<_>>());

@@ -12,7 +12,7 @@ use csv::{ByteRecord, StringRecord};
 use thiserror::Error;
 
 use super::error::{FormatError, existing_file};
-use super::format::{MAX_CONTENT, SampleFormat};
+use super::format::{About, Evidence, MAX_CONTENT, SampleFormat};
 use super::{DataError, Dataset, Labels, ReadOptions, Samples, Skipped, Split};
 
 const MAX_COLUMNS: usize = 1 << 20;
@@ -22,8 +22,9 @@ const MAX_COLUMNS: usize = 1 << 20;
 pub struct Csv;
 
 impl SampleFormat for Csv {
-    fn name(&self) -> &'static str {
-        "a CSV table"
+    fn about(&self) -> About {
+        let files = "train.csv and test.csv with a header; one column holds the labels (--label)";
+        About { name: "a CSV table", help: ("CSV", files), evidence: Evidence::Common }
     }
 
     fn signature(&self, split: Split) -> String {
@@ -39,7 +40,7 @@ impl SampleFormat for Csv {
     }
 }
 
-/// What is wrong with a table.
+/// Errors of tables.
 #[derive(Debug, Error)]
 enum CsvError {
     #[error("cannot be read as CSV: {reason}")]

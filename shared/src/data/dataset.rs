@@ -1,4 +1,4 @@
-//! Labelled samples in memory.
+//! Samples and their labels in memory.
 
 use std::fmt;
 use std::path::Path;
@@ -16,9 +16,9 @@ pub struct Dataset {
     labels: Vec<u32>,
     count: usize,
     classes: usize,
-    /// Who each sample is by, counted from 0 without gaps, in ascending order; empty if nobody knows.
+    /// The author of each sample: ascending numbers from 0 without gaps; empty if unknown.
     authors: Vec<u32>,
-    /// What the classes are called; empty if they have numbers alone.
+    /// The names of the classes; empty if they have only numbers.
     class_names: Vec<String>,
     skipped: Skipped,
 }
@@ -27,8 +27,7 @@ impl Dataset {
     /// Images: `shape` is one sample's `[channels, height, width]`, `pixels` holds a byte for each, sample after sample.
     ///
     /// # Errors
-    /// [`DataError`] if something does not fit together: `pixels` must be as many as `labels` and `shape` say, and every
-    /// label below `classes`.
+    /// [`DataError`] if the number of `pixels` does not fit `labels` and `shape`, or a label is not below `classes`.
     pub fn new<L: Into<u32>>(
         shape: Vec<usize>,
         pixels: Vec<u8>,
@@ -108,11 +107,10 @@ impl Dataset {
         Ok(Self { shape, samples, labels, count, classes, authors, class_names, skipped })
     }
 
-    /// Samples whose labels are not known, not there or not to be read: of no classes. They may be images or features, and
-    /// text says its own labels.
+    /// Images or features without labels, which have no classes. Text cannot be unlabelled: its tokens are the labels.
     ///
     /// # Errors
-    /// [`DataError`] if there are none, the shape does not fit them, or a feature is not finite.
+    /// [`DataError`] if there are no samples, the shape does not fit them, or a feature is not finite.
     pub fn unlabelled(shape: Vec<usize>, samples: Samples) -> Result<Self, DataError> {
         let length = shape.iter().try_fold(1_usize, |product, &side| product.checked_mul(side));
         let Some(length @ 1..) = length else { return Err(DataError::EmptyShape { found: shape }) };
@@ -134,10 +132,10 @@ impl Dataset {
         Ok(Self { shape, samples, labels: Vec::new(), count, classes: 0, authors, class_names, skipped })
     }
 
-    /// Says who each sample is by, as numbers from 0 without gaps in ascending order.
+    /// Sets the author of each sample: ascending numbers from 0 without gaps.
     ///
     /// # Panics
-    /// If there is not one for each sample, or the numbers are not ascending without gaps: a mistake of the caller.
+    /// If there is not one for each sample, or the numbers are not ascending without gaps.
     #[must_use]
     pub fn by_authors(mut self, authors: Vec<u32>) -> Self {
         assert_eq!(authors.len(), self.count, "an author for each sample");
@@ -147,14 +145,14 @@ impl Dataset {
         self
     }
 
-    /// Says what the classes are called, in the order of their numbers.
+    /// Sets the names of the classes, in the order of their numbers.
     #[must_use]
     pub fn named(mut self, class_names: Vec<String>) -> Self {
         self.class_names = class_names;
         self
     }
 
-    /// Says what was left out when the samples were read.
+    /// Sets the samples that were skipped when these were read.
     #[must_use]
     pub fn leaving_out(mut self, skipped: Skipped) -> Self {
         self.skipped = skipped;
@@ -180,20 +178,19 @@ impl Dataset {
         self.samples.len() / self.count
     }
 
-    /// Number of classes, at most [`MAX_CLASSES`], and 0 if the samples are [unlabelled](Self::unlabelled) alone. A class may
-    /// have no sample.
+    /// Number of classes: at most [`MAX_CLASSES`], and 0 for [unlabelled](Self::unlabelled) samples. A class may have no sample.
     #[must_use]
     pub fn classes(&self) -> usize {
         self.classes
     }
 
-    /// Labels of each sample: 1, or for text as many as it has positions; 0 if they are unlabelled.
+    /// Labels of each sample: 1, or for text the number of its tokens; 0 for unlabelled samples.
     #[must_use]
     pub fn labels_each(&self) -> usize {
         self.labels.len() / self.count
     }
 
-    /// Labels of sample `index`: one, or for text one for each position.
+    /// Labels of sample `index`: one, or for text one for each token.
     ///
     /// # Panics
     /// If there is no such sample.
@@ -209,8 +206,7 @@ impl Dataset {
         &self.labels
     }
 
-    /// The same samples, each labelled `C - 1 - y` instead of `y`, of `C` classes: what someone trains on who attacks a
-    /// federation.
+    /// The same samples with the label `C - 1 - y` instead of `y`, of `C` classes: the label-flip attack.
     #[must_use]
     pub fn with_flipped_labels(mut self) -> Self {
         // There are at most `MAX_CLASSES`, and every label is below them.
@@ -225,20 +221,19 @@ impl Dataset {
         Self { labels: Vec::new(), classes: 0, class_names: Vec::new(), ..self }
     }
 
-    /// Who each sample is by, as numbers from 0 without gaps in ascending order; empty if nobody knows. Text is by the role
-    /// that speaks it.
+    /// The author of each sample: ascending numbers from 0 without gaps; empty if unknown. The author of text is its role.
     #[must_use]
     pub fn authors(&self) -> &[u32] {
         &self.authors
     }
 
-    /// What the classes are called, in the order of their numbers; empty if they have numbers alone.
+    /// The names of the classes, in the order of their numbers; empty if they have only numbers.
     #[must_use]
     pub fn class_names(&self) -> &[String] {
         &self.class_names
     }
 
-    /// What was left out when the samples were read.
+    /// The samples that were skipped when these were read.
     #[must_use]
     pub fn skipped(&self) -> &Skipped {
         &self.skipped
@@ -258,8 +253,8 @@ impl Dataset {
         Ok(limited)
     }
 
-    /// `count` samples spread evenly over the set, in their order, or all of them if there are fewer: every part of a sorted set
-    /// has its share. Zero samples are refused.
+    /// `count` samples spread evenly over the set, in their order, or all of them if there are fewer. Samples of a sorted set
+    /// stay representative. Zero samples are refused.
     pub fn thin(&self, count: usize) -> Result<Self, DataError> {
         let (all, count) = (self.len() as u64, count.min(self.len()) as u64);
         let spread: Vec<usize> = (0..count).map(|place| (place * all / count) as usize).collect();
@@ -268,8 +263,8 @@ impl Dataset {
         Ok(thinned)
     }
 
-    /// Copies the named samples, in the order named. No samples, or one that does not exist, are refused. Who they are by
-    /// is no longer known, nor what was left out.
+    /// Copies the samples at `indices`, in that order, without their authors and skipped samples. Refuses an empty list, and
+    /// indices that do not exist.
     pub fn subset(&self, indices: &[usize]) -> Result<Self, DataError> {
         if let Some(&index) = indices.iter().find(|&&index| index >= self.len()) {
             return Err(DataError::Index { index, samples: self.len() });

@@ -34,7 +34,7 @@ impl<E: FormatError> From<E> for DataError {
     }
 }
 
-/// Why data cannot be used. The person who supplied the data or named its folder can mend all of these.
+/// Why data cannot be used. The person who supplied the data or named its folder can fix all of these.
 #[derive(Debug, Error)]
 pub enum DataError {
     /// The named folder does not exist.

@@ -18,16 +18,11 @@ pub type Format = &'static dyn SampleFormat;
 /// Its file in this folder holds the reader and its [`FormatError`](super::error::FormatError); a line in the
 /// [registry](super::registry::FORMATS) makes it known to every command.
 pub trait SampleFormat: fmt::Debug + Sync {
-    /// What messages call it: `a CSV table`.
-    fn name(&self) -> &'static str;
+    /// What it is.
+    fn about(&self) -> About;
 
     /// The file or folder that identifies a split of this format, as messages name it.
     fn signature(&self, split: Split) -> String;
-
-    /// How much the presence of [that file](Self::signature) proves.
-    fn evidence(&self) -> Evidence {
-        Evidence::Common
-    }
 
     /// Whether a folder holds a split of this format, labels included.
     fn is_in(&self, directory: &Path, split: Split) -> Result<bool, DataError> {
@@ -48,8 +43,19 @@ pub trait SampleFormat: fmt::Debug + Sync {
 
 impl fmt::Display for dyn SampleFormat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+        f.write_str(self.about().name)
     }
+}
+
+/// What a format is.
+#[derive(Clone, Copy, Debug)]
+pub struct About {
+    /// What messages call it: `a CSV table`.
+    pub name: &'static str,
+    /// Its short name and its files, for `--help`.
+    pub help: (&'static str, &'static str),
+    /// How much the presence of [its files](SampleFormat::signature) proves.
+    pub evidence: Evidence,
 }
 
 /// How much the presence of a format's files proves.

@@ -1,12 +1,12 @@
-//! IDX files, the format of MNIST: a big-endian header followed by bytes.
+//! IDX files, the format of MNIST and its relatives: big-endian header, then bytes.
 //!
 //! ```text
 //! images: 0x00000803, count, height, width (u32 each), then count * height * width pixels
 //! labels: 0x00000801, count                (u32 each), then count class numbers
 //! ```
 //!
-//! A file may be compressed with gzip, which is recognised by its content and not by its name. Reading is bounded: no more is
-//! decompressed than the header declares, and it may not declare more than [`MAX_CONTENT`].
+//! A file may be compressed with gzip; its content decides, not its name. Reading is bounded: the header comes
+//! first, no more is decompressed than it declares, and it may not declare more than [`MAX_CONTENT`].
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
@@ -16,7 +16,7 @@ use flate2::bufread::GzDecoder;
 use thiserror::Error;
 
 use super::error::{FormatError, check_directory, existing_file};
-use super::format::{Evidence, MAX_CONTENT, SampleFormat};
+use super::format::{About, Evidence, MAX_CONTENT, SampleFormat};
 use super::{DataError, Dataset, Labels, ReadOptions, Samples, Split};
 
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
@@ -27,16 +27,13 @@ const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 pub struct Idx;
 
 impl SampleFormat for Idx {
-    fn name(&self) -> &'static str {
-        "IDX files"
+    fn about(&self) -> About {
+        let files = "MNIST's four files, plain or with .gz appended: train-* and t10k-*-ubyte";
+        About { name: "IDX files", help: ("IDX", files), evidence: Evidence::Certain }
     }
 
     fn signature(&self, split: Split) -> String {
         Kind::Images.file_name(split)
-    }
-
-    fn evidence(&self) -> Evidence {
-        Evidence::Certain
     }
 
     fn is_in(&self, directory: &Path, split: Split) -> Result<bool, DataError> {
@@ -47,15 +44,15 @@ impl SampleFormat for Idx {
         check_directory(directory)?;
         let images_path = Kind::Images.find(directory, split)?;
         let Some(classes) = options.labels.as_ref().map(Labels::classes) else {
-            let Images { height, width, pixels, .. } = read_path(&images_path, images)?;
+            let Images { height, width, pixels, .. } = read_path(&images_path, read_images)?;
             let dataset = Dataset::unlabelled(vec![1, height, width], Samples::Bytes(pixels));
             return dataset.map_err(|error| error.in_file(images_path));
         };
         let labels_path = Kind::Labels
             .find(directory, split)
             .map_err(|_| IdxError::NoLabels { plain: Kind::Labels.file_name(split) }.in_file(directory))?;
-        let images = read_path(&images_path, images)?;
-        let labels = read_path(&labels_path, labels)?;
+        let images = read_path(&images_path, read_images)?;
+        let labels = read_path(&labels_path, read_labels)?;
         if images.count != labels.len() {
             let (images, labels) = (images.count, labels.len());
             return Err(IdxError::CountsDiffer { images_path, labels_path, images, labels }.into());
@@ -120,17 +117,7 @@ impl Kind {
     }
 }
 
-/// Reads a file of images from memory, plain or compressed.
-pub fn read_images(bytes: &[u8]) -> Result<Images, DataError> {
-    images(bytes)
-}
-
-/// Reads a file of labels from memory, plain or compressed.
-pub fn read_labels(bytes: &[u8]) -> Result<Vec<u8>, DataError> {
-    labels(bytes)
-}
-
-/// Errors in IDX files.
+/// Errors of IDX files.
 #[derive(Debug, Error)]
 enum IdxError {
     #[error("holds samples without their labels: neither `{plain}` nor `{plain}.gz` is there")]
@@ -166,8 +153,8 @@ pub fn fits(dataset: &Dataset) -> bool {
     matches!((dataset.samples(), dataset.shape()), (Samples::Bytes(_), [1, _, _])) && dataset.classes() <= 256
 }
 
-/// Writes a data set as the two plain IDX files of one split, replacing existing ones. Refuses samples for which [`fits`] is
-/// false.
+/// Writes a grey data set as the two plain IDX files of one split, replacing existing ones. Refuses samples that do not
+/// [fit](fits).
 pub fn write_split(directory: &Path, split: Split, dataset: &Dataset) -> Result<(), DataError> {
     let (Samples::Bytes(pixels), &[_, height, width], true) =
         (dataset.samples(), dataset.shape(), fits(dataset))
@@ -189,17 +176,19 @@ fn read_path<T>(path: &Path, decode: fn(BufReader<File>) -> Result<T, DataError>
     file.and_then(|file| decode(BufReader::new(file))).map_err(|error| error.in_file(path))
 }
 
-fn images(input: impl BufRead) -> Result<Images, DataError> {
+/// Reads a file of images, plain or compressed.
+pub fn read_images(input: impl BufRead) -> Result<Images, DataError> {
     let ([count, height, width], pixels) = decode(Kind::Images, input)?;
     Ok(Images { count, height, width, pixels })
 }
 
-fn labels(input: impl BufRead) -> Result<Vec<u8>, DataError> {
+/// Reads a file of labels, plain or compressed.
+pub fn read_labels(input: impl BufRead) -> Result<Vec<u8>, DataError> {
     let ([_count], labels) = decode(Kind::Labels, input)?;
     Ok(labels)
 }
 
-/// Decodes a file, compressed if its first two bytes say so, and refuses bytes after the content.
+/// Decodes a file, which is compressed if it begins with gzip's magic number. Refuses trailing bytes.
 fn decode<const D: usize>(kind: Kind, mut input: impl BufRead) -> Result<([usize; D], Vec<u8>), DataError> {
     let mut start = Vec::with_capacity(GZIP_MAGIC.len());
     input.by_ref().take(GZIP_MAGIC.len() as u64).read_to_end(&mut start)?;
@@ -207,7 +196,7 @@ fn decode<const D: usize>(kind: Kind, mut input: impl BufRead) -> Result<([usize
     if start == GZIP_MAGIC {
         let mut decoder = GzDecoder::new(whole);
         let content = decode_plain(kind, &mut decoder)?;
-        // Bytes after the first compressed member, which may be a second one.
+        // A second gzip member would be content too.
         whole = decoder.into_inner();
         if !whole.fill_buf()?.is_empty() {
             return Err(IdxError::TrailingBytes { declared: content.1.len() as u64 }.into());
@@ -228,7 +217,7 @@ fn decode_plain<const D: usize>(
     let mut words = header
         .chunks_exact(4)
         .map(|word| u32::from_be_bytes(word.try_into().expect("a chunk has four bytes")));
-    // The magic number is checked first, so that a short file of another kind is reported as such.
+    // A wrong magic number is reported even if the header is cut short.
     match words.next() {
         Some(found) if found != kind.magic() => {
             return Err(IdxError::Magic { kind: kind.name(), expected: kind.magic(), found }.into());
@@ -250,18 +239,18 @@ fn decode_plain<const D: usize>(
     if (content.len() as u64) < declared {
         return Err(IdxError::Truncated { declared, found: content.len() as u64 }.into());
     }
-    // For gzip, reaching the end is also what verifies the checksum.
+    // For gzip, reading to the end also verifies the checksum.
     if !read_up_to(input, 1)?.is_empty() {
         return Err(IdxError::TrailingBytes { declared }.into());
     }
     Ok((dimensions, content))
 }
 
-/// Reads `limit` bytes or to the end. Memory grows with the bytes read, not with the limit.
+/// Reads `limit` bytes or to the end. Memory grows with the bytes read, not with the length that a header declares.
 fn read_up_to(input: &mut impl Read, limit: u64) -> Result<Vec<u8>, DataError> {
     let mut bytes = Vec::new();
     match input.take(limit).read_to_end(&mut bytes) {
-        // A truncated gzip stream: the caller knows how much is missing.
+        // gzip reports a truncated stream like this; the caller finds out how much is missing.
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof && !bytes.is_empty() => Ok(bytes),
         Err(error) => Err(error.into()),
         Ok(_) => Ok(bytes),

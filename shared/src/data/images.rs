@@ -1,14 +1,14 @@
-//! A folder of images per class: `train/CLASS/*.png`, `test/CLASS/*.jpg`, PNG and JPEG mixed as they come.
+//! Folders of images, one per class: `train/CLASS/*.png` and `test/CLASS/*.jpg`, PNG and JPEG in any mixture.
 //!
-//! A folder that holds the folders of the classes itself is the training split. The folders are the names of classes that the
-//! reader knows; a class may lack a folder, but not a folder its images. Hidden files are passed over; anything else that is
-//! no image is a mistake like a damaged image. Files are taken in the order of their names, class after class.
+//! Class folders without a folder `train` or `test` above them are the training split. Their names must be known class
+//! names; a class may have no folder, but a folder must have images. Hidden files are ignored; other files that are not
+//! images are errors, like damaged images. Samples are ordered by class folder, then by file name.
 //!
 //! Every image is decoded once, when it is read, on the threads of the current rayon pool, and becomes bytes of the shape
-//! `[channels, height, width]`: one channel is grey, three are red, green and blue. Transparency is dropped, and so is the
-//! orientation that a camera noted. An image of another size is scaled until it covers the wanted one (bilinear, averaging
-//! where it shrinks) and what sticks out is cut off evenly. Without a wanted shape all images must have the same size, and
-//! they are in colour if the first one is.
+//! `[channels, height, width]`: one channel is grey, three are red, green and blue. Transparency and the orientation in a
+//! photograph's metadata are dropped. An image of another size is scaled to cover the wanted size (bilinear, averaging
+//! when it shrinks) and cropped to its centre. Without a wanted shape all images must have the same size, and all are in
+//! colour if the first one is.
 //!
 //! Memory is bounded: files by [`MAX_FILE`], a decoder by [`MAX_SIDE`] and [`MAX_DECODED`], and the result by
 //! [`MAX_CONTENT`] before anything is decoded.
@@ -24,7 +24,7 @@ use rayon::prelude::*;
 use thiserror::Error;
 
 use super::error::{FormatError, check_directory};
-use super::format::{Evidence, MAX_CONTENT, SampleFormat, read_file};
+use super::format::{About, Evidence, MAX_CONTENT, SampleFormat, read_file};
 use super::{DataError, Dataset, Labels, OnError, ReadOptions, Samples, Skipped, Split};
 
 /// The largest file, in bytes.
@@ -39,8 +39,10 @@ pub const MAX_DECODED: u64 = 512 << 20;
 pub struct Images;
 
 impl SampleFormat for Images {
-    fn name(&self) -> &'static str {
-        "images by class"
+    fn about(&self) -> About {
+        let files = "a folder of PNG or JPEG files per class, in train/ and test/, or without these to train on all; \
+                     the classes are named with --classes, and images are scaled to cover --shape and cut";
+        About { name: "images by class", help: ("images", files), evidence: Evidence::Certain }
     }
 
     fn signature(&self, split: Split) -> String {
@@ -49,10 +51,6 @@ impl SampleFormat for Images {
             Split::Test => "test/CLASS/*.png or *.jpg",
         };
         files.to_owned()
-    }
-
-    fn evidence(&self) -> Evidence {
-        Evidence::Certain
     }
 
     fn is_in(&self, directory: &Path, split: Split) -> Result<bool, DataError> {
@@ -89,7 +87,7 @@ impl SampleFormat for Images {
     }
 }
 
-/// What is wrong with a folder of images.
+/// Errors of folders of images.
 #[derive(Debug, Error)]
 enum ImagesError {
     #[error("cannot be decoded as PNG or JPEG: {reason}")]
@@ -302,13 +300,13 @@ pub fn decode_bytes(bytes: &[u8]) -> Result<DynamicImage, DataError> {
     Ok(reader.decode().map_err(damaged)?)
 }
 
-/// An image's bytes, channel by channel, cut and scaled to size if need be: cut first, since an image that is much longer than
-/// wide would take a multiple of its memory once it is scaled to cover.
+/// The bytes of an image, channel by channel, cropped and scaled to this size if it has another. Cropping comes first: a
+/// long narrow image scaled to cover would take a multiple of its memory.
 fn pixels(image: &DynamicImage, channels: usize, height: usize, width: usize) -> Vec<u8> {
     // Sides are at most MAX_SIDE.
     let (tall, wide) = (height as u32, width as u32);
     let resized = ((image.height(), image.width()) != (tall, wide)).then(|| {
-        // The middle of it that has the shape of what is wanted.
+        // The centre with the wanted ratio of sides.
         let side = |side: u32, of: u32, to: u32, most: u32| {
             let length = f64::from(side) * f64::from(of) / f64::from(to);
             (length.round() as u32).clamp(1, most)

@@ -1,19 +1,17 @@
-//! Data: labelled samples, where they come from, and how a simulation divides them among clients.
+//! Data sets: samples with their labels, the file formats they are read from, and their division among clients.
 //!
-//! * [`dataset`]: labelled images, features or text in memory, and a client's share of them without a copy;
-//! * [`idx`]: the IDX files of MNIST and its relatives, plain or compressed;
-//! * [`cifar`]: the binary files of CIFAR-10 and CIFAR-100;
-//! * [`text`]: text by role, a character at a time;
-//! * [`images`]: a folder of PNG and JPEG files per class;
-//! * [`table`]: CSV with a column of labels; [`tensors`]: safetensors with `x` and `y`;
-//! * [`mod@format`]: which of these a folder holds; [`reading`]: what a reader must be told, and what it leaves out;
-//! * [`glyphs`]: a data set drawn from a seed, for runs that should need no download;
-//! * [`preparation`]: how samples are augmented and normalised before a network sees them;
-//! * [`partition`]: which sample goes to which client, from IID to strong label skew;
-//! * [`error`]: what can be wrong with data, and where.
+//! * [`dataset`]: samples in memory; [`view`]: a client's share of them, without a copy;
+//! * [`mod@format`]: what a reader of a file format implements; [`registry`]: all formats, and which of them a folder holds;
+//! * [`idx`], [`cifar`], [`mod@safetensors`], [`mod@csv`], [`images`], [`text`]: the formats;
+//! * [`options`]: how samples are read; [`error`]: errors that all formats share;
+//! * [`glyphs`]: a built-in data set that is drawn from a seed, for runs without a download;
+//! * [`preparation`]: augmentation and normalisation of samples before a network sees them;
+//! * [`partition`]: division among simulated clients, from IID to strong label skew.
 //!
 //! Pixels are bytes in memory and on disk; they become `f32` in `[0, 1]` only batch by batch, in
 //! [`View::fill`], and are then augmented and normalised as the run's [`Preparation`] says.
+//!
+//! A new format is one file that implements [`SampleFormat`], and one entry in [`registry::FORMATS`].
 
 pub mod cifar;
 pub mod csv;

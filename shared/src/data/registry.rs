@@ -13,15 +13,28 @@ use super::text::Text;
 use super::{DataError, Dataset, ReadOptions, Split};
 
 /// All formats, in the order in which messages list them.
-pub const FORMATS: &[Format] = &[&Idx, &Cifar::Ten, &Cifar::Hundred, &Safetensors, &Csv, &Images, &Text];
+pub const FORMATS: &[Format] = &[&Idx, &Cifar::TEN, &Cifar::HUNDRED, &Safetensors, &Csv, &Images, &Text];
 
 /// Detects the format of a folder and reads a split.
 ///
 /// # Errors
-/// As [`detect`] and [`SampleFormat::load`](super::format::SampleFormat::load), and [`DataError::OtherShape`].
+/// As [`detect`] and [`SampleFormat::load`](super::format::SampleFormat::load).
 pub fn read(directory: &Path, split: Split, options: &ReadOptions) -> Result<(Format, Dataset), DataError> {
     let format = detect(directory, split, options)?;
     Ok((format, format.load(directory, split, options)?))
+}
+
+/// The formats and their files, one line each, for `--help`.
+#[must_use]
+pub fn help() -> String {
+    let mut lines: Vec<String> = FORMATS
+        .iter()
+        .map(|format| format.about().help)
+        .map(|(name, files)| format!("      {name:<13} {files}"))
+        .collect();
+    // Variants of one format share their line.
+    lines.dedup();
+    lines.join("\n")
 }
 
 /// The one format of which `directory` holds this split. Without [`ReadOptions::labels`] the arrangements count that
@@ -33,12 +46,12 @@ pub fn detect(directory: &Path, split: Split, options: &ReadOptions) -> Result<F
     check_directory(directory)?;
     let mut found: Vec<Format> = Vec::new();
     for format in FORMATS {
-        let counts = format.evidence() > Evidence::Weak || found.is_empty();
+        let counts = format.about().evidence > Evidence::Weak || found.is_empty();
         if counts && format.is_in(directory, split)? {
             found.push(*format);
         }
     }
-    let certain = matches!(found[..], [only] if only.evidence() == Evidence::Certain);
+    let certain = matches!(found[..], [only] if only.about().evidence == Evidence::Certain);
     if options.labels.is_none() && !certain {
         for format in FORMATS {
             if format.is_in_unlabelled(directory, split)? {
@@ -81,8 +94,8 @@ mod tests {
     fn the_only_format_is_found() {
         for (files, format) in [
             (&["train-images-idx3-ubyte.gz"][..], &Idx as &dyn SampleFormat),
-            (&["data_batch_1.bin", "batches.meta.txt"], &Cifar::Ten),
-            (&["cifar-100-binary/train.bin"], &Cifar::Hundred),
+            (&["data_batch_1.bin", "batches.meta.txt"], &Cifar::TEN),
+            (&["cifar-100-binary/train.bin"], &Cifar::HUNDRED),
             (&["train.safetensors"], &Safetensors),
             (&["train.csv", "test.csv", "README.txt"], &Csv),
             (&["play.txt"], &Text),
@@ -96,7 +109,7 @@ mod tests {
                 std::fs::write(path, "").unwrap();
             }
             let found = detect(folder.path(), Split::Train, &ReadOptions::default()).unwrap();
-            assert_eq!(found.name(), format.name(), "{files:?}");
+            assert_eq!(found.to_string(), format.to_string(), "{files:?}");
         }
     }
 

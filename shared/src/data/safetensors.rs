@@ -17,7 +17,7 @@ use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use thiserror::Error;
 
 use super::error::{FormatError, existing_file};
-use super::format::{MAX_CONTENT, SampleFormat, read_file};
+use super::format::{About, Evidence, MAX_CONTENT, SampleFormat, read_file};
 use super::options::unknown_number;
 use super::{DataError, Dataset, ReadOptions, Samples, Skipped, Split};
 
@@ -28,8 +28,9 @@ const CLASSES: &str = "classes";
 pub struct Safetensors;
 
 impl SampleFormat for Safetensors {
-    fn name(&self) -> &'static str {
-        "safetensors"
+    fn about(&self) -> About {
+        let files = "train.safetensors and test.safetensors with tensors x and y";
+        About { name: "safetensors", help: ("safetensors", files), evidence: Evidence::Common }
     }
 
     fn signature(&self, split: Split) -> String {
@@ -43,7 +44,7 @@ impl SampleFormat for Safetensors {
     }
 }
 
-/// What is wrong with a safetensors file.
+/// Errors of safetensors files.
 #[derive(Debug, Error)]
 enum SafetensorsError {
     #[error("cannot be read or written as safetensors: {reason}")]

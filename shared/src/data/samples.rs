@@ -1,4 +1,4 @@
-//! Sample values, stored compactly and converted to `f32` for a network.
+//! Sample values by kind, and their conversion to the `f32` that a network reads.
 
 use models::vectorised;
 
@@ -12,12 +12,12 @@ pub enum Samples {
     Bytes(Vec<u8>),
     /// Features, all finite.
     Floats(Vec<f32>),
-    /// Text, as indices into a vocabulary, converted to the same numbers.
+    /// Text: token numbers, converted without scaling.
     Tokens(Vec<u16>),
 }
 
 impl Samples {
-    /// The number of values.
+    /// Number of values.
     #[must_use]
     pub fn len(&self) -> usize {
         match self {
@@ -33,7 +33,7 @@ impl Samples {
         self.len() == 0
     }
 
-    /// The kind of samples, in one word for messages.
+    /// Their kind as a word for messages.
     #[must_use]
     pub fn kind(&self) -> &'static str {
         match self {
@@ -64,7 +64,7 @@ impl Samples {
         }
     }
 
-    /// The samples at `indices`, which all exist, in that order.
+    /// The samples at `indices`, in that order. All must exist.
     pub(super) fn select(&self, indices: &[usize], length: usize) -> Self {
         fn select<T: Copy>(values: &[T], indices: &[usize], length: usize) -> Vec<T> {
             let mut selected = Vec::with_capacity(indices.len() * length);
@@ -80,7 +80,7 @@ impl Samples {
         }
     }
 
-    /// Checks that features are finite and tokens in the vocabulary, whose size is the number of classes.
+    /// Checks that features are finite, and tokens below the number of classes, which is that of the vocabulary.
     pub(super) fn check(&self, length: usize, classes: usize) -> Result<(), DataError> {
         match self {
             Self::Bytes(_) => Ok(()),

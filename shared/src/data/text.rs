@@ -1,17 +1,17 @@
-//! Text by role: who speaks is whose data it is (`McMahan` et al. 2017, section 3, on the works of Shakespeare).
+//! Text by role, for next-character prediction (`McMahan` et al. 2017, section 3, on the works of Shakespeare).
 //!
-//! A play as plain text, UTF-8. A line `NAME:` at the beginning of the file or after an empty line says who speaks the lines
-//! that follow; empty lines are left out. Lines before the first such line are one more speaker's, so a text without any
-//! is one speaker's as a whole.
+//! The file is a play as plain text in UTF-8. A line `NAME:` at the beginning of the file or after an empty line names the
+//! role that speaks the following lines; empty lines are skipped. Lines before the first such line belong to a role without
+//! a name, so a text without roles has one role.
 //!
-//! As in the paper, the first 80 % of a role's lines are trained on and the last 20 %, rounded up to at least one line, are
-//! the test split; a role of a single line is left out. A role's lines, each with its line feed, are one text, cut into
-//! windows of [`WINDOW`] characters, each labelled with the character after it. The last window is moved back to end where
-//! the text does, so that every character counts: some of them twice. A role whose lines of a split are shorter than a
-//! window and its last label is left out of that split.
+//! As in the paper, the first 80 % of a role's lines are the training split and the last 20 %, at least one line, the test
+//! split; a role with a single line is skipped. The lines of a role, each with its line feed, are joined and cut into
+//! windows of [`WINDOW`] characters; each character is labelled with the one after it. The last window is moved back to end
+//! with the text and overlaps the one before. A role with fewer characters in a split than a window and its last label is
+//! skipped there.
 //!
-//! The vocabulary is the same for every text, so that no device needs to know another's: line feed, the 95 printable
-//! characters of ASCII, and one for every other character, [`VOCABULARY`] in all.
+//! The vocabulary is the same for every text, so that devices need not agree on one: line feed, the 95 printable
+//! characters of ASCII, and one token for all other characters, [`VOCABULARY`] in all.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -19,10 +19,10 @@ use std::path::{Path, PathBuf};
 use thiserror::Error;
 
 use super::error::{FormatError, check_directory};
-use super::format::{Evidence, SampleFormat, read_file};
+use super::format::{About, Evidence, SampleFormat, read_file};
 use super::{DataError, Dataset, ReadOptions, Split};
 
-/// Characters of a sample: what the LSTM of the paper is unrolled over.
+/// Characters of a sample: the unroll length of the paper's LSTM.
 pub const WINDOW: usize = 80;
 
 /// Number of different tokens.
@@ -42,7 +42,7 @@ pub fn token(character: char) -> u16 {
     }
 }
 
-/// Whether there is a text in `directory`: the files whose names end in `.txt`, in the order of their names.
+/// The files in `directory` whose names end in `.txt`, sorted by name.
 pub fn find(directory: &Path) -> Result<Vec<PathBuf>, DataError> {
     let entries = std::fs::read_dir(directory).map_err(|error| DataError::from(error).in_file(directory))?;
     let mut texts = Vec::new();
@@ -61,16 +61,13 @@ pub fn find(directory: &Path) -> Result<Vec<PathBuf>, DataError> {
 pub struct Text;
 
 impl SampleFormat for Text {
-    fn name(&self) -> &'static str {
-        "text by role"
+    fn about(&self) -> About {
+        let files = "one .txt file: lines NAME: say who speaks the lines that follow";
+        About { name: "text by role", help: ("text", files), evidence: Evidence::Weak }
     }
 
     fn signature(&self, _split: Split) -> String {
         "one .txt file".to_owned()
-    }
-
-    fn evidence(&self) -> Evidence {
-        Evidence::Weak
     }
 
     fn is_in(&self, directory: &Path, _split: Split) -> Result<bool, DataError> {
@@ -79,7 +76,7 @@ impl SampleFormat for Text {
 
     fn load(&self, directory: &Path, split: Split, options: &ReadOptions) -> Result<Dataset, DataError> {
         if options.labels.is_none() {
-            return Err(DataError::LabelsInside { format: self.name() }.in_file(directory));
+            return Err(DataError::LabelsInside { format: self.about().name }.in_file(directory));
         }
         check_directory(directory)?;
         let texts = find(directory)?;
@@ -90,7 +87,7 @@ impl SampleFormat for Text {
     }
 }
 
-/// What is wrong with a text.
+/// Errors of texts.
 #[derive(Debug, Error)]
 enum TextError {
     #[error("holds {found} files whose names end in .txt; put one text into it")]

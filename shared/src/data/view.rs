@@ -14,7 +14,7 @@ use super::error::DataError;
 pub struct View {
     dataset: Arc<Dataset>,
     indices: Arc<[u32]>,
-    /// Whether the labels are passed on.
+    /// Whether the labels are visible.
     labelled: bool,
 }
 
@@ -38,7 +38,7 @@ impl View {
         }
     }
 
-    /// The same samples as whoever may not see their labels sees them: unlabelled.
+    /// The same samples with their labels hidden.
     #[must_use]
     pub fn without_labels(self) -> Self {
         Self { labelled: false, ..self }
@@ -56,7 +56,7 @@ impl View {
         self.indices.is_empty()
     }
 
-    /// Labels of the sample at `position`: one, or for text one for each position of it; none of unlabelled samples.
+    /// Labels of the sample at `position`: one, or for text one for each token; none for unlabelled samples.
     ///
     /// # Panics
     /// If `position` is not below [`Self::len`].
@@ -78,7 +78,7 @@ impl View {
         self.dataset.shape()
     }
 
-    /// The data set that the samples are of.
+    /// The underlying data set.
     #[must_use]
     pub fn dataset(&self) -> &Arc<Dataset> {
         &self.dataset
@@ -100,7 +100,7 @@ impl View {
         Self { dataset: self.dataset.clone(), indices, labelled: self.labelled }
     }
 
-    /// The view's samples as a data set of their own.
+    /// Copies the view's samples to a data set.
     ///
     /// # Errors
     /// [`DataError`] if the view is empty: there is no empty data set.

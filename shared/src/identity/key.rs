@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
 use ring::signature::{Ed25519KeyPair, KeyPair as _};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use sha2::{Digest as _, Sha256};
@@ -45,7 +46,7 @@ impl SecretKey {
     /// The hexadecimal digits that [`parse`](Self::parse) reads, to store the key.
     #[must_use]
     pub fn digits(&self) -> String {
-        self.0.iter().map(|byte| format!("{byte:02x}")).collect()
+        HEXLOWER.encode(&self.0)
     }
 
     /// The public key of this private key.
@@ -102,7 +103,7 @@ impl PublicKey {
 
 impl fmt::Display for PublicKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        f.write_str(&HEXLOWER.encode(&self.0))
     }
 }
 
@@ -141,10 +142,8 @@ impl<'de> Deserialize<'de> for PublicKey {
 }
 
 fn hex(text: &str) -> Result<[u8; 32], ParseKeyError> {
-    let digits: Option<Vec<u8>> =
-        text.chars().map(|digit| digit.to_digit(16).map(|digit| digit as u8)).collect();
-    let digits = digits.filter(|digits| digits.len() == 64).ok_or(ParseKeyError)?;
-    Ok(std::array::from_fn(|byte| digits[2 * byte] << 4 | digits[2 * byte + 1]))
+    let bytes = HEXLOWER_PERMISSIVE.decode(text.as_bytes()).map_err(|_| ParseKeyError)?;
+    bytes.try_into().map_err(|_| ParseKeyError)
 }
 
 #[cfg(test)]

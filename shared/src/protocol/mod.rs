@@ -169,4 +169,37 @@ mod tests {
         let over = ToClient::Finished { rounds: 3 };
         assert_eq!(over.clone().for_peer(Protocol::V2), Some(over));
     }
+
+    #[test]
+    fn a_specification_reaches_a_peer_of_the_version_before_whole() {
+        use crate::spec::personalisation::{Method, Methods};
+        use crate::spec::{Personalisation, RunSpec, SpecText, Training};
+
+        let mut spec = RunSpec {
+            training: Training { chunks: 3, clip_norm: Some(0.5), ..Training::default() },
+            personalisation: Box::new(Personalisation {
+                method: Some(Methods(vec![Method::Fb])),
+                ..Personalisation::default()
+            }),
+            ..RunSpec::example("fedprox")
+        };
+        spec.data.preparation.augmentation.horizontal_flip = 0.1;
+        let welcome = ToClient::Welcome { spec: SpecText::of(&spec), wants: Some(2) };
+        assert_eq!(welcome.clone().for_peer(Protocol::V6), Some(welcome.clone()));
+        let Some(ToClient::PositionalWelcome { spec: told, wants: Some(2) }) = welcome.for_peer(Protocol::V5)
+        else {
+            panic!("no welcome")
+        };
+        assert_eq!(told.into_spec(), Ok(spec));
+    }
+
+    #[test]
+    fn a_peer_of_the_version_before_is_refused_in_words_what_it_cannot_be_told() {
+        use crate::spec::{RunSpec, SpecText};
+
+        let spec = SpecText::of(&RunSpec::example("fedavg")).as_str().replace("fedavg", "fednew");
+        let told = ToClient::Welcome { spec: spec.into(), wants: None }.for_peer(Protocol::V5);
+        let Some(ToClient::Refused(Refusal::Protocol(text))) = told else { panic!("{told:?}") };
+        assert!(text.contains("update it"), "{text}");
+    }
 }

@@ -72,7 +72,7 @@ pub fn idx_seeds() -> Vec<Vec<u8>> {
 #[must_use]
 pub fn cifar(bytes: &[u8]) -> Seen {
     let Some((&first, content)) = bytes.split_first() else { return Seen::of(&"empty") };
-    let variant = if first & 1 == 0 { Cifar::Ten } else { Cifar::Hundred };
+    let variant = if first & 1 == 0 { &Cifar::TEN } else { &Cifar::HUNDRED };
     let folder = tmp::folder();
     for name in variant.files(Split::Test) {
         tmp::write(&folder.join(name), content);

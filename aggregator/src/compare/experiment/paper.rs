@@ -1,15 +1,14 @@
-//! Published numbers against what the file compares: one of something that is nowhere in it is a misprint, and would vanish
-//! without a word.
+//! Checks of published numbers: one for an unknown cell or variant is a misprint and would otherwise be lost silently.
 
-use super::reading::Reading;
+use super::document::ExperimentDocument;
 use super::{Axis, ExperimentError, Paper, Variant};
 
-/// The file as it stands, before a form leaves anything out: `axes` and `variants` are all there are.
+/// Checks published numbers against all axes and variants of the file, before a form leaves any out.
 pub(super) fn check(
     paper: &Paper,
     axes: &[Axis],
     variants: &[Variant],
-    read: &Reading<'_>,
+    read: &ExperimentDocument<'_>,
 ) -> Result<(), ExperimentError> {
     for (name, rounds) in &paper.rounds {
         let path = ["paper", "rounds", name];
@@ -31,7 +30,7 @@ pub(super) fn check(
     Ok(())
 }
 
-/// Whether `name` is that of a variant in its cell: a point of each axis, and a variant.
+/// Checks that `name` is a variant in its cell: a point of each axis, then a variant.
 fn known(name: &str, axes: &[Axis], variants: &[Variant]) -> Result<(), String> {
     let variants: Vec<&str> = variants.iter().map(|variant| variant.name.as_str()).collect();
     let points = axes.iter().map(|axis| axis.points.iter().map(|point| point.name.as_str()).collect());

@@ -1,23 +1,19 @@
 //! The longer help texts.
 
-/// The formats of samples.
-macro_rules! formats {
-    () => {
-        "\
-Data:
-  A directory in one of these formats; the client finds out which and says so:
-      IDX           MNIST's four files, plain or with .gz appended: train-* and t10k-*-ubyte
-      CIFAR         the binary files of CIFAR-10 or CIFAR-100
-      images        a folder of PNG or JPEG files per class, in train/ and test/, or without these to train on all; \
-the classes are named with --classes, and images are scaled to cover --shape and cut
-      CSV           train.csv and test.csv with a header; one column holds the labels (--label)
-      safetensors   train.safetensors and test.safetensors with tensors x and y
-      text          one .txt file: lines NAME: say who speaks the lines that follow"
-    };
-}
+use shared::data::registry;
 
 /// Appended to the help of every command that reads samples.
-pub(super) const DATA: &str = formats!();
+pub(super) fn data() -> String {
+    format!(
+        "Data:\n  A directory in one of these formats; the client finds out which and says so:\n{}",
+        registry::help()
+    )
+}
+
+/// Appended to the long help of the program.
+pub(super) fn after_long_help() -> String {
+    [SESSION, &data(), STATE].join("\n\n")
+}
 
 pub(super) const ABOUT: &str = "Take part in federated learning with the data of this device";
 
@@ -28,8 +24,7 @@ The client connects to an aggregator over QUIC, receives a model and what to do 
 its data directory, and sends back what changed. The samples never leave the device. It has no settings of its own \
 for the training: all of them come from the run that it joins.";
 
-pub(super) const AFTER_LONG_HELP: &str = concat!(
-    "\
+const SESSION: &str = "\
 A typical session:
   On the lab's machine:
       aggregator serve run.toml
@@ -42,12 +37,9 @@ copy its model.safetensors to the device and use it:
       edge-client predict --model model.safetensors --data ~/digits
   If the run personalises, the device has a model of its own already, which answers without a connection:
       edge-client predict --personal --data ~/digits
-      edge-client evaluate --data ~/digits
+      edge-client evaluate --data ~/digits";
 
-",
-    formats!(),
-    "
-
+const STATE: &str = "\
 State:
   $XDG_STATE_HOME/edge-client, or ~/.local/state/edge-client, or the directory named with --state. It holds
       identity          this client's private key; keep it secret; without it, the device counts as a new one
@@ -76,5 +68,4 @@ restarted, for example with Restart=on-abnormal in a unit of systemd: it joins a
 Safety:
   A crash loses nothing that was trained. What took at least a second to train is also synced to the disk at once, \
 so that a power failure loses it no more; what took less may have to be trained again after one, since syncing \
-every round would wear out memory cards."
-);
+every round would wear out memory cards.";

@@ -7,13 +7,14 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
 use shared::data::{Labels, ReadOptions, Split};
 use shared::id::RunId;
 use shared::identity::PublicKey;
 
-use self::help::{ABOUT, AFTER_LONG_HELP, DATA, LONG_ABOUT};
+use self::help::{ABOUT, LONG_ABOUT, after_long_help, data};
 use super::error::CliError;
 use super::parse::{Shape, Target, limit, samples, seconds, server_key, shape, target, threads};
 use super::samples::{SampleArguments, Unusable, classes};
@@ -26,7 +27,7 @@ use super::samples::{SampleArguments, Unusable, classes};
     about = ABOUT,
     long_about = LONG_ABOUT,
     after_help = "--help says more: a typical session, where state lies, exit codes.",
-    after_long_help = AFTER_LONG_HELP,
+    after_long_help = after_long_help(),
     max_term_width = 100
 )]
 pub struct Arguments {
@@ -50,19 +51,19 @@ pub enum Command {
     ///
     /// Connects, trains whenever asked, and ends when the run is over. A lost connection is retried without limit; a finished
     /// update waits on disk until the server has confirmed it, also over a restart.
-    #[command(after_long_help = DATA)]
+    #[command(after_long_help = data())]
     Join(JoinArguments),
     /// Use a trained model on labelled samples
     ///
     /// Prints the predicted class, its probability and the true label of each sample, and the accuracy. The model is one that a
     /// run has left (--model), or this device's own (--personal), which needs no connection.
-    #[command(after_long_help = DATA)]
+    #[command(after_long_help = data())]
     Predict(PredictArguments),
     /// Test this device's personal model and the experts that it mixes
     ///
     /// Prints two tests of the global model, of the local expert and of the mixture: the accuracy on the test samples with
     /// classes as frequent as among this device's training samples (local test), and the plain accuracy (global test).
-    #[command(after_long_help = DATA)]
+    #[command(after_long_help = data())]
     Evaluate(EvaluateArguments),
     /// Put this device's personal model on top of a newer global one
     ///
@@ -76,7 +77,7 @@ pub enum Command {
     /// whether the server answers if there is one. Needs no connection, and changes nothing. It does not check whether the server
     /// admits this device: only joining shows that a ticket is used up or the device revoked. Ends with 0 if the device can take
     /// part, with or without warnings, and with 3 if it cannot.
-    #[command(after_long_help = DATA)]
+    #[command(after_long_help = data())]
     Doctor(DoctorArguments),
     /// Measure how fast this device trains
     ///
@@ -242,8 +243,8 @@ pub struct PredictArguments {
     #[command(flatten)]
     pub samples: SampleArguments,
     /// Which half of the data to use
-    #[arg(long, value_enum, default_value_t = Half::Test)]
-    pub split: Half,
+    #[arg(long, value_parser = split(), default_value = "test")]
+    pub split: Split,
     /// Use only the first N samples, and show all of them
     ///
     /// Without it all samples count for the accuracy, and the table ends after 20 of them.
@@ -323,22 +324,12 @@ pub enum Processor {
     Cuda,
 }
 
-/// A split of a data set.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Half {
-    /// The training samples.
-    Train,
-    /// The test samples.
-    Test,
-}
-
-impl From<Half> for Split {
-    fn from(half: Half) -> Self {
-        match half {
-            Half::Train => Self::Train,
-            Half::Test => Self::Test,
-        }
-    }
+/// Parses a split by its name.
+fn split() -> impl TypedValueParser<Value = Split> {
+    let names = [(Split::Train, "The training samples"), (Split::Test, "The test samples")];
+    let names = names.map(|(split, help)| PossibleValue::new(split.name()).help(help));
+    PossibleValuesParser::new(names)
+        .map(|name| if name == Split::Train.name() { Split::Train } else { Split::Test })
 }
 
 /// The default state directory, by the XDG base directory specification, which ignores relative paths.

@@ -1,5 +1,7 @@
 //! The table of the connection: delays, heart-beats, and how a session ends.
 
+use shared::message::positional::PositionalSpec;
+
 use super::super::backoff::{FIRST_DELAY, LASTING};
 use super::*;
 
@@ -174,4 +176,33 @@ fn finished_ends_the_session_and_lets_go_of_everything() {
     assert_eq!(Bench::greeting(None).hears(finished.clone()), end);
     assert_eq!(Bench::training(3).hears(finished.clone()), [&[Action::Cancel], &end[..]].concat());
     assert_eq!(Bench::holding(3).hears(finished), [&[forget(3, None)], &end[..]].concat());
+}
+
+/// What a server of the version after this one may send.
+#[test]
+fn a_run_that_uses_an_unknown_key_is_declined_by_its_name_and_not_joined_again() {
+    let mut bench = Bench::greeting(None);
+    let newer = format!("{}\n[privacy]\nclip = 1.0\n", SpecText::of(&spec(1)).as_str());
+    let actions = bench.hears(ToClient::Welcome { spec: newer.into(), wants: Some(3) });
+    let unknown = SpecError::Unknown { key: "privacy.clip".to_owned() };
+    assert_eq!(
+        actions,
+        [
+            Action::Send(ToServer::Declined { reason: unknown.to_string() }),
+            Action::Disconnect,
+            Action::Finish(SessionEnd::Outdated(unknown)),
+        ]
+    );
+    assert_eq!(bench.session.deadline(), None);
+}
+
+/// What a server of the version before this one sends.
+#[test]
+fn a_run_of_a_server_of_the_version_before_is_joined() {
+    let mut text = Bench::greeting(None);
+    let mut positional = Bench::greeting(None);
+    let expected = text.hears(ToClient::Welcome { spec: SpecText::of(&spec(1)), wants: None });
+    let spec = Box::new(PositionalSpec::of(&spec(1)).expect("fedavg is known"));
+    assert_eq!(positional.hears(ToClient::PositionalWelcome { spec, wants: None }), expected);
+    assert_eq!(positional.session.run(), text.session.run());
 }

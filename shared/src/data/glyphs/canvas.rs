@@ -7,7 +7,7 @@ use super::SIDE;
 /// A point `(x, y)`: x to the right, y downwards.
 pub(super) type Point = (f32, f32);
 
-/// How much ink each pixel holds, between 0 and 1.
+/// The ink of each pixel, between 0 and 1.
 pub(super) struct Canvas([[f32; SIDE]; SIDE]);
 
 impl Canvas {
@@ -20,12 +20,12 @@ impl Canvas {
         self.stroke(from, to, half_width, |pixel, cover| *pixel = pixel.max(cover * ink));
     }
 
-    /// Removes what lies under a line with round ends.
+    /// Erases a line with round ends.
     pub(super) fn erase(&mut self, from: Point, to: Point, half_width: f32) {
         self.stroke(from, to, half_width, |pixel, cover| *pixel *= 1.0 - cover);
     }
 
-    /// Visits the pixels under a line with how much of each it covers, from its centre's distance to the line.
+    /// Visits the pixels under a line with the covered fraction, computed from the distance of the pixel's centre to the line.
     fn stroke(&mut self, from: Point, to: Point, half_width: f32, mut visit: impl FnMut(&mut f32, f32)) {
         let reach = half_width + 0.5;
         let (dx, dy) = (to.0 - from.0, to.1 - from.1);
@@ -58,9 +58,9 @@ impl Canvas {
     }
 }
 
-/// The rows or columns whose centres may lie between two coordinates.
+/// The rows or columns whose centres may be between two coordinates.
 fn pixels_between(low: f32, high: f32) -> std::ops::Range<usize> {
-    // `as` saturates: what lies left of the image becomes 0.
+    // `as` saturates: a coordinate left of the image becomes 0.
     (low as usize).min(SIDE)..(high.max(0.0) as usize + 1).min(SIDE)
 }
 

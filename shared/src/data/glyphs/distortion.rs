@@ -1,4 +1,4 @@
-//! How a symbol is placed in its image: turned, sheared, bent, scaled and shifted.
+//! Random distortion of a symbol: rotation, shear, bend, scale and shift.
 
 use super::SIDE;
 use super::canvas::Point;
@@ -8,7 +8,7 @@ const MAX_HALF_TURN: f32 = 0.176;
 const MAX_SHEAR: f32 = 0.25;
 /// Largest coefficient of the quadratic terms; it moves a corner by about as much of the half side.
 const MAX_BEND: f32 = 0.12;
-/// Pixels that one unit of a symbol takes, separately for both axes.
+/// Pixels per unit of a symbol, separately for both axes.
 const SCALES: (f32, f32) = (6.75, 10.0);
 /// Largest shift of the centre along either axis, in pixels.
 const MAX_SHIFT: f32 = 2.75;
@@ -36,7 +36,7 @@ impl Distortion {
         Self { bend, matrix, centre: (shifted(), shifted()) }
     }
 
-    /// Where a point of the symbol lies in the image, in pixels from its upper left corner.
+    /// The position of a symbol's point in the image, in pixels from the upper left corner.
     pub(super) fn apply(&self, (x, y): Point) -> Point {
         let [a, b, c, d] = self.bend;
         let (x, y) = (x + a * y * y + b * x * y, y + c * x * x + d * x * y);
@@ -47,7 +47,7 @@ impl Distortion {
 
 /// Cosine and sine of the angle whose half has this tangent.
 ///
-/// Rational, so that no platform's trigonometric functions decide about pixels.
+/// Rational, since trigonometric functions differ between platforms.
 pub(super) fn direction(half_tangent: f32) -> (f32, f32) {
     let square = half_tangent * half_tangent;
     let scale = 1.0 / (1.0 + square);

@@ -1,15 +1,13 @@
 //! The built-in data set: ten hand-designed symbols, drawn with random distortion from a seed.
 //!
-//! A run that uses it needs no download, on any machine: `28 x 28` grey images like MNIST's, in any number.
-//! Sample `i` is of class `i mod 10` and depends on nothing but the seed and `i`, so a larger set begins with the
-//! smaller one. Pixels are computed with `+ - * /`, square roots and comparisons alone, which IEEE 754 fixes to
-//! the last bit: the same seed gives the same bytes on every processor.
+//! It needs no download: any number of `28 x 28` grey images like MNIST's. Sample `i` is of class `i mod 10` and depends
+//! only on the seed and `i`, so a larger set begins with the smaller one. Pixels are computed only with `+ - * /`, square
+//! roots and comparisons, whose results IEEE 754 defines exactly: the same seed gives the same bytes on every processor.
 //!
 //! The difficulty is set so that a linear model is clearly worse (about 88 % of test samples, after 8,000 training
-//! samples) than a small convolutional network (above 98 %; see `tests/glyphs_difficulty.rs`), which leaves room to
-//! see the effect of a federated method: symbols come in pairs
-//! that differ in one detail, are rotated, sheared, bent and shifted, and are drawn over distracting strokes, with
-//! bars that hide parts of them, at varying contrast and under noise.
+//! samples) than a small convolutional network (above 98 %; see `tests/glyphs_difficulty.rs`), so that effects of a
+//! federated method are visible. Symbols come in pairs that differ in one detail, are rotated, sheared, bent and
+//! shifted, and are drawn over distracting strokes, with bars that hide parts of them, at varying contrast and with noise.
 
 mod canvas;
 mod distortion;
@@ -26,7 +24,7 @@ use symbols::SYMBOLS;
 /// Height and width of an image, in pixels.
 pub const SIDE: usize = 28;
 
-/// Training samples of a run that does not say how many.
+/// Training samples of a run that does not set their number.
 pub const TRAINING_SAMPLES: usize = 6_000;
 
 /// Test samples of every run.
@@ -38,8 +36,7 @@ pub const CLASSES: usize = SYMBOLS.len();
 /// The most distracting strokes in one image.
 const MAX_DISTRACTORS: usize = 4;
 
-/// `count` samples, classes in turn: class sizes differ by at most one. Zero samples are refused, and more than
-/// an IDX file may hold ([`MAX_CONTENT`]).
+/// Generates `count` samples, with the classes in turn. Refuses zero samples, and more than [`MAX_CONTENT`] bytes.
 ///
 /// Training and test samples of one seed are drawn from different seeds, derived with the labels `glyphs-train`
 /// and `glyphs-test`.
@@ -75,7 +72,7 @@ fn draw(class: usize, seed: &Seed, pixels: &mut Vec<u8>) {
             canvas.draw(distortion.apply(ends[0]), distortion.apply(ends[1]), half_width, ink);
         }
     }
-    // A bar that hides a part of the symbol: too thin to hide the detail that tells two symbols apart.
+    // A bar hides a part of the symbol. It is too thin to hide the detail that distinguishes two symbols.
     let (from, to) = bar(&mut between, 8.0, 16.0);
     canvas.erase(from, to, between(0.0, 1.0));
     let distractors = between(0.0, (MAX_DISTRACTORS + 1) as f32) as usize;

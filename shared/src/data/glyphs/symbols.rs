@@ -5,7 +5,7 @@
 
 use super::canvas::Point;
 
-/// What each class shows, by class number.
+/// The names of the symbols, by class number.
 pub const NAMES: [&str; 10] =
     ["ring", "open ring", "plus", "saltire", "triangle", "square", "tee", "fork", "zed", "mirrored zed"];
 

@@ -44,10 +44,10 @@ fn small() -> Dataset {
 fn both_forms_are_read() {
     let expected = Images { count: 2, height: 1, width: 3, pixels: vec![1, 2, 3, 4, 5, 6] };
     let plain = image_file([2, 1, 3], &[1, 2, 3, 4, 5, 6]);
-    assert_eq!(read_images(&plain).unwrap(), expected);
-    assert_eq!(read_images(&gzip(&plain)).unwrap(), expected);
-    assert_eq!(read_labels(&label_file(&[7, 8])).unwrap(), [7, 8]);
-    assert_eq!(read_labels(&gzip(&label_file(&[7, 8]))).unwrap(), [7, 8]);
+    assert_eq!(read_images(&plain[..]).unwrap(), expected);
+    assert_eq!(read_images(&gzip(&plain)[..]).unwrap(), expected);
+    assert_eq!(read_labels(&label_file(&[7, 8])[..]).unwrap(), [7, 8]);
+    assert_eq!(read_labels(&gzip(&label_file(&[7, 8]))[..]).unwrap(), [7, 8]);
 }
 
 #[test]
@@ -56,7 +56,7 @@ fn each_malformation_has_its_error() {
     for compressed in [false, true] {
         let read = |bytes: &[u8]| {
             let file = if compressed { gzip(bytes) } else { bytes.to_vec() };
-            read_images(&file).unwrap_err()
+            read_images(&file[..]).unwrap_err()
         };
         assert!(matches!(of_format(read(&[])), IdxError::HeaderTruncated { needed: 16, found: 0 }));
         assert!(matches!(of_format(read(&good[..15])), IdxError::HeaderTruncated { needed: 16, found: 15 }));
@@ -90,10 +90,10 @@ fn damaged_compression_is_refused() {
     ));
     let mut wrong_checksum = good.clone();
     wrong_checksum[good.len() - 6] ^= 1;
-    assert!(matches!(read_images(&wrong_checksum), Err(DataError::Io(_))));
+    assert!(matches!(read_images(&wrong_checksum[..]), Err(DataError::Io(_))));
     let two_members = [good.clone(), gzip(&[1])].concat();
     assert!(matches!(
-        of_format(read_images(&two_members).unwrap_err()),
+        of_format(read_images(&two_members[..]).unwrap_err()),
         IdxError::TrailingBytes { declared: 78_400 }
     ));
 }
@@ -101,7 +101,7 @@ fn damaged_compression_is_refused() {
 #[test]
 fn a_promise_of_much_content_allocates_little() {
     // 2 GiB declared, 3 bytes present.
-    let error = read_images(&image_file([1 << 11, 1 << 10, 1 << 10], &[1, 2, 3])).unwrap_err();
+    let error = read_images(&image_file([1 << 11, 1 << 10, 1 << 10], &[1, 2, 3])[..]).unwrap_err();
     assert!(matches!(of_format(error), IdxError::Truncated { declared: MAX_CONTENT, found: 3 }));
 }
 
@@ -186,8 +186,8 @@ proptest! {
         let mut file = if magic { vec![0, 0, 8, 3, 0, 0, 0] } else { Vec::new() };
         file.extend(bytes);
         let file = if compressed { gzip(&file) } else { file };
-        let _ = read_images(&file);
-        let _ = read_labels(&file);
+        let _ = read_images(&file[..]);
+        let _ = read_labels(&file[..]);
     }
 
     #[test]
@@ -197,7 +197,7 @@ proptest! {
         let at = at % bytes.len();
         bytes[at] ^= 1 << bit;
         // The gzip header has bytes without meaning (time, system); the content is protected by a checksum.
-        if let Ok(labels) = read_labels(&bytes) {
+        if let Ok(labels) = read_labels(&bytes[..]) {
             prop_assert_eq!(&labels, &plain[8..]);
         }
     }

@@ -1,9 +1,8 @@
-//! JPEG, and damage to it.
+//! JPEG decoding that refuses damaged files.
 //!
-//! Decoders of browsers show what they can of a damaged file and make up the rest in grey. That is a picture of something else, and
-//! nobody is to learn from it: here whatever the decoder notices within the scans is an error, and so is a file without an
-//! end. Not everything can be noticed: bytes that are codes of other pixels are other pixels, and a scan that ends too
-//! early, but in good order, is filled up. Oddities of the headers, which cameras have of their own, are passed over.
+//! Browsers fill the missing part of a damaged file with grey, which would be a wrong sample. Here every error of the
+//! decoder within the scans is an error, and so is a file without an end marker. Some damage cannot be detected: changed
+//! bytes that are valid codes, and a scan that ends early but properly. Unusual headers, which cameras write, are accepted.
 
 use image::{DynamicImage, GrayImage, RgbImage};
 use zune_jpeg::JpegDecoder;
@@ -33,7 +32,7 @@ pub(super) fn decode(bytes: &[u8]) -> Result<DynamicImage, ImagesError> {
     };
     let (width, height) = (u32::from(info.width), u32::from(info.height));
     let (colours, channels) = if stored == ColorSpace::Luma { (stored, 1) } else { (ColorSpace::RGB, 3) };
-    // Where pixels come in several scans the decoder keeps all coefficients of all components, in 16 bits each, beside the pixels.
+    // With several scans the decoder keeps all coefficients of all components, in 16 bits each, beside the pixels.
     let kept = if scans > 1 { 2 * u64::from(info.components) } else { 0 };
     let decoded = (channels + kept) * u64::from(width) * u64::from(height);
     if width.max(height) > MAX_SIDE || decoded > MAX_DECODED {
@@ -53,15 +52,15 @@ pub(super) fn decode(bytes: &[u8]) -> Result<DynamicImage, ImagesError> {
     image.ok_or_else(|| wrong("it has other pixels than its header says".to_owned()))
 }
 
-/// The scans of a JPEG: one, or as many as bring details, or colours, one after the other. `None` if it has no end, which the decoder
-/// does not ask for: it makes up what is missing.
+/// The number of scans of a JPEG: more than one if it is progressive or stores colours separately. `None` without an end
+/// marker, which the decoder does not require.
 ///
-/// It goes from segment to segment, so that neither the end of a thumbnail within one of them nor what cameras append to
-/// photographs is taken for the image's own.
+/// Walks from segment to segment, so that neither the end marker of an embedded thumbnail nor data that cameras append
+/// is mistaken for the image's.
 fn scans(jpeg: &[u8]) -> Option<u32> {
     const SCAN: u8 = 0xda;
     const END_OF_IMAGE: u8 = 0xd9;
-    // In the data of a scan 0xff stands for itself with a 0 behind it, and markers of restarts come in between.
+    // In the data of a scan, 0xff is followed by 0, and restart markers may occur.
     let alone = |byte: u8| matches!(byte, 0x00 | 0x01 | 0xd0..=0xd8 | 0xff);
     let (mut rest, mut scans) = (jpeg, 0);
     loop {
@@ -72,7 +71,7 @@ fn scans(jpeg: &[u8]) -> Option<u32> {
             SCAN => scans += 1,
             _ => {}
         }
-        // Every other marker begins a segment, whose length counts itself.
+        // Every other marker begins a segment. Its length includes the length field.
         let length = usize::from(u16::from_be_bytes([*after.get(1)?, *after.get(2)?]));
         rest = after.get(1 + length..)?;
     }

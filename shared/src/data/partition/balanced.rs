@@ -1,13 +1,13 @@
-//! Samples for whoever has labels where others have none: equally many of each class.
+//! Class-balanced draw of the server's labelled samples.
 
 use super::{PartitionError, by_class};
 use crate::seed::{Seed, shuffle};
 
-/// `count` of the samples with these labels, drawn at random, ascending: equally many of each class, and where that does not
-/// work out one more of the first classes.
+/// Draws `count` of the samples with these labels at random, in ascending order: equally many of each class, and one more
+/// of the first classes if `count` is not a multiple.
 ///
 /// # Errors
-/// [`PartitionError::TooFewOfClass`] if a class has fewer; [`PartitionError::Label`] for a label that is no class.
+/// [`PartitionError::TooFewOfClass`] if a class has too few; [`PartitionError::Label`] for a label that is not a class.
 pub fn balanced(
     labels: &[u32],
     classes: usize,

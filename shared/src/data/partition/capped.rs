@@ -1,4 +1,4 @@
-//! Dirichlet label skew as in MOON's experiments: nobody far above the mean, nobody below a minimum.
+//! Dirichlet label skew with capped and minimum shares, as in MOON's experiments.
 
 use super::dirichlet::deal;
 use super::proportions::{cut, proportions_of, until_minimum};
@@ -7,9 +7,9 @@ use crate::seed::Seed;
 
 /// The caller has checked that `1 <= clients <= labels.len()` and that labels are below `classes`.
 ///
-/// Class by class, proportions are drawn over all clients; those of clients that hold `samples / clients` or more by then
-/// are set to zero, and the rest is normalised. If the smallest share has fewer than `min` samples in the end, all of it is
-/// drawn again, up to 1,000 times. A share can exceed the mean by what it gets of one class.
+/// For each class in turn, proportions are drawn over all clients; those of clients that already hold `samples / clients`
+/// or more are set to zero, and the rest is normalised. If the smallest share ends with fewer than `min` samples,
+/// everything is drawn again, up to 1,000 times. A share can exceed the mean by its part of one class.
 pub(super) fn split(
     labels: &[u32],
     classes: usize,
@@ -26,7 +26,7 @@ pub(super) fn split(
             .iter()
             .enumerate()
             .map(|(class, members)| {
-                // Somebody is below the mean as long as samples are left; with none left, it does not matter who is open.
+                // While samples are left, a client is below the mean; afterwards it does not matter which are open.
                 let below = |&size: &usize| size * clients < samples || members.is_empty();
                 let open: Vec<bool> = sizes.iter().map(below).collect();
                 let mut rng = seed.derive_numbered("proportions", class as u64).rng();
@@ -52,7 +52,7 @@ mod tests {
         for (alpha, number) in [(0.1, 1), (0.5, 2), (5.0, 3), (0.5, 4)] {
             let shares = split(&labels, 10, 10, alpha, 10, &Seed::root(number)).unwrap();
             let sizes: Vec<usize> = shares.iter().map(Vec::len).collect();
-            // Whoever is below the mean of 5,000 can still get a whole class of 5,000.
+            // A client below the mean of 5,000 can still get a whole class of 5,000.
             assert!(sizes.iter().all(|&size| (10..10_000).contains(&size)), "alpha {alpha}: {sizes:?}");
             assert_eq!(sizes.iter().sum::<usize>(), 50_000);
         }

@@ -1,12 +1,12 @@
-//! Label skew by number: every client sees exactly so many classes.
+//! Label skew by number of classes: every client has the same number of classes.
 
 use super::{PartitionError, boundary, by_class};
 use crate::seed::{Seed, shuffle};
 
 /// The caller has checked that `1 <= clients <= labels.len()` and that labels are below `classes`.
 ///
-/// Each class that has samples is held by as many clients as any other, give or take one; which ones, and which of its
-/// samples each of them gets, is random. Its samples are divided among its holders in parts that differ by at most one.
+/// The numbers of clients that hold a class differ by at most one between classes with samples. The holders of a class,
+/// and the samples that each of them gets, are random; the parts of the holders differ by at most one sample.
 pub(super) fn split(
     labels: &[u32],
     classes: usize,
@@ -23,7 +23,7 @@ pub(super) fn split(
     if per_client > classes {
         return Err(PartitionError::TooManyClasses { per_client, classes });
     }
-    // No overflow: there are at most 2^32 labels, and so clients and classes.
+    // No overflow: labels, clients and classes are at most 2^32.
     if clients * per_client < classes {
         return Err(PartitionError::UnheldClasses { clients, per_client, classes });
     }
@@ -46,9 +46,9 @@ pub(super) fn split(
 
 /// The clients that hold each class.
 ///
-/// The places (clients times classes per client) are divided among the classes as evenly as can be. Clients, in turn, take
-/// one place of each of the `per_client` classes that have the most left, chance deciding between equals. Nobody is left
-/// with too few different classes: the numbers of places left differ by at most one at any time.
+/// The places (clients times classes per client) are divided among the classes as evenly as possible. Each client in turn
+/// takes one place of each of the `per_client` classes with the most places left, ties broken at random. Every client
+/// finds enough classes, since the numbers of places left differ by at most one at any time.
 fn holders(classes: usize, clients: usize, per_client: usize, seed: &Seed) -> Vec<Vec<usize>> {
     let places = clients * per_client;
     let mut order: Vec<usize> = (0..classes).collect();

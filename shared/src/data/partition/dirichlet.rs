@@ -1,18 +1,18 @@
-//! Label skew of adjustable strength: each class is divided in Dirichlet proportions.
+//! Dirichlet label skew: each class is divided in Dirichlet proportions.
 
 use super::proportions::{check_alpha, cut, proportions};
 use super::{Empty, PartitionError, by_class};
 use crate::seed::{Seed, shuffle};
 
-/// How often the proportions are drawn anew when a client remained without a sample.
+/// The most draws until every client has a sample.
 const MAX_DRAWS: u64 = 100;
 
 /// The caller has checked that `1 <= clients <= labels.len()` and that labels are below `classes`.
 ///
-/// With [`Empty::Redraw`], a draw that leaves a client without a single sample is discarded whole and made again from
-/// another derived seed, up to [`MAX_DRAWS`] times: such a client could not train, and handing it a sample from elsewhere
-/// would distort the proportions. What is drawn is therefore the Dirichlet partition given that no client is empty. With
-/// [`Empty::Absent`] the first draw stands.
+/// With [`Empty::Redraw`], a draw that leaves a client without a sample is discarded and repeated with another derived
+/// seed, up to [`MAX_DRAWS`] times: such a client could not train, and giving it another's sample would distort the
+/// proportions. The result is the Dirichlet partition conditioned on no empty client. With [`Empty::Absent`] the first
+/// draw is used.
 pub(super) fn split(
     labels: &[u32],
     classes: usize,
@@ -49,7 +49,7 @@ pub(super) fn split(
     })
 }
 
-/// Gives client `k` the samples from `cut[k]` to `cut[k + 1]` of each class, in a random order of that class.
+/// Shuffles each class and gives client `k` its samples from `cut[k]` to `cut[k + 1]`.
 pub(super) fn deal(
     by_class: Vec<Vec<u32>>,
     cuts: &[Vec<usize>],

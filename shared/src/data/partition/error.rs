@@ -1,14 +1,14 @@
-//! Why a partition is impossible.
+//! Errors of partitions.
 
 use thiserror::Error;
 
 /// Why a partition is impossible. The operator's configuration is at fault, except for [`Self::Label`].
 #[derive(Clone, Debug, PartialEq, Error)]
 pub enum PartitionError {
-    /// Nobody to give samples to.
+    /// There are no clients.
     #[error("a partition needs at least one client")]
     NoClients,
-    /// Some client would remain without a sample.
+    /// A client would get no sample.
     #[error("{clients} clients cannot each get one of {samples} samples; use fewer clients or more samples")]
     TooFewSamples {
         /// Clients asked for.
@@ -16,7 +16,7 @@ pub enum PartitionError {
         /// Samples to divide.
         samples: usize,
     },
-    /// More samples than an index of 32 bits can tell apart.
+    /// More samples than a 32-bit index can address.
     #[error("{samples} samples are more than the {} that can be indexed", u32::MAX)]
     TooManySamples {
         /// Samples to divide.
@@ -25,7 +25,7 @@ pub enum PartitionError {
     /// Zero shards for each client.
     #[error("`per-client` is 0: each client needs at least one shard")]
     NoShards,
-    /// Some shard would be empty.
+    /// A shard would be empty.
     #[error(
         "{clients} clients with {per_client} shards each need more shards than there are samples ({samples}); \
          lower `per-client` or the number of clients"
@@ -44,10 +44,10 @@ pub enum PartitionError {
         /// The value asked for.
         alpha: f64,
     },
-    /// Nobody speaks in this data.
+    /// The data has no roles.
     #[error("the data has no roles; use another partition, or a text")]
     NoRoles,
-    /// A role is one client's.
+    /// There are more clients than roles.
     #[error("{clients} clients cannot each get one of {roles} roles; use at most {roles} clients")]
     TooFewRoles {
         /// Clients asked for.
@@ -58,7 +58,7 @@ pub enum PartitionError {
     /// Zero classes for each client.
     #[error("`per-client` is 0: each client needs at least one class")]
     NoClasses,
-    /// A client cannot have so many different classes.
+    /// A client would need more classes than exist.
     #[error(
         "{per_client} classes for each client are more than the {classes} that have samples; lower `per-client`"
     )]
@@ -68,7 +68,7 @@ pub enum PartitionError {
         /// Classes that have samples.
         classes: usize,
     },
-    /// Some class would be given to nobody, and its samples left over.
+    /// A class would have no client, and its samples would be unused.
     #[error(
         "{clients} clients with {per_client} classes each cannot hold all {classes} classes, and every sample is to be used; \
          raise `per-client` or the number of clients"
@@ -81,17 +81,17 @@ pub enum PartitionError {
         /// Classes that have samples.
         classes: usize,
     },
-    /// A class has fewer samples than are to be drawn of it.
+    /// A class has fewer samples than needed.
     #[error("class {class} has {found} samples, and {needed} of it are needed: equally many of each class")]
     TooFewOfClass {
         /// The class.
         class: usize,
-        /// How many are to be drawn.
+        /// How many are needed.
         needed: usize,
-        /// How many there are.
+        /// How many it has.
         found: usize,
     },
-    /// A class has fewer samples than clients that should each get some of it.
+    /// A class has fewer samples than clients that share it.
     #[error(
         "class {class} has {samples} samples for {holders} clients; lower `per-client` or the number of clients, or use more \
          samples"
@@ -101,10 +101,10 @@ pub enum PartitionError {
         class: usize,
         /// Its samples.
         samples: usize,
-        /// Clients that should get some of them.
+        /// Clients that share it.
         holders: usize,
     },
-    /// So many samples for everybody are more than there are.
+    /// The minimum for all clients exceeds the number of samples.
     #[error(
         "{clients} clients with at least {min} samples each need {}, and there are {samples}; lower `min` or the number of \
          clients",
@@ -113,12 +113,12 @@ pub enum PartitionError {
     TooLargeMinimum {
         /// Clients asked for.
         clients: usize,
-        /// Samples that each should have at least.
+        /// Least samples of a client.
         min: usize,
         /// Samples to divide.
         samples: usize,
     },
-    /// In no draw everybody got the minimum.
+    /// No draw gave all clients the minimum.
     #[error(
         "with alpha = {alpha:?}, none of {draws} draws over {clients} clients and {samples} samples gave everybody {min} (in the \
          best of them the smallest share had {best}); raise `alpha`, or lower `min` or the number of clients"
@@ -130,14 +130,14 @@ pub enum PartitionError {
         clients: usize,
         /// Samples to divide.
         samples: usize,
-        /// Samples that each should have at least.
+        /// Least samples of a client.
         min: usize,
         /// How many draws were made.
         draws: u64,
         /// The greatest smallest share of all draws.
         best: usize,
     },
-    /// In every draw some client remained without a sample, and a client without samples cannot train.
+    /// Every draw left a client without a sample.
     #[error(
         "with alpha = {alpha:?}, {draws} draws over {clients} clients and {samples} samples each left clients \
          without a sample (the last one {empty}); raise `alpha`, lower the number of clients, or let them be absent: \

@@ -1,21 +1,21 @@
-//! Partitions of a data set among simulated clients, which determine their heterogeneity.
+//! Partitions of a data set among simulated clients, from IID to strong label and quantity skew.
 //!
-//! Every partition uses every sample exactly once and depends only on the labels, the number of clients and the seed. Every
-//! client gets at least one sample, except with [`Empty::Absent`]. A client's samples are listed in ascending order.
+//! Every partition uses every sample exactly once and depends only on the labels, the number of clients and the seed.
+//! Every client gets at least one sample, except with [`Empty::Absent`]. A client's samples are in ascending order.
 //!
-//! | partition | a client's samples | source |
+//! | partition | shares | source |
 //! |---|---|---|
 //! | [`iid`](Partition::Iid) | equal shares at random | `McMahan` et al. 2017 |
 //! | [`shards`](Partition::Shards) | shards of the samples sorted by label | `McMahan` et al. 2017 |
 //! | [`classes`](Partition::Classes) | samples of c classes | Li et al. 2022, "#C = c" |
 //! | [`dirichlet`](Partition::Dirichlet) | each class in Dirichlet proportions | Hsu et al. 2019 |
-//! | [`dirichlet-capped`](Partition::DirichletCapped) | the same, with limited differences in size | Li et al. 2021 (MOON) |
+//! | [`dirichlet-capped`](Partition::DirichletCapped) | the same, with a cap near the mean and a minimum | Li et al. 2021 (MOON) |
 //! | [`role`](Partition::Role) | the lines of roles in plays | `McMahan` et al. 2017 |
 //! | [`quantity`](Partition::Quantity) | random samples, their number in Dirichlet proportions | Li et al. 2022, "q ~ Dir" |
 //!
 //! With every partition, a client's samples may arrive in [slices](stream), one each round.
 //!
-//! Partitions are for simulation only: real devices have their own data.
+//! The data of real devices is not partitioned.
 
 mod balanced;
 mod capped;
@@ -108,14 +108,13 @@ pub enum Empty {
     /// `alpha` make such draws too rare to be met.
     #[default]
     Redraw,
-    /// It stands, and the clients without a sample do not take part: the distribution as published, whatever the number of
+    /// It stands, and the clients without a sample do not take part: the distribution as published, for any number of
     /// clients. The federation is then smaller by them.
     Absent,
 }
 
 impl Partition {
-    /// Divides a data set among `clients`, as [`split`](Self::split) does. Text has no classes, so partitions that go by
-    /// them see one class.
+    /// Divides a data set among `clients`, as [`split`](Self::split) does. Partitions by class see text as one class.
     pub fn divide(
         &self,
         dataset: &Dataset,

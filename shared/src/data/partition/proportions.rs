@@ -1,4 +1,4 @@
-//! Dirichlet proportions, and cutting items in them.
+//! Dirichlet proportions, and division of items by them.
 
 use rand::Rng;
 use rand_distr::{Distribution, Gamma};
@@ -6,17 +6,17 @@ use rand_distr::{Distribution, Gamma};
 use super::PartitionError;
 use crate::seed::{Seed, uniform_f64};
 
-/// How often a partition with a minimum is drawn anew before it is refused.
+/// The most draws of a partition with a minimum before it is refused.
 pub(super) const MAX_DRAWS: u64 = 1000;
 
-/// Refuses a concentration that [`proportions`] cannot draw with.
+/// Refuses a concentration that [`proportions`] cannot use.
 pub(super) fn check_alpha(alpha: f64) -> Result<(), PartitionError> {
     // A subnormal number would overflow the logarithms.
     if alpha.is_normal() && alpha > 0.0 { Ok(()) } else { Err(PartitionError::Alpha { alpha }) }
 }
 
-/// Draws until everybody has `min` items, at most [`MAX_DRAWS`] times. `draw` makes one attempt from its own seed and tells
-/// it with every client's number of items.
+/// Draws until every client has `min` items, at most [`MAX_DRAWS`] times. `draw` makes one draw from its own seed and
+/// returns it with every client's number of items.
 pub(super) fn until_minimum<T>(
     (clients, samples): (usize, usize),
     (alpha, min): (f64, usize),
@@ -50,12 +50,12 @@ pub(super) fn proportions<R: Rng>(clients: usize, alpha: f64, rng: &mut R) -> Ve
     normalised(logarithms(clients, alpha, rng).into_iter())
 }
 
-/// Such a draw, with only those `open` taking part: the others' proportions are zero and the rest is normalised.
+/// Such a draw with zero proportions for clients that are not `open`, normalised over the others.
 ///
 /// # Panics
-/// If nobody is open.
+/// If no client is open.
 pub(super) fn proportions_of<R: Rng>(open: &[bool], alpha: f64, rng: &mut R) -> Vec<f64> {
-    assert!(open.contains(&true), "somebody takes what is divided");
+    assert!(open.contains(&true), "a client is open");
     let logs = logarithms(open.len(), alpha, rng);
     normalised(logs.into_iter().zip(open).map(|(log, &open)| if open { log } else { f64::NEG_INFINITY }))
 }

@@ -55,7 +55,7 @@ mod tests {
         assert_eq!(refused, Err(PartitionError::TooLargeMinimum { clients: 10, min: 11, samples: 100 }));
         let refused = split(1000, 50, 0.01, 20, &Seed::root(24)).unwrap_err();
         assert!(matches!(refused, PartitionError::MinimumNotMet { draws: 1000, best: 0, .. }), "{refused}");
-        // Nobody is left without a sample, whatever the minimum.
+        // Every client gets a sample, even with a minimum of 0.
         assert!(split(10, 10, 1e9, 0, &Seed::root(25)).unwrap().iter().all(|share| share.len() == 1));
     }
 }

@@ -1,9 +1,9 @@
-//! Who speaks is whose data it is.
+//! Roles as clients.
 
 use super::{PartitionError, boundary};
 use crate::seed::{Seed, shuffle};
 
-/// `roles` holds the role of every sample, numbered from 0 without gaps; empty if there are none.
+/// `roles` holds the role of every sample, numbered from 0 without gaps; empty without roles.
 pub(super) fn split(roles: &[u32], clients: usize, seed: &Seed) -> Result<Vec<Vec<u32>>, PartitionError> {
     let Some(&last) = roles.iter().max() else { return Err(PartitionError::NoRoles) };
     let count = last as usize + 1;
@@ -11,7 +11,7 @@ pub(super) fn split(roles: &[u32], clients: usize, seed: &Seed) -> Result<Vec<Ve
         return Err(PartitionError::TooFewRoles { clients, roles: count });
     }
     let mut order: Vec<usize> = (0..count).collect();
-    // Role k is client k where everybody is one; otherwise chance decides who shares a client.
+    // Role k is client k if there are as many clients as roles; otherwise roles share clients at random.
     if clients < count {
         shuffle(&mut order, &mut seed.derive("deal").rng());
     }

@@ -1,4 +1,4 @@
-//! Pathological label skew: sort by label, cut into shards, deal the shards.
+//! Pathological label skew: samples sorted by label, cut into shards, and dealt to clients.
 
 use super::{PartitionError, boundary, shuffled};
 use crate::seed::{Seed, shuffle};

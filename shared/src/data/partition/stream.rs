@@ -1,4 +1,4 @@
-//! Data that arrives in slices: each round a client trains on one slice of its share.
+//! Streaming data: each round a client trains on one slice of its share.
 //!
 //! Round `t`, counted from 1, uses slice `(t - 1) mod S` of `S` (Wang et al. 2022, "streaming"). The slices of a share
 //! have equal sizes, give or take one, and every sample is in exactly one of them.
@@ -8,8 +8,8 @@ use crate::seed::Seed;
 
 /// The positions, ascending, that a client with `samples` samples trains on in `round`, of `slices` slices.
 ///
-/// `seed` is the client's in this run, the same in every round: it decides which samples share a slice. A client that has
-/// fewer samples than there are slices goes through slices of one sample each, and begins again sooner.
+/// `seed` is the client's seed in this run, the same in every round: it determines which samples share a slice. A client
+/// with fewer samples than slices has slices of one sample, and repeats them sooner.
 ///
 /// # Panics
 /// If `slices` or `round` is zero: slices and rounds are counted from 1.
@@ -24,7 +24,7 @@ pub fn slice(samples: usize, slices: u32, round: u32, seed: &Seed) -> Vec<u32> {
     slice
 }
 
-/// How many samples [`slice()`] gives. Any numbers give one: they may come from a peer.
+/// The number of samples of [`slice()`]. Accepts any numbers, since they may come from a peer.
 #[must_use]
 pub fn length(samples: u64, slices: u32, round: u32) -> u64 {
     let parts = u64::from(slices).min(samples).max(1);

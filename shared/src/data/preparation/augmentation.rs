@@ -1,12 +1,12 @@
-//! What is done to an image at random.
+//! Random augmentation of images.
 
 use super::placement::{Padding, Placement};
 use super::{PreparationError, colour};
 use crate::seed::{Seed, below, uniform_f32};
 use crate::settings::Kind;
 
-/// The least and the greatest share of an image that is erased, and the greatest ratio of the sides of what is: the
-/// published settings (Zhong et al. 2020, "Random erasing data augmentation", section 4).
+/// Bounds of the erased fraction of the area, and of the ratio of the sides: the published settings (Zhong et al. 2020,
+/// "Random erasing data augmentation", section 4).
 const ERASED: (f32, f32) = (0.02, 0.33);
 const RATIO: (f32, f32) = (0.3, 3.3);
 
@@ -75,7 +75,7 @@ impl Augmentation {
         Ok(if crop == 0 { sample.to_vec() } else { vec![channels, crop, crop] })
     }
 
-    /// Appends to `out` what the drawn changes make of an image of this shape, which [`Augmentation::shape`] accepts.
+    /// Appends the augmented image to `out`. [`Augmentation::shape`] must accept the shape.
     ///
     /// # Panics
     /// If the shape is not accepted, or not that of the image.
@@ -123,7 +123,7 @@ impl Augmentation {
         }
     }
 
-    /// Appends to `out` what remains of an image when nothing is random: the centre of its crop.
+    /// Appends the image without random changes to `out`: its centre crop.
     ///
     /// # Panics
     /// As [`Augmentation::apply`].

@@ -1,8 +1,8 @@
-//! Changes of an image's values: brightness, contrast, saturation, and what is erased.
+//! Changes of pixel values: brightness, contrast, saturation and erasing.
 
 use std::ops::Range;
 
-/// How bright red, green and blue look (ITU-R BT.601).
+/// Luma weights of red, green and blue (ITU-R BT.601).
 const WEIGHTS: [f32; 3] = [0.299, 0.587, 0.114];
 
 pub(super) fn brighten(image: &mut [f32], factor: f32) {
@@ -11,7 +11,7 @@ pub(super) fn brighten(image: &mut [f32], factor: f32) {
     }
 }
 
-/// Moves all values away from the mean brightness of the image, or towards it.
+/// Scales the difference of all values to the mean brightness of the image.
 pub(super) fn contrast(image: &mut [f32], channels: usize, factor: f32) {
     let area = image.len() / channels;
     let mean_of = |plane: &[f32]| plane.iter().map(|&value| f64::from(value)).sum::<f64>() / area as f64;
@@ -27,7 +27,7 @@ pub(super) fn contrast(image: &mut [f32], channels: usize, factor: f32) {
     }
 }
 
-/// Moves each pixel of an image of three channels away from its own grey, or towards it.
+/// Scales the difference of each pixel of a colour image to its own brightness.
 pub(super) fn saturate(image: &mut [f32], factor: f32) {
     let (red, rest) = image.split_at_mut(image.len() / 3);
     let (green, blue) = rest.split_at_mut(rest.len() / 2);

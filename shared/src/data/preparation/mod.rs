@@ -1,13 +1,13 @@
-//! From a sample as it lies in memory to what a network sees: augmentation, then normalisation.
+//! Preparation of samples for a network: augmentation, then normalisation.
 //!
 //! A [`Preparation`] is part of the run's specification, so every device does the same. In training each sample is
-//! changed at random ([`Augmentation`]), from a seed of its own: the client's in this round, the epoch and the sample's
-//! position in the client's data. What comes out therefore depends neither on batches nor on threads. In evaluation
-//! nothing is random: of all that an augmentation does, only the size of its crop remains, taken from the centre.
+//! [augmented](Augmentation) at random from a seed of its own, derived from the client, the round, the epoch and the
+//! sample's position in the client's data. The result therefore depends neither on batches nor on threads. Evaluation is
+//! not random: only the crop remains, taken from the centre.
 //!
-//! * [`augmentation`]: what is done to an image at random, and in which order;
-//! * `placement`, `colour`: how it is done to the numbers;
-//! * [`normalisation`]: which mean is subtracted, and what the values are divided by.
+//! * [`augmentation`]: the random changes and their order;
+//! * `placement`, `colour`: their implementation;
+//! * [`normalisation`]: mean and deviation.
 
 pub mod augmentation;
 mod colour;
@@ -24,7 +24,7 @@ pub use placement::Padding;
 use super::{Samples, View};
 use crate::seed::Seed;
 
-/// What is done to every sample before a network sees it.
+/// The preparation of every sample.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Preparation {
     /// In training.
@@ -33,7 +33,7 @@ pub struct Preparation {
     pub normalisation: Normalisation,
 }
 
-/// Why samples cannot be prepared so. The operator's configuration is at fault.
+/// Why samples cannot be prepared. The operator's configuration is at fault.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum PreparationError {
     /// Only images can be augmented.
@@ -54,7 +54,7 @@ pub enum PreparationError {
         /// Width of the image.
         width: usize,
     },
-    /// The image would be shifted out of itself.
+    /// The shift is as large as the image.
     #[error(
         "a shift of {shift} pixels needs images that are larger than that, and these are {height}x{width}"
     )]
@@ -66,22 +66,22 @@ pub enum PreparationError {
         /// Width of the image.
         width: usize,
     },
-    /// There is no colour to change.
+    /// Saturation needs images in colour.
     #[error("saturation is for images of three channels, and these have {channels}")]
     Saturation {
         /// Channels of the image.
         channels: usize,
     },
-    /// Colours are changed of what is no colour.
+    /// Colours are changed of values outside `[0, 1]`.
     #[error(
         "brightness, contrast and saturation are changed of values from 0 to 1, and there is a {found} among these: scale them, \
          or leave augment.brightness, augment.contrast and augment.saturation out"
     )]
     Range {
-        /// The first value that is none.
+        /// The first such value.
         found: String,
     },
-    /// Not one mean and one deviation for each channel.
+    /// There is not one mean and one deviation for each channel.
     #[error(
         "{means} means and {deviations} deviations are given for samples of {channels} channels; give one of each for each channel"
     )]
@@ -93,7 +93,7 @@ pub enum PreparationError {
         /// Channels of a sample.
         channels: usize,
     },
-    /// A deviation that cannot be divided by, or a mean that is no number.
+    /// A deviation is not a positive number, or a mean is not finite.
     #[error("means must be finite, and deviations finite and above 0")]
     Moments,
 }
@@ -106,7 +106,7 @@ impl Preparation {
         Ok(shape)
     }
 
-    /// Whether these samples can be prepared, as far as their shape does not say.
+    /// Checks that the values of these samples can be prepared; [`Self::shape`] checks their shape.
     pub fn check(&self, data: &View) -> Result<(), PreparationError> {
         let Augmentation { brightness, contrast, saturation, .. } = self.augmentation;
         let Samples::Floats(values) = data.dataset().samples() else { return Ok(()) };
@@ -122,13 +122,13 @@ impl Preparation {
         }
     }
 
-    /// Whether samples stay as they are.
+    /// Whether samples are left unchanged.
     #[must_use]
     pub fn is_nothing(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Whether a sample is the same each time that it is trained on: nothing about it is random.
+    /// Whether nothing is random: a sample is the same each time it is trained on.
     #[must_use]
     pub fn is_fixed(&self) -> bool {
         self.augmentation == Augmentation::default()

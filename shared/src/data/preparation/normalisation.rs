@@ -1,4 +1,4 @@
-//! Which mean is subtracted from a sample, and what its values are divided by.
+//! Normalisation by mean and standard deviation.
 
 use serde::{Deserialize, Serialize};
 
@@ -40,7 +40,7 @@ impl Normalisation {
         Some(Self::Channels { mean: mean.to_vec(), deviation: deviation.to_vec() })
     }
 
-    /// Whether samples of this shape can be normalised so.
+    /// Checks that samples of this shape can be normalised.
     pub(super) fn check(&self, shape: &[usize]) -> Result<(), PreparationError> {
         let Self::Channels { mean, deviation } = self else { return Ok(()) };
         let channels = shape.first().copied().unwrap_or(0);
@@ -53,7 +53,7 @@ impl Normalisation {
         if fine { Ok(()) } else { Err(PreparationError::Moments) }
     }
 
-    /// Normalises one sample of so many channels in place.
+    /// Normalises one sample with this number of channels in place.
     pub(super) fn apply(&self, sample: &mut [f32], channels: usize) {
         match self {
             Self::None => {}

@@ -1,4 +1,4 @@
-//! Which part of an image is seen: a window that may reach beyond its edges, perhaps mirrored.
+//! Shifting, cropping and mirroring of an image: a window onto it that may extend beyond its edges.
 
 use serde::{Deserialize, Serialize};
 
@@ -27,9 +27,9 @@ pub(super) struct Placement {
     edge: Padding,
     /// The row of the image that the window begins with; negative above it.
     pub(super) top: isize,
-    /// The column of the image that the window begins with; negative to the left of it.
+    /// First column of the window in the image; negative to the left of it.
     pub(super) left: isize,
-    /// Whether the window is mirrored, left to right.
+    /// Whether the window is mirrored left to right.
     pub(super) flipped: bool,
 }
 
@@ -41,7 +41,7 @@ impl Placement {
         Self { height, width, rows, columns, edge, top: 0, left: 0, flipped: false }
     }
 
-    /// Rows and columns of the image beyond those of the window.
+    /// Rows and columns by which the image is larger than the window.
     pub(super) fn room(&self) -> (usize, usize) {
         (self.height - self.rows, self.width - self.columns)
     }
@@ -51,10 +51,10 @@ impl Placement {
         (self.rows, self.columns)
     }
 
-    /// Appends what is seen, channel by channel.
+    /// Appends the window's content, channel by channel.
     pub(super) fn copy(&self, image: &[f32], out: &mut Vec<f32>) {
         out.reserve(image.len() / (self.height * self.width) * self.rows * self.columns);
-        // The columns that lie within the image, as seen from the window.
+        // The window's columns that are within the image.
         let inside = |at: isize| at.clamp(0, self.columns.cast_signed()).cast_unsigned();
         let (first, last) = (inside(-self.left), inside(self.width.cast_signed() - self.left));
         for plane in image.chunks_exact(self.height * self.width) {
@@ -83,7 +83,7 @@ impl Placement {
         }
     }
 
-    /// Which row or column of `length` is seen at `at`, which is less than `length` beyond either end; none is black.
+    /// The row or column of the image at `at`, which is less than `length` beyond either end; `None` is black.
     fn source(&self, at: isize, length: usize) -> Option<usize> {
         let length = length.cast_signed();
         let within = match self.edge {

@@ -1,15 +1,15 @@
-//! The pieces of an experiment's file, each with what is wrong with it and where.
+//! Parsing of the parts of an experiment's file; every error names its place.
 
 use toml::Value;
 
 use super::{Axis, ExperimentError, INTERPOLATE, Interpolation, Point, Target, Variant};
 use crate::config::excerpt::Document;
 
-pub(super) struct Reading<'a> {
+pub(super) struct ExperimentDocument<'a> {
     pub(super) document: &'a Document,
 }
 
-impl Reading<'_> {
+impl ExperimentDocument<'_> {
     pub(super) fn wrong(&self, path: &[&str], reason: impl Into<String>) -> ExperimentError {
         ExperimentError::Content { place: self.document.place(path), reason: reason.into() }
     }
@@ -30,7 +30,7 @@ impl Reading<'_> {
         }
     }
 
-    /// Whether `form` is among the `forms`. A file without any has `reduced` and `full`, which are the same.
+    /// Whether the file defines `form`. A file without forms has `reduced` and `full`, which are the same.
     pub(super) fn has_form(&self, forms: &[String], form: &str) -> Result<bool, ExperimentError> {
         if forms.iter().any(|name| name == form) {
             return Ok(true);
@@ -63,7 +63,7 @@ impl Reading<'_> {
         if seeds.is_empty() || distinct.len() < seeds.len() { Err(wrong()) } else { Ok(seeds) }
     }
 
-    /// What is mixed, if anything, of seeds that stand in `path`.
+    /// The table `interpolate`, which needs an even number of seeds. `path` is the place of the seeds.
     pub(super) fn interpolation(
         &self,
         seeds: &[u32],
@@ -75,7 +75,7 @@ impl Reading<'_> {
                 "`{INTERPOLATE}` mixes the models of two seeds at a time, and there are {}: give an even number, as in seeds = [1, 2]",
                 seeds.len()
             );
-            // Without any in the file there are three.
+            // A file without seeds has three of them.
             let path = if self.value(path).is_some() { path } else { &[INTERPOLATE] };
             return Err(self.wrong(path, reason));
         }
@@ -159,7 +159,7 @@ impl Reading<'_> {
         self.document.names(&["grid", axis]).into_iter().map(point).collect()
     }
 
-    /// The points of an axis that is a key of the configuration with a list of values.
+    /// The points of an axis that lists the values of a configuration key.
     fn values(&self, key: &str, values: &[Value]) -> Result<Vec<Point>, ExperimentError> {
         let path = ["grid", key];
         let point = |value: &Value| {
@@ -184,7 +184,7 @@ impl Reading<'_> {
         }
     }
 
-    /// Names become parts of names of folders.
+    /// Checks a name, which becomes part of a folder's name.
     fn name(&self, name: &str, path: &[&str]) -> Result<(), ExperimentError> {
         let fits = |c: char| c.is_ascii_alphanumeric() || "-_.=+".contains(c);
         let begins = name.starts_with(|c: char| c.is_ascii_alphanumeric());
@@ -198,7 +198,7 @@ impl Reading<'_> {
         Err(self.wrong(path, reason))
     }
 
-    /// Leaves only those that the list or the table at `path` names, if there is one.
+    /// Keeps only the items named by the list or table at `path`, if there is one.
     pub(super) fn restrict<T>(
         &self,
         items: &mut Vec<T>,

@@ -1,0 +1,60 @@
+//! Cells of the tables: means over seeds as text.
+
+use super::results::{Line, Mean, Traffic};
+use crate::report::units::bytes;
+
+/// `97.1 +- 0.1 %`, `97.2 % (1 of 3)`.
+pub(super) fn accuracy(line: &Line) -> String {
+    line.accuracy.map_or_else(|| "-".to_owned(), |mean| share(mean, line, 1))
+}
+
+/// An accuracy in percent.
+pub(super) fn share(mean: Mean, line: &Line, decimals: usize) -> String {
+    format!("{} %{}", spread(mean, 100.0, decimals, false), of_seeds(mean, line))
+}
+
+/// The difference to the baseline in points: `+5.9 +- 0.2`, `+5.9 (1 of 3)`.
+pub(super) fn points(line: &Line) -> String {
+    let text = |mean| format!("{}{}", spread(mean, 100.0, 1, true), of_seeds(mean, line));
+    line.difference.map_or_else(|| "-".to_owned(), text)
+}
+
+/// `84.1 MB (42.1 MB)`: bytes in both directions, and in brackets what clients have sent.
+pub(super) fn traffic(traffic: Option<Traffic<Mean>>) -> String {
+    let text = |Traffic { down, up }: Traffic<Mean>| {
+        format!("{} ({})", bytes((down.mean + up.mean) as u64), bytes(up.mean as u64))
+    };
+    traffic.map_or_else(String::new, text)
+}
+
+/// Rounds to the target: `53 +- 2`, `53 +- 2 (2 of 3)`, `none of 3`. Only seeds with a target count: a target that is
+/// another variant's accuracy is unknown until that run is complete.
+pub(super) fn to_target(line: &Line) -> String {
+    let runs = line.aimed().count();
+    match line.rounds {
+        None if runs == 0 => "-".to_owned(),
+        None => format!("none of {runs}"),
+        Some(mean) if mean.seeds == runs => spread(mean, 1.0, 0, false),
+        Some(mean) => format!("{} ({} of {runs})", spread(mean, 1.0, 0, false), mean.seeds),
+    }
+}
+
+/// A measurement by its name: `0.871 +- 0.012`, `0.871 (1 of 3)`.
+pub(super) fn metric(line: &Line, name: &str) -> String {
+    let text = |&mean| format!("{}{}", spread(mean, 1.0, 3, false), of_seeds(mean, line));
+    line.metrics.get(name).map_or_else(|| "-".to_owned(), text)
+}
+
+/// The number of seeds that a mean is over, unless it is over all of them.
+fn of_seeds(mean: Mean, line: &Line) -> String {
+    if mean.seeds == line.planned { String::new() } else { format!(" ({} of {})", mean.seeds, line.planned) }
+}
+
+fn spread(mean: Mean, unit: f64, decimals: usize, signed: bool) -> String {
+    let value = mean.mean * unit;
+    let value = if signed { format!("{value:+.decimals$}") } else { format!("{value:.decimals$}") };
+    match mean.spread {
+        Some(spread) => format!("{value} +- {:.decimals$}", spread * unit),
+        None => value,
+    }
+}

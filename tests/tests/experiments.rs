@@ -15,7 +15,7 @@ seeds = 2
 baseline = "slow"
 target = 0.3
 [base]
-data = { clients = 4, limit = 400 }
+data = { clients = 4, max-samples = 400 }
 model.name = "linear"
 run.rounds = 12
 round.fraction = 0.5
@@ -94,7 +94,7 @@ fn killed_at_any_moment_it_continues_where_it_was() {
 #[test]
 fn paired_seeds_share_what_variants_do_not_change() {
     let testbed = Testbed::new();
-    testbed.write(&EXPERIMENT.replace("sgd.rate = 0.1", "sgd.rate = 0.02"));
+    testbed.write(&EXPERIMENT.replace("sgd.learning-rate = 0.1", "sgd.learning-rate = 0.02"));
     let ended = testbed.compare("same", &["--json"]);
     assert_eq!(ended.code, Some(0), "{}", ended.text);
     let outcome = testbed.outcome("same");
@@ -140,7 +140,7 @@ fn a_changed_experiment_is_noticed_and_only_what_it_concerns_is_run_again() {
     let testbed = Testbed::new();
     assert_eq!(testbed.compare("out", &[]).code, Some(0));
     let before = testbed.outcome("out");
-    testbed.write(&EXPERIMENT.replace("sgd.rate = 0.1", "sgd.rate = 0.2"));
+    testbed.write(&EXPERIMENT.replace("sgd.learning-rate = 0.1", "sgd.learning-rate = 0.2"));
     let refused = testbed.compare("out", &[]);
     assert_eq!(refused.code, Some(2), "{}", refused.text);
     for part in [
@@ -179,7 +179,7 @@ fn a_plan_can_be_asked_for_at_any_time_and_writes_nothing() {
         assert!(meanwhile.text.contains(part), "{part:?} is not in: {}", meanwhile.text);
     }
 
-    testbed.write(&EXPERIMENT.replace("sgd.rate = 0.02", "sgd.rate = 0.2"));
+    testbed.write(&EXPERIMENT.replace("sgd.learning-rate = 0.02", "sgd.learning-rate = 0.2"));
     let changed = testbed.compare("out", &["--plan"]);
     assert_eq!(changed.code, Some(0), "{}", changed.text);
     let part = "slow, seed 1: 12 rounds, with --replace: training.optimizer.sgd.learning-rate is 0.02 there and 0.2 now";
@@ -190,7 +190,7 @@ fn a_plan_can_be_asked_for_at_any_time_and_writes_nothing() {
 #[test]
 fn a_variant_that_learns_nothing_counts_nowhere_and_is_told_every_time() {
     let testbed = Testbed::new();
-    testbed.write(&EXPERIMENT.replace("sgd.rate = 0.1", "sgd.rate = 1e30"));
+    testbed.write(&EXPERIMENT.replace("sgd.learning-rate = 0.1", "sgd.learning-rate = 1e30"));
     for time in ["first", "again"] {
         let ended = testbed.compare("out", &[]);
         assert_eq!(ended.code, Some(4), "{time}: {}", ended.text);
@@ -209,7 +209,7 @@ fn a_variant_that_learns_nothing_counts_nowhere_and_is_told_every_time() {
 fn data_that_is_not_what_runs_learned_from_is_noticed() {
     let testbed = Testbed::new();
     testbed.write(&EXPERIMENT.replace(
-        "data = { clients = 4, limit = 400 }",
+        "data = { clients = 4, max-samples = 400 }",
         "data = { set = 'csv', path = 'numbers', shape = [2], classes = 2, clients = 4 }",
     ));
     let numbers = |name: &str, first: i32| {

@@ -196,7 +196,7 @@ async fn a_device_of_the_version_before_takes_part_and_is_sent_nothing_newer() {
     };
     let mut peer = connect().await;
     peer.say(&recorded("hello", in_process.client(1))).await;
-    assert!(matches!(peer.answer().await, Ok(ToClient::Welcome { wants: None, .. })));
+    assert!(matches!(peer.answer().await, Ok(ToClient::PositionalWelcome { wants: None, .. })));
     peer.say(&recorded("heartbeat", in_process.client(1))).await;
     let held = gate.held();
     let (_, broadcast) = peer.task().await;
@@ -206,7 +206,7 @@ async fn a_device_of_the_version_before_takes_part_and_is_sent_nothing_newer() {
     let mut again = connect().await;
     let hello = Hello { samples: 60_000, ..greeting(&in_process, Some(1)) };
     say(&mut again, ToServer::Hello(hello)).await;
-    assert!(matches!(again.answer().await, Ok(ToClient::Welcome { wants: Some(1), .. })));
+    assert!(matches!(again.answer().await, Ok(ToClient::PositionalWelcome { wants: Some(1), .. })));
     drop(stream);
     again.update(update_header(1, 60_000), &payload).await;
     assert_eq!(again.verdict(1).await, Verdict::Accepted);
@@ -226,7 +226,7 @@ async fn that_an_older_device_cannot_be_asked_for_its_state_is_told() {
             .await;
     let mut older = older.unwrap();
     say(&mut older, ToServer::Hello(greeting(&in_process, None))).await;
-    assert!(matches!(older.answer().await, Ok(ToClient::Welcome { .. })), "it takes part");
+    assert!(matches!(older.answer().await, Ok(ToClient::PositionalWelcome { .. })), "it takes part");
     in_process.remark(&["federation/3", "[eligibility]", "until its edge-client is updated"]);
 }
 

@@ -52,13 +52,13 @@ pub enum WaitedFor {
     /// Every member of the cohort had answered, failed or been lost.
     #[default]
     Cohort,
-    /// `round.count.max` updates were in.
+    /// `round.max-updates` updates were in.
     Count,
-    /// `round.time.min` was over, with enough updates in already.
+    /// `round.min-wait` was over, with enough updates in already.
     MinTime,
-    /// `round.time.max` was over.
+    /// `round.timeout` was over.
     MaxTime,
-    /// `round.count.min` updates were in, after `round.time.max` was over.
+    /// `round.min-updates` updates were in, after `round.timeout` was over.
     MinCount,
 }
 

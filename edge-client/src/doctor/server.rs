@@ -115,7 +115,7 @@ mod tests {
     fn a_server_of_another_age_is_no_matter_of_firewalls() {
         let findings = look_at(&Err(ConnectError::NoCommonProtocol { server: "lab:4433".to_owned() }));
         assert_eq!(worst(&findings), Level::Problem);
-        assert!(findings[0].found.contains("(federation/2 to federation/5): update the older side"));
+        assert!(findings[0].found.contains("(federation/2 to federation/6): update the older side"));
         let advice = findings[0].advice.as_deref().unwrap();
         assert!(advice.contains("--version") && !advice.contains("firewall"), "{advice}");
     }

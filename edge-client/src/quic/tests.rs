@@ -42,7 +42,7 @@ async fn answer(server: Endpoint) {
 
 #[tokio::test]
 async fn a_server_of_another_age_is_told_from_one_that_is_not_there() {
-    for protocols in [&[&b"federation/1"[..]][..], &[b"federation/6", b"h3"], &[]] {
+    for protocols in [&[&b"federation/1"[..]][..], &[b"federation/7", b"h3"], &[]] {
         let (endpoint, address) = server(1, protocols);
         tokio::spawn(answer(endpoint));
         let missing = ConnectError::NoCommonProtocol { server: address.clone() };
@@ -50,7 +50,7 @@ async fn a_server_of_another_age_is_told_from_one_that_is_not_there() {
         assert_eq!(connector.reach().await, Err(missing.clone()), "{protocols:?}");
         assert_eq!(connector.connect().await.err(), Some(missing), "{protocols:?}");
     }
-    let (endpoint, address) = server(1, &[b"federation/6", b"federation/3"]);
+    let (endpoint, address) = server(1, &[b"federation/7", b"federation/3"]);
     tokio::spawn(answer(endpoint));
     assert!(connector(&[&address]).connect().await.is_ok(), "an older version that both speak");
 }

@@ -50,7 +50,7 @@ pub use weights::Weights;
 crate::named!(Weights, Buffers);
 
 crate::section! {
-    /// What becomes of the updates, with a value for each axis.
+    /// What happens to the updates, with a value for each axis.
     #[derive(Copy)]
     pub struct Aggregation {
         /// An update counts by its samples, uniform: like all others, or by its loss (FedLoss)

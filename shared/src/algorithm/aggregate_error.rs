@@ -29,7 +29,7 @@ pub enum AggregateError {
     /// is our bug.
     #[error(
         "internal error: {found} updates were accepted, and the rule {rule} needs at least {least}: this configuration \
-         should have been refused; raise round.count.min"
+         should have been refused; raise round.min-updates"
     )]
     TooFew {
         /// The rule's name.

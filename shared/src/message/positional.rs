@@ -78,7 +78,7 @@ pub struct PositionalTraining {
     pub chunks: u32,
 }
 
-/// What becomes of the updates, by position.
+/// What happens to the updates, by position.
 pub type PositionalAggregation = (
     crate::aggregation::Weights,
     crate::aggregation::Rule,

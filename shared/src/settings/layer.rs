@@ -102,7 +102,7 @@ impl Shape {
     /// The defaults of the alternative with this name, if this is a choice that has it.
     fn defaults_of(&self, name: &str) -> Option<Table> {
         match self {
-            // One that is not known stands alone: whoever reads it says so.
+            // One that is not known stands alone: reading it fails and names it.
             Self::Choice(all) => {
                 let known = all.iter().find(|one| one.name == name);
                 Some(known.map(|one| one.defaults.clone()).unwrap_or_default())

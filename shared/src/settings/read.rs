@@ -68,7 +68,7 @@ mod tests {
 
     #[derive(Debug, Deserialize)]
     #[serde(deny_unknown_fields, rename_all = "kebab-case")]
-    #[expect(dead_code, reason = "what is read matters, not what becomes of it")]
+    #[expect(dead_code, reason = "only the errors of reading are of interest")]
     struct Outer {
         optimizer: Optimizer,
         #[serde(default)]

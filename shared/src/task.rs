@@ -9,7 +9,7 @@ pub struct TaskKind {
     pub train: bool,
     /// Test it, as it was sent, on the device's own test samples.
     pub evaluate: bool,
-    /// Make personal models from it, as it was sent, and test them: as [`RunSpec::personalised`] says.
+    /// Make personal models from it, as it was sent, and test them: as [`RunSpec::personalised`](crate::spec::RunSpec::personalised) says.
     pub personalise: bool,
 }
 

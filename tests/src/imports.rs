@@ -78,10 +78,10 @@ fn is_name(token: &str) -> bool {
 /// The paths of a `use` below `prefix`, each with the name that it gets.
 fn used(prefix: &[String], tokens: &[String]) -> Vec<(Names, String)> {
     let brace = tokens.iter().position(|token| token == "{");
-    let names = tokens[..brace.unwrap_or(tokens.len())].iter().filter(|token| is_name(token));
+    let mut names = tokens[..brace.unwrap_or(tokens.len())].iter().filter(|token| is_name(token));
     let path: Names = prefix.iter().chain(names.clone().take_while(|name| *name != "as")).cloned().collect();
     let Some(brace) = brace else {
-        return names.last().map(|name| (path, name.clone())).into_iter().collect();
+        return names.next_back().map(|name| (path, name.clone())).into_iter().collect();
     };
     let (mut depth, mut items, mut from) = (0, Vec::new(), brace + 1);
     for (at, token) in tokens.iter().enumerate().skip(brace) {

@@ -1,11 +1,10 @@
 //! Configuration: from TOML text and `--set` overrides to a validated [`Config`], in two stages.
 //!
-//! 1. [`Raw`] is what can be written: the defaults, under a file, under the overrides in their order
-//!    ([`Raw::layered`]). Every layer is checked against [`keys::KEYS`], so that a mistake is reported with the
-//!    line or override it is in, the full key, what was given and what is accepted.
-//! 2. [`Config`] is what the program runs on. [`Config::validate`] refuses combinations that make no sense, with
-//!    the reason, and turns the rest into a [`RunSpec`](shared::spec::RunSpec), a [`RoundPolicy`](crate::round::RoundPolicy), a [`DataPlan`]
-//!    and an [`EvaluatePlan`].
+//! 1. [`Raw`] is what can be written: the defaults, under a file, under the overrides in their order ([`Raw::layered`]). Every layer
+//!    is checked against [`keys::KEYS`], so that a mistake is reported with the line or override it is in, the full key, what was
+//!    given and what is accepted. A key is declared once, in its section ([`shared::settings`]).
+//! 2. [`Config`] is what the program runs on. [`Config::validate`] refuses combinations that make no sense, with the reason, and turns
+//!    the rest into a [`RunSpec`](shared::spec::RunSpec), a [`RoundPolicy`](crate::round::RoundPolicy) and a [`DataPlan`].
 //!
 //! All mistakes are reported together ([`ConfigErrors`]): what a mistake is about is left at the layer below's value, the
 //! checks go on, and those that compare it with other values are left out, so that no mistake is a consequence of another.
@@ -16,6 +15,7 @@
 //! | value | replaces the value below it |
 //! | table | joins the table below it, key by key |
 //! | `algorithm`, `data.partition`, `training.optimizer`, `training.schedule`, `aggregation.rule`, `aggregation.server-optimizer` | hold exactly one alternative; naming the one below joins it, naming another replaces it |
+//! | a key's former name | is read as its name of today, and reported ([`Renamed`]) |
 //! | `model.name`, `model.layers` | either; naming one replaces the other |
 //! | `data.path` | relative to the file that has it; in `--set`, to the working directory |
 //! | `--set data.max-samples=` (nothing after `=`) | takes an optional key back to unset |

@@ -117,7 +117,8 @@ mod tests {
             plan(&["data.labelled=100", "server.mixing={server=1}", "server.weight=2", "server.epochs=3"]);
         assert_eq!((own.mixture.beta, own.weight, own.epochs), (1.0, 2.0, 3));
         let effective = read(&["data.labelled=100"]).expect("valid").effective;
-        assert_eq!(effective.server.mixing.shares(), [0.5, 0.3, 0.2]);
+        assert_eq!(effective.server.mixing.clients, Some(0.5));
+        assert_eq!(Mixture::of(&effective.server.mixing.shares()), Ok(Mixture::PUBLISHED));
     }
 
     #[test]

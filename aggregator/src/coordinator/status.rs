@@ -119,7 +119,7 @@ pub enum Activity {
 }
 
 impl Status {
-    /// The same with moments, as of `now`, in milliseconds since 1970. Names at most [`MAX_NAMED`] members.
+    /// The same with moments, as of `now`, in milliseconds since 1970. Names at most `MAX_NAMED` members.
     #[must_use]
     pub fn at(&self, now: i64) -> Status<i64> {
         let millis = |time: Duration| i64::try_from(time.as_millis()).unwrap_or(i64::MAX);

@@ -51,7 +51,7 @@ pub struct IssuedTicket {
 }
 
 impl IssuedTicket {
-    /// Makes a ticket with this secret for `uses` devices. Beyond the newest [`MAX_TICKETS`], tickets that are no longer valid are
+    /// Makes a ticket with this secret for `uses` devices. Beyond the newest `MAX_TICKETS`, tickets that are no longer valid are
     /// deleted; not by age, since a clock that is wrong for a day makes all of them old.
     pub fn make(
         database: &Database,

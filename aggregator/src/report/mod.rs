@@ -3,7 +3,6 @@
 //!
 //! | module | from | to |
 //! |---|---|---|
-//! | [`jsonl`] | rounds | `rounds.jsonl` and back |
 //! | [`html`] | a [`Report`] | a page that needs no network and no script |
 //! | [`console`] | one round, or all of them | lines for people |
 //! | [`data_summary`] | the clients' labels | figures, a picture for terminals, and a page |

@@ -267,7 +267,7 @@ impl Acceptance<'_> {
             payload.pieces().iter().try_for_each(|piece| file.write_all(piece))?;
             file.flush()
         };
-        retry_while_full(&*self.files, &path, write).map_err(disk("spool an update in", &path))?;
+        retry_while_full(self.files, &path, write).map_err(disk("spool an update in", &path))?;
         Ok(path)
     }
 }

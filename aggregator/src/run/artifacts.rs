@@ -33,7 +33,7 @@ impl Run {
         let best = self.directory.best();
         match self
             .best()
-            .filter(|best| best.round < self.last_trained() && !self.algorithm.personal().is_some())
+            .filter(|best| best.round < self.last_trained() && self.algorithm.personal().is_none())
         {
             Some(found) => {
                 let global = self.load(found.round)?;

@@ -139,7 +139,7 @@ impl Setting {
                 ServerOptimizer::Sgd { momentum, .. } if momentum != 0.0 => {
                     Some(number("aggregation.server-optimizer.sgd.momentum", momentum))
                 }
-                ServerOptimizer::Sgd { learning_rate, .. } if learning_rate != 1.0 => {
+                sgd @ ServerOptimizer::Sgd { learning_rate, .. } if sgd != ServerOptimizer::default() => {
                     Some(number("aggregation.server-optimizer.sgd.learning-rate", learning_rate))
                 }
                 _ => None,

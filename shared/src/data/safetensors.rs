@@ -61,7 +61,7 @@ impl FormatError for SafetensorsError {
     }
 }
 
-fn malformed(error: SafeTensorError) -> DataError {
+fn malformed(error: &SafeTensorError) -> DataError {
     SafetensorsError::Malformed { reason: error.to_string() }.into()
 }
 
@@ -90,10 +90,10 @@ pub fn write_split(directory: &Path, split: Split, dataset: &Dataset) -> Result<
     let y: Vec<u8> = dataset.labels().iter().flat_map(|&label| (label as u16).to_le_bytes()).collect();
     let each = dataset.labels_each();
     let labels = if each == 1 { vec![dataset.len()] } else { vec![dataset.len(), each] };
-    let view = |dtype, shape, data| TensorView::new(dtype, shape, data).map_err(malformed);
+    let view = |dtype, shape, data| TensorView::new(dtype, shape, data).map_err(|error| malformed(&error));
     let tensors = [("x", view(dtype, shape, &x)?), ("y", view(Dtype::U16, labels, &y)?)];
     let metadata = HashMap::from([(CLASSES.to_owned(), dataset.classes().to_string())]);
-    let bytes = safetensors::serialize(tensors, Some(metadata)).map_err(malformed)?;
+    let bytes = safetensors::serialize(tensors, Some(metadata)).map_err(|error| malformed(&error))?;
     std::fs::write(&path, bytes).map_err(|error| DataError::from(error).in_file(path))
 }
 
@@ -137,8 +137,8 @@ struct Content {
 
 impl Content {
     fn parse(bytes: &[u8], options: &ReadOptions) -> Result<Self, DataError> {
-        let (_, metadata) = SafeTensors::read_metadata(bytes).map_err(malformed)?;
-        let tensors = SafeTensors::deserialize(bytes).map_err(malformed)?;
+        let (_, metadata) = SafeTensors::read_metadata(bytes).map_err(|error| malformed(&error))?;
+        let tensors = SafeTensors::deserialize(bytes).map_err(|error| malformed(&error))?;
         let x = tensor(&tensors, "x")?;
         let y = options.labels.as_ref().map(|_| tensor(&tensors, "y")).transpose()?;
         let [count, shape @ ..] = x.shape() else { return Err(wrong("x", &x, NEEDED)) };

@@ -126,13 +126,14 @@ impl ToClient {
     pub fn for_peer(self, version: Protocol) -> Option<Self> {
         match self {
             message if message.since() <= version => Some(message),
-            Self::Welcome { spec, wants } => match spec.read().ok().as_ref().and_then(PositionalSpec::of) {
-                Some(spec) => Some(Self::PositionalWelcome { spec: Box::new(spec), wants }),
-                None => {
-                    let reason = "this run uses what came with a newer edge-client: update it".to_owned();
-                    Some(Self::Refused(Refusal::Protocol(reason)))
-                }
-            },
+            Self::Welcome { spec, wants } => {
+                let positional = spec.read().ok().as_ref().and_then(PositionalSpec::of);
+                let reason = "this run uses what came with a newer edge-client: update it";
+                Some(positional.map_or_else(
+                    || Self::Refused(Refusal::Protocol(reason.to_owned())),
+                    |spec| Self::PositionalWelcome { spec: Box::new(spec), wants },
+                ))
+            }
             // Any reason is understood as text.
             Self::Refused(refusal) => Some(Self::Refused(Refusal::Protocol(reason(&refusal)))),
             _ => None,

@@ -17,7 +17,7 @@ pub fn lay_over(base: &mut Table, layer: Table, shape: &Shape) {
         let inside = shape.inside(&name);
         match (base.get_mut(&name), value) {
             (Some(Value::Table(below)), Value::Table(above)) if inside.joins() => {
-                lay_over(below, above, &inside)
+                lay_over(below, above, &inside);
             }
             (_, value) => {
                 base.insert(name, value);
@@ -27,6 +27,7 @@ pub fn lay_over(base: &mut Table, layer: Table, shape: &Shape) {
 }
 
 /// What `table` says, over the defaults of its type.
+#[must_use]
 pub fn complete<T: SettingType + Default + Serialize>(table: Table) -> Table {
     let mut complete = table_of(&T::default());
     lay_over(&mut complete, table, &T::shape());

@@ -46,8 +46,8 @@ pub fn read<T: DeserializeOwned>(value: &Value, path: &str) -> Result<T, ReadErr
         }
         let reason = error.inner().message();
         // serde has no other form for these two.
-        let unknown = ["unknown field `", "unknown variant `"].into_iter();
-        let name = unknown.filter_map(|what| reason.strip_prefix(what)?.split_once('`')).next();
+        let mut unknown = ["unknown field `", "unknown variant `"].into_iter();
+        let name = unknown.find_map(|what| reason.strip_prefix(what)?.split_once('`'));
         let Some((name, _)) = name else {
             return ReadError::Value { key, reason: reason.to_owned() };
         };

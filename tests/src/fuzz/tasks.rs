@@ -78,7 +78,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
         let Ok(network) = algorithm.network(spec.architecture.clone()) else { continue };
         spec.architecture = network;
         spec.evaluate.hold_out = 0.25;
-        spec.personalisation = Box::new(personalisation());
+        *spec.personalisation = personalisation();
         let params = spec
             .architecture
             .initialise(|tensor| Seed::root(1).derive(tensor).rng())

@@ -11,11 +11,14 @@ use super::number::Number;
 use super::{DecodeError, Limits, METADATA_KEY, fill};
 use crate::params::{Precision, element_count};
 
+/// The tensors of a file, in the order of their data, and its metadata.
+type Declarations<N> = (Vec<Declared<N>>, BTreeMap<String, String>);
+
 /// Reads all that stands before the data: the tensors, checked and in the order of their data, and the metadata.
 pub(super) fn declarations<N: Number>(
     input: &mut dyn Read,
     limits: Limits,
-) -> Result<(Vec<Declared<N>>, BTreeMap<String, String>), DecodeError> {
+) -> Result<Declarations<N>, DecodeError> {
     let (header, header_bytes) = read_header(input, limits)?;
     let metadata = unique(header.metadata)?;
     Ok((check_tensors(header.tensors, header_bytes, limits)?, metadata))

@@ -192,7 +192,9 @@ fn read_integers(input: &mut dyn Read, name: &str, count: usize) -> Result<Vec<i
         values.resize(before + wanted, 0);
         let values = &mut values[before..];
         fill(input, bytemuck::cast_slice_mut(values), || format!("data of tensor `{name}`"))?;
-        values.iter_mut().for_each(|value| *value = i64::from_le(*value));
+        for value in values {
+            *value = i64::from_le(*value);
+        }
     }
     Ok(values)
 }

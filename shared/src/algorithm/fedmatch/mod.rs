@@ -36,7 +36,7 @@
 //! who do not know the ids. Where that is not acceptable, `helpers = 0` keeps everybody's model to himself, or use `FedMix`.
 //!
 //! The loss that is reported is that of the samples above the gate without what pulls at psi, which says nothing of the samples;
-//! beside it coverage, class coverage and entropy as in [`FedMix`](super::FedMix).
+//! beside it coverage, class coverage and entropy as in [`FedMix`](super::fedmix::FedMix).
 
 mod helpers;
 mod opinion;

@@ -175,7 +175,7 @@ fn run_or_repeat(
     let Some(damage) = outcome.as_ref().err().and_then(RunFailure::damage) else { return outcome };
     let kept = planned.set_aside(&Disk, runs).map_err(RunFailure::Aside)?;
     tell(&Step::Alarm(&format!(
-        "{damage}; it begins anew, and what was there is kept as {}",
+        "{damage}; it begins anew, and the former files are kept as {}",
         kept.display()
     )));
     run(planned, runs, (threads, backend), stop.clone(), tell)

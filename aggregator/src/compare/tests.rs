@@ -30,7 +30,7 @@ training.optimizer.sgd.learning-rate = 0.1
 data.max-samples = 600
 [forms.full]
 [paper]
-source = "Nobody, 2020"
+source = "Doe, 2020"
 rounds = { slow = 12 }
 accuracy = { slow = 91.5 }
 "#;
@@ -110,7 +110,7 @@ fn what_was_compared_is_said_and_what_the_papers_numbers_are_of() {
             "Two rates",
             "seeds 1, 2, 3",
             "paper (full setup)",
-            "Paper: Nobody, 2020. Its numbers are of the full",
+            "Paper: Doe, 2020. Its numbers are of the full",
         ],
         &[],
     );
@@ -120,7 +120,7 @@ fn what_was_compared_is_said_and_what_the_papers_numbers_are_of() {
         reduced.table()
     );
     let full = Bench::of(RATES, "full", |_, number| tested(number, 0.4, 0.6));
-    full.says(&["Paper: Nobody, 2020."], &["full setup"]);
+    full.says(&["Paper: Doe, 2020."], &["full setup"]);
 }
 
 #[test]
@@ -135,14 +135,14 @@ fn the_paper_is_named_where_it_has_numbers_and_nowhere_else() {
         Some(round)
     };
     let found = Bench::of(&metrics, "full", measuring);
-    found.says(&["Paper: Nobody, 2020.", "90.00 %"], &[]);
+    found.says(&["Paper: Doe, 2020.", "90.00 %"], &[]);
     assert_eq!(found.page().matches(">paper</th>").count(), 2, "of the two tests; the table above has none");
 
     let cells =
         format!("{}\n[grid]\n\"training.batch\" = [8, 16]\n", RATES.replace("slow = ", "'batch=8/slow' = "));
     let page = Bench::of(&cells, "full", |_, number| tested(number, 0.4, 0.6)).page();
     let (eight, sixteen) = page.split_once("<h2>batch=16</h2>").expect("two cells");
-    assert!(eight.contains(">paper</th>") && eight.contains("Paper: Nobody"), "{eight}");
+    assert!(eight.contains(">paper</th>") && eight.contains("Paper: Doe"), "{eight}");
     let (sixteen, _) = sixteen.split_once("</section>").expect("it ends");
     assert!(!sixteen.contains(">paper</th>") && !sixteen.contains("Paper: "), "{sixteen}");
 }
@@ -290,7 +290,7 @@ fast      72.0 +- 11.0 %    +2.0 +- 1.0             3 +- 1   10.7 kB (2.7 kB)   
 
 Means over 3 seeds +- sample standard deviation; differences are paired by seed, in points of accuracy. Bytes: in both directions, and in brackets what clients have sent.
 Models are tested every 2 rounds: rounds and bytes to the target are rounded up to the next test.
-Paper: Nobody, 2020.
+Paper: Doe, 2020.
 ";
     assert_eq!(found.table(), expected);
     let csv = csv(&found.plan, &found.lines);

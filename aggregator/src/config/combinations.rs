@@ -18,7 +18,7 @@ use super::{ConfigError, DataSet, Origin, Raw, RoundTable, SimulationTable};
 pub(super) type Shown = (&'static str, String);
 
 const TOO_MUCH: &str =
-    "so many samples for everybody are more than there are; use fewer clients, a lower min or more samples";
+    "this number of samples for every client is more than there are; use fewer clients, a lower min or more samples";
 
 /// What the checks across keys go by and report to.
 pub(super) struct Combinations<'a> {
@@ -231,7 +231,7 @@ impl Combinations<'_> {
         }
         if raw.data.partition == (Partition::Role {}) && !raw.data.set.is_text() {
             let set = ("data.set", format!("data.set = \"{}\"", raw.data.set));
-            let reason = "nobody speaks in it; use another partition, or a text";
+            let reason = "it has no roles; use another partition, or a text";
             self.refuse(&[set, ("data.partition.role", "data.partition.role".to_owned())], reason);
         }
         // What the server keeps, no client has.
@@ -267,7 +267,7 @@ impl Combinations<'_> {
         }
     }
 
-    /// Who attacks, if anybody does.
+    /// The attack, if there is one.
     pub(super) fn attackers(&mut self, raw: &Raw) -> Option<Attackers> {
         let SimulationTable { attack, attackers: share, .. } = raw.simulation;
         if attack == (Attack::None {}) {
@@ -281,7 +281,7 @@ impl Combinations<'_> {
                 ("simulation.attackers", format!("simulation.attackers = {share}")),
                 ("data.clients", format!("data.clients = {clients}")),
             ];
-            self.refuse(&keys, "this share of the clients is less than one, so nobody attacks; raise either");
+            self.refuse(&keys, "this share of the clients is less than one, so no client attacks; raise either");
         }
         Some(attackers)
     }

@@ -86,7 +86,7 @@ impl DataSet {
         Self::Safetensors,
     ];
 
-    /// Whether it is whatever the user has, in one of the formats for that, and not a published set.
+    /// Whether it is a set of the user's own, in one of the formats for that, and not a published one.
     #[must_use]
     pub fn is_own(self) -> bool {
         matches!(self, Self::Images | Self::Csv | Self::Safetensors)

@@ -17,14 +17,14 @@ impl Raw {
     /// that are unset stand there as comments that say what that means.
     ///
     /// # Panics
-    /// Never: whatever a `Raw` can hold, TOML can say.
+    /// Never: TOML can express every value of a `Raw`.
     #[must_use]
     pub fn to_toml(&self) -> String {
         self.explained(self)
     }
 
     /// The same for people, who change it and run it: what `given` leaves unset, and was derived from it, stands there as a
-    /// comment, so that it follows whatever is changed.
+    /// comment, so that it follows the keys that are changed.
     ///
     /// # Panics
     /// Never: as [`to_toml`](Self::to_toml).

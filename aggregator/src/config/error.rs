@@ -1,4 +1,4 @@
-//! What can be wrong with a configuration. All of it is the operator's to mend, and every message says where, what
+//! What can be wrong with a configuration. The operator corrects all of it, and every message says where, what
 //! was given and what is accepted.
 
 use std::fmt;
@@ -201,7 +201,7 @@ pub enum ConfigError {
         /// The value of the variable, if it is set.
         variable: Option<PathBuf>,
     },
-    /// The folder cannot be named in full: the working directory is gone, or its name is not Unicode, which TOML
+    /// The folder cannot be named in full: the working directory was deleted, or its name is not Unicode, which TOML
     /// cannot hold.
     #[error("`data.path`: the folder {} has no absolute Unicode name: {reason}", path.display())]
     Path {

@@ -15,7 +15,7 @@ mod tests {
 
     use super::*;
 
-    /// Whoever reads `aggregator config` learns of every value from the comment beside it.
+    /// The comment beside a key in `aggregator config` names every value that it takes.
     #[test]
     fn what_a_key_says_names_every_value_that_it_takes() {
         for key in KEYS.iter() {

@@ -24,7 +24,7 @@ static SHAPE: LazyLock<Shape> = LazyLock::new(Raw::shape);
 #[derive(Debug)]
 pub(super) struct Layers {
     pub(super) raw: Raw,
-    /// `None` if nobody knows: the values come from a program.
+    /// `None` if the values come from a program.
     pub(super) places: Option<Places>,
     pub(super) findings: Findings,
 }
@@ -58,7 +58,7 @@ impl Layers {
             if let Some((layer, lines)) = parsed {
                 joined.lay(layer, lines, |layer| beside(layer, path))?;
             } else {
-                // Nobody knows what it would have said, so values are not compared with each other.
+                // Its values are unknown, so values are not compared with each other.
                 joined.findings.doubt("");
             }
         }
@@ -115,7 +115,7 @@ impl Joined {
         Ok(())
     }
 
-    /// Lays overrides over what is there.
+    /// Lays overrides over the layers before.
     pub(super) fn override_with(&mut self, overrides: &[String]) -> Result<(), ConfigError> {
         for given in overrides {
             match overrides::parse(given) {

@@ -385,7 +385,7 @@ fn combinations_that_make_no_sense() {
         (&["data.max-samples=9"], &["data.clients = 10", "9 training samples"]),
         (
             &["simulation.attack.sign-flip={}", "simulation.attackers=0.09"],
-            &["(sign flip)", "simulation.attackers = 0.09 (--set)", "data.clients = 10", "nobody attacks"],
+            &["(sign flip)", "simulation.attackers = 0.09 (--set)", "data.clients = 10", "no client attacks"],
         ),
         (&["data.clients=6001"], &["data.clients = 6001", "6000 training samples"]),
         (

@@ -31,7 +31,7 @@ pub struct ServerPlan {
     pub epochs: u32,
     /// The weight of its loss; above 0.
     pub weight: f64,
-    /// What becomes of it. Where nothing of it counts, it does not train.
+    /// How its model is mixed with the others. Without a share it does not train.
     pub mixture: Mixture,
 }
 

@@ -38,9 +38,9 @@ section! {
         /// Exactly one table: its name selects the algorithm
         pub algorithm: BTreeMap<String, toml::Table> =
             BTreeMap::from([("fedavg".to_owned(), toml::Table::new())]), in Kind::Algorithm;
-        /// What becomes of the updates
+        /// What happens to the updates
         pub aggregation: Aggregation = Aggregation::default();
-        /// What the server trains itself, and what becomes of it
+        /// The server's own training, and how its model is mixed in
         pub server: ServerTable = ServerTable::default();
         /// When a round opens and closes
         pub round: RoundTable = RoundTable::default();
@@ -153,7 +153,7 @@ section! {
         pub min_clients_to_start: Option<u32> = None, in Kind::POSITIVE, unset "data.clients", was "start";
         /// Seconds to wait for the known clients after a restart, and for tests of the last model
         pub reconnect_grace: f64 = 30.0, in Kind::SECONDS, was "regather";
-        /// What becomes of updates that come after their round
+        /// What happens to updates that come after their round
         pub staleness: Staleness = Staleness::default(), was "late";
     }
 }

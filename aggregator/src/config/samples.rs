@@ -12,7 +12,7 @@ const SET: [&str; 4] = ["data.set", "data.shape", "data.classes", "data.class-na
 const NORMALISE: [&str; 3] = ["data.normalise", "data.mean", "data.std"];
 /// What is known of the samples before they are read.
 pub(super) struct Samples {
-    /// What clients are told of them.
+    /// What clients learn about them.
     pub(super) spec: DataSpec,
     /// The shape of a prepared one, which a network takes.
     pub(super) prepared: Vec<usize>,

@@ -1,4 +1,4 @@
-//! What the server trains itself, and what becomes of it: the checks of `[server]` and of who has the labels.
+//! The server's own training: the checks of `[server]` and of `data.labels`.
 
 use shared::aggregation::Mixture;
 use shared::algorithm::registry;
@@ -67,7 +67,7 @@ impl Combinations<'_> {
         if raw.data.labels == LabelsAt::Server {
             if labelled.is_none() {
                 let reason =
-                    "then nobody has labels; say how many samples the server keeps, data.labelled = 1000";
+                    "then no side has labels; say how many samples the server keeps, data.labelled = 1000";
                 self.refuse(&[labels.clone(), none], reason);
             }
             if raw.evaluate.on_clients_every > 0 {
@@ -132,7 +132,7 @@ mod tests {
                 &["server.mixing={clients=0.5, server=0.5}"],
                 &["no labelled samples", "no data.labelled", "data.labelled = 1000"],
             ),
-            (&["data.labels=server", "algorithm.fedmix={}"], &["nobody has labels", "data.labelled = 1000"]),
+            (&["data.labels=server", "algorithm.fedmix={}"], &["no side has labels", "data.labelled = 1000"]),
             (
                 &["data.labels=server", "data.labelled=50"],
                 &["[algorithm.fedavg]", "use fedmix", "training.epochs = 0"],

@@ -63,7 +63,7 @@ impl Config {
     ///
     /// A relative `data.path` is relative to the working directory ([`Raw::layered`] has put a file's folder before it).
     /// Where files are needed and `data.path` is unset, the environment variable [`DATA_VARIABLE`] is consulted. Whether
-    /// the files are there is left to whoever reads them.
+    /// the files exist is checked when they are read.
     pub fn validate(raw: &Raw, run: RunId) -> Result<Self, ConfigErrors> {
         validate(Layers::made(raw)?, data_root().as_deref(), run)
     }

@@ -61,6 +61,6 @@ fn whoever_may_not_take_part_any_more_is_named_once_connected_or_not() {
     assert_eq!(admission.watch(&mut changes), BTreeSet::new());
     Device::stand(&theirs, away, Standing::Revoked).unwrap();
     assert_eq!(admission.watch(&mut changes), [away].into());
-    // A process that starts anew knows of nobody what another one has said.
+    // A new process does not know what another one has reported.
     assert_eq!(admission.watch(&mut Changes::default()), [away, here].into());
 }

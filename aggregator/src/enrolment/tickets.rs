@@ -8,7 +8,7 @@ use shared::ticket::TicketSecret;
 
 use crate::database::{Database, DatabaseError, moment};
 
-/// Number of newest tickets that are kept whatever the clock says, so that an expired ticket is told from an unknown one.
+/// Number of newest tickets that are kept regardless of the clock, so that an expired ticket is told from an unknown one.
 const MAX_TICKETS: i64 = 1000;
 
 /// Uses a ticket once, if it is valid.

@@ -36,7 +36,7 @@ pub enum LabelsAt {
 }
 
 impl DataSpec {
-    /// How samples for a model of so many classes are read, whose file may say what they are.
+    /// How samples for a model with this number of classes are read; the model's file may say what they are.
     #[must_use]
     pub fn reading(spec: Option<&Self>, classes: usize) -> ReadOptions {
         let names = spec.map(|spec| spec.class_names.clone()).filter(|names| !names.is_empty());

@@ -60,7 +60,7 @@ pub struct RunSpec {
     pub training: Training,
     /// Which federated algorithm, with its hyper-parameters.
     pub algorithm: AlgorithmSpec,
-    /// What becomes of the updates.
+    /// What happens to the updates.
     pub aggregation: Aggregation,
     /// What travels.
     pub update: Update,
@@ -121,7 +121,7 @@ impl RunSpec {
         }
     }
 
-    /// Samples that a client with so many in all trains on in this round, counted from 1.
+    /// Number of samples that a client with `samples` in all trains on in this round, counted from 1.
     #[must_use]
     pub fn samples_in(&self, round: u32, samples: u64) -> u64 {
         let held_out = usize::try_from(samples).map_or(0, |samples| self.evaluate.held_out(samples) as u64);

@@ -68,11 +68,11 @@ crate::section! {
     /// Which measurements may leave the device.
     #[derive(Copy, Eq)]
     pub struct Reports {
-        /// The server is told of accuracies on classes as frequent as a client has them
+        /// The server learns accuracies on classes as frequent as a client has them
         pub local_test: bool = true;
-        /// The server is told of plain accuracies
+        /// The server learns plain accuracies
         pub global_test: bool = true;
-        /// The server is told how much the global expert counts
+        /// The server learns how much the global expert counts
         pub gate: bool = true;
     }
 }

@@ -102,7 +102,7 @@ impl SpecText {
     /// The text of a specification.
     ///
     /// # Panics
-    /// Never: TOML can say whatever a specification holds.
+    /// Never: TOML can express every value of a specification.
     #[must_use]
     pub fn of(spec: &RunSpec) -> Self {
         let run =

@@ -48,7 +48,7 @@ crate::choice! {
 }
 
 crate::section! {
-    /// What clients measure of their training beside the loss, whatever the algorithm: each is a
+    /// What clients measure of their training beside the loss, for any algorithm: each is a
     /// [`Metric`](crate::message::Metric) of the report.
     #[derive(Copy, Eq)]
     pub struct Measures {

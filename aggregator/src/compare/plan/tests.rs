@@ -51,7 +51,7 @@ target = 0.8
 run.rounds = 2
 
 [paper]
-source = "Nobody, 2020"
+source = "Doe, 2020"
 rounds = { "iid/batch=8/slow" = 12 }
 "#;
 
@@ -82,7 +82,7 @@ fn a_form_changes_and_leaves_out() {
     let plan = super::tests::plan(WHOLE, "one").expect("a plan");
     assert!(
         plan.cells.iter().all(|cell| cell.target == Some(Target::Accuracy(0.8))),
-        "the form's, whatever the cells say"
+        "the form's, regardless of the cells"
     );
     assert_eq!(plan.experiment.variants.len(), 1);
     assert_eq!(plan.published(0, 0).as_deref(), Some("12 rounds to 90.0 %"), "the form counts to 80 %");

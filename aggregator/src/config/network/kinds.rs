@@ -199,7 +199,7 @@ pub(crate) const KINDS: &[LayerKind] = &[
         prefix: Some("lstm"),
         short: Some("hidden"),
         fields: &[field("hidden", COUNT, Absent::Required)],
-        says: "memory along a sequence, with a state of so many values",
+        says: "memory along a sequence, with a state of this many values",
     },
 ];
 

@@ -13,7 +13,7 @@
 //!
 //! A layer is its name, or a table with its name and settings; what a layer is mostly told, such as the size of a window,
 //! may stand for all of them. In a list, the last linear layer begins the head and everything before it is the extractor.
-//! Whoever wants them otherwise, or a projection, names the parts:
+//! To divide them otherwise, or to have a projection, name the parts:
 //!
 //! ```toml
 //! [model.layers]

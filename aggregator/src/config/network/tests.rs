@@ -1,4 +1,4 @@
-//! What people may write, and what becomes of it.
+//! Networks as people write them, and as they are read.
 
 mod refusals;
 
@@ -227,7 +227,7 @@ fn layers() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    /// Whatever is written, it is a network or there is a mistake, and what is written back is that network.
+    /// Any text is a network or a mistake, and what is written back is that network.
     #[test]
     fn any_list_is_a_network_or_a_mistake(list in proptest::collection::vec(layers(), 0..6)) {
         let text = format!("[model]\nlayers = [{}]", list.join(", "));

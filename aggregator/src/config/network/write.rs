@@ -24,7 +24,7 @@ pub(in crate::config) fn document(layers: &Table) -> String {
     text
 }
 
-/// A layer, so many blocks deep. Lines break in lists alone, as TOML wants it.
+/// A layer at this depth of blocks. Lines break in lists alone, as TOML wants it.
 fn lines(layer: &Value, depth: usize, text: &mut String) {
     let indent = "    ".repeat(depth);
     let Some(block) = layer.get("residual").and_then(Value::as_table) else {

@@ -153,7 +153,7 @@ fn the_effective_configuration_leaves_no_default_open() {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
-    /// What a run's `config.toml` is for: from it alone, wherever it lies, the same run can be had.
+    /// What a run's `config.toml` is for: from it alone, in any folder, the same run can be made.
     #[test]
     fn the_written_configuration_gives_the_same_plan(
         (clients, seed, limit) in (1..=50_u32, 0..=i64::MAX, proptest::option::of(200..=60_000_u32)),

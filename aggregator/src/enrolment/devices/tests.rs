@@ -65,7 +65,7 @@ fn a_ticket_lets_as_many_in_as_it_was_made_for_and_each_once() {
     lab.now += DAY;
     assert_eq!(lab.weigh(3, Some(1), Policy::Ticket), refused(Refusal::TicketExpired));
     assert_eq!(lab.weigh(2, Some(1), Policy::Ticket), Admittance::In, "it is in for good");
-    assert_eq!(Device::all(&lab.database).unwrap().len(), 2, "of whoever was refused nothing is kept");
+    assert_eq!(Device::all(&lab.database).unwrap().len(), 2, "nothing is kept of refused devices");
 }
 
 #[test]
@@ -95,7 +95,7 @@ fn a_device_without_a_ticket_waits_for_approval_where_that_is_the_policy() {
     assert_eq!(lab.weigh(1, Some(9), Policy::Approve), refused(Refusal::Pending { client }));
     assert!(lab.stand(1, Standing::In));
     assert_eq!(lab.weigh(1, None, Policy::Ticket), Admittance::In);
-    // With a ticket nobody has to approve.
+    // With a ticket no approval is needed.
     lab.weigh(2, None, Policy::Approve);
     IssuedTicket::make(&lab.database, secret(1), 1, DAY, lab.now).unwrap();
     assert_eq!(lab.weigh(2, Some(1), Policy::Approve), Admittance::In);
@@ -114,7 +114,7 @@ fn a_revoked_device_stays_out_with_any_ticket_until_it_is_approved() {
     assert_eq!(lab.left(), 1);
     lab.stand(1, Standing::In);
     assert_eq!(lab.weigh(1, None, Policy::Ticket), Admittance::In);
-    // Removed, it is a stranger.
+    // Removed, it is unknown.
     assert!(Device::remove(&lab.database, key(1).client()).unwrap());
     assert_eq!(lab.weigh(1, None, Policy::Ticket), refused(Refusal::Unknown));
 }
@@ -142,7 +142,7 @@ fn whoever_makes_up_keys_pushes_nobody_else_out() {
         |n: u16| SecretKey::from_bytes(std::array::from_fn(|byte| n.to_le_bytes()[byte % 2])).public();
     for n in 1000..2100 {
         lab.now += Duration::from_secs(1);
-        // All of one network, which anybody has.
+        // All of one network.
         let address = std::net::Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, n).into();
         Device::admit(&lab.database, made_up(n), None, Policy::Approve, address, lab.now).unwrap();
     }
@@ -201,7 +201,7 @@ fn what_was_seen_and_named_is_kept() {
     assert_eq!(Device::find(&lab.database, gone).unwrap(), None);
     assert_eq!(device.key, key(1));
 
-    // Where devices come from that may take part: the newest last, and so many.
+    // Addresses of admitted devices: the newest last, and no more than the limit.
     for (n, standing) in [(2, Standing::In), (3, Standing::Revoked), (4, Standing::In)] {
         lab.weigh(n, None, Policy::Anyone);
         let (at, address) = (at + u32::from(n) * DAY, [192, 0, 2, n].into());
@@ -241,7 +241,7 @@ fn a_clock_that_is_wrong_for_a_while_costs_no_ticket() {
     };
     assert_eq!(weigh(1, 0), Admittance::In);
     assert_eq!(IssuedTicket::newest(&lab.database).unwrap(), Some(moment(right + 3650 * DAY)));
-    // Only so many are remembered of those that let nobody in, and all of the others.
+    // Tickets that admit no device are kept up to a limit, all others without one.
     for n in 2..1010 {
         IssuedTicket::make(&lab.database, of(n), 1, DAY, lab.now).unwrap();
     }

@@ -100,7 +100,7 @@ crate::choice! {
 
 crate::named!(Empty);
 
-/// What becomes of a draw that leaves clients without a sample.
+/// What to do about a draw that leaves clients without a sample.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Empty {

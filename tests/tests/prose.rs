@@ -4,11 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Folders whose text has not been edited yet. Remove a folder as soon as its text is clean.
-const NOT_YET_EDITED: &[&str] = &[
-    "aggregator/src/coordinator",
-    "aggregator/src/run",
-    "shared/src/algorithm",
-];
+const NOT_YET_EDITED: &[&str] = &["aggregator/src/coordinator", "aggregator/src/run", "shared/src/algorithm"];
 
 struct Word {
     text: String,

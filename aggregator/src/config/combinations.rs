@@ -17,8 +17,7 @@ use super::{ConfigError, DataSet, Origin, Raw, RoundTable, SimulationTable};
 /// One key with its value, as a message shows it.
 pub(super) type Shown = (&'static str, String);
 
-const TOO_MUCH: &str =
-    "this number of samples for every client is more than there are; use fewer clients, a lower min or more samples";
+const TOO_MUCH: &str = "this number of samples for every client is more than there are; use fewer clients, a lower min or more samples";
 
 /// What the checks across keys go by and report to.
 pub(super) struct Combinations<'a> {
@@ -281,7 +280,10 @@ impl Combinations<'_> {
                 ("simulation.attackers", format!("simulation.attackers = {share}")),
                 ("data.clients", format!("data.clients = {clients}")),
             ];
-            self.refuse(&keys, "this share of the clients is less than one, so no client attacks; raise either");
+            self.refuse(
+                &keys,
+                "this share of the clients is less than one, so no client attacks; raise either",
+            );
         }
         Some(attackers)
     }

@@ -3,13 +3,31 @@
 //! A write is durable once the bytes of the file and the entry in its directory are synced. Files and directories that root
 //! creates are given to the owner of their directory ([`chown`](crate::chown)).
 
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use crate::chown::chown_directory_like_parent;
 
 pub use crate::chown::parent;
+
+/// Attempts to lock a file, 2 ms apart.
+const LOCK_ATTEMPTS: u32 = 100;
+
+/// Locks a file for this process alone, for as long as it is open.
+///
+/// A child process shares the open files of its parent until it runs its own program. A lock can outlive its owner by that moment, so
+/// one that is held is tried again for 200 ms.
+pub fn lock(file: &File) -> Result<(), TryLockError> {
+    for _ in 1..LOCK_ATTEMPTS {
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(2)),
+            other => return other,
+        }
+    }
+    file.try_lock()
+}
 
 /// The name under which a file is written before it is complete.
 #[must_use]

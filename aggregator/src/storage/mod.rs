@@ -254,7 +254,7 @@ impl FileLayer for Disk {
     fn lock(&self, path: &Path) -> Result<File, TryLockError> {
         let file = File::options().create(true).append(true).open(path).map_err(TryLockError::Error)?;
         chown_like_parent(&file, path);
-        file.try_lock()?;
+        durable::lock(&file)?;
         Ok(file)
     }
 

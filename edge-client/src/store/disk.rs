@@ -152,7 +152,7 @@ fn lock(directory: &Path) -> Result<File, StoreError> {
     let path = directory.join("lock");
     let file = durable::private().open(&path).map_err(StoreError::io("create", &path))?;
     chown_like_parent(&file, &path);
-    match durable::lock(&file) {
+    match shared::durable::lock(&file) {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err(StoreError::Locked { directory: directory.to_path_buf() }),
         Err(TryLockError::Error(error)) => Err(StoreError::io("lock", &path)(error)),

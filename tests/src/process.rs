@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 /// Nothing here takes nearly so long on any machine; it turns a hang into a failure.
-pub const PATIENCE: Duration = Duration::from_secs(120);
+pub const PATIENCE: Duration = Duration::from_mins(2);
 
 /// A program that was started. Dropping it kills it.
 pub struct Process {

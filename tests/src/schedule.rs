@@ -16,7 +16,7 @@ use crate::scenario::Scenario;
 use crate::simulator::{Simulator, Troubles};
 
 /// Virtual time in which every run has to end.
-const LIMIT: Duration = Duration::from_secs(7 * 24 * 3600);
+const LIMIT: Duration = Duration::from_hours(168);
 
 /// What is known of the end of a run, beside that it comes and that every round was closed once.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -92,7 +92,7 @@ impl Serving {
             command.args(["--set", change]);
         }
         let mut process = Process::start(command.stdout(Stdio::piped()).stderr(Stdio::null()));
-        let deadline = Instant::now() + Duration::from_secs(60);
+        let deadline = Instant::now() + Duration::from_mins(1);
         while !ready.is_file() {
             assert!(Instant::now() < deadline, "the aggregator did not get ready");
             let ended = process.0.try_wait().expect("a child can be asked");

@@ -210,7 +210,7 @@ impl Simulator {
         let device = devices.filter_map(|(index, it)| Some((deadline(it)?, index))).min();
         let next = [scheduled, server, device.map(|(moment, _)| moment)].into_iter().flatten().min();
         let Some(next) = next else {
-            self.now += Duration::from_secs(60);
+            self.now += Duration::from_mins(1);
             return;
         };
         self.now = self.now.max(next);

@@ -23,7 +23,7 @@ use shared::record::Record;
 use shared::spec::{DataSpec, LabelsAt, RunSpec, Training};
 use tokio::sync::watch;
 
-const LIMIT: Duration = Duration::from_secs(24 * 3600);
+const LIMIT: Duration = Duration::from_hours(24);
 
 /// All four clients in every round, and settings that no algorithm refuses.
 fn scenario(more: &[&str]) -> Scenario {

@@ -24,7 +24,7 @@ async fn no_peer_talks_faster_than_the_driver_reads() {
     let identity = ServerIdentity::generate().unwrap();
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
     let listener =
-        Listener::bind(any, &identity, Admission::new(Register::Anyone), Duration::from_secs(60)).unwrap();
+        Listener::bind(any, &identity, Admission::new(Register::Anyone), Duration::from_mins(1)).unwrap();
     let address = listener.address();
     let (to_driver, mut from_peers) = mpsc::unbounded_channel();
     tokio::spawn(listener.accept(spool.path().to_owned(), 1000, 1, to_driver));

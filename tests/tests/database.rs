@@ -19,7 +19,7 @@ use federation_tests::testbed::Testbed;
 use serde_json::{Value, json};
 use shared::message::Verdict;
 
-const LIMIT: Duration = Duration::from_secs(24 * 3600);
+const LIMIT: Duration = Duration::from_hours(24);
 
 /// Whose updates were accepted in which round, as often as it is said.
 fn accepted(database: &Database, run: &str, rounds: u32) -> BTreeMap<u32, Vec<String>> {

@@ -20,7 +20,7 @@ use models::{ParamSet, Precision};
 use shared::record::ToRecord as _;
 use tokio::sync::watch;
 
-const LIMIT: Duration = Duration::from_secs(24 * 3600);
+const LIMIT: Duration = Duration::from_hours(24);
 
 /// Four clients in one round, unless more is said.
 const ONE_SHOT: [&str; 6] = [

@@ -24,7 +24,7 @@ use shared::id::ClientId;
 use shared::message::TaskKind;
 use tokio::sync::watch;
 
-const LIMIT: Duration = Duration::from_secs(24 * 3600);
+const LIMIT: Duration = Duration::from_hours(24);
 
 /// Every round's model is tested by all four clients, on a quarter of their samples.
 fn scenario(more: &[&str]) -> Scenario {

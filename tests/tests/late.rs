@@ -199,7 +199,7 @@ fn under_any_faults_rounds_go_on_and_late_updates_count() {
         let directory = tempfile::tempdir().unwrap();
         let mut simulator = Simulator::new(Scenario::small(&buffer), Faults::HEAVY, seed, directory.path());
         simulator.slow_down(3, Duration::from_secs(6));
-        let outcome = simulator.run_until_end(Duration::from_secs(24 * 3600));
+        let outcome = simulator.run_until_end(Duration::from_hours(24));
         assert_eq!(outcome, Some(Outcome::Completed), "seed {seed} at {:?}", simulator.now());
         for round in simulator.records() {
             assert!(round.accepted >= 2, "seed {seed}: {round:?}");

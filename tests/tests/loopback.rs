@@ -19,7 +19,7 @@ use shared::message::ToClient;
 use tokio::sync::{mpsc, watch};
 
 /// Far more than any of these runs takes; a run that hangs fails instead of hanging the suite.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_mins(2);
 
 /// What a simulation leaves behind.
 #[derive(PartialEq)]

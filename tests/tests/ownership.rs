@@ -28,7 +28,7 @@ fn what_root_makes_among_anothers_files_is_that_ones() {
     fs::remove_file(runs.join("probe")).expect("removed");
     let directory = runs.join("deep/identity");
     ServerIdentity::load_or_create(&directory).expect("made");
-    ServerIdentity::rotate(&directory, Duration::from_secs(60), false, SystemTime::now()).expect("changed");
+    ServerIdentity::rotate(&directory, Duration::from_mins(1), false, SystemTime::now()).expect("changed");
     let _database = Database::open(&directory).expect("made");
     let mut all = vec![runs.join("deep"), directory.clone()];
     all.extend(fs::read_dir(&directory).expect("listed").map(|entry| entry.expect("listed").path()));

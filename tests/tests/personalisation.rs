@@ -19,7 +19,7 @@ use serde_json::Value;
 use shared::id::RunId;
 use shared::personalisation::Method;
 
-const LIMIT: Duration = Duration::from_secs(24 * 3600);
+const LIMIT: Duration = Duration::from_hours(24);
 
 /// A small network with an extractor and a head; personal models of all kinds, of which MFE's is kept.
 const SETTINGS: [&str; 8] = [

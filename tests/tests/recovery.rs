@@ -17,7 +17,7 @@ use models::ParamSet;
 use shared::frame::{self, HEADER_LEN, Header};
 use shared::message::ToServer;
 
-const LIMIT: Duration = Duration::from_secs(24 * 3600);
+const LIMIT: Duration = Duration::from_hours(24);
 
 fn simulator(directory: &Path) -> Simulator {
     let scenario = Scenario::small(&["run.rounds=2", "round.min-updates=4"]);

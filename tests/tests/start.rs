@@ -81,7 +81,7 @@ fn an_identity_that_died_in_the_making_blocks_nothing_and_is_never_half_believed
 
 #[test]
 fn a_change_of_the_servers_key_that_dies_anywhere_leaves_a_key_that_devices_know() {
-    let (now, hour) = (SystemTime::UNIX_EPOCH + Duration::from_secs(1 << 30), Duration::from_secs(3600));
+    let (now, hour) = (SystemTime::UNIX_EPOCH + Duration::from_secs(1 << 30), Duration::from_hours(1));
     for loss in LOSSES {
         for fatal in 0.. {
             let folder = tempfile::tempdir().unwrap();

@@ -85,7 +85,7 @@ fn at_rest(client: &[OsString]) -> (f64, f64) {
     drop(other);
     // The outbox is empty when the receipt of the last update is in: nothing more happens then.
     let outbox = directory.path().join("state-0/outbox");
-    let deadline = Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + Duration::from_mins(1);
     let mut quiet = Instant::now();
     while quiet.elapsed() < Duration::from_secs(3) && Instant::now() < deadline {
         if outbox.exists() {

@@ -26,7 +26,7 @@ pub(crate) struct Arguments {
 /// Between two kills of a client.
 const KILL: Duration = Duration::from_millis(500);
 /// Between two kills of the aggregator, at most: a short soak has three.
-const KILL_SERVER: Duration = Duration::from_secs(60);
+const KILL_SERVER: Duration = Duration::from_mins(1);
 /// Between two lines of figures.
 const TELL: Duration = Duration::from_secs(30);
 /// No round may take longer: its own limit, what a restart takes, and a machine with too much to do.

@@ -28,7 +28,7 @@ const FAULTS: Faults = Faults {
     ..Faults::NONE
 };
 /// Every fifth device, and how long each of its trainings takes.
-const SLOW: (usize, Duration) = (5, Duration::from_secs(120));
+const SLOW: (usize, Duration) = (5, Duration::from_mins(2));
 /// Accuracy on the test set.
 const TARGET: f64 = 0.7;
 
@@ -70,7 +70,7 @@ fn policy(name: &str, rounds: u32, overrides: &[&str]) {
             reached = Some(simulator.now());
         }
     }
-    simulator.run_until_end(simulator.now() + Duration::from_secs(3600));
+    simulator.run_until_end(simulator.now() + Duration::from_hours(1));
     let records = simulator.records();
     let sum = |count: fn(&aggregator::round::RoundRecord) -> usize| records.iter().map(count).sum::<usize>();
     let accuracy = records.last().and_then(|record| record.accuracy).unwrap_or(0.0);

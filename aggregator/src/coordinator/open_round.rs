@@ -15,7 +15,7 @@ use crate::round::RoundPolicy;
 pub(super) use closing::{Next, Otherwise, Stragglers};
 
 /// Delay after which a member that was not eligible to train is asked again, if the round needs it.
-pub const INELIGIBLE_RETRY: Duration = Duration::from_secs(60);
+pub const INELIGIBLE_RETRY: Duration = Duration::from_mins(1);
 
 /// The state of a member of the cohort.
 #[derive(Clone, Debug, PartialEq)]

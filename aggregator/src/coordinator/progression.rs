@@ -13,7 +13,7 @@ use crate::round::WaitedFor;
 /// growing intervals where no pause separates the rounds.
 pub const VOID_ALARM: u32 = 3;
 /// The longest pause after a void round.
-pub const MAX_VOID_PAUSE: Duration = Duration::from_secs(60);
+pub const MAX_VOID_PAUSE: Duration = Duration::from_mins(1);
 
 impl Coordinator {
     pub(super) fn after_close(&mut self, now: Duration, number: u32, enough: bool) {

@@ -107,7 +107,7 @@ pub async fn drive(
         // From the coordinator's last event, so that a deadline that has passed since then is due at once.
         let deadline = driver.coordinator.deadline(handled);
         let wake =
-            deadline.map_or(Duration::from_secs(3600), |moment| moment.saturating_sub(started.elapsed()));
+            deadline.map_or(Duration::from_hours(1), |moment| moment.saturating_sub(started.elapsed()));
         let event = tokio::select! {
             Some(event) = peers.recv() => match event {
                 FromPeer::SpoolFailed { path, error: source, .. } if is_fatal(&source) => {

@@ -34,7 +34,7 @@ const MAX_NOT_ADMITTED: usize = 1000;
 const MAX_FOREIGN: usize = 32;
 
 /// How often connections are told that end before a device says hello.
-const UNIDENTIFIED_PERIOD: Duration = Duration::from_secs(60);
+const UNIDENTIFIED_PERIOD: Duration = Duration::from_mins(1);
 
 /// Receives notices: shows, stores or counts them. It must not block, since the driver waits for it.
 pub trait Sink: Send {

@@ -95,7 +95,7 @@ mod tests {
             min: 1,
             max: None,
             time_min: Duration::ZERO,
-            time_max: Duration::from_secs(600),
+            time_max: Duration::from_mins(10),
             cuts_short: true,
             start: 1,
             regather: Duration::from_secs(30),

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 /// The quiet period before a second outage is over: twice as long as a device waits at most before it comes
 /// again with what could not be written down. It doubles with each further outage.
-pub const QUIET_PERIOD: Duration = Duration::from_secs(60);
+pub const QUIET_PERIOD: Duration = Duration::from_mins(1);
 /// The longest quiet period. An error that comes later than this after the last one begins a new outage.
-pub const MAX_QUIET_PERIOD: Duration = Duration::from_secs(3600);
+pub const MAX_QUIET_PERIOD: Duration = Duration::from_hours(1);
 
 /// An outage, or none.
 #[derive(Debug, Default)]

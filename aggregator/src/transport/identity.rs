@@ -296,7 +296,7 @@ mod tests {
     fn a_former_key_is_shown_until_its_time_is_over() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let now = UNIX_EPOCH + Duration::from_secs(1_000_000);
-        let hour = Duration::from_secs(3600);
+        let hour = Duration::from_hours(1);
         let rotate = |force, now| ServerIdentity::rotate(directory.path(), hour, force, now);
         assert!(matches!(rotate(false, now), Err(IdentityError::Absent { .. })));
         let first = ServerIdentity::load_or_create(directory.path()).expect("made");

@@ -8,9 +8,9 @@ use super::Finding;
 use crate::system::System;
 
 const SUBJECT: &str = "clock";
-const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+const DAY: Duration = Duration::from_hours(24);
 /// A program older than this is not in use.
-const MAX_AGE: Duration = Duration::from_secs(20 * 365 * 24 * 60 * 60);
+const MAX_AGE: Duration = Duration::from_hours(20 * 365 * 24);
 const SET_IT: &str = "joining works all the same, but lines of logs have wrong times: have it set over the network \
                       (timedatectl set-ntp true), or by a battery-backed clock";
 

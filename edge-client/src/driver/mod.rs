@@ -166,7 +166,7 @@ impl<'a, C: Connector, S: Store> Driver<'a, C, S> {
             let wake = self
                 .session
                 .deadline()
-                .map_or(Duration::from_secs(3600), |moment| moment.saturating_sub(started.elapsed()));
+                .map_or(Duration::from_hours(1), |moment| moment.saturating_sub(started.elapsed()));
             let event = tokio::select! {
                 result = attempt(&mut self.connecting) => self.connected(result)?,
                 incoming = receive(&mut self.channel) => self.incoming(incoming),

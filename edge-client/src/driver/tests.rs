@@ -193,7 +193,7 @@ fn participant() -> Participant {
 /// Client and server, neither of whom waits for the other for ever.
 async fn together<A, B>(client: impl Future<Output = A>, server: impl Future<Output = B>) -> (A, B) {
     let both = async { tokio::join!(client, server) };
-    tokio::time::timeout(Duration::from_secs(60), both).await.expect("the two get on with each other")
+    tokio::time::timeout(Duration::from_mins(1), both).await.expect("the two get on with each other")
 }
 
 /// Takes part until the end. Returns how it ended, and the notices.
@@ -346,7 +346,7 @@ async fn a_client_does_not_end_before_its_update_is_durable() {
     let connector = Attempts::new([]);
     let mut driver =
         Driver::new(participant(), session, connector, store, Training::new(finished), &mut notice);
-    let report = TrainReport { duration: Duration::from_secs(3600), ..TrainReport::default() };
+    let report = TrainReport { duration: Duration::from_hours(1), ..TrainReport::default() };
     let update = Bytes::from_static(b"update").into();
     let result =
         crate::task::TaskOutput { work: TaskKind::TRAIN, report, update, local: None, personal: None };

@@ -147,7 +147,7 @@ mod tests {
             assert_eq!(models.open(None).unwrap(), of(number));
         }
         assert!(
-            models.by_age().unwrap().iter().all(|&(written, _)| written < ahead + Duration::from_secs(60))
+            models.by_age().unwrap().iter().all(|&(written, _)| written < ahead + Duration::from_mins(1))
         );
     }
 

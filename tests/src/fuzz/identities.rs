@@ -120,7 +120,7 @@ pub fn server(bytes: &[u8]) -> Seen {
     let now = UNIX_EPOCH + Duration::from_secs(1_000_000);
     Seen::of(&loaded.map(|identity| {
         let keys = identity.keys(now).len();
-        let rotated = ServerIdentity::rotate(folder, Duration::from_secs(3600), false, now);
+        let rotated = ServerIdentity::rotate(folder, Duration::from_hours(1), false, now);
         (keys > 1, rotated.is_ok())
     }))
 }

@@ -32,8 +32,8 @@ fn left() -> &'static Left {
         let scenario = Scenario::small(&["round.min-updates=4"]);
         let folder = tempfile::tempdir().expect("the system has a place for temporary files");
         let mut simulator = Simulator::new(scenario.clone(), Faults::NONE, 0, folder.path());
-        simulator.slow_down(0, Duration::from_secs(60));
-        simulator.slow_down(1, Duration::from_secs(60));
+        simulator.slow_down(0, Duration::from_mins(1));
+        simulator.slow_down(1, Duration::from_mins(1));
         let accepted = simulator.run_directory().accepted(2);
         simulator.run_until(|_| accepted.read_dir().is_ok_and(|entries| entries.count() == 2));
         let mut files = tmp::files(folder.path());

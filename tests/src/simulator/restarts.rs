@@ -26,7 +26,7 @@ use crate::server::{Effect, Server};
 const DISK_LIFE: usize = 250;
 
 /// The longest that a run may take, in virtual time.
-const LIMIT: Duration = Duration::from_secs(24 * 3600);
+const LIMIT: Duration = Duration::from_hours(24);
 
 /// The model of a run under these faults.
 ///

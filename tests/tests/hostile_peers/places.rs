@@ -43,7 +43,7 @@ impl Listening {
         let identity = ServerIdentity::generate().unwrap();
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
         let admission = Admission::new(register);
-        let listener = Listener::bind(any, &identity, admission, Duration::from_secs(60)).unwrap();
+        let listener = Listener::bind(any, &identity, admission, Duration::from_mins(1)).unwrap();
         let address = listener.address();
         let (to_driver, events) = mpsc::unbounded_channel();
         tokio::spawn(listener.accept(spool.path().to_owned(), 1 << 20, 1, to_driver));

@@ -64,11 +64,11 @@ fn a_second_hello_breaks_the_protocol() {
 #[test]
 fn nothing_more_is_heard_on_a_connection_that_the_coordinator_has_done_with() {
     type End = fn(&mut Bench);
-    let silent = Duration::from_secs(3600);
+    let silent = Duration::from_hours(1);
     let ends: [(&str, End); 4] = [
         ("a goodbye", |bench| drop(bench.says(1, ToServer::Goodbye))),
         ("a second hello", |bench| drop(bench.says(1, ToServer::Hello(hello(1, None))))),
-        ("silence", |bench| drop(bench.at(Duration::from_secs(3600)))),
+        ("silence", |bench| drop(bench.at(Duration::from_hours(1)))),
         ("revoked", |bench| drop(bench.give(Event::Revoked { client: client(1) }))),
     ];
     for (how, end) in ends {

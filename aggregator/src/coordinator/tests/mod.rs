@@ -51,7 +51,7 @@ fn policy(start: usize) -> RoundPolicy {
         cuts_short: true,
         start,
         regather: REGATHER,
-        lost_after: Duration::from_secs(3600),
+        lost_after: Duration::from_hours(1),
         void_pause: VOID_PAUSE,
         late: None,
         eligibility: Eligibility::default(),

@@ -2,7 +2,7 @@
 
 use super::*;
 
-const STALL: Duration = Duration::from_secs(60);
+const STALL: Duration = Duration::from_mins(1);
 
 fn stalls(bench: &mut Bench) -> Vec<Action> {
     bench.now += STALL;

@@ -29,7 +29,7 @@ fn status_while_the_disk_is_waited_for() {
     let mut bench = Bench::new(policy(1));
     bench.joins(1);
     assert_eq!(bench.status(), "round 1: writing to disk", "opening");
-    bench.at(Duration::from_secs(60));
+    bench.at(Duration::from_mins(1));
     assert_eq!(bench.status(), "round 1: writing to disk, for 60 s", "a disk that hangs is seen to");
     bench.opened(1);
     bench.delivers(1, 1);

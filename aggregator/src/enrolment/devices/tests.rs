@@ -5,7 +5,7 @@ use shared::identity::SecretKey;
 use super::super::IssuedTicket;
 use super::*;
 
-const DAY: Duration = Duration::from_secs(24 * 3600);
+const DAY: Duration = Duration::from_hours(24);
 
 struct Lab {
     database: Database,

@@ -6,7 +6,7 @@ use shared::settings::{Key, Kind, table_of};
 use toml::{Table, Value};
 
 use super::keys::KEYS;
-use super::renamed::lookup;
+use super::paths::value_at;
 use super::{Raw, network};
 
 /// Column at which comments begin, where the line leaves room.
@@ -47,13 +47,13 @@ impl Raw {
                 section = first;
                 let _ = write!(text, "\n[{section}]\n");
             }
-            if let (Kind::Network, Some(Value::Table(layers))) = (key.kind, lookup(&table, &key.path)) {
+            if let (Kind::Network, Some(Value::Table(layers))) = (key.kind, value_at(&table, &key.path)) {
                 let _ = writeln!(text, "# {}", key.says);
                 text.push_str(&network::document(layers));
                 continue;
             }
-            let line = match (lookup(&table, &key.path), key.unset) {
-                (Some(value), Some(_)) if lookup(&given, &key.path).is_none() => {
+            let line = match (value_at(&table, &key.path), key.unset) {
+                (Some(value), Some(_)) if value_at(&given, &key.path).is_none() => {
                     format!("# {rest} = {value}")
                 }
                 (Some(value), _) => format!("{rest} = {value}"),
@@ -120,7 +120,7 @@ mod tests {
             }
         }
         let default = table_of(&Raw::default());
-        let another = |key: &Key| key.unset.is_none() && lookup(&default, &key.path).is_none();
+        let another = |key: &Key| key.unset.is_none() && value_at(&default, &key.path).is_none();
         let expected = KEYS.iter().filter(|key| key.kind != Kind::Algorithm && !another(key));
         assert_eq!(stated, expected.map(|key| key.path.as_str()).collect::<Vec<_>>(), "{text}");
         assert!(text.contains("[algorithm.fedavg]") && text.contains(env!("CARGO_PKG_VERSION")), "{text}");

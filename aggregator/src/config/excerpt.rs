@@ -11,6 +11,7 @@ use toml::{Table, Value};
 
 use super::layers::{self, Layers};
 use super::overrides::{self, Override};
+use super::paths::insert;
 use super::places::{Places, below};
 use super::{Config, ConfigErrors, Origin, Raw, validate};
 
@@ -87,12 +88,8 @@ impl Document {
     /// A layer that sets one key, for which the value at this path of names stands in the file.
     #[must_use]
     pub fn setting(&self, path: &[&str], key: &str, value: Value) -> Excerpt {
-        let table =
-            key.rsplit('.').fold(value, |inner, name| Table::from_iter([(name.to_owned(), inner)]).into());
-        let table = match table {
-            Value::Table(table) => table,
-            _ => Table::new(),
-        };
+        let mut table = Table::new();
+        insert(&mut table, key, value);
         let origin = self.places.origin(&full(path)).cloned();
         let places = origin.map_or_else(Places::default, |origin| Places::all_at(&table, &origin));
         Excerpt { path: self.path.clone(), table, places }

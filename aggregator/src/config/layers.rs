@@ -12,6 +12,7 @@ use toml::{Table, Value};
 
 use super::findings::Findings;
 use super::overrides::{self, Override};
+use super::paths::take;
 use super::places::{Lines, Places};
 use super::{ConfigError, ConfigErrors, Mistake, Origin, Raw, check, renamed};
 
@@ -124,7 +125,7 @@ impl Joined {
                     self.lay(layer, place, Ok)?;
                 }
                 Ok(Override::Unset(key)) => {
-                    unset(&mut self.table, &key);
+                    take(&mut self.table, &key);
                     self.places.unset(&key);
                 }
                 Err(error) => {
@@ -219,19 +220,6 @@ fn lay_over(base: &mut Table, layer: Table) {
         }
     }
     settings::lay_over(base, layer, &SHAPE);
-}
-
-fn unset(table: &mut Table, key: &str) {
-    match key.split_once('.') {
-        None => {
-            table.remove(key);
-        }
-        Some((name, rest)) => {
-            if let Some(Value::Table(inner)) = table.get_mut(name) {
-                unset(inner, rest);
-            }
-        }
-    }
 }
 
 #[cfg(test)]

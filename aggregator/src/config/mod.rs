@@ -45,6 +45,7 @@ mod mistakes;
 mod model;
 mod network;
 mod overrides;
+mod paths;
 mod personal;
 mod places;
 mod plan;
@@ -61,9 +62,10 @@ pub(crate) use suggest::nearest as nearest_name;
 
 pub use data::{DataSet, DataTable, Normalise};
 pub use error::{ConfigError, ConfigErrors, DATA_VARIABLE, Mistake, Origin};
+pub use paths::value_at;
 pub use plan::{DataPlan, ServerPlan, Source};
 pub use raw::{
     ConnectionTable, Mixing, ModelTable, Raw, RoundTable, RunTable, ServerTable, SimulationTable, Staleness,
 };
-pub use renamed::{Renamed, lookup as value_at};
+pub use renamed::Renamed;
 pub use validate::Config;

@@ -4,6 +4,7 @@ use toml::{Table, Value};
 
 use super::ConfigError;
 use super::keys::KEYS;
+use super::paths::insert;
 use super::renamed::of_today;
 
 /// One override.
@@ -40,14 +41,9 @@ pub(super) fn parse(given: &str) -> Result<Override, ConfigError> {
         let optional = optional.collect::<Vec<_>>().join(", ");
         return Err(wrong(&format!("nothing stands after the `=`, and only {optional} can be unset")));
     }
-    let mut layer = toml_value(value);
-    for part in parts.into_iter().rev() {
-        layer = Value::Table(Table::from_iter([(part.to_owned(), layer)]));
-    }
-    match layer {
-        Value::Table(table) => Ok(Override::Set(table)),
-        _ => Err(wrong("the key is empty")),
-    }
+    let mut layer = Table::new();
+    insert(&mut layer, path, toml_value(value));
+    Ok(Override::Set(layer))
 }
 
 fn toml_value(text: &str) -> Value {

@@ -6,6 +6,7 @@ use toml::{Table, Value};
 
 use super::Origin;
 use super::keys::KEYS;
+use super::paths::{insert, take, value_at};
 use super::places::{Places, follow};
 
 /// A key that was given by its old name.
@@ -31,7 +32,7 @@ impl fmt::Display for Renamed {
 pub(super) fn rename(layer: &mut Table, places: &mut Places) -> Vec<Renamed> {
     let mut renamed = Vec::new();
     for (was, is) in KEYS.renamed() {
-        if lookup(layer, is).is_some() {
+        if value_at(layer, is).is_some() {
             continue;
         }
         let Some(value) = take(layer, was) else { continue };
@@ -58,41 +59,6 @@ fn mixing(value: Value) -> Value {
         )
         .into(),
         _ => value,
-    }
-}
-
-/// The value at a path of names with dots; `None` if there is none.
-#[must_use]
-pub fn lookup<'a>(table: &'a Table, path: &str) -> Option<&'a Value> {
-    match path.split_once('.') {
-        None => table.get(path),
-        Some((name, rest)) => lookup(table.get(name)?.as_table()?, rest),
-    }
-}
-
-/// Takes the value at `path` out, and tables with it that hold nothing else.
-fn take(table: &mut Table, path: &str) -> Option<Value> {
-    let Some((name, rest)) = path.split_once('.') else { return table.remove(path) };
-    let inner = table.get_mut(name)?.as_table_mut()?;
-    let value = take(inner, rest)?;
-    if inner.is_empty() {
-        table.remove(name);
-    }
-    Some(value)
-}
-
-/// Puts a value where nothing stands.
-fn insert(table: &mut Table, path: &str, value: Value) {
-    match path.split_once('.') {
-        None => {
-            table.insert(path.to_owned(), value);
-        }
-        Some((name, rest)) => {
-            let inner = table.entry(name).or_insert_with(|| Table::new().into());
-            if let Value::Table(inner) = inner {
-                insert(inner, rest, value);
-            }
-        }
     }
 }
 

@@ -13,8 +13,6 @@ pub struct Key {
     pub says: &'static str,
     /// What it means if it is absent; `None` if it has a default.
     pub unset: Option<&'static str>,
-    /// The full path that it had before.
-    pub was: Option<String>,
 }
 
 /// The keys of a configuration, in the order in which they are written.
@@ -41,15 +39,15 @@ impl Keys {
         (says, unset, was): (&'static str, Option<&'static str>, Option<&str>),
     ) {
         let was = was.map(|was| if was.contains('.') { was.to_owned() } else { below(above(&path), was) });
-        self.renamed.extend(was.iter().map(|was| (was.clone(), path.clone())));
+        self.renamed.extend(was.map(|was| (was, path.clone())));
         match shape {
-            Shape::Value(kind) => self.all.push(Key { path, kind, says, unset, was }),
+            Shape::Value(kind) => self.all.push(Key { path, kind, says, unset }),
             Shape::Table(entries) => self.add_all(&path, entries),
             Shape::Choice(alternatives) => {
                 for Alternative { name, says, entries, .. } in alternatives.clone() {
                     let path = below(&path, name);
                     if entries.is_empty() {
-                        self.all.push(Key { path, kind: Kind::Empty, says, unset: None, was: None });
+                        self.all.push(Key { path, kind: Kind::Empty, says, unset: None });
                     } else {
                         self.add_all(&path, entries);
                     }

@@ -20,7 +20,8 @@
 //!
 //! let keys = Keys::of::<Coffee>();
 //! let beans = keys.find("beans").expect("declared above");
-//! assert_eq!((beans.says, beans.was.as_deref()), ("Grams of beans for a cup", Some("grams")));
+//! assert_eq!(beans.says, "Grams of beans for a cup");
+//! assert_eq!(keys.renamed().collect::<Vec<_>>(), [("grams", "beans")]);
 //! assert_eq!(Coffee::default().beans, 8);
 //! ```
 

@@ -104,7 +104,12 @@ impl Driver<'_> {
                 self.report_result(client, *round, TaskResult::Failed(reason));
             }
             (ToServer::Declined { reason }, Some(client)) => {
-                self.events.tell(&Notice::Declined { client, reason });
+                // It takes the place of the disconnection that follows, and is as often told as connections are.
+                if let Some(known) = self.known.get_mut(&peer)
+                    && std::mem::replace(&mut known.told, false)
+                {
+                    self.events.tell(&Notice::Declined { client, reason });
+                }
             }
             _ => {}
         }

@@ -115,9 +115,6 @@ impl<'s> Events<'s> {
             Notice::NotAdmitted { client, refusal } => {
                 self.not_admitted.admit((*client, refusal.to_string()), ())
             }
-            Notice::Declined { client, reason } => {
-                self.not_admitted.admit((*client, (*reason).to_owned()), ())
-            }
             Notice::ForeignProtocol { address } => self.foreign.admit(*address, ()),
             Notice::LookupFailed { .. } => self.lookups.admit((), ()),
             &Notice::SkippedSamples { client, samples, .. } => {

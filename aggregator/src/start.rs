@@ -198,7 +198,7 @@ fn occupant(files: &dyn FileLayer, directory: &RunDirectory, config: &Config) ->
     let Ok(stored) = Raw::layered(Some(&directory.config()), &[]) else {
         return Ok(Occupant::Other("has a configuration that cannot be read".to_owned()));
     };
-    let same = stored.wherever() == config.effective.wherever();
+    let same = stored.without_local_paths() == config.effective.without_local_paths();
     if there(&directory.finished())? {
         let other = || Occupant::Other("is complete".to_owned());
         return Ok(if same { Occupant::Complete } else { other() });

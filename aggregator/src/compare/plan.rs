@@ -97,7 +97,8 @@ impl Planned {
             Ok(stored) => stored,
             Err(error) => return Standing::Foreign(format!("its configuration cannot be read: {error}")),
         };
-        let differences = excerpt::differences(&stored.wherever(), &self.config.effective.wherever());
+        let differences =
+            excerpt::differences(&stored.without_local_paths(), &self.config.effective.without_local_paths());
         if !differences.is_empty() {
             Standing::Changed(differences)
         } else if there(directory.finished()) {

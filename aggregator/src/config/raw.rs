@@ -200,10 +200,11 @@ section! {
 }
 
 impl Raw {
-    /// This, but for where the folder of all data sets was when it was read: one that is published is the same wherever it lies.
-    /// A time limit that stands there and is what it would be without is none: older programs have written it into every run.
+    /// This without local paths: a published data set is the same in any folder.
+    ///
+    /// An explicit timeout that is the default counts as none: older programs have written it into every run.
     #[must_use]
-    pub fn wherever(&self) -> Self {
+    pub fn without_local_paths(&self) -> Self {
         let mut raw = self.clone();
         let set = raw.data.set;
         raw.data.path.take_if(|path| !set.is_own() && Path::new(path).ends_with(set.name()));

@@ -53,9 +53,9 @@ impl Config {
         named.copied().unwrap_or_else(|| ClientId::virtual_client(index, &self.spec.root_seed()))
     }
 
-    /// How long the work of simulated clients takes is up to the machine: no round cuts it short, unless what was written sets a
-    /// limit itself.
-    pub fn without_haste(&mut self) {
+    /// Lets rounds of simulated clients take as long as the machine needs, unless the configuration sets a
+    /// timeout itself.
+    pub fn ignore_time_limits(&mut self) {
         self.policy.cuts_short = self.effective.round.timeout.is_some();
     }
 

@@ -40,7 +40,7 @@ impl Coordinator {
         let drawn = sample_without_replacement(present.len(), size, &mut rng);
         let cohort: BTreeMap<_, _> = drawn.into_iter().map(|index| present[index]).collect();
         for client in cohort.keys() {
-            // Whatever it is at is too old to count.
+            // Its task is too old to count.
             self.members.entry(*client).and_modify(|member| member.owes = None);
         }
         let (roster, owed, counted) = (self.roster(), self.owed(), self.counted());
@@ -95,8 +95,8 @@ impl Coordinator {
         self.enlarge(now, drawn);
     }
 
-    /// A round after the last of training is for everybody: whoever comes while it is open is asked as well, and has what is left
-    /// of its time: it ends, whoever keeps coming. Gives whether somebody was.
+    /// A round after the last of training is for all clients: one that connects while it is open is asked as well, and has the rest
+    /// of its time: further clients do not extend it. Returns whether any client was asked.
     pub(super) fn ask_latecomers(&mut self, now: Duration) -> bool {
         let State::Open { round } = &self.state else { return false };
         if round.trains() || round.is_overdue(now) {
@@ -113,7 +113,7 @@ impl Coordinator {
 
     /// The open round opens again, with more members.
     fn enlarge(&mut self, now: Duration, recruits: Vec<(ClientId, u64)>) {
-        // Whoever is in a cohort is known; the opening itself keeps the roster that it began with.
+        // A member of a cohort is known; the opening itself keeps the roster that it began with.
         self.save_roster();
         let State::Open { mut round } = std::mem::replace(&mut self.state, State::Finished) else { return };
         round.extend(recruits);

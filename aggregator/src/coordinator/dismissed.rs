@@ -1,7 +1,6 @@
 //! Dismissed connections: those that the coordinator has closed, until the driver reports that they have ended.
 //!
-//! A connection that is being closed, or has said goodbye, lives on for a moment. Whatever arrives on it is ignored, even a
-//! hello.
+//! Messages still arrive on a connection for a moment after it was closed or has said goodbye. They are ignored, even a hello.
 
 use std::collections::BTreeSet;
 
@@ -61,6 +60,6 @@ mod tests {
         assert_eq!(dismissed.0.len(), MAX_DISMISSED);
         assert!(!dismissed.contains(PeerId(0)) && dismissed.contains(PeerId(1)));
         dismissed.remove(PeerId(1));
-        assert!(!dismissed.contains(PeerId(1)), "it is gone");
+        assert!(!dismissed.contains(PeerId(1)), "it was removed");
     }
 }

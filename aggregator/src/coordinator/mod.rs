@@ -34,9 +34,9 @@
 //! | `Open` | any | `count.max` (or all) accepted | `Closing` | `Close` |
 //! | `Open` | any | `time.min` over, `count.min` accepted, no connected member pending | `Closing` | `Close` |
 //! | `Open` after a restart | any | the same, and `regather` over or no member away | `Closing` | `Close` |
-//! | `Open` | time | `time.max` over, `count.min` accepted, and nobody is at work or those at work may be cut short | `Closing` | `Close` |
+//! | `Open` | time | `timeout` over, `min-updates` accepted, and no member is at work or those at work may be cut short | `Closing` | `Close` |
 //! | `Open` | any | `count.min` is out of reach of the present members | `Opening` | recruits replacements, `Open` again |
-//! | `Open` | any | the same, nobody left to ask or wait for | `Closing` | `Close` as void: the model stays |
+//! | `Open` | any | the same, no client left to ask or wait for | `Closing` | `Close` as void: the model stays |
 //! | `Open` | time | the same, only absent members to wait for, `time.max` over again, clients for another round here | `Closing` | `Close` as void |
 //! | `Closing` | closed | rounds remain | `Gathering` | after a void round: a pause; [`VOID_ALARM`] in a row: `Alarm` |
 //! | restart | | the decision to close was durable, its updates are | `Closing` | `Close` with the same tally |
@@ -45,7 +45,7 @@
 //! | restart | | all rounds are closed | `Finished` | `Finish`: fruitless if all rounds were void |
 //! | restart | | none was | `Gathering` | waits up to `regather` for the known clients |
 //! | `Closing` | closed | it was the last round of training, and clients have work after it | `Gathering` | the closing round is for all of them: waits up to `regather` for those that are away |
-//! | `Gathering` | time | that is for the closing round, and nobody has come for `time.max` | `Finished` | `Finish` |
+//! | `Gathering` | time | that is for the closing round, and no client has connected for `timeout` | `Finished` | `Finish` |
 //! | `Closing` | closed | training ends early: it is enough | | as after the last round of training |
 //! | `Closing` | closed | it was the last round | `Finished` | `Finished` to all, `Finish` |
 //! | `Closing` | closed | the same, and all rounds were void | `Finished` | the same, with the reasons |
@@ -58,7 +58,7 @@
 //! | any | hello | it holds what has counted last of it | same | receipt: accepted, which it may have missed; welcome |
 //! | any | revoked | | same | `Disconnect`; the client leaves the roster, and is not waited for |
 //! | any | silence for `lost_after` | | same | `Disconnect` |
-//! | any | stalled | | same | times are so much later; in `Open` as when resumed |
+//! | any | stalled | | same | times are later by this duration; in `Open` as when resumed |
 //! | any | paused | | same | neither opens nor closes a round |
 //! | any | resumed | | same | times go on where they were; in `Open` away members are waited for, as after a restart |
 //! | any | stop | | `Finished` | `Disconnect` all, `Finish` |

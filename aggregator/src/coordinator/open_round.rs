@@ -221,8 +221,7 @@ impl OpenRound {
         }
     }
 
-    /// Judges the update of a client. `used` gives the number of samples that a client with so many in all trains on in this
-    /// round.
+    /// Judges the update of a client. `used` maps the number of a client's samples to the number that it trains on in this round.
     pub(super) fn offer(
         &mut self,
         client: ClientId,

@@ -51,7 +51,7 @@ impl Run {
         })
     }
 
-    /// What the cohort of `round` is sent, made from the checkpoint if the file is gone.
+    /// The broadcast of `round`, made from the checkpoint if its file does not exist.
     pub fn broadcast(&self, round: u32, work: TaskKind) -> Result<Broadcast, RunError> {
         let path = self.directory.broadcast(round);
         let present = self.files.length(&path).map_err(disk("look at", &path))?;

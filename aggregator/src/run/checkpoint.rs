@@ -26,7 +26,7 @@ impl Run {
     }
 
     /// Writes the line and then the checkpoint of the round that was closed last, unless that is done, and hands the round on.
-    /// A failure is not retried: a line that is half-written can only be mended by continuing the run.
+    /// A failure is not retried: only resuming the run repairs a half-written line.
     pub(super) fn checkpoint(&mut self) -> Result<(), RunError> {
         let Some(round) = self.unsettled.take() else { return Ok(()) };
         let path = self.directory.rounds();

@@ -86,7 +86,7 @@ mod tests {
         let expected = [("own-accuracy".to_owned(), 0.5), ("own-loss".to_owned(), 3.0)];
         assert_eq!(means(&all, tests), BTreeMap::from(expected));
         assert_eq!(of_model(&all, tests).len(), 2);
-        assert_eq!(means(&all, TaskKind::TRAIN), BTreeMap::new(), "nobody was asked");
+        assert_eq!(means(&all, TaskKind::TRAIN), BTreeMap::new(), "no client was asked");
         assert_eq!(of_model(&reports(&[&[Metric::Drift(1.0)]]), tests), BTreeMap::new());
         let drift = BTreeMap::from([("drift".to_owned(), 1.0)]);
         assert_eq!(means(&reports(&[&[Metric::Drift(1.0)]]), TaskKind::TRAIN), drift);

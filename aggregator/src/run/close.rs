@@ -69,8 +69,8 @@ impl Run {
         let evident = *tally == Tally::of_whole(cohort.len()) && contributors.iter().eq(cohort.keys());
         let closing = Closing { contributors, late: open.late.clone(), tally: *tally };
         let decision = Decision { closing, traffic, seconds: open.opened.elapsed().as_secs_f64() };
-        // The updates of a simulation are gone with this process. The next one would not need them for a failed round, of which
-        // an algorithm may keep something all the same: it is to make the round again.
+        // The updates of a simulation end with this process. After a failed round an algorithm may keep something of them, so the
+        // next process runs that round again instead of resuming its close.
         let made_again = tally.void && open.fleeting;
         if !evident && !made_again {
             self.write_opening(&open.opening, Some(&decision))?;
@@ -95,7 +95,7 @@ impl Run {
             return Ok(None);
         }
         let mixture = self.config.server.mixture;
-        // Without the server's share, one that was to have all of it leaves what was there before.
+        // If the server's model has the whole weight and there is none, the previous model is kept.
         let omega = (mixture.gamma > 0.0 || mixture.alpha == 0.0)
             .then(|| self.algorithm.current_model(global).clone());
         if self.stores_updates() {

@@ -10,7 +10,7 @@ use shared::data::{Preparation, View};
 use super::RunError;
 use crate::round::RoundRecord;
 
-/// So many samples are predicted, or [`OF_EACH_CLASS`] times the classes if that is more.
+/// Number of samples that are predicted, or [`OF_EACH_CLASS`] times the classes if that is more.
 const SAMPLES: usize = 256;
 const OF_EACH_CLASS: usize = 16;
 /// A model that names no larger share of the classes that it is shown has collapsed...

@@ -17,7 +17,7 @@
 //!         roster.json          the clients known by now, if that has changed since the newest round was opened
 //!         accepted-000008/CLIENT.update    accepted updates of round 8, as they came
 //!         broadcast-000008.safetensors     what round 8 is sent; made again when absent
-//!         served               locked by the process that serves the run, for whoever asks whether one does
+//!         served               locked by the process that serves the run, so that others can tell
 //!         clients/             what simulated clients keep from round to round
 //!         spool/               payloads under way; after a restart the beginnings of devices' updates go on
 //! ```

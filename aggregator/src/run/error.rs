@@ -13,12 +13,11 @@ use shared::record::RecordError;
 use crate::data::{EvaluateError, PlanError};
 use crate::ensemble::EnsembleError;
 
-/// Why a run cannot go on. Nothing that was accepted is lost: what is durable stays, and the same command
-/// continues once the cause is gone.
+/// Why a run cannot go on. No accepted update is lost: the same command resumes the run once the cause is removed.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// The disk refused: full, read-only, gone. The operator's to mend.
-    #[error("cannot {action} {}: {source}; what is on disk is safe, and the same command goes on from it once this is mended", path.display())]
+    /// The disk refused: full, read-only, removed. The operator has to act.
+    #[error("cannot {action} {}: {source}; what is on disk is safe, and the same command goes on from it once this is repaired", path.display())]
     Disk {
         /// What was tried.
         action: &'static str,
@@ -65,7 +64,7 @@ pub enum RunError {
     /// The system gives no threads for it.
     #[error("cannot start another thread: {0}; close other programs, or raise the limit of threads")]
     Threads(String),
-    /// The server's labelled samples cannot be had as asked.
+    /// The server's labelled samples cannot be read as configured.
     #[error(transparent)]
     Labelled(#[from] PlanError),
     /// The ensemble cannot be read, written or used.
@@ -91,7 +90,7 @@ impl From<EvaluateError> for RunError {
 }
 
 impl RunError {
-    /// What is damaged, if that is the trouble: whoever can make the run again need not mend it.
+    /// What is damaged, if that is the cause. A run that can be repeated from its configuration needs no repair.
     #[must_use]
     pub fn damage(&self) -> Option<String> {
         match self {

@@ -21,7 +21,7 @@ const FURTHER_MEMORY: usize = 64 << 20;
 /// Bytes for each parameter of the model: an accumulator, and a value of the update.
 const BYTES_EACH: usize = 12;
 
-/// The number of threads that fold so many updates of a model with so many parameters.
+/// The number of threads that fold this number of updates of a model with this number of parameters.
 pub(super) fn threads(parameters: usize, updates: usize) -> usize {
     let processors = thread::available_parallelism().map_or(1, NonZero::get);
     processors.min(most(parameters, updates))

@@ -13,31 +13,29 @@
 //! 3. *close*: the decision, with all whose updates count, in `round-N.json`, unless the whole cohort has contributed and
 //!    there is nothing to decide; from then on the round has one outcome.
 //!
-//! Beside them it is made durable who is known, whenever that has changed while no round opened (*remember*, `known.rs`): the
-//! sums of the next round are made for all of them.
+//! The roster is saved as well when it changes between rounds: the scale of the next round's sums depends on all of it.
 //!
-//! After a close comes what follows from it, the line in `rounds.jsonl` and last `checkpoint-N` (*settle*). As it can be had again
-//! it waits until the next round is open and its clients are at work, but no update of that round is accepted
-//! before. It does not wait where that would need memory, where updates were in memory alone, after a void round or
-//! after the last one.
+//! After a close come the line in `rounds.jsonl` and, last, `checkpoint-N` (*settle*). Both can be computed again, so they wait until
+//! the next round is open and its clients are at work; no update of that round is accepted before. They do not wait where that
+//! would need memory, where updates were in memory alone, after a void round or after the last one.
 //!
-//! Whatever moment the process dies at, the newest checkpoint says which rounds are settled, the opening record and
+//! If the process dies at any moment, the newest checkpoint says which rounds are settled, the opening record and
 //! the accepted updates restore the round that was open, and folding them again gives the same bits, because sums
-//! are exact. If the next round was open already, that round is closed again before anybody comes; what its clients
+//! are exact. If the next round was open already, that round is closed again before any client connects; what its clients
 //! hold then rests on the two processes computing the same bits. Nothing else is needed: half-written files carry
 //! other names, and files of closed rounds are removed.
 //!
 //! # The server's own training
 //!
 //! If the server has labelled samples, it trains a model of its own while clients train (`supervised.rs`), and mixes it with
-//! what they have learned. Nothing of that is durable: it is computed again, to the same bits, by whoever finds the round
-//! open. Of `FedMatch` it is a step: it is done in beginning the run and in closing every round, and is in the checkpoint.
+//! what they have learned. Nothing of that is durable: a process that resumes an open round computes it again, to the same
+//! bits. Of `FedMatch` it is a step: it is done in beginning the run and in closing every round, and is in the checkpoint.
 //!
 //! # Memory
 //!
 //! Between opening and closing the server's state rests on disk, unless it is small: in memory are the sums and one update
 //! for each thread that folds (`fold.rs`). When the round closes, the sums shrink tensor by tensor as the mean is taken. What the cohort is sent is
-//! read from its file by whoever sends it. A server that trains itself has one more model in memory, and when the round
+//! read from its file when it is sent. A server that trains itself has one more model in memory, and when the round
 //! closes the one that it began with, if that has a share in the mixture. `FedMatch`'s state is as many models as its bank has,
 //! and two.
 //!
@@ -160,15 +158,15 @@ pub struct Run {
     /// The last closed round.
     closed: u32,
     open: Option<OpenRound>,
-    /// What had to be mended to continue or went wrong before the first round, for the operator.
+    /// Repairs that resuming needed, and failures before the first round, for the operator.
     mended: Vec<String>,
-    /// The state after the last closed round, if it is small or yet to be written down.
+    /// The state after the last closed round, if it is small or not written yet.
     resident: Option<Record>,
     /// The last closed round, until its line is written down.
     unsettled: Option<Box<ClosedRound>>,
     /// The newest checkpoint's round.
     settled: u32,
-    /// A round that was closed again when the run was continued, until somebody is told.
+    /// A round that was closed again when the run was resumed, until it is reported.
     reclosed: Option<RoundRecord>,
     /// Receives every closed round once its checkpoint is durable.
     on_closed: Option<Box<dyn FnMut(ClosedRound) + Send>>,
@@ -237,9 +235,9 @@ impl Run {
         self.config.policy.void_pause = std::time::Duration::ZERO;
     }
 
-    /// The clients are simulated: [`Config::without_haste`].
-    pub fn without_haste(&mut self) {
-        self.config.without_haste();
+    /// The clients are simulated: [`Config::ignore_time_limits`].
+    pub fn ignore_time_limits(&mut self) {
+        self.config.ignore_time_limits();
     }
 
     /// Other threads train as well: the server's own training takes this many and no more.
@@ -248,7 +246,7 @@ impl Run {
     }
 
     /// Where the server trains and tests from here on, and where simulated clients train: other processors give other bits.
-    /// If nobody says, it is the CPU, and what beginning or continuing the run took was computed there.
+    /// By default it is the CPU. Starting or resuming the run computes there in any case.
     pub fn compute_on(&mut self, backend: Backend) {
         self.backend = backend;
     }
@@ -301,7 +299,7 @@ impl Run {
         self.settled == self.closed
     }
 
-    /// The round that had to be closed again to continue the run: nobody was told of it. Gives it once.
+    /// Takes the round that was closed again to resume the run, so that it is reported once.
     pub fn take_reclosed(&mut self) -> Option<RoundRecord> {
         self.reclosed.take()
     }
@@ -312,7 +310,7 @@ impl Run {
         &self.records
     }
 
-    /// What had to be mended to continue the run, or went wrong before its first round, for the operator.
+    /// Repairs that resuming needed, and failures before the first round, for the operator.
     #[must_use]
     pub fn mended(&self) -> &[String] {
         &self.mended

@@ -47,7 +47,7 @@ impl Run {
         Ok((run, resume))
     }
 
-    /// What devices have uploaded is left to whoever listens to them: their next connections may go on with it.
+    /// Keeps partial uploads of devices: their next connections may resume them.
     fn empty_spool(&self) -> Result<(), RunError> {
         let spool = self.directory.spool();
         self.files.create_dir(&spool).map_err(disk("create", &spool))?;
@@ -61,7 +61,7 @@ impl Run {
     }
 
     /// If the round after the open one was open too, the open one had been closed and only its checkpoint is missing: it is
-    /// closed again before anybody comes, since what the next round's clients hold by now is welcome there alone.
+    /// closed again before any client connects, since what the next round's clients hold by now is welcome there alone.
     fn close_again(&mut self, resume: Resume) -> Result<Resume, RunError> {
         let round = resume.closed + 1;
         let next = self.directory.opening(round + 1);
@@ -96,7 +96,7 @@ impl Run {
                 let roster = self.known_since(closed)?.unwrap_or_default();
                 return Ok(Resume { closed, ended, void, roster, ..Resume::default() });
             };
-            // Where nothing had to be decided, the whole cohort has contributed, and nobody else.
+            // Where nothing had to be decided, the whole cohort has contributed, and no other client.
             let closing = last.decision.as_ref().map(|decision| &decision.closing);
             let late = closing.map_or(BTreeMap::new(), |closing| closing.late.clone());
             let owed =
@@ -283,7 +283,7 @@ fn trained_in<'a>(
     contributors.iter().map(move |client| (*client, late.get(client).copied().unwrap_or(round)))
 }
 
-/// Everybody who was known when a round was opened, with those who came later and were asked as well.
+/// The roster when a round was opened, with the clients that joined its cohort later.
 fn known(mut roster: BTreeMap<ClientId, u64>, cohort: &BTreeMap<ClientId, u64>) -> BTreeMap<ClientId, u64> {
     for (client, samples) in cohort {
         roster.entry(*client).or_insert(*samples);

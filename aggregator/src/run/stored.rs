@@ -12,15 +12,15 @@ use crate::storage::{FileLayer, Reading};
 /// Values that are read of all updates together: 4 MiB of them, however many updates there are.
 const TOGETHER: usize = 1 << 20;
 
-/// So many updates stay open while a rule goes through them, far fewer than any system lets a process open. The others
-/// are opened anew for every read, and then four times as much is read of all at once.
+/// Updates that stay open while a rule reads them, far fewer than any system lets a process open. Beyond this number each update
+/// is opened for every read, and reads are four times as large.
 const OPEN: usize = 128;
 
 /// Values that are read of one update at once at most: they stay in the second-level cache.
 const MOST: usize = 4096;
 
-/// Values of a tensor that are read of each of `updates` updates at once: what of 4 MiB is its share, but so many as make
-/// reading worth while.
+/// Values of a tensor that are read at once from each of `updates` updates: an equal part of 4 MiB, but enough to make a read
+/// worthwhile.
 fn at_once(updates: usize) -> usize {
     let together = if updates > OPEN { 4 * TOGETHER } else { TOGETHER };
     (together / updates.max(1)).clamp(64, MOST)
@@ -159,7 +159,7 @@ mod tests {
     #[test]
     fn thousands_of_updates_are_read_with_few_of_them_open() {
         const UPDATES: usize = 5000;
-        // The first does not fit into one read of so many.
+        // The first does not fit into one read of this number of updates.
         let tensors = [("a", at_once(UPDATES) + 60), ("b", 3)];
         let folder = tempfile::tempdir().expect("a temporary folder");
         let report = TrainReport::default();

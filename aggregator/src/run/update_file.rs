@@ -13,7 +13,7 @@ use super::RunError;
 use super::error::disk;
 use crate::storage::{FileLayer, Reading};
 
-/// Reads one update. Whatever the bytes are, the outcome is an update or a reason why not.
+/// Reads one update. Any bytes give an update or the reason of its rejection.
 pub(super) fn read(input: &mut dyn Read, accepted: Limits) -> Result<(UpdateHeader, Record), Rejection> {
     let (update, Limits { max_bytes, .. }) = read_header(input, accepted.max_bytes)?;
     let limits = Limits { max_bytes, ..accepted };

@@ -91,7 +91,7 @@ pub async fn simulate(
     // The threads are busy with clients.
     run.train_own_with(1);
     run.without_pauses();
-    run.without_haste();
+    run.ignore_time_limits();
     let backend = run.backend().clone();
     let present = |(data, _): &(View, u32)| !data.is_empty();
     run.expect(shares.iter().filter(|data| !data.is_empty()).count());

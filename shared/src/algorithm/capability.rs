@@ -1,7 +1,7 @@
 //! Capabilities: what some algorithms can do beyond the common round.
 //!
-//! Each is returned by a method of [`Algorithm`](super::Algorithm) that gives `None` by default. Whoever runs a round asks for the
-//! capability, never for the algorithm's name.
+//! Each is returned by a method of [`Algorithm`](super::Algorithm) that gives `None` by default. A run asks for the capability, never
+//! for the algorithm's name.
 //!
 //! | method | who has it |
 //! |---|---|

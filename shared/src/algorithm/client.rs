@@ -35,9 +35,8 @@ pub struct Client<'a> {
     workbench: Option<&'a mut Workbench>,
 }
 
-/// Where clients train that take turns on one thread: the network of one serves the next, so that its memory is made once and
-/// is in the cache. What a client learns does not depend on who was there before. On a device there is nobody next, and no
-/// workbench.
+/// Reuses one network's buffers across simulated clients that train in turn on a thread. What a client learns does not depend on
+/// the clients before it. Not used on devices.
 #[derive(Debug, Default)]
 pub struct Workbench {
     learner: Option<Learner>,
@@ -216,8 +215,8 @@ impl<'a> Client<'a> {
         self.device
     }
 
-    /// Adds a measurement to what the server is told of this round's training. A report has room for
-    /// [`MAX_METRICS`](crate::message::MAX_METRICS): what comes after those is left out, however much a server asks for.
+    /// Adds a measurement to the report on this round's training. Measurements beyond
+    /// [`MAX_METRICS`](crate::message::MAX_METRICS) are left out.
     pub fn report(&mut self, metric: Metric) {
         if let Some(free) = self.metrics.iter_mut().find(|slot| slot.is_none()) {
             *free = Some(metric);
@@ -312,7 +311,7 @@ impl<'a> Client<'a> {
         Ok(learner.with_seed(self.dropout_seed()))
     }
 
-    /// Leaves a learner to whoever trains next, if anybody does.
+    /// Leaves a learner to the next client of this thread, if there is one.
     fn put_away(&mut self, learner: Learner) {
         if let Some(bench) = &mut self.workbench {
             bench.learner = Some(learner);

@@ -1,12 +1,12 @@
 //! What combines with what.
 //!
 //! Objective, weights, rule, server optimiser and buffers are chosen independently of each other, and an algorithm refuses
-//! what would make no sense with it, each with its reason ([`Algorithm::INCOMPATIBLE`](super::Algorithm::INCOMPATIBLE)). Whatever
-//! is not refused works. This is the whole table, and a test walks through it:
+//! what would make no sense with it, each with its reason ([`Algorithm::INCOMPATIBLE`](super::Algorithm::INCOMPATIBLE)). All
+//! other combinations work. This is the whole table, and a test walks through it:
 //!
 #![doc = include_str!("combinations.md")]
 //!
-//! The columns are the [`Setting`]s. Beside these, whatever the algorithm, a rule that withstands wrong updates counts all
+//! The columns are the [`Setting`]s. For every algorithm, a rule that withstands wrong updates counts all
 //! clients alike and asks for uniform weights, matching knows no weights by loss and needs a network whose layers stand one
 //! after the other ([`Chain`](crate::aggregation::Chain)), no round may close with fewer updates than the rule needs
 //! ([`Rule::least`]), and late updates, which were learned from another model, are for the mean and the clipped mean alone.
@@ -61,7 +61,7 @@ pub type Incompatible = (Setting, &'static str);
 pub struct Settings<'a> {
     /// Local training.
     pub training: &'a Training,
-    /// What becomes of updates.
+    /// The aggregation of updates.
     pub aggregation: &'a Aggregation,
     /// What is learned; `None` if that is not known, and then nothing is said of it.
     pub architecture: Option<&'a Architecture>,
@@ -206,7 +206,7 @@ mod tests {
                 let one = |measure| (Training { measure, ..plain }, mean);
                 ("measured", [true, false].map(measured).map(one).to_vec())
             }
-            // The mixture and what becomes of late updates are those of the whole test.
+            // The mixture and the treatment of late updates are those of the whole test.
             Setting::Late => ("late", vec![(plain, mean)]),
             Setting::Mixed => ("server-mix", vec![(plain, mean)]),
             // The network is that of the whole test.

@@ -199,7 +199,7 @@ impl Algorithm for Fafi {
         Invitation { start: params, members: BTreeSet::new() }
     }
 
-    /// The start, which is nobody's answer: what is in use is the ensemble.
+    /// The initial model. It answers nothing: the ensemble does.
     fn current_model<'a>(&self, global: &'a Invitation) -> &'a ParamSet {
         &global.start
     }
@@ -314,7 +314,7 @@ mod tests {
             let specs = network.parameter_specs().unwrap();
             let last = specs.last().unwrap();
             assert_eq!((last.name.as_str(), &last.shape[..]), (tensor, &[10, d][..]));
-            // Nothing but the bias of the last layer is gone.
+            // Only the bias of the last layer was removed.
             let bias = if model == "resnet-9" { 0 } else { 10 };
             assert_eq!(network.parameters().unwrap() + bias, configured.parameters().unwrap(), "{model}");
             assert_eq!(Fafi::default().network(network.clone()), Ok(network), "once is enough");

@@ -40,7 +40,7 @@ pub struct FedMix {
     pub lambda_1: f64,
     /// The weight of the distance between the predictions of two perturbed copies.
     pub lambda_2: f64,
-    /// A: so many perturbed copies are predicted for a pseudo-label.
+    /// A: number of perturbed copies that are predicted for a pseudo-label.
     pub predictions: u32,
     /// The least mean probability of a class that makes a pseudo-label.
     pub gate: f64,

@@ -9,8 +9,8 @@
 //!            w_{t+1} = w_t + (sum p_k a_k) (sum p_k (w_k - w_t) / a_k)
 //! ```
 //!
-//! Who makes many steps does not count more for it. The server knows `tau_k` from the number of samples, so that nobody need
-//! be believed. With equal `tau_k` it is FedAvg.
+//! A client with many steps does not count more for them. The server computes `tau_k` from the number of samples and need not
+//! trust a report of it. With equal `tau_k` it is FedAvg.
 
 use models::params::ParamSet;
 use serde::{Deserialize, Serialize};

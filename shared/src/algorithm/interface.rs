@@ -97,7 +97,7 @@ pub trait Algorithm: Serialize + DeserializeOwned + Send + Sync + 'static {
         round: &Round<'_>,
     ) -> Result<(), AggregateError>;
 
-    /// Ends a round that failed for want of updates: the [model](Self::current_model) stays. The clients of those that came were
+    /// Ends a round that failed for lack of updates: the [model](Self::current_model) stays. The clients of those that came were
     /// told that they count, and have changed their own state: here the server changes its half of it. By default it has none.
     fn close_failed(
         &self,

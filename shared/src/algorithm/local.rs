@@ -43,7 +43,7 @@ impl Algorithm for Local {
         ),
         (
             Setting::Late,
-            "in local every client is alone, and nobody is late: leave round.staleness.enabled out",
+            "in local every client is alone, and no update is late: leave round.staleness.enabled out",
         ),
     ];
     /// `w_0`.

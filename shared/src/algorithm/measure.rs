@@ -1,5 +1,5 @@
-//! What a client measures of its training beside the loss, whatever it trained for: as
-//! [`Measures`](crate::spec::Measures) says, and nothing by default.
+//! Measurements of local training beside the loss, for every algorithm: those that [`Measures`](crate::spec::Measures) asks for, none
+//! by default.
 //!
 //! MOON's paper argues with the first (Li et al. 2021, section 3.2), FedProx's with the second (Li et al. 2020, section 3.2).
 //! Either costs time that counts as training.

@@ -21,7 +21,7 @@ pub struct Entry {
     from_postcard: fn(&[u8]) -> Option<toml::Table>,
 }
 
-/// Why an algorithm could not be had.
+/// Why an algorithm cannot be made.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum RegistryError {
     /// No algorithm has this name.

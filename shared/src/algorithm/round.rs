@@ -19,7 +19,7 @@ pub struct Round<'a> {
     pub template: &'a Template,
     /// The fixed-point format agreed for this round's sums.
     pub scale: Scale,
-    /// Clients that the server knows, K: those that it knew when the round opened, and whoever has joined its cohort since.
+    /// Clients that the server knows, K: those that it knew when the round opened, and those that have joined its cohort since.
     pub clients: usize,
 }
 

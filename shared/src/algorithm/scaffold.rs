@@ -11,10 +11,10 @@
 //!            c <- c + (1/K) sum_{k in S_t} (c_k+ - c_k)
 //! ```
 //!
-//! K is the number of clients that the server has come to know, those included that joined the round. As it grows, c is shared
-//! out among more: those who are new have `c_k = 0`, so that `c = (1/K) sum c_k` holds whoever comes when. For that the server
-//! adds what its clients add: control variates as they are encoded for the wire, and only those of updates that count. It adds
-//! those of a round, too, that came to nothing for want of other updates, and whose model nobody learns from. In the first round
+//! K is the number of clients that the server has come to know, those included that joined the round. As it grows, c is divided
+//! among more: new clients have `c_k = 0`, so that `c = (1/K) sum c_k` holds for any order of joining. For that the server
+//! adds what its clients add: control variates as they are encoded for the wire, and only those of updates that count. It
+//! also adds those of a failed round, whose model is discarded. In the first round
 //! all control variates are zero, and it is FedAvg, to the bit.
 
 use models::Correction;
@@ -166,7 +166,7 @@ impl Algorithm for Scaffold {
     }
 
     fn begin(&self, round: &Round<'_>) -> Sums {
-        // Every client's counts 1, whatever the weights of the models are.
+        // Every client's variate counts 1, independent of the weights of the models.
         let controls = ExactSum::new(&round.template.without_buffers(), round.scale.with_max_weight(1));
         Sums { models: round.sum(), controls }
     }

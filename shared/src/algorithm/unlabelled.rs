@@ -7,7 +7,7 @@ use crate::data::{Augmentation, Preparation};
 use crate::message::Metric;
 use crate::spec::DataSpec;
 
-/// The run's preparation with these random changes in place of its own: a shift by at most so many pixels, and a mirror
+/// The run's preparation with these random changes in place of its own: a shift by at most this number of pixels, and a mirror
 /// image with this probability.
 pub(super) fn perturbed(run: &Preparation, random_shift: u32, horizontal_flip: f64) -> Preparation {
     let Augmentation { padding, random_crop, .. } = run.augmentation;
@@ -37,7 +37,7 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// Nothing yet, of so many classes.
+    /// No predictions yet, of this number of classes.
     pub(super) fn of(classes: usize) -> Self {
         Self { samples: 0, passed: 0, predicted: vec![false; classes], entropy: 0.0 }
     }

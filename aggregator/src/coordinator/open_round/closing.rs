@@ -41,7 +41,7 @@ pub(in crate::coordinator) enum Otherwise {
 }
 
 impl OpenRound {
-    /// Whether `time.max` went by since it was opened, or somebody was recruited.
+    /// Whether `round.timeout` is over since it was opened, or since a client was recruited.
     pub(in crate::coordinator) fn is_overdue(&self, now: Duration) -> bool {
         now >= self.window + self.policy.time_max
     }
@@ -70,7 +70,7 @@ impl OpenRound {
         self.policy.min.max(1)
     }
 
-    /// So many updates make it close at once: its cohort's, or `count.max`, and not fewer than `count.min`.
+    /// Number of updates with which it closes at once: its cohort's, or `round.max-updates`, and not fewer than `round.min-updates`.
     pub(in crate::coordinator) fn wanted(&self) -> usize {
         let all = self.parts.len() + self.count_late(&MemberState::Accepted);
         self.policy.max.unwrap_or(usize::MAX).min(all).max(self.policy.min)
@@ -96,7 +96,7 @@ impl OpenRound {
         let pending_away = self.count_stage(|client, stage| *stage == MemberState::Asked && !here(client));
         let coming = pending_here + behind.here;
         let away = pending_away + behind.away;
-        // Whoever is at work is not cut off where that is not wanted.
+        // Members at work are not cut off where the policy waits for them.
         let hurried = self.policy.cuts_short || coming == 0;
         let overdue = hurried && self.is_overdue(now);
         if accepted >= self.policy.min {
@@ -117,7 +117,7 @@ impl OpenRound {
         }
         if overdue {
             let wanted = self.policy.min - accepted;
-            // Without training to be had, nobody who is away is worth more time.
+            // In a round without training, absent clients get no more time.
             let away = if self.work.train { away } else { 0 };
             let otherwise = match (coming, away) {
                 (0, 0) => Otherwise::Void,

@@ -92,7 +92,7 @@ fn whoever_comes_while_the_closing_round_is_open_is_asked_as_well() {
     let end = bench.delivers(2, 4);
     assert_eq!(end, [bench.accepted(2, 4), close(4, tally(3, 3, WaitedFor::Cohort))]);
 
-    // Whoever keeps coming gives nobody more time.
+    // Clients that keep connecting give no other client more time.
     let mut bench = open();
     bench.opened(4);
     bench.at(TIME_MAX / 2);
@@ -174,7 +174,7 @@ fn the_time_for_which_testers_are_waited_for_stands_still_while_there_is_no_room
     bench.now = TIME_MAX / 2;
     bench.give(Event::Paused);
     bench.now = 3 * TIME_MAX;
-    assert_eq!(bench.give(Event::Resumed), [], "nobody could come meanwhile");
+    assert_eq!(bench.give(Event::Resumed), [], "no client could connect meanwhile");
     let given_up = 3 * TIME_MAX + TIME_MAX / 2;
     assert_eq!(bench.at(just_before(given_up)), []);
     assert_eq!(bench.at(given_up), [Action::Finish(Outcome::Completed)]);

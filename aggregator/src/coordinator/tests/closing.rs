@@ -92,7 +92,7 @@ fn members_at_work_are_not_cut_off_where_that_is_not_wanted() {
 fn time_max_with_fewer_than_count_min_waits_on_and_closes_at_count_min() {
     let mut bench = Bench::open(RoundPolicy { min: 2, ..policy(3) }, 3);
     bench.delivers(1, 1);
-    assert_eq!(bench.at(TIME_MAX), [], "nobody can be recruited, two are at work");
+    assert_eq!(bench.at(TIME_MAX), [], "no client can be recruited, two are at work");
     assert_eq!(bench.coordinator.deadline(bench.now), Some(2 * TIME_MAX), "it looks again");
     assert_eq!(bench.at(2 * TIME_MAX), []);
     let second = bench.delivers(2, 1);

@@ -202,7 +202,7 @@ fn a_member_keeps_its_update_while_a_round_is_opened_again() {
     bench.uploads(1, 1, report(1));
     let recruits = bench.fails(2, 1);
     assert_eq!(recruits, [], "nothing moves while an update is folded");
-    // With client 1's update in hand the round is opened again for client 3.
+    // With client 1's update accepted the round is opened again for client 3.
     let again = bench.folded(1, 1, Ok(()));
     assert!(matches!(again[..], [_, Action::Open(_)]), "{again:?}");
     let late = bench.uploads(2, 1, report(2));
@@ -350,7 +350,7 @@ fn the_roster_ends_and_whoever_is_away_longest_goes_first() {
     }
     let here_last = || (MORE + 1..MAX_ROSTER + MORE).chain([0]).map(passer).collect::<BTreeSet<_>>();
     assert!(coordinator.roster().into_keys().collect::<BTreeSet<_>>() == here_last());
-    // Whoever is known comes back without anybody's going.
+    // A known client comes back without another one's leaving.
     passes(&mut coordinator, MAX_ROSTER + MORE - 1, false);
     assert!(coordinator.roster().into_keys().collect::<BTreeSet<_>>() == here_last());
 }

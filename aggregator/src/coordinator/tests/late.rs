@@ -164,7 +164,7 @@ fn a_round_waits_for_those_that_are_behind_and_never_for_nobody() {
     assert_eq!(bench.uploads(3, 1, report(3)), [fold(3, 2, 3)]);
     let last = bench.folded(3, 2, Ok(()));
     let Some(Action::Close { tally: found, .. }) = last.last() else { panic!("{last:?}") };
-    assert!(found.void, "one update, and nobody left to ask or wait for: {found:?}");
+    assert!(found.void, "one update, and no client left to ask or wait for: {found:?}");
 }
 
 /// The two updates that the round needs: one is in, the other's device is at work for round 1 when the aggregator is killed.
@@ -184,7 +184,7 @@ fn a_restart_voids_no_round_that_waits_for_those_that_are_behind() {
         ..Resume::default()
     };
     let mut bench = Bench::resume(RoundPolicy { min: 2, max: Some(2), ..keeping(2) }, resume);
-    assert_eq!(bench.drain(), [], "nobody can be back yet");
+    assert_eq!(bench.drain(), [], "no client can be back yet");
     bench.joins(1);
     assert_eq!(bench.at(REGATHER), []);
     bench.joins_holding(3, spec().run, 1);

@@ -75,7 +75,7 @@ fn an_update_of_a_closed_round_is_discarded_in_every_state() {
     bench.opened(2);
     let actions = bench.uploads(2, 1, report(2));
     assert_eq!(actions, dropped(&bench, 2, 1, late.clone()));
-    // Gathering: after the close nobody is left who could be asked.
+    // Gathering: after the close no client is left that could be asked.
     bench.leaves(2);
     bench.leaves(3);
     bench.delivers(1, 2);
@@ -85,7 +85,7 @@ fn an_update_of_a_closed_round_is_discarded_in_every_state() {
     assert_eq!(
         bench.give(stranger),
         [Action::Drop { upload: UploadId(99) }],
-        "no receipt: nobody knows for whom"
+        "no receipt: its client is unknown"
     );
 }
 
@@ -226,7 +226,7 @@ fn updates_are_taken_while_a_round_is_opened_again() {
 fn a_failure_is_heard_while_a_round_is_opened_again() {
     let mut bench = reopening();
     assert_eq!(bench.fails(2, 1), []);
-    // Nobody is left for client 2's place, so the round goes on with the two that are at work.
+    // No client is left for client 2's place, so the round goes on with the two that are at work.
     let asked = bench.opened(1);
     assert_eq!(asked, [bench.task(4, 1)]);
     bench.delivers(3, 1);

@@ -117,7 +117,7 @@ fn after_a_restart_the_known_clients_are_waited_for_no_longer_than_regather() {
 #[test]
 fn after_regather_the_next_client_is_enough() {
     let mut bench = Bench::resume(policy(3), after_two_rounds());
-    assert_eq!(bench.at(REGATHER), [], "nobody is there");
+    assert_eq!(bench.at(REGATHER), [], "no client is connected");
     let first = bench.joins(2);
     assert_eq!(first, [welcome(bench.peer(2), None), Action::Open(opening(3, &[2], &[1, 2, 3]))]);
 }

@@ -1,4 +1,4 @@
-//! Whatever happens, in whatever order.
+//! Any events, in any order.
 
 use proptest::prelude::*;
 
@@ -24,7 +24,7 @@ enum Op {
     /// Time passes until just before the next deadline, then until the deadline.
     Deadline,
     Pause,
-    /// The driver attends to nothing for so many seconds.
+    /// The driver handles nothing for this number of seconds.
     Stalled(u64),
     Stop,
 }
@@ -150,7 +150,7 @@ impl Ledger {
                 }
                 Action::Broadcast { peer, round } => {
                     assert_eq!(round, closed + 1);
-                    assert!(!self.revoked.contains(&peer), "nobody that was revoked is asked");
+                    assert!(!self.revoked.contains(&peer), "no revoked client is asked");
                     assert!(self.asked.insert((peer, round)), "once per connection and round");
                 }
                 Action::Close { round, tally } => {
@@ -170,12 +170,12 @@ impl Ledger {
     }
 }
 
-/// The driver attends to nothing for so long.
+/// The driver handles nothing for this duration.
 fn stalls(bench: &mut Bench, by: Duration) -> Vec<Action> {
     let connected = bench.coordinator.status(bench.now).connected;
     bench.now += by;
     let actions = bench.give(Event::Stalled { by });
-    assert_eq!(bench.coordinator.status(bench.now).connected, connected, "nobody is lost by it");
+    assert_eq!(bench.coordinator.status(bench.now).connected, connected, "no client is lost by it");
     actions
 }
 
@@ -270,7 +270,7 @@ fn play(policy: RoundPolicy, ops: &[Op]) {
                 members.iter().partition(|member| member.activity == Activity::Away);
             let working = connected.iter().filter(|member| !member.late);
             assert!(policy.late.is_some() || accepted + working.count() + away.len() <= cohort);
-            // Of whoever is revoked nothing is waited for but the end of what is at hand.
+            // Of a revoked client only the end of its current work is waited for.
             let folding = |client: &ClientId| ledger.folding.iter().any(|(_, whose, _)| whose == client);
             let known = |client: &ClientId| bench.coordinator.members.contains_key(client);
             assert!(away.iter().all(|member| known(&member.client) || folding(&member.client)));

@@ -165,7 +165,7 @@ fn a_client_that_has_missed_its_receipt_is_given_it_when_it_comes_back() {
     let resume = Resume { closed: 1, roster: shares(&[1, 2, 3]), counted, ..Resume::default() };
     let mut bench = Bench::resume(policy(3), resume);
     let back = bench.joins_holding(1, spec().run, 1);
-    assert_eq!(back, told(&bench, 1), "another process was told of it");
+    assert_eq!(back, told(&bench, 1), "another process was notified of it");
 }
 
 /// All three rounds of training are closed, `void` of them void.
@@ -203,7 +203,7 @@ fn void_rounds_of_before_a_restart_count_in_the_end_and_lengthen_no_pause() {
             assert_eq!(
                 bench.coordinator.deadline(bench.now),
                 Some(VOID_PAUSE),
-                "whoever started it changed something"
+                "the operator changed something"
             );
             bench.at(VOID_PAUSE);
         } else {

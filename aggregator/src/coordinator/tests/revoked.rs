@@ -38,7 +38,7 @@ fn what_it_has_sent_before_counts_and_nothing_after() {
     let mut bench = Bench::open(policy(3), 3);
     bench.uploads(1, 1, report(1));
     bench.revokes(1);
-    assert_eq!(bench.folded(1, 1, Ok(())), [], "nobody is there to be told");
+    assert_eq!(bench.folded(1, 1, Ok(())), [], "no client is there to be told");
     let peer = bench.peer(2);
     bench.revokes(2);
     let after = bench.uploads(2, 1, report(2));

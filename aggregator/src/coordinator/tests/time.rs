@@ -44,7 +44,7 @@ fn status_while_the_disk_is_waited_for() {
 fn signs_of_life_cost_no_look_at_the_cohort_until_something_is_due() {
     let mut bench = Bench::open(policy(3), 3);
     bench.delivers(1, 1);
-    // A look at the cohort would find that nobody of it is here any more, and close the round.
+    // A look at the cohort would find none of it connected, and close the round.
     let cohort = std::mem::take(&mut bench.coordinator.members);
     for _ in 0..100 {
         bench.now += Duration::from_millis(999);
@@ -52,15 +52,15 @@ fn signs_of_life_cost_no_look_at_the_cohort_until_something_is_due() {
         let peer = bench.peer(3);
         assert_eq!(bench.give(Event::Alive { peer }), []);
     }
-    // Nor does a stranger that comes and goes.
+    // Nor does an unknown peer that comes and goes.
     assert_eq!(bench.give(Event::Disconnected { peer: PeerId(1 << 40) }), []);
     bench.coordinator.members = cohort;
     assert_eq!(bench.coordinator.deadline(bench.now), Some(TIME_MAX));
-    // Whatever comes first at that moment is enough.
+    // The first event at that moment is enough.
     bench.now = TIME_MAX;
     let end = bench.says(2, ToServer::Heartbeat(Progress::default()));
     assert_eq!(end, [close(1, tally(3, 1, WaitedFor::MaxTime))]);
-    // Whoever falls silent then is seen to be gone, whoever is heard.
+    // A client that falls silent then is lost, even while others are heard.
     let mut bench = Bench::open(RoundPolicy { lost_after: TIME_MAX / 2, ..policy(2) }, 2);
     bench.delivers(1, 1);
     bench.now = TIME_MAX / 4;
@@ -145,7 +145,7 @@ fn deadlines_are_the_earliest_moment_at_which_time_alone_matters() {
             break;
         }
     }
-    // time.min; silence of two; time.max, twice: nobody comes back, and nobody is given up.
+    // The minimal wait; silence of two; the timeout, twice: no client comes back, and none is given up.
     assert_eq!(moments, [(20, 0), (70, 2), (100, 0), (200, 0)]);
 }
 

@@ -14,7 +14,7 @@ use crate::spec::RunSpec;
 /// Prefix of the names of a helper's tensors; then come its tag in sixteen hexadecimal digits and a dot.
 const HELPER: &str = "helper.";
 
-/// What stands for a client in one round: it knows its own, and whoever does not know its id learns nothing from it. Drawn at
+/// Pseudonym of a client in one round: the client knows its own, and it reveals nothing to a party that does not know the id. Drawn at
 /// random, so that those with the smallest tags are a sample of the cohort.
 type Tag = u64;
 
@@ -78,7 +78,7 @@ pub(super) fn tag_of(round: &Round<'_>, client: ClientId) -> Tag {
     tag(&tags(round.spec, round.number), client)
 }
 
-/// Who may be in the next bank, of those whose updates have come: the clients with the smallest tags, whatever the order.
+/// Candidates for the next bank: of the clients whose updates have arrived, those with the smallest tags, in any order of arrival.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Candidates(BTreeMap<Tag, ParamSet>);
 
@@ -160,7 +160,7 @@ fn by_tag(mut tensors: ParamSet) -> Result<BTreeMap<Tag, ParamSet>, RecordError>
     Ok(sets)
 }
 
-/// One image of Gaussian noise, the same for everybody in a run: models that see the same in it are taken to be alike.
+/// One image of Gaussian noise, the same for all clients of a run: models with the same predictions on it are taken to be alike.
 pub(super) struct FixedImage(Batch);
 
 impl FixedImage {

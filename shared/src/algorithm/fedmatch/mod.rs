@@ -26,14 +26,14 @@
 //! A cohort is sent one broadcast, so helpers are not chosen by the server: it keeps a *bank* of what a few clients have sent,
 //! drawn anew from the cohort every `refresh` rounds, and every device picks its own H of them. It knows its own there, by a tag
 //! that is drawn from the run's seed, the round and the client's id, and leaves it out. As every round's broadcast has the bank,
-//! a device that comes in any round can be helped. The price: a broadcast is `2 + bank` models long, and the server keeps so many
-//! between rounds, on disk and, while a round is closed, in memory, however many clients there are. Without helpers it is two.
+//! a device that comes in any round can be helped. The price: a broadcast is `2 + bank` models long, and the server keeps that number
+//! between rounds, on disk and, while a round is closed, in memory, for any number of clients. Without helpers it is two.
 //!
 //! # What clients see of each other
 //!
 //! Each device is sent the models of up to `bank` others, as these have trained them, and not an average: what a model gives away
-//! of the samples that it was trained on, it gives away to every client of the run. The tags hide who they are from from those
-//! who do not know the ids. Where that is not acceptable, `helpers = 0` keeps everybody's model to himself, or use `FedMix`.
+//! of the samples that it was trained on, it gives away to every client of the run. The tags hide the origin from parties that
+//! do not know the ids. Where that is not acceptable, `helpers = 0` sends no client's model to others, or use `FedMix`.
 //!
 //! The loss that is reported is that of the samples above the gate without what pulls at psi, which says nothing of the samples;
 //! beside it coverage, class coverage and entropy as in [`FedMix`](super::fedmix::FedMix).
@@ -77,11 +77,11 @@ pub struct FedMatch {
     pub lambda_l2: f64,
     /// The least probability of a class that makes a pseudo-label.
     pub gate: f64,
-    /// H: so many other models vote on pseudo-labels.
+    /// H: number of other models that vote on pseudo-labels.
     pub helpers: u32,
-    /// So many models each client picks its helpers from, at most.
+    /// Greatest number of models that each client picks its helpers from.
     pub bank: u32,
-    /// After so many rounds the bank is filled anew.
+    /// Rounds after which the bank is filled anew.
     pub refresh: u32,
     /// Pixels by which pi shifts at most, in each direction.
     pub shift: u32,
@@ -373,7 +373,7 @@ impl FedMatch {
     }
 }
 
-/// What pulls at psi whatever the samples are: towards zero, and towards sigma.
+/// The pulls on psi that do not depend on samples: towards zero, and towards sigma.
 struct Pulls<'a> {
     by: [f32; 2],
     /// Of the tensors that follow a gradient; none if nothing pulls.

@@ -18,7 +18,7 @@ pub(super) struct Frozen {
 }
 
 impl Frozen {
-    /// A model for so many samples, which keeps what it has made of them if that takes at most `room` bytes: none, if they
+    /// A model for this number of samples, which caches its representations of them if they take at most `room` bytes; 0 if samples
     /// change from epoch to epoch, or are seen only once.
     pub(super) fn new(network: Network, samples: usize, room: usize) -> Self {
         Self { network, samples, room, rows: Vec::new(), known: Vec::new(), gathered: Vec::new() }
@@ -106,7 +106,7 @@ mod tests {
     fn a_sample_is_looked_at_once() {
         let mut kept = Frozen::new(network(), SAMPLES, usize::MAX);
         let first = kept.represent(&batch(&[4, 7], 0), &[4, 7]).unwrap().to_vec();
-        // Whatever it is now.
+        // Cached by position: other pixels change nothing.
         assert_eq!(kept.represent(&batch(&[4, 7], 1), &[4, 7]).unwrap(), first);
         assert_ne!(kept.represent(&batch(&[4, 8], 1), &[4, 8]).unwrap()[..256], first[..256]);
     }

@@ -120,7 +120,7 @@ pub enum PartitionError {
     },
     /// No draw gave all clients the minimum.
     #[error(
-        "with alpha = {alpha:?}, none of {draws} draws over {clients} clients and {samples} samples gave everybody {min} (in the \
+        "with alpha = {alpha:?}, none of {draws} draws over {clients} clients and {samples} samples gave every client {min} (in the \
          best of them the smallest share had {best}); raise `alpha`, or lower `min` or the number of clients"
     )]
     MinimumNotMet {

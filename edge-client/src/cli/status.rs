@@ -176,7 +176,7 @@ mod tests {
         let receipt = Notice::Receipt { round: 2, verdict: Verdict::Accepted };
         for (notice, line) in [
             (Notice::Connected { server: "lab:4433".to_owned() }, "waiting for a task"),
-            (Notice::Joined { spec: Box::new(spec) }, "waiting for a task"),
+            (Notice::Joined { spec: spec.into() }, "waiting for a task"),
             (
                 Notice::Receiving { round: 2, received: 500_000, total: 1_000_000 },
                 "round 2: receiving [============            ] 0.5 MB of 1.0 MB",

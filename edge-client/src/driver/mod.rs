@@ -10,6 +10,7 @@ mod shutdown;
 mod training;
 mod wait;
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -206,7 +207,7 @@ impl<'a, C: Connector, S: Store> Driver<'a, C, S> {
                 self.session.handle(started.elapsed(), event);
                 if let Some(spec) = self.session.run().filter(|_| welcome) {
                     self.welcomed = true;
-                    (self.notice)(Notice::Joined { spec: Box::new(spec.clone()) });
+                    (self.notice)(Notice::Joined { spec: spec.clone() });
                 }
                 if lost
                     && let (Some((server, reason)), Some(next)) = (self.lost.take(), self.session.deadline())
@@ -332,7 +333,7 @@ impl<'a, C: Connector, S: Store> Driver<'a, C, S> {
     }
 
     /// Begins a task. Client state that cannot be read fails the task, not the process: it concerns only its run.
-    fn train(&mut self, round: u32, work: TaskKind, spec: Box<RunSpec>) -> Option<Event> {
+    fn train(&mut self, round: u32, work: TaskKind, spec: Arc<RunSpec>) -> Option<Event> {
         let (_, broadcast) = self.task.take().filter(|(of, _)| *of == round)?;
         let local = match self.store.client_state(spec.run) {
             Ok(local) => local,

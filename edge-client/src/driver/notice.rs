@@ -1,5 +1,6 @@
 //! Notices: what the driver reports while it takes part.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use shared::eligibility::Ineligible;
@@ -39,7 +40,7 @@ pub enum Notice {
     /// The server admitted the client to its run.
     Joined {
         /// The run's specification.
-        spec: Box<RunSpec>,
+        spec: Arc<RunSpec>,
     },
     /// A task is being received.
     Receiving {

@@ -170,8 +170,8 @@ impl Store for Failing {
     }
 }
 
-fn spec() -> Box<RunSpec> {
-    Box::new(RunSpec { run: RunId::from_bytes([1; 8]), ..RunSpec::example("scaffold") })
+fn spec() -> Arc<RunSpec> {
+    Arc::new(RunSpec { run: RunId::from_bytes([1; 8]), ..RunSpec::example("scaffold") })
 }
 
 fn participant() -> Participant {
@@ -239,7 +239,7 @@ async fn a_device_whose_classes_are_not_the_runs_ends_and_says_whose_fault_it_is
     let (link, mut server) = connection();
     let served = async {
         assert!(matches!(server.message().await, ToServer::Hello(_)));
-        let mut spec = spec();
+        let mut spec = RunSpec::clone(&spec());
         spec.data.shape = vec![1, 2, 2];
         spec.data.class_names = vec!["cat".to_owned(), "dog".to_owned()];
         server.says(ToClient::Welcome { spec: SpecText::of(&spec), wants: None });

@@ -1,5 +1,7 @@
 //! Events into a session, and actions out of it.
 
+use std::sync::Arc;
+
 use shared::data::View;
 use shared::eligibility::Ineligible;
 use shared::id::ClientId;
@@ -93,7 +95,7 @@ pub enum Action {
         /// What the task asks for.
         work: TaskKind,
         /// The run.
-        spec: Box<RunSpec>,
+        spec: Arc<RunSpec>,
     },
     /// Stop training; no [`Event::Trained`] is wanted for it.
     Cancel,

@@ -49,6 +49,7 @@ mod backoff;
 mod event;
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
 use shared::algorithm::registry;
@@ -84,7 +85,7 @@ enum ConnState {
 pub struct Session {
     device: DeviceProfile,
     connection: ConnState,
-    spec: Option<Box<RunSpec>>,
+    spec: Option<Arc<RunSpec>>,
     activity: Activity,
     report: TrainReport,
     /// Whether client state goes with the held update. True if unknown.
@@ -151,8 +152,8 @@ impl Session {
 
     /// The run that the client takes part in, while it is connected to its server.
     #[must_use]
-    pub fn run(&self) -> Option<&RunSpec> {
-        self.spec.as_deref().filter(|_| matches!(self.connection, ConnState::Joined(_)))
+    pub fn run(&self) -> Option<&Arc<RunSpec>> {
+        self.spec.as_ref().filter(|_| matches!(self.connection, ConnState::Joined(_)))
     }
 
     /// What the client is doing.
@@ -275,7 +276,7 @@ impl Session {
 
     fn welcome(&mut self, now: Duration, spec: Result<RunSpec, SpecError>, wants: Option<u32>) {
         let spec = match spec {
-            Ok(spec) => Box::new(spec),
+            Ok(spec) => Arc::new(spec),
             Err(error) => {
                 self.actions.push_back(Action::Send(ToServer::Declined { reason: message::reason(&error) }));
                 self.end(SessionEnd::Outdated(error));

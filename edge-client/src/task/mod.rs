@@ -5,6 +5,7 @@ mod handle;
 mod test_samples;
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -30,7 +31,7 @@ pub use test_samples::TestSamples;
 #[derive(Clone, Debug)]
 pub struct Task {
     /// The run.
-    pub spec: Box<RunSpec>,
+    pub spec: Arc<RunSpec>,
     /// The round.
     pub round: u32,
     /// What the task asks for.

@@ -25,8 +25,9 @@ fn a_slice_of_the_data_is_trained_on_as_if_there_were_no_more() {
     let broadcast: Bytes = Record { tensors: params, ..Record::default() }.to_bytes(Precision::F32).into();
     let client = ClientId::from_bytes([5; 16]);
     let trained = |slices: u32, round: u32, data: View| {
-        let mut spec = Box::new(spec.clone());
+        let mut spec = spec.clone();
         spec.training.chunks = slices;
+        let spec = Arc::new(spec);
         let (backend, broadcast) = (Backend::cpu(), broadcast.clone());
         let (work, tests) = (TaskKind::TRAIN, TestSamples::none());
         let task = Task { spec, round, work, client, data, tests, backend, broadcast, local: None };
@@ -48,9 +49,10 @@ fn a_slice_of_the_data_is_trained_on_as_if_there_were_no_more() {
 
 #[test]
 fn a_task_about_other_samples_is_refused_whatever_the_server_says() {
-    let mut spec = Box::new(RunSpec::example("fedavg"));
+    let mut spec = RunSpec::example("fedavg");
     let data = View::whole(Arc::new(Dataset::new(vec![1, 2, 2], vec![0; 8], [0_u8, 1], 2).unwrap()));
     spec.data.shape = vec![1, 28, 28];
+    let spec = Arc::new(spec);
     let (backend, tests, client) = (Backend::cpu(), TestSamples::none(), ClientId::from_bytes([5; 16]));
     let (work, broadcast) = (TaskKind::TRAIN, Bytes::new());
     let task = Task { spec, round: 1, work, client, data, tests, backend, broadcast, local: None };
@@ -61,9 +63,10 @@ fn a_task_about_other_samples_is_refused_whatever_the_server_says() {
 #[test]
 fn classes_of_other_names_are_refused_where_the_devices_labels_are_used() {
     let refused = |labels, device: [&str; 2]| {
-        let mut spec = Box::new(RunSpec::example("fedavg"));
+        let mut spec = RunSpec::example("fedavg");
         spec.data.class_names = vec!["cat".to_owned(), "dog".to_owned()];
         spec.data.labels = labels;
+        let spec = Arc::new(spec);
         let data = Dataset::new(vec![1, 2, 2], vec![0; 8], [0_u8, 1], 2).unwrap();
         let data = View::whole(Arc::new(data.named(device.map(str::to_owned).to_vec())));
         let (backend, tests, client) = (Backend::cpu(), TestSamples::none(), ClientId::from_bytes([5; 16]));
@@ -110,7 +113,7 @@ fn each_failure_says_who_can_fix_it_and_whether_it_is_permanent() {
 }
 
 /// A network of two layers, on 1x2x2 samples of two classes, whose clients make personal models.
-fn personal_spec(report: Reports) -> Box<RunSpec> {
+fn personal_spec(report: Reports) -> Arc<RunSpec> {
     let mut spec = RunSpec::example("fedavg");
     let linear = |name: &str, out| Layer::Linear { name: name.into(), out, bias: true };
     spec.architecture.extractor = vec![Layer::Flatten, linear("a", 3), Layer::Relu];
@@ -126,11 +129,11 @@ fn personal_spec(report: Reports) -> Box<RunSpec> {
         gate: GateTraining { learning_rate: 0.1, ..GateTraining::default() },
         report,
     });
-    Box::new(spec)
+    Arc::new(spec)
 }
 
 /// What the server sends to clients that make personal models.
-pub(crate) fn personal_run() -> (Box<RunSpec>, Bytes) {
+pub(crate) fn personal_run() -> (Arc<RunSpec>, Bytes) {
     let spec = personal_spec(Reports::default());
     let broadcast = broadcast(&spec);
     (spec, broadcast)

@@ -3,6 +3,7 @@
 //! A device of an older version therefore takes part in every run that uses nothing it does not know, and refuses the others by
 //! the name of the key. What only the server goes by ([`SERVER_KEYS`]) does not travel.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -16,7 +17,7 @@ use crate::settings::{ReadError, SettingType, complete, read, without_defaults};
 
 /// A specification as text.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SpecText(String);
+pub struct SpecText(Arc<str>);
 
 /// Why a specification cannot be followed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -136,7 +137,7 @@ impl SpecText {
             }
         }
         text.retain(|_, section| section.as_table().is_none_or(|section| !section.is_empty()));
-        Self(toml::to_string(&text).expect("a table of TOML values is TOML"))
+        Self(toml::to_string(&text).expect("a table of TOML values is TOML").into())
     }
 
     /// The text itself.
@@ -202,7 +203,7 @@ fn heartbeat_of(seconds: f64) -> Result<Duration, SpecError> {
 
 impl From<String> for SpecText {
     fn from(text: String) -> Self {
-        Self(text)
+        Self(text.into())
     }
 }
 

@@ -40,7 +40,7 @@ pub fn run(bytes: &[u8]) -> Seen {
         Err(error) => return Seen::of(&error),
     };
     let task = Task {
-        spec: Box::new(spec),
+        spec: Arc::new(spec),
         round: 1,
         work: TaskKind { train: work & 1 == 0, evaluate: work & 2 != 0, personalise: work & 4 != 0 },
         client: ClientId::from_bytes([1; 16]),

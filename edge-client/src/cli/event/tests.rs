@@ -19,7 +19,7 @@ fn events() -> Vec<Event> {
             reason: "a\nb".to_owned(),
             retry: Duration::from_millis(250),
         },
-        Notice::Joined { spec: Box::new(RunSpec::example("fedavg")) },
+        Notice::Joined { spec: RunSpec::example("fedavg").into() },
         Notice::Training { round: 2, work: TaskKind::TRAIN },
         Notice::Trained { round: 2, work: TaskKind::TRAIN, report, bytes: 1234 },
         Notice::Failed { round: 2, failure: Failure::new(Blame::Server, "diverged") },

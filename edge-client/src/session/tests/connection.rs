@@ -110,7 +110,7 @@ fn heartbeats_keep_their_cadence_and_tell_the_progress() {
 #[test]
 fn no_heartbeat_interval_overflows_the_clock() {
     let mut bench = Bench::greeting(None);
-    let endless = Box::new(RunSpec { heartbeat: Duration::MAX, ..*spec(1) });
+    let endless = RunSpec { heartbeat: Duration::MAX, ..RunSpec::clone(&spec(1)) };
     bench.now = Duration::from_secs(1);
     let actions = bench.hears(ToClient::Welcome { spec: SpecText::of(&endless), wants: None });
     assert_eq!(actions, [heartbeat(None, 0, 0)]);

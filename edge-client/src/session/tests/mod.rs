@@ -4,6 +4,7 @@ mod connection;
 mod properties;
 mod work;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use shared::eligibility::{Eligibility, Ineligible};
@@ -19,8 +20,8 @@ use crate::failure::Blame;
 const NANOSECOND: Duration = Duration::from_nanos(1);
 const HEARTBEAT: Duration = Duration::from_secs(5);
 
-fn spec(run: u8) -> Box<RunSpec> {
-    Box::new(RunSpec { run: RunId::from_bytes([run; 8]), heartbeat: HEARTBEAT, ..RunSpec::example("fedavg") })
+fn spec(run: u8) -> Arc<RunSpec> {
+    Arc::new(RunSpec { run: RunId::from_bytes([run; 8]), heartbeat: HEARTBEAT, ..RunSpec::example("fedavg") })
 }
 
 fn just_before(moment: Duration) -> Duration {

@@ -1,12 +1,8 @@
-//! Identifiers of clients and runs.
+//! Identifiers: those of clients and runs, and the form that [public keys](crate::identity::PublicKey) share with them.
 //!
 //! An identifier is a number of random bytes. Binary formats (postcard) hold the raw bytes, text formats (TOML, JSON) lowercase
 //! hexadecimal digits.
 
-use std::fmt;
-use std::str::FromStr;
-
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use thiserror::Error;
 
 use crate::seed::Seed;
@@ -17,7 +13,7 @@ pub enum ParseIdError {
     /// The text has the wrong length.
     #[error("a {what} has {expected} hexadecimal digits, this text has {found} characters")]
     Length {
-        /// What was expected: `client id` or `run id`.
+        /// What was expected: `client id`, `run id` or `key`.
         what: &'static str,
         /// Digits in such an identifier.
         expected: usize,
@@ -27,7 +23,7 @@ pub enum ParseIdError {
     /// A character is not a hexadecimal digit.
     #[error("a {what} consists of the digits 0-9 and a-f: {found:?} at position {position} is none of them")]
     Digit {
-        /// What was expected: `client id` or `run id`.
+        /// What was expected: `client id`, `run id` or `key`.
         what: &'static str,
         /// Which character, counted from 0.
         position: usize,
@@ -36,11 +32,8 @@ pub enum ParseIdError {
     },
 }
 
-fn write_hex(bytes: &[u8], f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
-}
-
-fn parse_hex<const N: usize>(what: &'static str, text: &str) -> Result<[u8; N], ParseIdError> {
+/// Parses hexadecimal digits of either case.
+pub(crate) fn parse_hex<const N: usize>(what: &'static str, text: &str) -> Result<[u8; N], ParseIdError> {
     let found = text.chars().count();
     if found != 2 * N {
         return Err(ParseIdError::Length { what, expected: 2 * N, found });
@@ -77,47 +70,50 @@ macro_rules! identifier {
             }
         }
 
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write_hex(&self.0, f)
+        impl ::std::fmt::Display for $name {
+            fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+                f.write_str(&::data_encoding::HEXLOWER.encode(&self.0))
             }
         }
 
-        impl fmt::Debug for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        impl ::std::fmt::Debug for $name {
+            fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
                 write!(f, concat!(stringify!($name), "({})"), self)
             }
         }
 
-        impl FromStr for $name {
-            type Err = ParseIdError;
+        impl ::std::str::FromStr for $name {
+            type Err = $crate::id::ParseIdError;
 
-            fn from_str(text: &str) -> Result<Self, ParseIdError> {
-                parse_hex($what, text).map(Self)
+            fn from_str(text: &str) -> Result<Self, Self::Err> {
+                $crate::id::parse_hex($what, text).map(Self)
             }
         }
 
-        impl Serialize for $name {
-            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        impl ::serde::Serialize for $name {
+            fn serialize<S: ::serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
                 if serializer.is_human_readable() {
                     serializer.collect_str(self)
                 } else {
-                    self.0.serialize(serializer)
+                    ::serde::Serialize::serialize(&self.0, serializer)
                 }
             }
         }
 
-        impl<'de> Deserialize<'de> for $name {
-            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        impl<'de> ::serde::Deserialize<'de> for $name {
+            fn deserialize<D: ::serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
                 if deserializer.is_human_readable() {
-                    String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+                    <String as ::serde::Deserialize>::deserialize(deserializer)?
+                        .parse()
+                        .map_err(::serde::de::Error::custom)
                 } else {
-                    <[u8; $n]>::deserialize(deserializer).map(Self)
+                    <[u8; $n] as ::serde::Deserialize>::deserialize(deserializer).map(Self)
                 }
             }
         }
     };
 }
+pub(crate) use identifier;
 
 /// The permanent identifier of a client, across runs and restarts: 16 bytes, the fingerprint of the device's key.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -144,6 +140,7 @@ identifier!(RunId, 8, "run id");
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use serde::{Deserialize, Serialize};
 
     #[derive(Serialize, Deserialize, Debug, PartialEq)]
     struct Readable {

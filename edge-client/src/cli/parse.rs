@@ -3,7 +3,6 @@
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
-use shared::identity::PublicKey;
 use shared::ticket::{ParseTicketError, Ticket};
 
 /// The shape of one sample.
@@ -67,10 +66,6 @@ pub(super) fn limit(text: &str) -> Result<NonZeroUsize, String> {
 pub(super) fn threads(text: &str) -> Result<NonZeroUsize, String> {
     text.parse()
         .map_err(|_| "give a whole number, at least 1, or leave it out to use the whole machine".to_owned())
-}
-
-pub(super) fn server_key(text: &str) -> Result<PublicKey, String> {
-    text.parse().map_err(|error| format!("{error}; this text has {} characters", text.chars().count()))
 }
 
 /// The server, as given on the command line.

@@ -1,25 +1,18 @@
 //! Ed25519 keys and their encodings.
 
 use std::fmt;
-use std::str::FromStr;
 
-use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
+use data_encoding::HEXLOWER;
 use ring::signature::{Ed25519KeyPair, KeyPair as _};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use sha2::{Digest as _, Sha256};
 
-use crate::id::ClientId;
+use crate::id::{ClientId, ParseIdError, identifier, parse_hex};
 
 /// The prefix of an Ed25519 public key in a `SubjectPublicKeyInfo` (RFC 8410, section 4).
 const SPKI: [u8; 12] = [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];
 /// The prefix of an Ed25519 private key in PKCS#8 version 1 (RFC 8410, section 7).
 const PKCS8: [u8; 16] =
     [0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20];
-
-/// The text is not a key.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a key has 64 hexadecimal digits")]
-pub struct ParseKeyError;
 
 /// A private key: 32 bytes from a cryptographic source of randomness. Its `Debug` form does not show it.
 #[derive(Clone, PartialEq, Eq)]
@@ -39,8 +32,8 @@ impl SecretKey {
     }
 
     /// Parses the 64 hexadecimal digits of a private key, the content of its file.
-    pub fn parse(text: &str) -> Result<Self, ParseKeyError> {
-        hex(text).map(Self)
+    pub fn parse(text: &str) -> Result<Self, ParseIdError> {
+        parse_hex("key", text).map(Self)
     }
 
     /// The hexadecimal digits that [`parse`](Self::parse) reads, to store the key.
@@ -68,23 +61,14 @@ impl fmt::Debug for SecretKey {
     }
 }
 
-/// A public key, which identifies a device or a server. Displayed as 64 lowercase hexadecimal digits.
+/// A public key, which identifies a device or a server. Displayed as 64 lowercase hexadecimal digits. Its bytes are not checked to be
+/// a valid key: a handshake with an invalid one fails.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PublicKey([u8; 32]);
 
+identifier!(PublicKey, 32, "key");
+
 impl PublicKey {
-    /// The key with these bytes. They are not checked to be a valid key: a handshake with an invalid one fails.
-    #[must_use]
-    pub fn from_bytes(bytes: [u8; 32]) -> Self {
-        Self(bytes)
-    }
-
-    /// The bytes.
-    #[must_use]
-    pub fn as_bytes(&self) -> &[u8; 32] {
-        &self.0
-    }
-
     /// The id of the device with this key: the first 16 bytes of the key's SHA-256.
     #[must_use]
     pub fn client(&self) -> ClientId {
@@ -99,51 +83,6 @@ impl PublicKey {
     pub(super) fn from_spki(bytes: &[u8]) -> Option<Self> {
         bytes.strip_prefix(&SPKI)?.try_into().ok().map(Self)
     }
-}
-
-impl fmt::Display for PublicKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&HEXLOWER.encode(&self.0))
-    }
-}
-
-impl fmt::Debug for PublicKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "PublicKey({self})")
-    }
-}
-
-impl FromStr for PublicKey {
-    type Err = ParseKeyError;
-
-    fn from_str(text: &str) -> Result<Self, ParseKeyError> {
-        hex(text).map(Self)
-    }
-}
-
-impl Serialize for PublicKey {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        if serializer.is_human_readable() {
-            serializer.collect_str(self)
-        } else {
-            self.0.serialize(serializer)
-        }
-    }
-}
-
-impl<'de> Deserialize<'de> for PublicKey {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        if deserializer.is_human_readable() {
-            String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
-        } else {
-            <[u8; 32]>::deserialize(deserializer).map(Self)
-        }
-    }
-}
-
-fn hex(text: &str) -> Result<[u8; 32], ParseKeyError> {
-    let bytes = HEXLOWER_PERMISSIVE.decode(text.as_bytes()).map_err(|_| ParseKeyError)?;
-    bytes.try_into().map_err(|_| ParseKeyError)
 }
 
 #[cfg(test)]

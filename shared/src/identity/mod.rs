@@ -8,4 +8,4 @@
 mod key;
 pub mod tls;
 
-pub use key::{ParseKeyError, PublicKey, SecretKey};
+pub use key::{PublicKey, SecretKey};

@@ -16,7 +16,7 @@ use shared::identity::PublicKey;
 
 use self::help::{ABOUT, LONG_ABOUT, after_long_help, data};
 use super::error::CliError;
-use super::parse::{Shape, Target, limit, samples, seconds, server_key, shape, target, threads};
+use super::parse::{Shape, Target, limit, samples, seconds, shape, target, threads};
 use super::samples::{SampleArguments, Unusable, classes};
 
 /// The command line.
@@ -169,7 +169,7 @@ pub struct JoinArguments {
     ///
     /// The aggregator prints it when it starts. Without it the client trusts the server in its state directory or, the
     /// first time, the first server that answers; it remembers that one and refuses any other from then on.
-    #[arg(long, value_name = "HEX", value_parser = server_key)]
+    #[arg(long, value_name = "HEX")]
     pub server_key: Option<PublicKey>,
     /// Threads for training [default: as many as this machine runs at once]
     #[arg(long, value_name = "N", value_parser = threads, allow_negative_numbers = true)]

@@ -11,12 +11,12 @@ use crate::round::RoundRecord;
 const LARGEST: f64 = 1e100;
 
 /// The metrics of one client by name, the first of each name, without those that it was not asked for.
-fn of_client(report: &TrainReport, work: TaskKind) -> BTreeMap<&'static str, f64> {
+fn of_client(report: &TrainReport, work: TaskKind) -> BTreeMap<String, f64> {
     let mut measured = BTreeMap::new();
     let asked = |metric: &Metric| work.tests() || !metric.is_of_model();
     for (name, value) in report.metrics.into_iter().flatten().filter(asked).flat_map(Metric::values) {
         let possible =
-            if Metric::is_share(name) { (0.0..=1.0).contains(&value) } else { value.abs() <= LARGEST };
+            if Metric::is_share(&name) { (0.0..=1.0).contains(&value) } else { value.abs() <= LARGEST };
         if possible {
             measured.entry(name).or_insert(value);
         }
@@ -26,13 +26,13 @@ fn of_client(report: &TrainReport, work: TaskKind) -> BTreeMap<&'static str, f64
 
 /// The mean of each metric over the clients.
 pub(super) fn means(reports: &BTreeMap<ClientId, TrainReport>, work: TaskKind) -> BTreeMap<String, f64> {
-    let mut sums: BTreeMap<&str, (f64, f64)> = BTreeMap::new();
+    let mut sums: BTreeMap<String, (f64, f64)> = BTreeMap::new();
     for (name, value) in reports.values().flat_map(|report| of_client(report, work)) {
         let (sum, count) = sums.entry(name).or_default();
         *sum += value;
         *count += 1.0;
     }
-    sums.into_iter().map(|(name, (sum, count))| (name.to_owned(), sum / count)).collect()
+    sums.into_iter().map(|(name, (sum, count))| (name, sum / count)).collect()
 }
 
 /// The tests of the model that each client was sent, by name, without clients that did not test it.
@@ -45,7 +45,7 @@ pub(super) fn of_model(
         for metric in &mut report.metrics {
             *metric = metric.filter(|metric| metric.is_of_model());
         }
-        of_client(&report, work).into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+        of_client(&report, work)
     };
     let all = reports.iter().map(|(&client, report)| (client, found(report)));
     all.filter(|(_, found)| !found.is_empty()).collect()

@@ -296,7 +296,7 @@ fn notice_object(notice: &Notice) -> Option<Value> {
                 .iter()
                 .flatten()
                 .flat_map(|metric| metric.values())
-                .map(|(name, value)| (name.to_owned(), value.into()))
+                .map(|(name, value)| (name, value.into()))
                 .collect();
             let event = match work.purpose() {
                 Purpose::Training => "trained",

@@ -197,7 +197,7 @@ fn head_gate_and_split_stay_on_the_device() {
 
 #[test]
 fn the_server_is_told_what_it_may_know() {
-    let names = |report, tests| -> Vec<&str> {
+    let names = |report, tests| -> Vec<String> {
         let report = personalised(report, PERSONALISE, tests).report;
         report.metrics.into_iter().flatten().flat_map(Metric::values).map(|(name, _)| name).collect()
     };

@@ -59,8 +59,8 @@ impl Fraction {
 
 impl Metric {
     /// Its numbers with their names in `rounds.jsonl`. A peer may have sent any.
-    pub fn values(self) -> impl Iterator<Item = (&'static str, f64)> {
-        let one = |name, value| [Some((name, value)), None];
+    pub fn values(self) -> impl Iterator<Item = (String, f64)> {
+        let one = |name: &str, value| [Some((name.to_owned(), value)), None];
         let values = match self {
             Self::Alignment(value) => one("alignment", value),
             Self::Drift(value) => one("drift", value),
@@ -70,11 +70,11 @@ impl Metric {
             Self::ClassCoverage(value) => one("class-coverage", value),
             Self::Entropy(value) => one("entropy", value),
             Self::Tests(of, local, global) => {
-                let [of_local, of_global] = test_names(of);
-                let named = |name, test: Option<Fraction>| Some((name, test?.value()));
-                [named(of_local, local), named(of_global, global)]
+                let of = of.map(|method| format!("{}-", method.name())).unwrap_or_default();
+                let test = |name, share: Option<Fraction>| Some((format!("{of}{name}"), share?.value()));
+                [test("local-test", local), test("global-test", global)]
             }
-            Self::Gate(of, value) => one(gate_name(of), value),
+            Self::Gate(of, value) => one(&format!("{}-gate", of.name()), value),
         };
         values.into_iter().flatten()
     }
@@ -97,26 +97,5 @@ impl Metric {
     #[must_use]
     pub fn is_share(name: &str) -> bool {
         name.ends_with("accuracy") || name.ends_with("-test")
-    }
-}
-
-fn test_names(of: Option<Method>) -> [&'static str; 2] {
-    match of {
-        None => ["local-test", "global-test"],
-        Some(Method::Ft) => ["ft-local-test", "ft-global-test"],
-        Some(Method::Fb) => ["fb-local-test", "fb-global-test"],
-        Some(Method::Mf) => ["mf-local-test", "mf-global-test"],
-        Some(Method::Mfe) => ["mfe-local-test", "mfe-global-test"],
-        Some(Method::Fixed) => ["fixed-local-test", "fixed-global-test"],
-    }
-}
-
-fn gate_name(of: Method) -> &'static str {
-    match of {
-        Method::Ft => "ft-gate",
-        Method::Fb => "fb-gate",
-        Method::Mf => "mf-gate",
-        Method::Mfe => "mfe-gate",
-        Method::Fixed => "fixed-gate",
     }
 }

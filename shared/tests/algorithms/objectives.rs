@@ -214,7 +214,7 @@ fn fednova_normalises_by_the_steps_taken() {
 }
 
 /// The means over the clients of what they measure in the second round, by the names of the metrics.
-pub(super) fn measured(spec: &RunSpec) -> BTreeMap<&'static str, f64> {
+pub(super) fn measured(spec: &RunSpec) -> BTreeMap<String, f64> {
     let shares = shares();
     let mut federation = Federation::new(spec, &shares);
     federation.round();
@@ -253,7 +253,8 @@ fn every_algorithm_measures_what_is_asked_for_and_nothing_else() {
             let found = measured(&deep(with(&spec(algorithm), Training { measure, ..training(2, 4) })));
             // Those of pseudo-labels are told in every round of it.
             let always = ["class-coverage", "coverage", "entropy"];
-            let (told, asked): (Vec<_>, Vec<_>) = found.into_keys().partition(|name| always.contains(name));
+            let (told, asked): (Vec<_>, Vec<_>) =
+                found.into_keys().partition(|name| always.contains(&name.as_str()));
             assert_eq!(told.len(), if pseudo { 3 } else { 0 }, "{algorithm}");
             asked
         };

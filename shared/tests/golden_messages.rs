@@ -180,7 +180,7 @@ fn positional() -> PositionalSpec {
             drop_last: true,
             sgd: Sgd { rate: 0.05, momentum: 0.9, decay: 5e-4 },
             schedule: Schedule::Exponential { gamma: 0.99 },
-            clip: Some(2.5),
+            clip_norm: Some(2.5),
             measure: Measures { alignment: true, drift: false },
             chunks: 10,
         },

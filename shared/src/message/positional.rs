@@ -49,13 +49,16 @@ pub struct PositionalData {
     pub shape: Vec<usize>,
     /// Empty where labels are numbers.
     pub class_names: Vec<String>,
-    /// Shift, padding, crop, flip, brightness, contrast, saturation and erasing.
-    pub augmentation: (u32, Padding, u32, f32, f32, f32, f32, f32),
+    /// How samples are changed at random.
+    pub augmentation: PositionalAugmentation,
     /// How samples are scaled.
     pub normalisation: Normalisation,
     /// Who has the labels.
     pub labels: LabelsAt,
 }
+
+/// Shift, padding, crop, flip, brightness, contrast, saturation and erasing.
+pub type PositionalAugmentation = (u32, Padding, u32, f32, f32, f32, f32, f32);
 
 /// Local training, by position.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -71,7 +74,7 @@ pub struct PositionalTraining {
     /// How its rate falls.
     pub schedule: crate::schedule::Schedule,
     /// Greatest norm of a gradient.
-    pub clip: Option<f64>,
+    pub clip_norm: Option<f64>,
     /// What is measured.
     pub measure: Measures,
     /// Chunks of a client's data.

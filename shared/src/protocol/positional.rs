@@ -5,7 +5,7 @@ use crate::algorithm::registry;
 use crate::data::Preparation;
 use crate::data::preparation::Augmentation;
 use crate::message::positional::{
-    PositionalData, PositionalPersonalisation, PositionalSpec, PositionalTraining,
+    PositionalAugmentation, PositionalData, PositionalPersonalisation, PositionalSpec, PositionalTraining,
 };
 use crate::spec::personalisation::Methods;
 use crate::spec::{DataSpec, Evaluation, Personalisation, RunSpec, SpecError, Training, Update};
@@ -14,67 +14,23 @@ impl PositionalSpec {
     /// The form of a specification that peers before version 6 understand. `None` if the algorithm's hyper-parameters are not known.
     #[must_use]
     pub fn of(spec: &RunSpec) -> Option<Self> {
-        let Augmentation {
-            random_shift,
-            padding,
-            random_crop,
-            horizontal_flip,
-            brightness,
-            contrast,
-            saturation,
-            random_erasing,
-        } = spec.data.preparation.augmentation;
-        let training = &spec.training;
-        let personalised = spec.personalised().map(|settings| {
-            Box::new(PositionalPersonalisation {
-                methods: settings.methods().to_vec(),
-                every: settings.every,
-                expert_share: settings.expert_share,
-                mix: settings.mix,
-                whole: settings.whole,
-                head: settings.head,
-                gate: settings.gate,
-                report: settings.report,
-            })
-        });
+        let DataSpec { shape, class_names, preparation, labels } = spec.data.clone();
+        let Preparation { augmentation, normalisation } = preparation;
+        let augmentation = by_position(augmentation);
         let Aggregation { weights, rule, server_optimizer, buffers } = spec.aggregation;
         Some(Self {
             run: spec.run,
             name: spec.name.clone(),
             seed: spec.seed,
             rounds: spec.rounds,
-            data: PositionalData {
-                shape: spec.data.shape.clone(),
-                class_names: spec.data.class_names.clone(),
-                augmentation: (
-                    random_shift,
-                    padding,
-                    random_crop,
-                    horizontal_flip as f32,
-                    brightness as f32,
-                    contrast as f32,
-                    saturation as f32,
-                    random_erasing as f32,
-                ),
-                normalisation: spec.data.preparation.normalisation.clone(),
-                labels: spec.data.labels,
-            },
+            data: PositionalData { shape, class_names, augmentation, normalisation, labels },
             architecture: spec.architecture.clone(),
-            training: PositionalTraining {
-                epochs: training.epochs,
-                batch: training.batch,
-                drop_last: training.drop_last,
-                sgd: training.optimizer.sgd(),
-                schedule: training.schedule,
-                clip: training.clip_norm,
-                measure: training.measure,
-                chunks: training.chunks,
-            },
+            training: spec.training.into(),
             algorithm: (spec.algorithm.name.clone(), registry::to_postcard(&spec.algorithm)?),
             aggregation: (weights, rule, server_optimizer, buffers),
             precision: (spec.update.broadcast(), spec.update.precision),
             evaluation: (spec.evaluate.on_clients_every, spec.evaluate.hold_out),
-            personalisation: personalised,
+            personalisation: spec.personalised().map(|settings| Box::new(settings.clone().into())),
             heartbeat: spec.heartbeat,
         })
     }
@@ -84,69 +40,84 @@ impl PositionalSpec {
     /// # Errors
     /// If it names an algorithm that this version does not know, or hyper-parameters that do not fit it.
     pub fn into_spec(self) -> Result<RunSpec, SpecError> {
-        let Self { data, training, .. } = self;
-        let (random_shift, padding, random_crop, flip, brightness, contrast, saturation, erasing) =
-            data.augmentation;
+        let PositionalData { shape, class_names, augmentation, normalisation, labels } = self.data;
+        let preparation = Preparation { augmentation: by_name(augmentation), normalisation };
         let (name, parameters) = self.algorithm;
         let (weights, rule, server_optimizer, buffers) = self.aggregation;
+        let (broadcast, precision) = self.precision;
+        let broadcast = Some(broadcast).filter(|broadcast| *broadcast != precision);
         let (on_clients_every, hold_out) = self.evaluation;
-        let personalisation =
-            self.personalisation.map_or_else(Personalisation::default, |settings| Personalisation {
-                method: Some(Methods(settings.methods)),
-                every: settings.every,
-                expert_share: settings.expert_share,
-                mix: settings.mix,
-                head: settings.head,
-                whole: settings.whole,
-                gate: settings.gate,
-                report: settings.report,
-            });
         Ok(RunSpec {
             run: self.run,
             name: self.name,
             seed: self.seed,
             rounds: self.rounds,
-            data: DataSpec {
-                shape: data.shape,
-                class_names: data.class_names,
-                preparation: Preparation {
-                    augmentation: Augmentation {
-                        random_shift,
-                        padding,
-                        random_crop,
-                        horizontal_flip: as_written(flip),
-                        brightness: as_written(brightness),
-                        contrast: as_written(contrast),
-                        saturation: as_written(saturation),
-                        random_erasing: as_written(erasing),
-                    },
-                    normalisation: data.normalisation,
-                },
-                labels: data.labels,
-            },
+            data: DataSpec { shape, class_names, preparation, labels },
             architecture: self.architecture,
-            training: Training {
-                epochs: training.epochs,
-                batch: training.batch,
-                drop_last: training.drop_last,
-                optimizer: training.sgd.into(),
-                schedule: training.schedule,
-                clip_norm: training.clip,
-                measure: training.measure,
-                chunks: training.chunks,
-            },
+            training: self.training.into(),
             algorithm: registry::from_postcard(&name, &parameters)
                 .ok_or(SpecError::Unknown { key: format!("algorithm.{name}") })?,
             aggregation: Aggregation { weights, rule, server_optimizer, buffers },
-            update: Update {
-                precision: self.precision.1,
-                broadcast: Some(self.precision.0).filter(|broadcast| *broadcast != self.precision.1),
-                ..Update::default()
-            },
+            update: Update { precision, broadcast, ..Update::default() },
             evaluate: Evaluation { on_clients_every, hold_out, ..Evaluation::default() },
-            personalisation: Box::new(personalisation),
+            personalisation: self.personalisation.map(|settings| (*settings).into()).unwrap_or_default(),
             heartbeat: self.heartbeat,
         })
+    }
+}
+
+impl From<Training> for PositionalTraining {
+    fn from(training: Training) -> Self {
+        let Training { epochs, batch, drop_last, optimizer, schedule, clip_norm, measure, chunks } = training;
+        Self { epochs, batch, drop_last, sgd: optimizer.sgd(), schedule, clip_norm, measure, chunks }
+    }
+}
+
+impl From<PositionalTraining> for Training {
+    fn from(training: PositionalTraining) -> Self {
+        let PositionalTraining { epochs, batch, drop_last, sgd, schedule, clip_norm, measure, chunks } =
+            training;
+        Self { epochs, batch, drop_last, optimizer: sgd.into(), schedule, clip_norm, measure, chunks }
+    }
+}
+
+impl From<Personalisation> for PositionalPersonalisation {
+    fn from(settings: Personalisation) -> Self {
+        let methods = settings.methods().to_vec();
+        let Personalisation { every, expert_share, mix, whole, head, gate, report, .. } = settings;
+        Self { methods, every, expert_share, mix, whole, head, gate, report }
+    }
+}
+
+impl From<PositionalPersonalisation> for Box<Personalisation> {
+    fn from(settings: PositionalPersonalisation) -> Self {
+        let PositionalPersonalisation { methods, every, expert_share, mix, whole, head, gate, report } =
+            settings;
+        let method = Some(Methods(methods));
+        Self::new(Personalisation { method, every, expert_share, mix, whole, head, gate, report })
+    }
+}
+
+fn by_position(of: Augmentation) -> PositionalAugmentation {
+    let [flip, brightness, contrast, saturation, erasing] =
+        [of.horizontal_flip, of.brightness, of.contrast, of.saturation, of.random_erasing]
+            .map(|part| part as f32);
+    (of.random_shift, of.padding, of.random_crop, flip, brightness, contrast, saturation, erasing)
+}
+
+fn by_name(positional: PositionalAugmentation) -> Augmentation {
+    let (random_shift, padding, random_crop, flip, brightness, contrast, saturation, erasing) = positional;
+    let [horizontal_flip, brightness, contrast, saturation, random_erasing] =
+        [flip, brightness, contrast, saturation, erasing].map(as_written);
+    Augmentation {
+        random_shift,
+        padding,
+        random_crop,
+        horizontal_flip,
+        brightness,
+        contrast,
+        saturation,
+        random_erasing,
     }
 }
 

@@ -12,7 +12,7 @@
 //! from them in one value either. Of two values equally close to the median the smaller is taken.
 
 use super::Template;
-use super::columns::{each_column, mean};
+use super::columns::mean;
 use super::distances::Distances;
 use super::krum;
 use super::median::median;
@@ -23,36 +23,27 @@ pub(super) fn least(byzantine: u32) -> usize {
     4 * byzantine as usize + 3
 }
 
-/// Gives Bulyan's outcome to `visit`: tensor, offset of the first value, values.
-pub(super) fn each_bulyan(
+/// `S`, in the order of the clients.
+pub(super) fn choose(
     updates: &mut dyn StoredUpdates,
     template: &Template,
-    byzantine: u32,
-    visit: &mut dyn FnMut(&str, usize, &[f32]),
-) -> Result<(), StoredError> {
+    byzantine: usize,
+) -> Result<Vec<usize>, StoredError> {
     let distances = Distances::measure(updates, template)?;
-    let byzantine = byzantine as usize;
-    let chosen = choose(&distances, byzantine);
-    let kept = chosen.len().saturating_sub(2 * byzantine).max(1);
-    each_column(updates, &chosen, |values| mean_around_median(values, kept), visit)
-}
-
-/// `S`, in the order of the clients.
-fn choose(distances: &Distances, byzantine: usize) -> Vec<usize> {
     let mut left: Vec<usize> = (0..distances.updates()).collect();
     let theta = left.len().saturating_sub(2 * byzantine).max(1);
     let mut chosen = Vec::with_capacity(theta);
     while chosen.len() < theta {
-        let best = krum::best(distances, &left, byzantine, 1);
+        let best = krum::best(&distances, &left, byzantine, 1);
         left.retain(|update| !best.contains(update));
         chosen.extend(best);
     }
     chosen.sort_unstable();
-    chosen
+    Ok(chosen)
 }
 
 /// The mean of the `kept` values that are closest to the median; their order changes.
-fn mean_around_median(values: &mut [f32], kept: usize) -> f32 {
+pub(super) fn mean_around_median(values: &mut [f32], kept: usize) -> f32 {
     let middle = f64::from(median(values));
     values.sort_unstable_by(f32::total_cmp);
     // In order of size they stand together, and the window moves up as long as what enters is closer than what leaves.

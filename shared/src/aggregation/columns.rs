@@ -23,11 +23,6 @@ pub(super) fn each_column(
     })
 }
 
-/// All of them.
-pub(super) fn everybody(updates: &dyn StoredUpdates) -> Vec<usize> {
-    (0..updates.contributors().len()).collect()
-}
-
 /// The plain mean of at least one value, added up in their order.
 pub(super) fn mean(values: &[f32]) -> f32 {
     (values.iter().copied().map(f64::from).sum::<f64>() / values.len() as f64) as f32

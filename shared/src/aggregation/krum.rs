@@ -13,7 +13,6 @@
 //! is taken.
 
 use super::Template;
-use super::columns::{each_column, mean};
 use super::distances::Distances;
 use super::stored::{StoredError, StoredUpdates};
 
@@ -22,18 +21,16 @@ pub(super) fn least(byzantine: u32) -> usize {
     2 * byzantine as usize + 3
 }
 
-/// Gives the mean of the chosen updates to `visit`: tensor, offset of the first value, values. Of one it is just that one.
-pub(super) fn each_mean_of_best(
+/// The updates whose mean is taken, in the order of the clients.
+pub(super) fn choose(
     updates: &mut dyn StoredUpdates,
     template: &Template,
     byzantine: u32,
     chosen: usize,
-    visit: &mut dyn FnMut(&str, usize, &[f32]),
-) -> Result<(), StoredError> {
+) -> Result<Vec<usize>, StoredError> {
     let distances = Distances::measure(updates, template)?;
-    let everybody: Vec<usize> = (0..distances.updates()).collect();
-    let best = best(&distances, &everybody, byzantine as usize, chosen);
-    each_column(updates, &best, |values| mean(values), visit)
+    let all: Vec<usize> = (0..distances.updates()).collect();
+    Ok(best(&distances, &all, byzantine as usize, chosen))
 }
 
 /// The `chosen` of `among` with the least scores, in the order of the clients.

@@ -3,18 +3,6 @@
 //! Yin, Chen, Ramchandran, Bartlett: *Byzantine-Robust Distributed Learning: Towards Optimal Statistical Rates*, ICML 2018
 //! (arXiv 1803.01498), Algorithm 1, option I. The median of an even number of values is the mean of the two in the middle.
 
-use super::columns::{each_column, everybody};
-use super::stored::{StoredError, StoredUpdates};
-
-/// Calls `visit` with chunks of the medians: the tensor's name, the offset of the first value, the values.
-pub(super) fn each_median(
-    updates: &mut dyn StoredUpdates,
-    visit: &mut dyn FnMut(&str, usize, &[f32]),
-) -> Result<(), StoredError> {
-    let everybody = everybody(updates);
-    each_column(updates, &everybody, median, visit)
-}
-
 /// The median of at least one finite value. Reorders the values.
 pub(super) fn median(values: &mut [f32]) -> f32 {
     let middle = values.len() / 2;

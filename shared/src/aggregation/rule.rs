@@ -3,6 +3,7 @@
 use std::ops::Bound::{Excluded, Included};
 
 use super::Template;
+use super::columns::{each_column, mean};
 use super::stored::{StoredError, StoredUpdates};
 use super::{bulyan, krum, median, trimmed_mean};
 use crate::settings::Kind;
@@ -120,21 +121,34 @@ impl Rule {
         template: &Template,
         visit: &mut dyn FnMut(&str, usize, &[f32]),
     ) -> Result<(), StoredError> {
+        let all: Vec<usize> = (0..updates.contributors().len()).collect();
         match *self {
             Self::Mean {} | Self::Fedma {} | Self::ClippedMean { .. } => {
                 panic!("a mean is summed up on arrival, and matching is with the global model")
             }
-            Self::Median {} => median::each_median(updates, visit),
-            Self::TrimmedMean { beta } => trimmed_mean::each_trimmed_mean(updates, beta, visit),
-            Self::Krum { byzantine } => krum::each_mean_of_best(updates, template, byzantine, 1, visit),
+            Self::Median {} => each_column(updates, &all, median::median, visit),
+            Self::TrimmedMean { beta } => {
+                let cut = trimmed_mean::cut(beta, all.len());
+                each_column(updates, &all, |values| trimmed_mean::trimmed_mean(values, cut), visit)
+            }
+            Self::Krum { byzantine } => {
+                let best = krum::choose(updates, template, byzantine, 1)?;
+                each_column(updates, &best, |values| mean(values), visit)
+            }
             Self::MultiKrum { byzantine, chosen } => {
                 let chosen = match chosen {
-                    0 => updates.contributors().len().saturating_sub(byzantine as usize).max(1),
+                    0 => all.len().saturating_sub(byzantine as usize).max(1),
                     chosen => chosen as usize,
                 };
-                krum::each_mean_of_best(updates, template, byzantine, chosen, visit)
+                let best = krum::choose(updates, template, byzantine, chosen)?;
+                each_column(updates, &best, |values| mean(values), visit)
             }
-            Self::Bulyan { byzantine } => bulyan::each_bulyan(updates, template, byzantine, visit),
+            Self::Bulyan { byzantine } => {
+                let byzantine = byzantine as usize;
+                let chosen = bulyan::choose(updates, template, byzantine)?;
+                let kept = chosen.len().saturating_sub(2 * byzantine).max(1);
+                each_column(updates, &chosen, |values| bulyan::mean_around_median(values, kept), visit)
+            }
         }
     }
 

@@ -9,20 +9,8 @@
 //!
 //! It withstands a share of up to beta of wrong updates; beta = 0 is the plain mean.
 
-use super::columns::{each_column, everybody, mean};
-use super::stored::{StoredError, StoredUpdates};
+use super::columns::mean;
 use crate::share;
-
-/// Gives the trimmed mean of every value to `visit`: tensor, offset of the first value, values.
-pub(super) fn each_trimmed_mean(
-    updates: &mut dyn StoredUpdates,
-    beta: f64,
-    visit: &mut dyn FnMut(&str, usize, &[f32]),
-) -> Result<(), StoredError> {
-    let everybody = everybody(updates);
-    let cut = cut(beta, everybody.len());
-    each_column(updates, &everybody, |values| trimmed_mean(values, cut), visit)
-}
 
 /// `k`: of `updates` values, how many are left out at either end.
 pub(super) fn cut(beta: f64, updates: usize) -> usize {
@@ -39,7 +27,7 @@ pub(super) fn least(beta: f64) -> usize {
 }
 
 /// The mean of the values but for the `cut` smallest and largest; their order changes.
-fn trimmed_mean(values: &mut [f32], cut: usize) -> f32 {
+pub(super) fn trimmed_mean(values: &mut [f32], cut: usize) -> f32 {
     values.sort_unstable_by(f32::total_cmp);
     mean(&values[cut..values.len() - cut])
 }

@@ -27,7 +27,7 @@ pub(super) struct Combinations<'a> {
 
 impl Combinations<'_> {
     /// Notes that `keys` do not go together, unless one of them is not what was meant anyway.
-    pub(super) fn refuse(&mut self, keys: &[Shown], reason: &str) {
+    pub(super) fn refuse(&mut self, keys: &[(&str, String)], reason: &str) {
         if keys.iter().any(|(key, _)| self.findings.is_doubtful(key)) {
             return;
         }

@@ -190,7 +190,7 @@ fn algorithm(
             let conflicts = algorithm.conflicts(settings);
             if !conflicts.is_empty() {
                 let mut keys = vec![("algorithm", format!("[{key}]"))];
-                keys.extend(conflicts.iter().map(|conflict| (conflict.key, conflict.shown.clone())));
+                keys.extend(conflicts.iter().map(|conflict| (conflict.key.as_str(), conflict.shown.clone())));
                 let reasons: Vec<&str> = conflicts.iter().map(|conflict| conflict.reason).collect();
                 checks.refuse(&keys, &reasons.join("; "));
             }

@@ -105,17 +105,6 @@ impl ServerOptimizer {
         }
     }
 
-    /// Its name in the configuration.
-    #[must_use]
-    pub fn name(&self) -> &'static str {
-        match self {
-            Self::Sgd { .. } => "sgd",
-            Self::Adagrad { .. } => "adagrad",
-            Self::Adam { .. } => "adam",
-            Self::Yogi { .. } => "yogi",
-        }
-    }
-
     /// Whether each parameter has a rate of its own.
     #[must_use]
     pub fn is_adaptive(&self) -> bool {

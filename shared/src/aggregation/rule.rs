@@ -152,25 +152,9 @@ impl Rule {
         }
     }
 
-    /// Its name in the configuration.
-    #[must_use]
-    pub fn name(&self) -> &'static str {
-        let key = self.key();
-        key.rsplit_once('.').map_or(key, |(_, name)| name)
-    }
-
     /// The full path of its table in the configuration.
     #[must_use]
-    pub fn key(&self) -> &'static str {
-        match self {
-            Self::Mean {} => "aggregation.rule.mean",
-            Self::Median {} => "aggregation.rule.median",
-            Self::TrimmedMean { .. } => "aggregation.rule.trimmed-mean",
-            Self::Krum { .. } => "aggregation.rule.krum",
-            Self::MultiKrum { .. } => "aggregation.rule.multi-krum",
-            Self::Bulyan { .. } => "aggregation.rule.bulyan",
-            Self::Fedma {} => "aggregation.rule.fedma",
-            Self::ClippedMean { .. } => "aggregation.rule.clipped-mean",
-        }
+    pub fn key(&self) -> String {
+        format!("aggregation.rule.{}", self.name())
     }
 }

@@ -11,6 +11,8 @@
 //! after the other ([`Chain`](crate::aggregation::Chain)), no round may close with fewer updates than the rule needs
 //! ([`Rule::least`]), and late updates, which were learned from another model, are for the mean and the clipped mean alone.
 
+use std::fmt::Display;
+
 use models::Architecture;
 
 use crate::aggregation::{Aggregation, Buffers, Mixture, Rule, ServerOptimizer, Weights};
@@ -75,7 +77,7 @@ pub struct Settings<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conflict {
     /// The full path of the key that makes the choice.
-    pub key: &'static str,
+    pub key: String,
     /// The key with its value.
     pub shown: String,
     /// Why it makes no sense, and what to do instead.
@@ -83,93 +85,70 @@ pub struct Conflict {
 }
 
 impl Setting {
-    /// All of them.
-    pub const ALL: [Self; 16] = [
-        Self::Epochs,
-        Self::Batches,
-        Self::Momentum,
-        Self::Clip,
-        Self::Measured,
-        Self::Bare,
-        Self::UniformWeights,
-        Self::LossWeights,
-        Self::ServerSgd,
-        Self::AdaptiveServer,
-        Self::Robust,
-        Self::Matched,
-        Self::ClippedMean,
-        Self::LocalBuffers,
-        Self::Mixed,
-        Self::Late,
-    ];
-
     /// If it was made: the key that made it, and the key with its value.
     #[must_use]
-    pub fn made(self, settings: &Settings<'_>) -> Option<(&'static str, String)> {
+    pub fn made(self, settings: &Settings<'_>) -> Option<(String, String)> {
         let Settings { training, aggregation, architecture, mixture, late } = settings;
-        let number = |key, value: f64| (key, format!("{key} = {value}"));
-        let text = |key, value: &str| (key, format!("{key} = {value:?}"));
-        let table = |key: &'static str| (key, format!("[{key}]"));
+        let Aggregation { weights, rule, server_optimizer, buffers } = aggregation;
+        let momentum = training.optimizer.sgd().momentum;
         match self {
-            Self::Epochs if training.epochs != 1 => {
-                Some(number("training.epochs", f64::from(training.epochs)))
-            }
-            Self::Batches if training.batch != 0 => Some(number("training.batch", f64::from(training.batch))),
-            Self::Momentum if training.optimizer.sgd().momentum != 0.0 => {
-                Some(number("training.optimizer.sgd.momentum", training.optimizer.sgd().momentum))
-            }
-            Self::Clip => Some(number("training.clip-norm", training.clip_norm?)),
+            Self::Epochs if training.epochs != 1 => set("training.epochs", training.epochs),
+            Self::Batches if training.batch != 0 => set("training.batch", training.batch),
+            Self::Momentum if momentum != 0.0 => set("training.optimizer.sgd.momentum", momentum),
+            Self::Clip => set("training.clip-norm", training.clip_norm?),
             Self::Measured if training.measure.alignment => {
-                Some(("training.measure", "training.measure.alignment = true".to_owned()))
+                choice("training.measure", "training.measure.alignment = true")
             }
             Self::Measured if training.measure.drift => {
-                Some(("training.measure", "training.measure.drift = true".to_owned()))
+                choice("training.measure", "training.measure.drift = true")
             }
             Self::Bare => {
                 let bare = architecture.filter(|architecture| !architecture.has_representation())?;
-                Some(("model", format!("the model {}", bare.name)))
+                choice("model", format!("the model {}", bare.name))
             }
-            Self::UniformWeights if aggregation.weights == Weights::Uniform => {
-                Some(text("aggregation.weights", "uniform"))
-            }
-            Self::LossWeights if aggregation.weights == Weights::Loss => {
-                Some(text("aggregation.weights", "loss"))
-            }
-            Self::ServerSgd => match aggregation.server_optimizer {
+            Self::UniformWeights if *weights == Weights::Uniform => set("aggregation.weights", "\"uniform\""),
+            Self::LossWeights if *weights == Weights::Loss => set("aggregation.weights", "\"loss\""),
+            Self::ServerSgd => match *server_optimizer {
                 ServerOptimizer::Sgd { momentum, .. } if momentum != 0.0 => {
-                    Some(number("aggregation.server-optimizer.sgd.momentum", momentum))
+                    set("aggregation.server-optimizer.sgd.momentum", momentum)
                 }
                 sgd @ ServerOptimizer::Sgd { learning_rate, .. } if sgd != ServerOptimizer::default() => {
-                    Some(number("aggregation.server-optimizer.sgd.learning-rate", learning_rate))
+                    set("aggregation.server-optimizer.sgd.learning-rate", learning_rate)
                 }
                 _ => None,
             },
-            Self::AdaptiveServer => match aggregation.server_optimizer {
-                ServerOptimizer::Sgd { .. } => None,
-                ServerOptimizer::Adagrad { .. } => Some(table("aggregation.server-optimizer.adagrad")),
-                ServerOptimizer::Adam { .. } => Some(table("aggregation.server-optimizer.adam")),
-                ServerOptimizer::Yogi { .. } => Some(table("aggregation.server-optimizer.yogi")),
-            },
-            Self::Robust if aggregation.rule.counts_alike() => Some(table(aggregation.rule.key())),
-            Self::Matched if aggregation.rule == Rule::Fedma {} => Some(table(aggregation.rule.key())),
-            Self::ClippedMean => match aggregation.rule {
-                Rule::ClippedMean { max_norm } => {
-                    Some(number("aggregation.rule.clipped-mean.max-norm", max_norm))
-                }
-                _ => None,
-            },
-            Self::LocalBuffers if aggregation.buffers == Buffers::Local => {
-                Some(text("aggregation.buffers", "local"))
+            Self::AdaptiveServer if server_optimizer.is_adaptive() => {
+                table(&format!("aggregation.server-optimizer.{}", server_optimizer.name()))
             }
+            Self::Robust if rule.counts_alike() => table(&rule.key()),
+            Self::Matched if *rule == Rule::Fedma {} => table(&rule.key()),
+            Self::ClippedMean => match rule {
+                Rule::ClippedMean { max_norm } => set("aggregation.rule.clipped-mean.max-norm", max_norm),
+                _ => None,
+            },
+            Self::LocalBuffers if *buffers == Buffers::Local => set("aggregation.buffers", "\"local\""),
             Self::Mixed if *mixture != Mixture::CLIENTS => {
-                Some(("server.mixing", format!("server.mixing = {:?}", mixture.shares())))
+                choice("server.mixing", format!("server.mixing = {:?}", mixture.shares()))
             }
-            Self::Late if *late => {
-                Some(("round.staleness.enabled", "round.staleness.enabled = true".to_owned()))
-            }
+            Self::Late if *late => set("round.staleness.enabled", true),
             _ => None,
         }
     }
+}
+
+/// A choice by a key, and how it is shown.
+fn choice(key: &str, shown: impl Into<String>) -> Option<(String, String)> {
+    Some((key.to_owned(), shown.into()))
+}
+
+/// A choice by the value of a key.
+fn set(key: &str, value: impl Display) -> Option<(String, String)> {
+    choice(key, format!("{key} = {value}"))
+}
+
+/// A choice by a table.
+fn table(key: &str) -> Option<(String, String)> {
+    choice(key, format!("[{key}]"))
 }
 
 /// Which of the choices that were made are refused.
@@ -189,6 +168,26 @@ mod tests {
     use super::*;
     use crate::algorithm::registry;
     use crate::spec::{Measures, RunSpec};
+
+    /// All of them.
+    const ALL: [Setting; 16] = [
+        Setting::Epochs,
+        Setting::Batches,
+        Setting::Momentum,
+        Setting::Clip,
+        Setting::Measured,
+        Setting::Bare,
+        Setting::UniformWeights,
+        Setting::LossWeights,
+        Setting::ServerSgd,
+        Setting::AdaptiveServer,
+        Setting::Robust,
+        Setting::Matched,
+        Setting::ClippedMean,
+        Setting::LocalBuffers,
+        Setting::Mixed,
+        Setting::Late,
+    ];
 
     /// Every way to make a choice, with the name of its column.
     fn ways(choice: Setting) -> (&'static str, Vec<(Training, Aggregation)>) {
@@ -268,7 +267,7 @@ mod tests {
         for name in registry::names() {
             let spec = registry::specify(name, toml::Table::new()).expect(name);
             let algorithm = registry::build(&spec).expect(name);
-            for choice in Setting::ALL {
+            for choice in ALL {
                 let (column, ways) = ways(choice);
                 let combines = table.remove(&(name.to_owned(), column.to_owned()));
                 let combines = combines.unwrap_or_else(|| panic!("no cell for {name} and {column}"));
@@ -283,13 +282,12 @@ mod tests {
                         late: choice == Setting::Late,
                     };
                     let (key, shown) = choice.made(&settings).expect("made");
-                    let made: Vec<_> =
-                        Setting::ALL.iter().filter(|other| other.made(&settings).is_some()).collect();
+                    let made: Vec<_> = ALL.iter().filter(|other| other.made(&settings).is_some()).collect();
                     assert_eq!(made, [&choice], "one choice at a time");
                     let conflicts = algorithm.conflicts(&settings);
                     assert_eq!(conflicts.is_empty(), combines, "{name} and {shown}: {conflicts:?}");
                     for conflict in conflicts {
-                        assert_eq!((conflict.key, &conflict.shown), (key, &shown));
+                        assert_eq!((&conflict.key, &conflict.shown), (&key, &shown));
                         assert!(conflict.reason.contains(name), "{}", conflict.reason);
                     }
                 }

@@ -69,6 +69,14 @@ macro_rules! choice {
         impl $name {
             /// Each alternative with the settings that it has where none are given.
             pub const ALL: &[Self] = &[$( Self::$variant {$( $field: $default, )*}, )*];
+
+            /// Its name in the configuration.
+            #[must_use]
+            pub fn name(&self) -> &'static str {
+                let same = |one: &Self| ::std::mem::discriminant(one) == ::std::mem::discriminant(self);
+                let number = Self::ALL.iter().position(same).expect("all alternatives are listed");
+                $crate::settings::variants::<Self>()[number]
+            }
         }
 
         impl Default for $name {

@@ -51,6 +51,12 @@ fn table(text: &str) -> Table {
 }
 
 #[test]
+fn alternatives_have_the_names_that_are_written() {
+    assert_eq!(Grind::ALL.iter().map(Grind::name).collect::<Vec<_>>(), ["none", "burr"]);
+    assert_eq!(Grind::Burr { gap: 0.25, turns: 1 }.name(), "burr");
+}
+
+#[test]
 fn keys_are_the_fields_with_their_paths_in_order() {
     let keys = Keys::of::<Machine>();
     let paths: Vec<&str> = keys.iter().map(|key| key.path.as_str()).collect();

@@ -20,6 +20,8 @@ pub enum Fusion {
     Logits,
 }
 
+crate::named!(Fusion);
+
 impl Fusion {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::Informative, Self::Size, Self::Uniform, Self::Logits];

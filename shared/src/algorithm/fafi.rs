@@ -24,7 +24,6 @@ use std::collections::BTreeSet;
 
 use models::params::ParamSet;
 use models::{Architecture, Batch, Layer, PrototypeLoss, PrototypeTerms, Prototyped};
-use serde::{Deserialize, Serialize};
 
 use super::ensemble::{Answering, Fusion, prototypes_of};
 use super::{AggregateError, Algorithm, Client, Contribution, Incompatible, Round, Setting, TrainError};
@@ -32,26 +31,22 @@ use crate::aggregation::{EmptySum, MergeError};
 use crate::id::ClientId;
 use crate::message::Rejection;
 use crate::record::{Record, RecordError, ToRecord};
+use crate::settings::{self, Kind};
 
-/// One-shot learning with prototypes, whose models are fused when they are used.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
-pub struct Fafi {
-    /// The weight of the cross-entropy, `w_ce`.
-    pub classify: f64,
-    /// The weight of the supervised contrast, `w_con`; 0 is the ablation without it, which takes one view of each sample.
-    pub contrast: f64,
-    /// The weight of the separation of the prototypes, `w_proto`.
-    pub separate: f64,
-    /// The temperature of the contrast, and of the probabilities that cosines become.
-    pub temperature: f64,
-    /// How the members become one answer.
-    pub fusion: Fusion,
-}
-
-impl Default for Fafi {
-    fn default() -> Self {
-        Self { classify: 2.0, contrast: 1.0, separate: 1.0, temperature: 0.07, fusion: Fusion::default() }
+crate::section! {
+    /// One-shot learning with prototypes, whose models are fused when they are used.
+    #[derive(Copy)]
+    pub struct Fafi {
+        /// The weight of the cross-entropy, `w_ce`.
+        pub classify: f64 = 2.0, in Kind::NOT_NEGATIVE;
+        /// The weight of the supervised contrast, `w_con`; 0 is the ablation without it, which takes one view of each sample.
+        pub contrast: f64 = 1.0, in Kind::NOT_NEGATIVE;
+        /// The weight of the separation of the prototypes, `w_proto`.
+        pub separate: f64 = 1.0, in Kind::NOT_NEGATIVE;
+        /// The temperature of the contrast, and of the probabilities that cosines become.
+        pub temperature: f64 = 0.07, in Kind::RATE;
+        /// How the members become one answer.
+        pub fusion: Fusion = Fusion::default();
     }
 }
 
@@ -157,19 +152,11 @@ impl Algorithm for Fafi {
     type Partial = Joined;
 
     fn validate(&self) -> Result<(), String> {
-        let weights = [("classify", self.classify), ("contrast", self.contrast), ("separate", self.separate)];
-        for (name, weight) in weights {
-            if !(weight.is_finite() && weight >= 0.0) {
-                return Err(format!("{name} must be a number of at least 0, not {weight}"));
-            }
-        }
+        settings::check(self)?;
         if self.classify == 0.0 && self.contrast == 0.0 {
             return Err(
                 "classify and contrast are both 0, and nothing would be learned of the samples".to_owned()
             );
-        }
-        if !(self.temperature.is_finite() && self.temperature > 0.0) {
-            return Err(format!("temperature must be a number greater than 0, not {}", self.temperature));
         }
         Ok(())
     }

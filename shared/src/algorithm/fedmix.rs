@@ -30,27 +30,31 @@ use serde::{Deserialize, Serialize};
 use super::unlabelled::{Seen, perturbed, suit};
 use super::{Client, Drawn, Objective, TrainError};
 use crate::data::Preparation;
+use crate::settings::{self, Kind};
 use crate::spec::{DataSpec, Training};
 
-/// Learning from pseudo-labels.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
-pub struct FedMix {
-    /// The weight of the cross-entropy with pseudo-labels.
-    pub lambda_1: f64,
-    /// The weight of the distance between the predictions of two perturbed copies.
-    pub lambda_2: f64,
-    /// A: number of perturbed copies that are predicted for a pseudo-label.
-    pub predictions: u32,
-    /// The least mean probability of a class that makes a pseudo-label.
-    pub gate: f64,
-    /// T: 1 leaves pseudo-labels as they are predicted, 0 makes them one class.
-    pub temperature: f64,
-    /// `pi_1` and `pi_2`.
-    pub perturbations: [Perturbation; 2],
-    /// Pixels by which a shift moves at most, in each direction.
-    pub shift: u32,
+crate::section! {
+    /// Learning from pseudo-labels.
+    #[derive(Copy)]
+    pub struct FedMix {
+        /// The weight of the cross-entropy with pseudo-labels.
+        pub lambda_1: f64 = 1.0, in Kind::NOT_NEGATIVE;
+        /// The weight of the distance between the predictions of two perturbed copies.
+        pub lambda_2: f64 = 0.1, in Kind::NOT_NEGATIVE;
+        /// A: number of perturbed copies that are predicted for a pseudo-label.
+        pub predictions: u32 = 5, in Kind::COUNT;
+        /// The least mean probability of a class that makes a pseudo-label.
+        pub gate: f64 = 0.8, in Kind::PROBABILITY;
+        /// T: 1 leaves pseudo-labels as they are predicted, 0 makes them one class.
+        pub temperature: f64 = 0.5, in Kind::NOT_NEGATIVE;
+        /// `pi_1` and `pi_2`.
+        pub perturbations: [Perturbation; 2] = [Perturbation::Shift, Perturbation::Flip];
+        /// Pixels by which a shift moves at most, in each direction.
+        pub shift: u32 = 2, in Kind::COUNT;
+    }
 }
+
+crate::named!(Perturbation);
 
 /// A change of an image that leaves what it shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,20 +64,6 @@ pub enum Perturbation {
     Shift,
     /// Mirrored, left to right.
     Flip,
-}
-
-impl Default for FedMix {
-    fn default() -> Self {
-        Self {
-            lambda_1: 1.0,
-            lambda_2: 0.1,
-            predictions: 5,
-            gate: 0.8,
-            temperature: 0.5,
-            perturbations: [Perturbation::Shift, Perturbation::Flip],
-            shift: 2,
-        }
-    }
 }
 
 impl FedMix {
@@ -97,22 +87,12 @@ impl Objective for FedMix {
     type Local = ();
 
     fn validate(&self) -> Result<(), String> {
-        for (name, lambda) in [("lambda-1", self.lambda_1), ("lambda-2", self.lambda_2)] {
-            if !(lambda.is_finite() && lambda >= 0.0) {
-                return Err(format!("{name} must be a number of at least 0, not {lambda}"));
-            }
-        }
+        settings::check(self)?;
         if self.lambda_1 == 0.0 && self.lambda_2 == 0.0 {
             return Err("lambda-1 and lambda-2 are both 0: clients would learn nothing".to_owned());
         }
         if self.predictions == 0 {
             return Err("predictions must be at least 1: a pseudo-label is the mean of some".to_owned());
-        }
-        if !(0.0..=1.0).contains(&self.gate) {
-            return Err(format!("gate must be a probability from 0 to 1, not {}", self.gate));
-        }
-        if !(self.temperature.is_finite() && self.temperature >= 0.0) {
-            return Err(format!("temperature must be a number of at least 0, not {}", self.temperature));
         }
         Ok(())
     }

@@ -10,21 +10,16 @@
 
 use models::Correction;
 use models::params::ParamSet;
-use serde::{Deserialize, Serialize};
 
 use super::{Client, Objective, TrainError};
+use crate::settings::{self, Kind};
 
-/// Federated averaging with a proximal term.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
-pub struct FedProx {
-    /// How strongly local models are pulled back to the global one; 0 is FedAvg, to the bit. The paper tries 0.001 to 1.
-    pub mu: f64,
-}
-
-impl Default for FedProx {
-    fn default() -> Self {
-        Self { mu: 0.01 }
+crate::section! {
+    /// Federated averaging with a proximal term.
+    #[derive(Copy)]
+    pub struct FedProx {
+        /// How strongly local models are pulled back to the global one; 0 is FedAvg, to the bit. The paper tries 0.001 to 1.
+        pub mu: f64 = 0.01, in Kind::NOT_NEGATIVE;
     }
 }
 
@@ -33,11 +28,7 @@ impl Objective for FedProx {
     type Local = ();
 
     fn validate(&self) -> Result<(), String> {
-        if self.mu.is_finite() && self.mu >= 0.0 {
-            Ok(())
-        } else {
-            Err(format!("mu must be a number of at least 0, not {}", self.mu))
-        }
+        settings::check(self)
     }
 
     fn train(&self, client: &mut Client<'_>, w_t: &ParamSet, (): &mut ()) -> Result<ParamSet, TrainError> {

@@ -25,6 +25,7 @@
 //! assert_eq!(Coffee::default().beans, 8);
 //! ```
 
+mod check;
 mod keys;
 mod kind;
 mod layer;
@@ -32,6 +33,7 @@ mod macros;
 mod names;
 mod read;
 
+pub use check::check;
 pub use keys::{Key, Keys};
 pub use kind::{Kind, MAX_LIST_LENGTH, model_names};
 pub use layer::{complete, lay_over, settings_of, table_of, without_defaults};
@@ -90,6 +92,12 @@ impl SettingType for bool {
 }
 
 impl<T: SettingType> SettingType for Option<T> {
+    fn shape() -> Shape {
+        T::shape()
+    }
+}
+
+impl<T: SettingType, const N: usize> SettingType for [T; N] {
     fn shape() -> Shape {
         T::shape()
     }

@@ -44,7 +44,6 @@ mod parts;
 
 use models::params::{Array, ParamSet};
 use models::{Architecture, Batch, LossGradients, ModelError, Network, pseudo_label};
-use serde::{Deserialize, Serialize};
 
 use super::unlabelled::{Seen, perturbed, suit};
 use super::{
@@ -55,6 +54,7 @@ use crate::aggregation::{MergeError, WeightedSum};
 use crate::data::Preparation;
 use crate::message::Rejection;
 use crate::record::{Record, RecordError, ToRecord};
+use crate::settings::{self, Kind};
 use crate::spec::{DataSpec, Training};
 use helpers::{Bank, Candidates, FixedImage, tag_of};
 use opinion::Opinion;
@@ -63,46 +63,30 @@ use parts::Parts;
 /// The most models that a bank may have.
 const MOST: u32 = 64;
 
-/// Two parts of a model, one of the server and one of the clients, and helpers among these.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
-pub struct FedMatch {
-    /// The weight of the cross-entropy with pseudo-labels.
-    pub lambda_a: f64,
-    /// The weight of the distance to the helpers' predictions.
-    pub lambda_i: f64,
-    /// The weight of the sum of psi's absolute values.
-    pub lambda_l1: f64,
-    /// The weight of the squared distance of sigma and psi.
-    pub lambda_l2: f64,
-    /// The least probability of a class that makes a pseudo-label.
-    pub gate: f64,
-    /// H: number of other models that vote on pseudo-labels.
-    pub helpers: u32,
-    /// Greatest number of models that each client picks its helpers from.
-    pub bank: u32,
-    /// Rounds after which the bank is filled anew.
-    pub refresh: u32,
-    /// Pixels by which pi shifts at most, in each direction.
-    pub shift: u32,
-    /// Whether pi mirrors every other time.
-    pub flip: bool,
-}
-
-impl Default for FedMatch {
-    fn default() -> Self {
-        Self {
-            lambda_a: 0.01,
-            lambda_i: 0.01,
-            lambda_l1: 1e-5,
-            lambda_l2: 10.0,
-            gate: 0.75,
-            helpers: 2,
-            bank: 5,
-            refresh: 10,
-            shift: 2,
-            flip: true,
-        }
+crate::section! {
+    /// Two parts of a model, one of the server and one of the clients, and helpers among these.
+    #[derive(Copy)]
+    pub struct FedMatch {
+        /// The weight of the cross-entropy with pseudo-labels.
+        pub lambda_a: f64 = 0.01, in Kind::NOT_NEGATIVE;
+        /// The weight of the distance to the helpers' predictions.
+        pub lambda_i: f64 = 0.01, in Kind::NOT_NEGATIVE;
+        /// The weight of the sum of psi's absolute values.
+        pub lambda_l1: f64 = 1e-5, in Kind::NOT_NEGATIVE;
+        /// The weight of the squared distance of sigma and psi.
+        pub lambda_l2: f64 = 10.0, in Kind::NOT_NEGATIVE;
+        /// The least probability of a class that makes a pseudo-label.
+        pub gate: f64 = 0.75, in Kind::PROBABILITY;
+        /// H: number of other models that vote on pseudo-labels.
+        pub helpers: u32 = 2, in Kind::COUNT;
+        /// Greatest number of models that each client picks its helpers from.
+        pub bank: u32 = 5, in Kind::COUNT;
+        /// Rounds after which the bank is filled anew.
+        pub refresh: u32 = 10, in Kind::COUNT;
+        /// Pixels by which pi shifts at most, in each direction.
+        pub shift: u32 = 2, in Kind::COUNT;
+        /// Whether pi mirrors every other time.
+        pub flip: bool = true;
     }
 }
 
@@ -163,21 +147,9 @@ impl Algorithm for FedMatch {
     type Partial = Folded;
 
     fn validate(&self) -> Result<(), String> {
-        for (name, lambda) in [
-            ("lambda-a", self.lambda_a),
-            ("lambda-i", self.lambda_i),
-            ("lambda-l1", self.lambda_l1),
-            ("lambda-l2", self.lambda_l2),
-        ] {
-            if !(lambda.is_finite() && lambda >= 0.0) {
-                return Err(format!("{name} must be a number of at least 0, not {lambda}"));
-            }
-        }
+        settings::check(self)?;
         if self.lambda_a == 0.0 && (self.lambda_i == 0.0 || self.helpers == 0) {
             return Err("lambda-a is 0 and no helper counts: clients would learn nothing".to_owned());
-        }
-        if !(0.0..=1.0).contains(&self.gate) {
-            return Err(format!("gate must be a probability from 0 to 1, not {}", self.gate));
         }
         if self.helpers > self.bank {
             return Err(format!(

@@ -39,28 +39,23 @@ mod frozen;
 
 use models::params::ParamSet;
 use models::{Network, model_contrast};
-use serde::{Deserialize, Serialize};
 
 use super::{Client, Incompatible, Objective, Setting, TrainError};
+use crate::settings::{self, Kind};
 use frozen::Frozen;
 
 /// Bytes that a client keeps at most of the representations by each of the two frozen models: of 32 thousand samples, where
 /// they are as long as the paper's. If those of all samples take more, they are computed anew in every epoch.
 const ROOM: usize = 32 << 20;
 
-/// Federated averaging with a contrastive term.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
-pub struct Moon {
-    /// The weight of the contrastive term; 0 is FedAvg, to the bit. The paper's for CIFAR-10 is 5, for CIFAR-100 it is 1.
-    pub mu: f64,
-    /// The temperature.
-    pub tau: f64,
-}
-
-impl Default for Moon {
-    fn default() -> Self {
-        Self { mu: 5.0, tau: 0.5 }
+crate::section! {
+    /// Federated averaging with a contrastive term.
+    #[derive(Copy)]
+    pub struct Moon {
+        /// The weight of the contrastive term; 0 is FedAvg, to the bit. The paper's for CIFAR-10 is 5, for CIFAR-100 it is 1.
+        pub mu: f64 = 5.0, in Kind::NOT_NEGATIVE;
+        /// The temperature.
+        pub tau: f64 = 0.5, in Kind::RATE;
     }
 }
 
@@ -75,13 +70,7 @@ impl Objective for Moon {
     type Local = ParamSet;
 
     fn validate(&self) -> Result<(), String> {
-        if !(self.mu.is_finite() && self.mu >= 0.0) {
-            return Err(format!("mu must be a number of at least 0, not {}", self.mu));
-        }
-        if !(self.tau.is_finite() && self.tau > 0.0) {
-            return Err(format!("tau must be a number greater than 0, not {}", self.tau));
-        }
-        Ok(())
+        settings::check(self)
     }
 
     fn train(

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use bytes::Bytes;
-use edge_client::store::{DiskStore, KnownServer, MemoryStore, Store, StoreError};
+use edge_client::store::{DiskStore, KnownServer, MemoryStore, Store, StoreError, Update};
 use shared::id::RunId;
 use shared::message::{Discard, Rejection, TaskId, TrainReport, Verdict};
 use shared::payload::Payload;
@@ -20,8 +20,13 @@ fn report(samples: u64) -> TrainReport {
     TrainReport { samples, steps: 3, loss: 0.5, duration: Duration::from_millis(1250), metrics: [None; 12] }
 }
 
+fn update(round: u32, local: Option<&[u8]>) -> Update {
+    let local = local.map(<[u8]>::to_vec);
+    Update { id: held(round), report: report(u64::from(round)), payload: payload(round), local }
+}
+
 fn save(store: &mut dyn Store, round: u32, local: Option<&[u8]>) {
-    store.save(held(round), &report(u64::from(round)), &payload(round), local).unwrap();
+    store.save(&update(round, local)).unwrap();
 }
 
 fn accepted(store: &mut dyn Store) {
@@ -279,7 +284,7 @@ fn client_state_of_another_run_beside_an_update_is_damage() {
     let elsewhere = tempfile::tempdir().unwrap();
     let mut other = DiskStore::open(elsewhere.path()).unwrap();
     let of_other_run = TaskId { run: RunId::from_bytes([9; 8]), round: 2 };
-    other.save(of_other_run, &report(2), &payload(2), Some(b"other")).unwrap();
+    other.save(&Update { id: of_other_run, ..update(2, Some(b"other")) }).unwrap();
     fs::copy(elsewhere.path().join("outbox/local"), folder.path().join("outbox/local")).unwrap();
     let mut store = DiskStore::open(folder.path()).unwrap();
     assert_eq!(store.pending().unwrap(), None);
@@ -335,7 +340,7 @@ fn what_cannot_be_written_is_an_error_and_nothing_kept_before_is_lost() {
     accepted(&mut store);
     // A file where the outbox would be written: what a full or read-only disk does, and root is not spared.
     fs::write(folder.path().join("outbox"), "").unwrap();
-    let error = store.save(held(2), &report(2), &payload(2), None).unwrap_err();
+    let error = store.save(&update(2, None)).unwrap_err();
     assert!(matches!(error, StoreError::Io { .. }), "{error}");
     assert_eq!(store.pending().unwrap(), None);
     assert_eq!(store.client_state(RUN).unwrap().as_deref(), Some(&b"one"[..]));

@@ -147,10 +147,9 @@ impl Device {
             if let Some(personal) = &result.personal {
                 self.store.save_personal(trained.held.run, personal).expect("memory does not fail");
             }
-            let TaskOutput { report, update, local, .. } = result;
-            self.store.save(trained.held, &report, &update, local.as_deref()).expect("memory does not fail");
-            keeps = local.is_some();
-            report
+            self.store.save(&result.update).expect("memory does not fail");
+            keeps = result.update.local.is_some();
+            result.update.report
         });
         self.handle(now, Event::Trained { round, outcome, keeps })
     }
@@ -183,7 +182,7 @@ impl Device {
                     let result = run_task(&task, &TaskHandle::default(), None)
                         .map(|mut result| {
                             // Wall time has no place in a simulation with its own clock.
-                            result.report.duration = Duration::ZERO;
+                            result.update.report.duration = Duration::ZERO;
                             result
                         })
                         .map_err(|error| error.failure());

@@ -10,7 +10,7 @@ use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
-use edge_client::store::{MemoryStore, Store, StoreError, SyncHandle};
+use edge_client::store::{MemoryStore, Store, StoreError, SyncHandle, Update};
 use shared::id::{ClientId, RunId};
 use shared::message::{TaskId, TrainReport, Verdict};
 use shared::payload::Payload;
@@ -100,19 +100,14 @@ impl Store for ClientStore {
         self.memory.payload()
     }
 
-    fn save(
-        &mut self,
-        held: TaskId,
-        report: &TrainReport,
-        payload: &Payload,
-        local: Option<&[u8]>,
-    ) -> Result<(), StoreError> {
+    fn save(&mut self, update: &Update) -> Result<(), StoreError> {
         self.newest()?;
         self.forget(None)?;
-        self.memory.save(held, report, payload, None)?;
+        let Update { id, report, ref payload, ref local } = *update;
+        self.memory.save(&Update { id, report, payload: payload.clone(), local: None })?;
         let Some(local) = local else { return Ok(()) };
         let path = &self.pending;
-        write(path, &[&held.round.to_le_bytes(), local]).map_err(|error| failed("write", path, error))?;
+        write(path, &[&id.round.to_le_bytes(), local]).map_err(|error| failed("write", path, error))?;
         self.pends = true;
         Ok(())
     }
@@ -196,8 +191,9 @@ mod tests {
     const RUN: RunId = RunId::from_bytes([1; 8]);
 
     fn save(store: &mut ClientStore, round: u32, local: &str) {
-        let held = TaskId { run: RUN, round };
-        store.save(held, &TrainReport::default(), &Payload::default(), Some(local.as_bytes())).expect("kept");
+        let (id, report) = (TaskId { run: RUN, round }, TrainReport::default());
+        let local = Some(local.as_bytes().to_vec());
+        store.save(&Update { id, report, payload: Payload::default(), local }).expect("kept");
     }
 
     fn train(store: &mut ClientStore, round: u32, local: &str) {
@@ -283,7 +279,12 @@ mod tests {
         let path = folder.path().join("clients");
         let mut store = opened(&path, 0, None);
         store
-            .save(TaskId { run: RUN, round: 1 }, &TrainReport::default(), &Payload::default(), None)
+            .save(&Update {
+                id: TaskId { run: RUN, round: 1 },
+                report: TrainReport::default(),
+                payload: Payload::default(),
+                local: None,
+            })
             .expect("kept");
         assert!(store.pending().expect("held").is_some() && !path.exists());
         store.forget(None).expect("forgotten");

@@ -253,8 +253,9 @@ impl<'a, C: Connector, S: Store> Driver<'a, C, S> {
                 Action::Cancel => {
                     self.training.cancel();
                     let unsaved = self.unsaved.take().filter(|unsaved| unsaved.output.personal.is_some());
-                    if let Some(Unsaved { id, .. }) = unsaved {
-                        warn!("the personal model of round {} is lost: the disk stayed full", id.round);
+                    if let Some(Unsaved { output, .. }) = unsaved {
+                        let round = output.update.id.round;
+                        warn!("the personal model of round {round} is lost: the disk stayed full");
                     }
                 }
                 Action::Forget { round, verdict } => {

@@ -9,7 +9,7 @@ use super::training::Finished;
 use super::{Driver, Notice};
 use crate::failure::Failure;
 use crate::session::Event;
-use crate::store::{Store, StoreError};
+use crate::store::{Store, StoreError, Update};
 use crate::task::TaskOutput;
 use crate::transport::Connector;
 
@@ -23,7 +23,6 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 
 /// A finished task that the store has no room for.
 pub(super) struct Unsaved {
-    pub(super) id: TaskId,
     pub(super) output: TaskOutput,
     pub(super) retry_at: tokio::time::Instant,
 }
@@ -44,31 +43,29 @@ impl<C: Connector, S: Store> Driver<'_, C, S> {
     pub(super) fn trained(&mut self, finished: Finished) -> Option<Event> {
         let (id, result) = self.training.finish(finished)?;
         match result {
-            Ok(output) => self.save(id, output, false),
+            Ok(output) => self.save(output, false),
             Err(failure) => Some(self.failed(id.round, failure)),
         }
     }
 
     /// Saves a finished task, now or as soon as the disk has room. `retry`: this is not the first attempt. The personal model
     /// comes first: in a round without training the server counts the model's test and never asks for it again.
-    pub(super) fn save(&mut self, id: TaskId, mut output: TaskOutput, retry: bool) -> Option<Event> {
-        let round = id.round;
-        let saved =
-            output.personal.as_deref().map_or(Ok(()), |model| self.store.save_personal(id.run, model));
+    pub(super) fn save(&mut self, mut output: TaskOutput, retry: bool) -> Option<Event> {
+        let TaskId { run, round } = output.update.id;
+        let saved = output.personal.as_deref().map_or(Ok(()), |model| self.store.save_personal(run, model));
         match saved {
             // The update is of use to the others all the same, and a later round makes another personal model.
             Err(error) if output.work.train => warn!("the personal model of round {round} is lost: {error}"),
-            Err(error) => return self.unsaved(id, output, retry, &error),
+            Err(error) => return self.unsaved(output, retry, &error),
             Ok(()) => {}
         }
         output.personal = None;
-        let TaskOutput { work, report, update, local, .. } = &output;
-        if let Err(error) = self.store.save(id, report, update, local.as_deref()) {
-            return self.unsaved(id, output, retry, &error);
+        if let Err(error) = self.store.save(&output.update) {
+            return self.unsaved(output, retry, &error);
         }
         // Saving has dropped the update before this one.
         self.unforgotten = None;
-        let (report, keeps) = (*report, local.is_some());
+        let Update { report, payload, local, .. } = output.update;
         if report.duration >= MIN_SYNCED_TRAINING {
             let sync = self.store.sync_handle();
             // An earlier sync that still runs has nothing left to do.
@@ -78,26 +75,27 @@ impl<C: Connector, S: Store> Driver<'_, C, S> {
                 }
             }));
         }
-        (self.notice)(Notice::Trained { round, work: *work, report, bytes: update.len() });
-        Some(Event::Trained { round, outcome: Ok(report), keeps })
+        (self.notice)(Notice::Trained { round, work: output.work, report, bytes: payload.len() });
+        Some(Event::Trained { round, outcome: Ok(report), keeps: local.is_some() })
     }
 
     /// The task's output cannot be saved: retries on a full disk, fails on any other error.
-    fn unsaved(&mut self, id: TaskId, output: TaskOutput, retry: bool, error: &StoreError) -> Option<Event> {
+    fn unsaved(&mut self, output: TaskOutput, retry: bool, error: &StoreError) -> Option<Event> {
+        let round = output.update.id.round;
         if !error.is_full() {
-            return Some(self.failed(id.round, error.failure()));
+            return Some(self.failed(round, error.failure()));
         }
         if !retry {
-            (self.notice)(Notice::NoRoom { round: id.round, reason: error.to_string() });
+            (self.notice)(Notice::NoRoom { round, reason: error.to_string() });
         }
-        self.unsaved = Some(Unsaved { id, output, retry_at: next_retry() });
+        self.unsaved = Some(Unsaved { output, retry_at: next_retry() });
         None
     }
 
     /// Saves again what found no room.
     pub(super) fn retry_save(&mut self) -> Option<Event> {
-        let Unsaved { id, output, .. } = self.unsaved.take()?;
-        self.save(id, output, true)
+        let Unsaved { output, .. } = self.unsaved.take()?;
+        self.save(output, true)
     }
 
     /// Drops the update of `round`, on which this is the verdict, now or as soon as the disk has room for its client state.

@@ -13,7 +13,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::*;
 use crate::failure::Blame;
-use crate::store::{MemoryStore, SyncHandle};
+use crate::store::{MemoryStore, SyncHandle, Update};
 use crate::task::tests::{PERSONALISE, personal_run};
 
 /// The server's end of a connection.
@@ -117,14 +117,8 @@ impl Store for Failing {
         self.memory.payload()
     }
 
-    fn save(
-        &mut self,
-        held: TaskId,
-        report: &TrainReport,
-        payload: &Payload,
-        local: Option<&[u8]>,
-    ) -> Result<(), StoreError> {
-        self.memory.save(held, report, payload, local)
+    fn save(&mut self, update: &Update) -> Result<(), StoreError> {
+        self.memory.save(update)
     }
 
     fn sync_handle(&self) -> SyncHandle {
@@ -301,7 +295,8 @@ async fn a_receipt_on_a_full_disk_is_settled_as_soon_as_there_is_room() {
     let (tell, mut forgotten) = unbounded_channel();
     let mut store = Failing { full: 2, forgotten: Some(tell), ..Failing::default() };
     let held = TaskId { run: spec().run, round: 4 };
-    store.save(held, &TrainReport::default(), &Bytes::from_static(b"update").into(), None).unwrap();
+    let payload = Bytes::from_static(b"update").into();
+    store.save(&Update { id: held, report: TrainReport::default(), payload, local: None }).unwrap();
     let (link, mut server) = connection();
     let served = async {
         assert!(matches!(server.message().await, ToServer::Hello(hello) if hello.holds == Some(held)));
@@ -347,11 +342,10 @@ async fn a_client_does_not_end_before_its_update_is_durable() {
     let mut driver =
         Driver::new(participant(), session, connector, store, Training::new(finished), &mut notice);
     let report = TrainReport { duration: Duration::from_hours(1), ..TrainReport::default() };
-    let update = Bytes::from_static(b"update").into();
-    let result =
-        crate::task::TaskOutput { work: TaskKind::TRAIN, report, update, local: None, personal: None };
-    let held = TaskId { run: spec().run, round: 1 };
-    assert!(driver.save(held, result, false).is_some());
+    let (payload, id) = (Bytes::from_static(b"update").into(), TaskId { run: spec().run, round: 1 });
+    let update = Update { id, report, payload, local: None };
+    let result = crate::task::TaskOutput { work: TaskKind::TRAIN, update, personal: None };
+    assert!(driver.save(result, false).is_some());
     let left = async {
         driver.shut_down().await;
         durable.load(Ordering::SeqCst)

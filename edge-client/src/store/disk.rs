@@ -14,7 +14,7 @@ use super::error::StoreError;
 use super::outbox::Outbox;
 use super::personal::PersonalModels;
 use super::server::ServerFile;
-use super::{Store, SyncHandle, durable, identity};
+use super::{Store, SyncHandle, Update, durable, identity};
 
 /// The format of state directories that this program writes.
 const FORMAT: u32 = 1;
@@ -25,7 +25,6 @@ pub struct DiskStore {
     directory: PathBuf,
     key: SecretKey,
     outbox: Outbox,
-    locals: ClientStates,
     /// The system releases the lock when the process ends.
     _lock: File,
 }
@@ -37,9 +36,8 @@ impl DiskStore {
         let lock = lock(directory)?;
         format(directory)?;
         let key = identity::load_or_create(&directory.join("identity"))?;
-        let locals = ClientStates::new(directory.join("runs"));
-        let outbox = Outbox::open(directory.join("outbox"), &locals)?;
-        Ok(Self { directory: directory.to_path_buf(), key, outbox, locals, _lock: lock })
+        let outbox = Outbox::open(directory.join("outbox"), ClientStates::new(directory.join("runs")))?;
+        Ok(Self { directory: directory.to_path_buf(), key, outbox, _lock: lock })
     }
 
     /// The device's client id, the same after every restart.
@@ -82,14 +80,8 @@ impl Store for DiskStore {
         Ok(self.outbox.payload()?.into())
     }
 
-    fn save(
-        &mut self,
-        held: TaskId,
-        report: &TrainReport,
-        payload: &Payload,
-        local: Option<&[u8]>,
-    ) -> Result<(), StoreError> {
-        self.outbox.save(&self.locals, held, report, &payload.to_bytes(), local)
+    fn save(&mut self, update: &Update) -> Result<(), StoreError> {
+        self.outbox.save(update)
     }
 
     fn sync_handle(&self) -> SyncHandle {
@@ -97,18 +89,11 @@ impl Store for DiskStore {
     }
 
     fn forget(&mut self, verdict: Option<&Verdict>) -> Result<(), StoreError> {
-        if verdict.is_some_and(Verdict::counts) {
-            self.outbox.adopt(&self.locals)
-        } else {
-            self.outbox.discard()
-        }
+        if verdict.is_some_and(Verdict::counts) { self.outbox.adopt() } else { self.outbox.discard() }
     }
 
     fn client_state(&mut self, run: RunId) -> Result<Option<Vec<u8>>, StoreError> {
-        match self.outbox.client_state(run)? {
-            Some(newest) => Ok(Some(newest)),
-            None => self.locals.read(run),
-        }
+        self.outbox.client_state(run)
     }
 
     fn save_personal(&mut self, run: RunId, bytes: &[u8]) -> Result<(), StoreError> {

@@ -7,21 +7,12 @@ use shared::message::{TaskId, TrainReport, Verdict};
 use shared::payload::Payload;
 
 use super::error::StoreError;
-use super::{RUNS_KEPT, Store, SyncHandle};
-
-/// An update without a receipt.
-#[derive(Clone, Debug)]
-struct Update {
-    held: TaskId,
-    report: TrainReport,
-    payload: Payload,
-    /// The client state as of this update.
-    local: Option<Vec<u8>>,
-}
+use super::{RUNS_KEPT, Store, SyncHandle, Update};
 
 /// Keeps everything in memory, without copying payloads. Survives lost connections, but not the process.
 #[derive(Clone, Debug, Default)]
 pub struct MemoryStore {
+    /// The update without a receipt.
     update: Option<Update>,
     /// The last written run comes last.
     locals: VecDeque<(RunId, Vec<u8>)>,
@@ -44,22 +35,15 @@ impl MemoryStore {
 
 impl Store for MemoryStore {
     fn pending(&mut self) -> Result<Option<(TaskId, TrainReport)>, StoreError> {
-        Ok(self.update.as_ref().map(|update| (update.held, update.report)))
+        Ok(self.update.as_ref().map(|update| (update.id, update.report)))
     }
 
     fn payload(&mut self) -> Result<Payload, StoreError> {
         self.update.as_ref().map(|update| update.payload.clone()).ok_or(StoreError::NothingHeld)
     }
 
-    fn save(
-        &mut self,
-        held: TaskId,
-        report: &TrainReport,
-        payload: &Payload,
-        local: Option<&[u8]>,
-    ) -> Result<(), StoreError> {
-        let (report, payload) = (*report, payload.clone());
-        self.update = Some(Update { held, report, payload, local: local.map(<[u8]>::to_vec) });
+    fn save(&mut self, update: &Update) -> Result<(), StoreError> {
+        self.update = Some(update.clone());
         Ok(())
     }
 
@@ -69,9 +53,9 @@ impl Store for MemoryStore {
 
     fn forget(&mut self, verdict: Option<&Verdict>) -> Result<(), StoreError> {
         let update = self.update.take().filter(|_| verdict.is_some_and(Verdict::counts));
-        if let Some(Update { held, local: Some(local), .. }) = update {
-            self.locals.retain(|(run, _)| *run != held.run);
-            self.locals.push_back((held.run, local));
+        if let Some(Update { id, local: Some(local), .. }) = update {
+            self.locals.retain(|(run, _)| *run != id.run);
+            self.locals.push_back((id.run, local));
             if self.locals.len() > RUNS_KEPT {
                 self.locals.pop_front();
             }
@@ -80,7 +64,7 @@ impl Store for MemoryStore {
     }
 
     fn client_state(&mut self, run: RunId) -> Result<Option<Vec<u8>>, StoreError> {
-        let held = self.update.as_ref().filter(|update| update.held.run == run);
+        let held = self.update.as_ref().filter(|update| update.id.run == run);
         let newest = held.and_then(|update| update.local.as_ref());
         let before = || self.locals.iter().find(|(kept, _)| *kept == run).map(|(_, local)| local);
         Ok(newest.or_else(before).cloned())

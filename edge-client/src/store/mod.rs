@@ -61,6 +61,19 @@ pub const RUNS_KEPT: usize = 8;
 /// Syncs what was saved before it was made. It may run on any thread, also after the update was forgotten: then it does nothing.
 pub type SyncHandle = Box<dyn FnOnce() -> Result<(), StoreError> + Send>;
 
+/// A finished update, to be saved until its receipt.
+#[derive(Clone, Debug)]
+pub struct Update {
+    /// The task that it is of.
+    pub id: TaskId,
+    /// How the training went.
+    pub report: TrainReport,
+    /// What is sent to the server, an encoded record.
+    pub payload: Payload,
+    /// The client state as of this update, an encoded record, if there is any.
+    pub local: Option<Vec<u8>>,
+}
+
 /// Storage that survives a restart of the process (or, in memory, a lost connection).
 pub trait Store: Send {
     /// The update without a receipt, saved by this process or an earlier one.
@@ -69,16 +82,10 @@ pub trait Store: Send {
     /// The payload of the pending update, an encoded record. [`StoreError::NothingHeld`] if there is none.
     fn payload(&mut self) -> Result<Payload, StoreError>;
 
-    /// Saves an update and, if there is any, the client state `local` that goes with it: both or neither survive a crash of the
-    /// process. Drops an update that is still pending first, as one that does not count, unless it is already being forgotten as
-    /// one that does. Not yet safe from a power failure: see [`sync_handle`](Self::sync_handle).
-    fn save(
-        &mut self,
-        held: TaskId,
-        report: &TrainReport,
-        payload: &Payload,
-        local: Option<&[u8]>,
-    ) -> Result<(), StoreError>;
+    /// Saves an update with its client state: both or neither survive a crash of the process. Drops an update that is still pending
+    /// first, as one that does not count, unless it is already being forgotten as one that does. Not yet safe from a power failure:
+    /// see [`sync_handle`](Self::sync_handle).
+    fn save(&mut self, update: &Update) -> Result<(), StoreError>;
 
     /// A job that syncs what was saved so far. It can run on another thread beside the upload.
     fn sync_handle(&self) -> SyncHandle;

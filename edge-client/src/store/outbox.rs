@@ -6,16 +6,18 @@ use bytes::Bytes;
 use shared::id::RunId;
 use shared::message::{TaskId, TrainReport};
 
-use super::SyncHandle;
 use super::client_state::{self, ClientStates};
 use super::durable;
 use super::error::StoreError;
 use super::file_format::{self, Kind, OpenError};
+use super::{SyncHandle, Update};
 
 /// The `outbox/` directory.
 #[derive(Debug)]
 pub(super) struct Outbox {
     directory: PathBuf,
+    /// Where the client state of an update that counts goes.
+    locals: ClientStates,
     /// The pending update. Known without reading, since no other process uses the directory.
     held: Option<(TaskId, TrainReport)>,
     /// Whether the server counted it, while the disk has no room to commit its client state.
@@ -33,15 +35,15 @@ struct Found {
 
 impl Outbox {
     /// Opens the outbox of an earlier process. An unusable update is removed with a warning: the server gives its task again.
-    pub(super) fn open(directory: PathBuf, locals: &ClientStates) -> Result<Self, StoreError> {
-        let mut outbox = Self { directory, held: None, counts: false, payload: None };
+    pub(super) fn open(directory: PathBuf, locals: ClientStates) -> Result<Self, StoreError> {
+        let mut outbox = Self { directory, locals, held: None, counts: false, payload: None };
         durable::remove_dir(&outbox.partial())?;
         match outbox.look() {
             Ok(Found { update: Some(held), .. }) => outbox.held = Some(held),
             Ok(Found { update: None, local }) => {
                 // Client state alone is left by a crash in the middle of committing an update that counted.
                 if let Some(run) = local {
-                    locals.adopt(run, &outbox.local_path())?;
+                    outbox.locals.adopt(run, &outbox.local_path())?;
                 }
                 outbox.remove()?;
             }
@@ -78,55 +80,42 @@ impl Outbox {
     }
 
     /// Saves an update and drops the pending one, which does not count unless the server has counted it.
-    pub(super) fn save(
-        &mut self,
-        locals: &ClientStates,
-        held: TaskId,
-        report: &TrainReport,
-        payload: &Bytes,
-        local: Option<&[u8]>,
-    ) -> Result<(), StoreError> {
+    pub(super) fn save(&mut self, update: &Update) -> Result<(), StoreError> {
         match self.held {
-            Some(_) if self.counts => self.adopt(locals)?,
+            Some(_) if self.counts => self.adopt()?,
             Some(_) => self.discard()?,
             None => self.remove()?,
         }
-        let partial = self.partial();
-        let written = self.write(held, report, payload, local);
+        let payload = update.payload.to_bytes();
+        let written = self.write(update, &payload);
         if written.is_err() {
             // The first error is reported. The remains should not fill the disk; if removing them fails too, the next attempt
             // or start removes them.
-            let _ = durable::remove_dir(&partial);
+            let _ = durable::remove_dir(&self.partial());
         } else {
-            self.held = Some((held, *report));
-            self.payload = Some(payload.clone());
+            self.held = Some((update.id, update.report));
+            self.payload = Some(payload);
         }
         written
     }
 
-    fn write(
-        &self,
-        held: TaskId,
-        report: &TrainReport,
-        payload: &Bytes,
-        local: Option<&[u8]>,
-    ) -> Result<(), StoreError> {
+    fn write(&self, Update { id, report, local, .. }: &Update, payload: &Bytes) -> Result<(), StoreError> {
         let partial = self.partial();
         durable::remove_dir(&partial)?;
         durable::create_dir(&partial)?;
-        file_format::write(&partial.join("update"), Kind::Update, &(held, report), payload)?;
+        file_format::write(&partial.join("update"), Kind::Update, &(id, report), payload)?;
         if let Some(local) = local {
-            file_format::write(&partial.join("local"), Kind::Local, &held.run, local)?;
+            file_format::write(&partial.join("local"), Kind::Local, &id.run, local)?;
         }
         durable::rename(&partial, &self.directory)
     }
 
     /// Commits the client state to the run's directory, and removes the update, which counts.
-    pub(super) fn adopt(&mut self, locals: &ClientStates) -> Result<(), StoreError> {
+    pub(super) fn adopt(&mut self) -> Result<(), StoreError> {
         if let Some((held, _)) = self.held {
             self.counts = true;
             if durable::exists(&self.local_path())? {
-                locals.adopt(held.run, &self.local_path())?;
+                self.locals.adopt(held.run, &self.local_path())?;
             }
         }
         self.remove()
@@ -144,12 +133,14 @@ impl Outbox {
         (self.held, self.counts, self.payload) = (None, false, None);
     }
 
-    /// The client state of `run` as of the pending update, if that is of this run and has any.
+    /// The client state of `run`: as of the pending update, if that is of this run and has any, or else the committed one.
     pub(super) fn client_state(&self, run: RunId) -> Result<Option<Vec<u8>>, StoreError> {
-        match self.held {
-            Some((held, _)) if held.run == run => client_state::read(&self.local_path(), run),
-            _ => Ok(None),
+        if self.held.is_some_and(|(held, _)| held.run == run)
+            && let Some(newest) = client_state::read(&self.local_path(), run)?
+        {
+            return Ok(Some(newest));
         }
+        self.locals.read(run)
     }
 
     pub(super) fn sync_handle(&self) -> SyncHandle {

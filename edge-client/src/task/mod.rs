@@ -14,14 +14,14 @@ use shared::algorithm::{Client, TrainError, Workbench, registry};
 use shared::data::{DataError, View};
 use shared::evaluation;
 use shared::id::ClientId;
-use shared::message::{Metric, Progress, TaskKind, TrainReport};
-use shared::payload::Payload;
+use shared::message::{Metric, Progress, TaskId, TaskKind, TrainReport};
 use shared::personalisation::{self, Device, PersonaliseError};
 use shared::record::Record;
 use shared::spec::{LabelsAt, RunSpec};
 use tracing::warn;
 
 use crate::personal::Personal;
+use crate::store::Update;
 
 pub use error::TaskError;
 pub use handle::TaskHandle;
@@ -55,12 +55,8 @@ pub struct Task {
 pub struct TaskOutput {
     /// What the task asked for.
     pub work: TaskKind,
-    /// How the training went.
-    pub report: TrainReport,
-    /// The update for the server, an encoded record.
-    pub update: Payload,
-    /// The client state for the next round, an encoded record.
-    pub local: Option<Vec<u8>>,
+    /// What was trained, and the client state for the next round.
+    pub update: Update,
     /// The personal model, if the task made one, as a [`Personal`] file. It never leaves the device.
     pub personal: Option<Vec<u8>>,
 }
@@ -142,8 +138,9 @@ pub fn run_task(
         duration: started.elapsed(),
         metrics: client.metrics(),
     };
-    let update = update.to_payload(task.spec.update.precision);
-    Ok(TaskOutput { work: task.work, report, update, local, personal })
+    let id = TaskId { run: task.spec.run, round: task.round };
+    let payload = update.to_payload(task.spec.update.precision);
+    Ok(TaskOutput { work: task.work, update: Update { id, report, payload, local }, personal })
 }
 
 /// Whether the device's samples fit the run. The server should have checked this, but is not trusted to.

@@ -32,7 +32,7 @@ fn a_slice_of_the_data_is_trained_on_as_if_there_were_no_more() {
         let (work, tests) = (TaskKind::TRAIN, TestSamples::none());
         let task = Task { spec, round, work, client, data, tests, backend, broadcast, local: None };
         let result = run_task(&task, &TaskHandle::default(), None).unwrap();
-        (result.report.samples, result.update)
+        (result.update.report.samples, result.update.payload)
     };
     let mut all = Vec::new();
     for round in 1..=3 {
@@ -173,17 +173,17 @@ fn head_gate_and_split_stay_on_the_device() {
     let result = personalised(Reports::default(), PERSONALISE, samples());
     let personal = Personal::from_bytes(result.personal.as_ref().unwrap()).unwrap();
     assert_eq!((personal.round, personal.split.samples(), personal.model.method), (4, 20, Method::Mfe));
-    assert_eq!(result.local, Some(kept()), "what the algorithm keeps stays as it is");
+    assert_eq!(result.update.local, Some(kept()), "what the algorithm keeps stays as it is");
     // All that crosses the network.
     let sent = [
         &shared::frame::encode(
-            &ToServer::Update(UpdateHeader { round: 4, report: result.report }),
-            result.update.len() as u64,
+            &ToServer::Update(UpdateHeader { round: 4, report: result.update.report }),
+            result.update.payload.len() as u64,
         )[..],
-        &result.update.to_bytes(),
+        &result.update.payload.to_bytes(),
     ]
     .concat();
-    assert_eq!(result.update.to_bytes(), Record::default().to_bytes(Precision::F32));
+    assert_eq!(result.update.payload.to_bytes(), Record::default().to_bytes(Precision::F32));
     let (weights, bias) = personal.model.gate.as_ref().unwrap().parts();
     let head = personal.model.local.iter().flat_map(|(_, array)| array.values());
     let values: Vec<f32> = head.chain(weights).copied().chain([bias]).filter(|&value| value != 0.0).collect();
@@ -198,7 +198,7 @@ fn head_gate_and_split_stay_on_the_device() {
 #[test]
 fn the_server_is_told_what_it_may_know() {
     let names = |report, tests| -> Vec<String> {
-        let report = personalised(report, PERSONALISE, tests).report;
+        let report = personalised(report, PERSONALISE, tests).update.report;
         report.metrics.into_iter().flatten().flat_map(Metric::values).map(|(name, _)| name).collect()
     };
     let all = [
@@ -224,14 +224,14 @@ fn the_server_is_told_what_it_may_know() {
 fn personalising_costs_the_round_nothing_but_time() {
     let plain = personalised(Reports::default(), TaskKind::TRAIN, samples());
     let both = personalised(Reports::default(), TaskKind { personalise: true, ..TaskKind::TRAIN }, samples());
-    assert_eq!((plain.update, plain.personal), (both.update.clone(), None));
+    assert_eq!((plain.update.payload, plain.personal), (both.update.payload.clone(), None));
     let alone = personalised(Reports::default(), PERSONALISE, samples());
     assert!(both.personal.is_some() && both.personal == alone.personal);
     // Samples that cannot be prepared: no personal model, and the round goes on.
     let wide = Dataset::new(vec![1, 1, 4], vec![0; 4], vec![0_u8], 2).unwrap();
     let tests = TestSamples::of(View::whole(Arc::new(wide)));
     let result = personalised(Reports::default(), TaskKind { personalise: true, ..TaskKind::TRAIN }, tests);
-    assert_eq!((result.update, result.personal), (both.update, None));
+    assert_eq!((result.update.payload, result.personal), (both.update.payload, None));
 }
 
 #[test]

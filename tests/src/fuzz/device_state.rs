@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use edge_client::personal::Personal;
-use edge_client::store::{DiskStore, KnownServer, ServerFile, Store as _, StoreError};
+use edge_client::store::{DiskStore, KnownServer, ServerFile, Store as _, StoreError, Update};
 use flate2::Crc;
 use models::{Architecture, Layer};
 use shared::id::RunId;
@@ -36,7 +36,8 @@ fn whole() -> &'static [(PathBuf, Vec<u8>)] {
         let mut store = DiskStore::open(folder.path()).expect("a new directory");
         let earlier = TaskId { round: 1, ..HELD };
         for held in [earlier, HELD] {
-            store.save(held, &report, &b"payload"[..].into(), Some(b"local")).expect("there is room");
+            let (payload, local) = (b"payload"[..].into(), Some(b"local".to_vec()));
+            store.save(&Update { id: held, report, payload, local }).expect("there is room");
             if held == earlier {
                 store.forget(Some(&Verdict::Accepted)).expect("it is there");
             }
@@ -96,7 +97,8 @@ fn used(folder: &Path) -> Result<(bool, bool), StoreError> {
     }
     let local = store.client_state(RUN);
     let report = TrainReport::default();
-    store.save(HELD, &report, &b"another"[..].into(), Some(b"state"))?;
+    let (payload, local_state) = (b"another"[..].into(), Some(b"state".to_vec()));
+    store.save(&Update { id: HELD, report, payload, local: local_state })?;
     assert_eq!(store.payload()?, b"another"[..].into());
     assert_eq!(store.client_state(RUN)?.as_deref(), Some(&b"state"[..]));
     drop(store);

@@ -22,6 +22,7 @@ use shared::spec::RunSpec;
 use shared::watchdog::Watchdog;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
+use tokio::time::{Interval, sleep, sleep_until};
 use tracing::{debug, warn};
 
 use crate::pool::TrainPool;
@@ -32,7 +33,7 @@ use crate::task::{Task, TestSamples};
 use crate::transport::{Channel, ConnectError, Connector, Incoming, Outgoing};
 use persist::{Unforgotten, Unsaved};
 use training::{Finished, Training};
-use wait::{after, at, attempt, receive, tick};
+use wait::armed;
 
 pub use notice::Notice;
 
@@ -169,25 +170,31 @@ impl<'a, C: Connector, S: Store> Driver<'a, C, S> {
                 .deadline()
                 .map_or(Duration::from_hours(1), |moment| moment.saturating_sub(started.elapsed()));
             let event = tokio::select! {
-                result = attempt(&mut self.connecting) => self.connected(result)?,
-                incoming = receive(&mut self.channel) => self.incoming(incoming),
+                result = armed(self.connecting.as_mut()) => {
+                    self.connecting = None;
+                    self.connected(result.unwrap_or_else(|error| Err(ConnectError::Local(error.to_string()))))?
+                }
+                incoming = armed(self.channel.as_mut().map(|channel| channel.incoming.recv())) => {
+                    let ended = || Incoming::Closed { reason: "the connection ended".to_owned() };
+                    self.incoming(incoming.unwrap_or_else(ended))
+                }
                 Some(result) = trained.recv() => self.trained(*result),
-                () = tokio::time::sleep(wake) => Some(Event::Tick),
-                () = at(self.unsaved.as_ref().map(|unsaved| unsaved.retry_at)) => self.retry_save(),
-                () = at(self.unforgotten.as_ref().map(|unforgotten| unforgotten.retry_at)) => {
+                () = sleep(wake) => Some(Event::Tick),
+                () = armed(self.unsaved.as_ref().map(|unsaved| sleep_until(unsaved.retry_at))) => self.retry_save(),
+                () = armed(self.unforgotten.as_ref().map(|unforgotten| sleep_until(unforgotten.retry_at))) => {
                     self.retry_forget()?;
                     None
                 }
-                () = at(self.idle_at) => {
+                () = armed(self.idle_at.map(sleep_until)) => {
                     self.idle_at = None;
                     (self.participant.at_rest)();
                     None
                 }
-                () = after(self.training.progress().and(self.participant.progress)) => {
+                () = armed(self.training.progress().and(self.participant.progress).map(sleep)) => {
                     self.training.progress().into_iter().for_each(|progress| (self.notice)(Notice::Progress(progress)));
                     None
                 }
-                () = tick(&mut alive) => {
+                _ = armed(alive.as_mut().map(Interval::tick)) => {
                     if watchdog.advanced(self.training.steps()) {
                         (self.notice)(Notice::Alive);
                     }

@@ -339,15 +339,10 @@ pub(crate) fn for_each_batch(
         return Err(PredictError::Shape { expected: input.to_vec(), found: data.shape().to_vec() });
     }
     let positions: Vec<usize> = (0..data.len()).collect();
-    let (mut x, mut y) = (Vec::new(), Vec::new());
     for chunk in positions.chunks(BATCH) {
-        preparation.evaluation(data, chunk, &mut x, &mut y);
-        let shape = [&[chunk.len()], input].concat();
-        let batch = Batch::new(std::mem::take(&mut x), shape, std::mem::take(&mut y))?;
-        if work(chunk, &batch)?.is_break() {
-            return Ok(());
+        if work(chunk, &preparation.batch(data, chunk, input)?)?.is_break() {
+            break;
         }
-        (x, y) = batch.into_buffers();
     }
     Ok(())
 }

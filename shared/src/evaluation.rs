@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use models::{Backend, Batch, Evaluation, Network, ParamSet, evaluate};
+use models::{Backend, Evaluation, Network, ParamSet, evaluate};
 
 use crate::algorithm::TrainError;
 use crate::data::View;
@@ -24,17 +24,13 @@ pub fn test(
     preparation.shape(samples.shape())?;
     let mut network = Network::new(&spec.architecture, params, device)?;
     let order: Vec<usize> = (0..samples.len()).collect();
-    let (mut x, mut y) = (Vec::new(), Vec::new());
     let mut whole = Evaluation::default();
     for positions in order.chunks(BATCH) {
         if go_on().is_break() {
             return Err(TrainError::Cancelled);
         }
-        preparation.evaluation(samples, positions, &mut x, &mut y);
-        let shape = [&[positions.len()], &spec.architecture.input[..]].concat();
-        let batch = Batch::new(x, shape, y)?;
+        let batch = preparation.batch(samples, positions, &spec.architecture.input)?;
         whole = whole.merge(evaluate(&mut network, [&batch])?);
-        (x, y) = batch.into_buffers();
     }
     Ok(whole)
 }

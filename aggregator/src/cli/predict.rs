@@ -1,7 +1,7 @@
 //! `aggregator predict`: what a trained model, or an ensemble of them, says about each sample of a data set.
 
 use clap::Args;
-use models::{Backend, Batch, Network};
+use models::{Backend, Network};
 use serde_json::json;
 use shared::algorithm::Fusion;
 use shared::data::View;
@@ -74,18 +74,14 @@ pub(super) fn predict(arguments: &PredictArgs) -> Result<(), Failure> {
 fn one(network: &mut Network, usable: &Usable, view: &View) -> Result<Vec<Row>, Failure> {
     let (preparation, input) = (usable.preparation(), usable.architecture().input.clone());
     let positions: Vec<usize> = (0..view.len()).collect();
-    let (mut x, mut y) = (Vec::new(), Vec::new());
     let mut rows = Vec::with_capacity(view.len());
     for chunk in positions.chunks(BATCH) {
-        preparation.evaluation(view, chunk, &mut x, &mut y);
-        let shape = [&[chunk.len()], &input[..]].concat();
-        let batch = Batch::new(x, shape, y).map_err(Failure::internal)?;
+        let batch = preparation.batch(view, chunk, &input).map_err(Failure::internal)?;
         let predictions = models::predict(network, &batch)?;
         rows.extend(predictions.iter().zip(batch.y()).map(|(prediction, &label)| {
             let class = prediction.class as usize;
             Row { class, probability: f64::from(prediction.probabilities[class]), label }
         }));
-        (x, y) = batch.into_buffers();
     }
     Ok(rows)
 }

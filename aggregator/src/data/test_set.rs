@@ -1,6 +1,6 @@
 //! The aggregator's test set.
 
-use models::{Architecture, Backend, Batch, BatchError, Evaluation, ModelError, Network, ParamSet, evaluate};
+use models::{Architecture, Backend, BatchError, Evaluation, ModelError, Network, ParamSet, evaluate};
 use rayon::prelude::*;
 use shared::data::{Preparation, Skipped, View};
 
@@ -69,10 +69,7 @@ impl TestSet {
                         Some(network) => network,
                         None => network.insert(Network::new(architecture, params, backend)?),
                     };
-                    let (mut x, mut y) = (Vec::new(), Vec::new());
-                    self.preparation.evaluation(&self.view, positions, &mut x, &mut y);
-                    let shape = [&[positions.len()], &architecture.input[..]].concat();
-                    let batch = Batch::new(x, shape, y)?;
+                    let batch = self.preparation.batch(&self.view, positions, &architecture.input)?;
                     Ok(evaluate(network, [&batch])?)
                 },
             )

@@ -1,6 +1,6 @@
 //! Activations of the frozen extractor, computed once for each sample and used by the head and by the gate.
 
-use models::{Batch, Mode, Network};
+use models::{Mode, Network};
 
 use super::{PersonaliseError, Steps};
 use crate::data::{Preparation, View};
@@ -35,7 +35,7 @@ impl Features {
         let mut features = Self { shape, ..Self::default() };
         let positions: Vec<usize> = (0..view.len()).collect();
         for chunk in positions.chunks(CHUNK) {
-            let batch = prepared(preparation, view, chunk, &network.architecture().input)?;
+            let batch = preparation.batch(view, chunk, &network.architecture().input)?;
             network.forward(batch.x(), batch.shape(), Mode::Evaluation)?;
             features.activations.extend_from_slice(network.features());
             features.logits.extend_from_slice(network.logits());
@@ -57,16 +57,4 @@ impl Features {
             y.extend_from_slice(&self.labels[position * each..][..each]);
         }
     }
-}
-
-/// The samples at these positions as for a test; `input` is the shape of one.
-pub(super) fn prepared(
-    preparation: &Preparation,
-    view: &View,
-    positions: &[usize],
-    input: &[usize],
-) -> Result<Batch, PersonaliseError> {
-    let (mut x, mut y) = (Vec::new(), Vec::new());
-    preparation.evaluation(view, positions, &mut x, &mut y);
-    Ok(Batch::new(x, [&[positions.len()], input].concat(), y)?)
 }

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use models::{Backend, Mode, ModelError, Network, ParamSet, argmax};
 
-use super::features::{CHUNK, Features, prepared};
+use super::features::{CHUNK, Features};
 use super::fine_tune::FineTuning;
 use super::gate::{Gate, Rows};
 use super::mixture::{PersonalModel, gate_inputs, mixed, weights};
@@ -283,7 +283,7 @@ impl Device<'_> {
         let mut tallies: Vec<_> = methods.iter().map(|&method| (method, tally.clone())).collect();
         let positions: Vec<usize> = (0..test.len()).collect();
         for chunk in positions.chunks(CHUNK) {
-            let batch = prepared(&self.spec.data.preparation, test, chunk, &architecture.input)?;
+            let batch = self.spec.data.preparation.batch(test, chunk, &architecture.input)?;
             global.check_labels(&batch)?;
             global.forward(batch.x(), batch.shape(), Mode::Evaluation)?;
             if let Some(whole) = &mut whole {

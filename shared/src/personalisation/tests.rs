@@ -6,7 +6,7 @@ use std::sync::Arc;
 use models::{Architecture, Backend, Batch, Initialisation, Layer, Learner, Network, ParamSet, evaluate};
 use rand::Rng;
 
-use super::features::{Features, prepared};
+use super::features::Features;
 use super::*;
 use crate::data::{Dataset, View};
 use crate::id::ClientId;
@@ -91,7 +91,7 @@ fn made(
 
 fn batch(spec: &RunSpec, view: &View) -> Batch {
     let positions: Vec<usize> = (0..view.len()).collect();
-    prepared(&spec.data.preparation, view, &positions, &spec.architecture.input).unwrap()
+    spec.data.preparation.batch(view, &positions, &spec.architecture.input).unwrap()
 }
 
 #[test]

@@ -14,6 +14,7 @@ mod colour;
 pub mod normalisation;
 mod placement;
 
+use models::{Batch, BatchError};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -165,6 +166,19 @@ impl Preparation {
         self.fill(data, positions, x, y, |_, sample, prepared| {
             self.augmentation.centre(sample, data.shape(), prepared);
         });
+    }
+
+    /// These samples as a batch to evaluate or predict, for a network with this input.
+    ///
+    /// # Errors
+    /// [`BatchError`] if they are unlabelled, or not what the network takes.
+    ///
+    /// # Panics
+    /// As [`Preparation::training`].
+    pub fn batch(&self, data: &View, positions: &[usize], input: &[usize]) -> Result<Batch, BatchError> {
+        let (mut x, mut y) = (Vec::new(), Vec::new());
+        self.evaluation(data, positions, &mut x, &mut y);
+        Batch::new(x, [&[positions.len()], input].concat(), y)
     }
 
     fn fill(

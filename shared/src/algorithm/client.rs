@@ -20,18 +20,23 @@ const GRADIENT_CHUNK: usize = 1000;
 
 /// The device in one round: data, settings, seed and training loop.
 pub struct Client<'a> {
-    spec: &'a RunSpec,
-    round: u32,
+    /// The run's specification.
+    pub spec: &'a RunSpec,
+    /// The round in training.
+    pub round: u32,
     seed: Seed,
-    data: &'a View,
-    device: &'a Backend,
+    /// The device's training data.
+    pub data: &'a View,
+    /// Where the device trains.
+    pub device: &'a Backend,
+    /// Who it is, if it knows.
+    pub id: Option<ClientId>,
     monitor: &'a mut dyn FnMut(Progress) -> ControlFlow<()>,
     steps: u64,
     loss_sum: f64,
     /// The device's own buffers, if they stay on it.
     buffers: ParamSet,
     metrics: Metrics,
-    id: Option<ClientId>,
     workbench: Option<&'a mut Workbench>,
 }
 
@@ -79,19 +84,18 @@ impl<'a> Client<'a> {
         device: &'a Backend,
         monitor: &'a mut dyn FnMut(Progress) -> ControlFlow<()>,
     ) -> Self {
-        let buffers = ParamSet::new();
         Self {
             spec,
             round,
             seed,
             data,
             device,
+            id: None,
             monitor,
             steps: 0,
             loss_sum: 0.0,
-            buffers,
+            buffers: ParamSet::new(),
             metrics: Metrics::default(),
-            id: None,
             workbench: None,
         }
     }
@@ -106,30 +110,6 @@ impl<'a> Client<'a> {
     #[must_use]
     pub fn with_id(self, id: ClientId) -> Self {
         Self { id: Some(id), ..self }
-    }
-
-    /// Who it is, if it knows.
-    #[must_use]
-    pub fn id(&self) -> Option<ClientId> {
-        self.id
-    }
-
-    /// The run's specification.
-    #[must_use]
-    pub fn spec(&self) -> &'a RunSpec {
-        self.spec
-    }
-
-    /// The round in training.
-    #[must_use]
-    pub fn round(&self) -> u32 {
-        self.round
-    }
-
-    /// The device's training data.
-    #[must_use]
-    pub fn data(&self) -> &'a View {
-        self.data
     }
 
     /// Number of training samples, `n_k`.
@@ -207,12 +187,6 @@ impl<'a> Client<'a> {
     #[must_use]
     pub fn sgd_settings(&self) -> Sgd {
         self.spec.sgd_in(self.round)
-    }
-
-    /// Where the device trains.
-    #[must_use]
-    pub fn device(&self) -> &'a Backend {
-        self.device
     }
 
     /// Adds a measurement to the report on this round's training. Measurements beyond

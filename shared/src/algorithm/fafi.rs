@@ -201,10 +201,10 @@ impl Algorithm for Fafi {
         Invitation { start, members }: Invitation,
         (): &mut (),
     ) -> Result<Membership, TrainError> {
-        if client.id().is_some_and(|id| members.contains(&id)) {
+        if client.id.is_some_and(|id| members.contains(&id)) {
             return Ok(Membership::Old);
         }
-        let head = prototypes_of(&client.spec().architecture)
+        let head = prototypes_of(&client.spec.architecture)
             .ok_or_else(|| TrainError::Broadcast("its last layer is not linear without bias".to_owned()))?;
         let loss = PrototypeLoss {
             classify: self.classify as f32,
@@ -212,7 +212,7 @@ impl Algorithm for Fafi {
             separate: self.separate as f32,
             temperature: self.temperature as f32,
         };
-        let spec = client.spec();
+        let spec = client.spec;
         let trained = client.epochs_of(&start, |learner, first, drawn| {
             let both;
             let batch = if self.contrast == 0.0 {

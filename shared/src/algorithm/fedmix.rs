@@ -105,7 +105,7 @@ impl Objective for FedMix {
     }
 
     fn train(&self, client: &mut Client<'_>, w_t: &ParamSet, (): &mut ()) -> Result<ParamSet, TrainError> {
-        let spec = client.spec();
+        let spec = client.spec;
         // A server is not believed that this is so.
         self.check_data(&spec.data, &spec.training).map_err(TrainError::Broadcast)?;
         let (run, classes) = (&spec.data.preparation, spec.architecture.classes);

@@ -17,18 +17,18 @@ impl Client<'_> {
     /// If it is wanted: the mean cosine between the representations by `w_k` and by the model that training started from, over
     /// the device's first samples as they are for a test. A model without a projection is represented by its features.
     pub(super) fn measure_alignment(&mut self, w_k: &ParamSet, w_t: &ParamSet) -> Result<(), TrainError> {
-        let spec = self.spec();
+        let spec = self.spec;
         if !spec.training.measure.alignment {
             return Ok(());
         }
-        let data = self.data();
+        let data = self.data;
         let positions: Vec<usize> = (0..data.len().min(SAMPLES)).collect();
         let (mut x, mut y) = (Vec::new(), Vec::new());
         spec.data.preparation.evaluation(data, &positions, &mut x, &mut y);
         let shape = [&[positions.len()], &spec.architecture.input[..]].concat();
         // Representations need no labels.
         let batch = Batch::unlabelled(x, shape)?;
-        let network = |w: &ParamSet| Network::new(&spec.architecture, w, self.device());
+        let network = |w: &ParamSet| Network::new(&spec.architecture, w, self.device);
         let (mut local, mut global) = (network(w_k)?, network(self.start(w_t)?.as_ref())?);
         let cosine = mean_cosine(local.represent(&batch)?, global.represent(&batch)?, batch.len());
         self.report(Metric::Alignment(cosine));
@@ -37,7 +37,7 @@ impl Client<'_> {
 
     /// If it is wanted: the Euclidean length of what is sent, `||w_k - w_t||`.
     pub(super) fn measure_drift(&mut self, delta: &ParamSet) {
-        if self.spec().training.measure.drift {
+        if self.spec.training.measure.drift {
             self.report(Metric::Drift(delta.l2_norm()));
         }
     }

@@ -65,7 +65,7 @@
 //!     }
 //!     fn broadcast(&self, _global: &ParamSet) {}
 //!     fn train(&self, client: &mut Client<'_>, (): (), (): &mut ()) -> Result<ParamSet, TrainError> {
-//!         let data = client.data();
+//!         let data = client.data;
 //!         let sum: u32 = (0..data.len()).flat_map(|i| data.labels_of(i)).sum();
 //!         let mut update = ParamSet::new();
 //!         update.insert("mean", Array::new(vec![1], vec![sum as f32 / data.len() as f32]).expect("one value"));

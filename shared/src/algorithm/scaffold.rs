@@ -145,7 +145,7 @@ impl Algorithm for Scaffold {
         if steps > 0.0 && !c.is_empty() {
             control.add_scaled(-1.0, &c).map_err(|mismatch| TrainError::Broadcast(mismatch.to_string()))?;
         }
-        let sent = control.into_record().sent(client.spec().update.precision);
+        let sent = control.into_record().sent(client.spec.update.precision);
         let control = sent.map_err(|error| TrainError::Local(error.to_string()))?.tensors;
         if c_k.is_empty() {
             *c_k = control.clone();

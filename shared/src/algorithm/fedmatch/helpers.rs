@@ -51,13 +51,13 @@ impl Bank {
         outputs: &[f32],
         most: usize,
     ) -> Result<Vec<Network>, TrainError> {
-        let spec = client.spec();
-        let own = client.id().map(|id| tag(&tags(spec, self.round), id));
+        let spec = client.spec;
+        let own = client.id.map(|id| tag(&tags(spec, self.round), id));
         let mut nearest: Vec<(f64, Network)> = Vec::new();
         for (_, psi) in self.psi.iter().filter(|(tag, _)| Some(**tag) != own) {
             let mut theta = sigma.clone();
             theta.add(psi).map_err(|mismatch| TrainError::Broadcast(mismatch.to_string()))?;
-            let mut network = Network::new(&spec.architecture, &*client.start(&theta)?, client.device())?;
+            let mut network = Network::new(&spec.architecture, &*client.start(&theta)?, client.device)?;
             let distance = squared_distance(&image.seen_by(&mut network)?, outputs);
             if distance.is_finite() {
                 let at = nearest.partition_point(|(other, _)| *other <= distance);

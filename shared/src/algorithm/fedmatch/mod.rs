@@ -214,10 +214,10 @@ impl Algorithm for FedMatch {
         received: Self::Broadcast,
         outputs: &mut ParamSet,
     ) -> Result<ParamSet, TrainError> {
-        let spec = client.spec();
+        let spec = client.spec;
         // A server is not believed that this is so.
         self.check_data(&spec.data, &spec.training).map_err(TrainError::Broadcast)?;
-        let (architecture, backend) = (&spec.architecture, client.device());
+        let (architecture, backend) = (&spec.architecture, client.device);
         let (input, classes) = (&architecture.input, architecture.classes);
         let image = FixedImage::of(spec)?;
         let mut helpers = Vec::new();

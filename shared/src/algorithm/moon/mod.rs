@@ -82,11 +82,11 @@ impl Objective for Moon {
         let w_k = if w_prev.is_empty() || self.mu == 0.0 {
             client.sgd(w_t)?
         } else {
-            let spec = client.spec();
+            let spec = client.spec;
             let again = spec.training.epochs > 1 && spec.data.preparation.is_fixed();
-            let (samples, room) = (client.data().len(), if again { ROOM } else { 0 });
+            let (samples, room) = (client.data.len(), if again { ROOM } else { 0 });
             let frozen = |w: &ParamSet| -> Result<_, TrainError> {
-                let network = Network::new(&spec.architecture, w, client.device())?;
+                let network = Network::new(&spec.architecture, w, client.device)?;
                 Ok(Frozen::new(network, samples, room))
             };
             let (mut global, mut previous) = (frozen(client.start(w_t)?.as_ref())?, frozen(w_prev)?);

@@ -4,6 +4,9 @@ use models::params::Mismatch;
 
 use crate::aggregation::{EmptySum, MergeError, NotAChain, StoredError};
 
+/// How the end of a round went: the server's state is the next one, or is not to be used.
+pub type Closed = Result<(), AggregateError>;
+
 /// Why a round could not be closed. Updates were checked, so a mismatch here is our bug.
 #[derive(Debug, thiserror::Error)]
 pub enum AggregateError {

@@ -12,7 +12,7 @@
 
 use models::params::ParamSet;
 
-use super::{AggregateError, Round};
+use super::{AggregateError, Closed, Round};
 use crate::aggregation::StoredUpdates;
 
 /// The server's own training on labelled samples is a step of the algorithm: before the first round and at the end of each, from
@@ -32,10 +32,6 @@ pub trait Personal<Global, Update> {
 /// ([`Rule::needs_every_update`](crate::aggregation::Rule::needs_every_update)).
 pub trait Stored<Global> {
     /// Ends the round: the stored updates, at least one, become the new state.
-    fn close_stored(
-        &self,
-        global: &mut Global,
-        updates: &mut dyn StoredUpdates,
-        round: &Round<'_>,
-    ) -> Result<(), AggregateError>;
+    fn close_stored(&self, global: &mut Global, updates: &mut dyn StoredUpdates, round: &Round<'_>)
+    -> Closed;
 }

@@ -9,8 +9,8 @@ use models::Architecture;
 use models::params::ParamSet;
 
 use super::{
-    AggregateError, Algorithm, Answering, Client, Conflict, Contribution, Round, Settings, TrainError,
-    combinations,
+    AggregateError, Algorithm, Answering, Client, Closed, Conflict, Contribution, Round, Settings,
+    TrainError, combinations,
 };
 use crate::aggregation::{MergeError, StoredUpdates};
 use crate::message::{Rejection, reason};
@@ -83,21 +83,12 @@ pub trait ErasedAlgorithm: Send + Sync {
     /// finds out, and is not used before.
     fn decode_partial(&self, record: Record) -> Result<Partial, RecordError>;
     /// [`Algorithm::close`], and the check that the new model is finite.
-    fn close(&self, global: &mut Global, partial: Partial, round: &Round<'_>) -> Result<(), AggregateError>;
+    fn close(&self, global: &mut Global, partial: Partial, round: &Round<'_>) -> Closed;
     /// [`Algorithm::close_failed`].
-    fn close_failed(
-        &self,
-        global: &mut Global,
-        partial: Partial,
-        round: &Round<'_>,
-    ) -> Result<(), AggregateError>;
+    fn close_failed(&self, global: &mut Global, partial: Partial, round: &Round<'_>) -> Closed;
     /// [`Stored::close_stored`](super::Stored::close_stored), and the check that the new model is finite.
-    fn close_stored(
-        &self,
-        global: &mut Global,
-        updates: &mut dyn StoredUpdates,
-        round: &Round<'_>,
-    ) -> Result<(), AggregateError>;
+    fn close_stored(&self, global: &mut Global, updates: &mut dyn StoredUpdates, round: &Round<'_>)
+    -> Closed;
     /// [`Algorithm::mixable`].
     fn mixable<'a>(&self, global: &'a mut Global) -> Option<&'a mut ParamSet>;
     /// [`Algorithm::supervised`].
@@ -212,19 +203,14 @@ impl<A: Algorithm> ErasedAlgorithm for A {
         Ok(Partial(Box::new(A::Partial::from_record(record)?)))
     }
 
-    fn close(&self, global: &mut Global, partial: Partial, round: &Round<'_>) -> Result<(), AggregateError> {
+    fn close(&self, global: &mut Global, partial: Partial, round: &Round<'_>) -> Closed {
         let partial = *partial.0.downcast::<A::Partial>().expect(FOREIGN);
         let state = global.0.downcast_mut().expect(FOREIGN);
         Algorithm::close(self, state, partial, round)?;
         finite(Algorithm::current_model(self, state))
     }
 
-    fn close_failed(
-        &self,
-        global: &mut Global,
-        partial: Partial,
-        round: &Round<'_>,
-    ) -> Result<(), AggregateError> {
+    fn close_failed(&self, global: &mut Global, partial: Partial, round: &Round<'_>) -> Closed {
         let partial = *partial.0.downcast::<A::Partial>().expect(FOREIGN);
         Algorithm::close_failed(self, global.0.downcast_mut().expect(FOREIGN), partial, round)
     }
@@ -259,7 +245,7 @@ impl<A: Algorithm> ErasedAlgorithm for A {
         global: &mut Global,
         updates: &mut dyn StoredUpdates,
         round: &Round<'_>,
-    ) -> Result<(), AggregateError> {
+    ) -> Closed {
         let state = global.0.downcast_mut().expect(FOREIGN);
         Algorithm::stored(self).ok_or(AggregateError::Folded)?.close_stored(state, updates, round)?;
         finite(Algorithm::current_model(self, state))

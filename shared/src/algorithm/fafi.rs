@@ -26,7 +26,7 @@ use models::params::ParamSet;
 use models::{Architecture, Batch, Layer, PrototypeLoss, PrototypeTerms, Prototyped};
 
 use super::ensemble::{Answering, Fusion, prototypes_of};
-use super::{AggregateError, Algorithm, Client, Contribution, Incompatible, Round, Setting, TrainError};
+use super::{Algorithm, Client, Closed, Contribution, Incompatible, Round, Setting, TrainError};
 use crate::aggregation::{EmptySum, MergeError};
 use crate::id::ClientId;
 use crate::message::Rejection;
@@ -265,12 +265,7 @@ impl Algorithm for Fafi {
         Ok(())
     }
 
-    fn close(
-        &self,
-        global: &mut Invitation,
-        partial: Joined,
-        _round: &Round<'_>,
-    ) -> Result<(), AggregateError> {
+    fn close(&self, global: &mut Invitation, partial: Joined, _round: &Round<'_>) -> Closed {
         if partial.answers == 0 {
             return Err(EmptySum.into());
         }

@@ -15,9 +15,7 @@
 use models::params::ParamSet;
 use serde::{Deserialize, Serialize};
 
-use super::{
-    AggregateError, Algorithm, Client, Contribution, Incompatible, Round, ServerModel, Setting, TrainError,
-};
+use super::{Algorithm, Client, Closed, Contribution, Incompatible, Round, ServerModel, Setting, TrainError};
 use crate::aggregation::{MergeError, WeightedSum};
 use crate::message::Rejection;
 use crate::record::{Record, RecordError, ToRecord};
@@ -122,12 +120,7 @@ impl Algorithm for FedNova {
         Some(&mut server.w)
     }
 
-    fn close(
-        &self,
-        server: &mut ServerModel,
-        partial: Sums,
-        round: &Round<'_>,
-    ) -> Result<(), AggregateError> {
+    fn close(&self, server: &mut ServerModel, partial: Sums, round: &Round<'_>) -> Closed {
         // No updates have no steps, and the sum says that there are none.
         let effective = partial.steps as f64 / UNIT / partial.weight.max(1) as f64;
         server.step(partial.normalised, effective as f32, round)

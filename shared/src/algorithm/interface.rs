@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 
 use super::capability::{Personal, Stored, Supervised};
 use super::ensemble::Answering;
-use super::{AggregateError, Client, Contribution, Incompatible, Round, TrainError};
+use super::{Client, Closed, Contribution, Incompatible, Round, TrainError};
 use crate::aggregation::MergeError;
 use crate::message::Rejection;
 use crate::record::ToRecord;
@@ -90,21 +90,11 @@ pub trait Algorithm: Serialize + DeserializeOwned + Send + Sync + 'static {
     fn merge(&self, into: &mut Self::Partial, other: Self::Partial) -> Result<(), MergeError>;
 
     /// Ends the round: the folded updates become the new state.
-    fn close(
-        &self,
-        global: &mut Self::Global,
-        partial: Self::Partial,
-        round: &Round<'_>,
-    ) -> Result<(), AggregateError>;
+    fn close(&self, global: &mut Self::Global, partial: Self::Partial, round: &Round<'_>) -> Closed;
 
     /// Ends a round that failed for lack of updates: the [model](Self::current_model) stays. The clients of those that came were
     /// told that they count, and have changed their own state: here the server changes its half of it. By default it has none.
-    fn close_failed(
-        &self,
-        global: &mut Self::Global,
-        partial: Self::Partial,
-        round: &Round<'_>,
-    ) -> Result<(), AggregateError> {
+    fn close_failed(&self, global: &mut Self::Global, partial: Self::Partial, round: &Round<'_>) -> Closed {
         let _ = (global, partial, round);
         Ok(())
     }

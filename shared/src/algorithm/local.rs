@@ -10,9 +10,7 @@
 use models::params::ParamSet;
 use serde::{Deserialize, Serialize};
 
-use super::{
-    AggregateError, Algorithm, Client, Contribution, Incompatible, Personal, Round, Setting, TrainError,
-};
+use super::{Algorithm, Client, Closed, Contribution, Incompatible, Personal, Round, Setting, TrainError};
 use crate::aggregation::{EmptySum, MergeError};
 use crate::message::Rejection;
 
@@ -97,7 +95,7 @@ impl Algorithm for Local {
         Ok(())
     }
 
-    fn close(&self, _w_0: &mut ParamSet, partial: u64, _round: &Round<'_>) -> Result<(), AggregateError> {
+    fn close(&self, _w_0: &mut ParamSet, partial: u64, _round: &Round<'_>) -> Closed {
         if partial == 0 { Err(EmptySum.into()) } else { Ok(()) }
     }
 

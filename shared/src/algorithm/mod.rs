@@ -137,7 +137,7 @@ pub mod scaffold;
 
 use registry::{Entry, entry};
 
-pub use aggregate_error::AggregateError;
+pub use aggregate_error::{AggregateError, Closed};
 pub use capability::{Personal, Stored, Supervised};
 pub use client::{Client, Drawn, Workbench};
 pub use combinations::{Conflict, Incompatible, Setting, Settings};

@@ -5,9 +5,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::interface::needs_labels;
-use super::{
-    AggregateError, Algorithm, Client, Contribution, Incompatible, Round, ServerModel, Stored, TrainError,
-};
+use super::{Algorithm, Client, Closed, Contribution, Incompatible, Round, ServerModel, Stored, TrainError};
 use crate::aggregation::{MergeError, StoredUpdates, WeightedSum};
 use crate::message::Rejection;
 use crate::record::ToRecord;
@@ -122,12 +120,7 @@ impl<O: Objective> Algorithm for O {
         Some(&mut server.w)
     }
 
-    fn close(
-        &self,
-        server: &mut ServerModel,
-        partial: WeightedSum,
-        round: &Round<'_>,
-    ) -> Result<(), AggregateError> {
+    fn close(&self, server: &mut ServerModel, partial: WeightedSum, round: &Round<'_>) -> Closed {
         let factor = self.factor(server, round);
         server.step(partial, factor, round)
     }
@@ -147,7 +140,7 @@ impl<O: Objective> Stored<ServerModel> for O {
         server: &mut ServerModel,
         updates: &mut dyn StoredUpdates,
         round: &Round<'_>,
-    ) -> Result<(), AggregateError> {
+    ) -> Closed {
         let factor = self.factor(server, round);
         server.step_stored(updates, factor, round)
     }

@@ -22,7 +22,8 @@ use models::params::{Array, ParamSet};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    AggregateError, Algorithm, Client, Contribution, Incompatible, Round, ServerModel, Setting, TrainError,
+    AggregateError, Algorithm, Client, Closed, Contribution, Incompatible, Round, ServerModel, Setting,
+    TrainError,
 };
 use crate::aggregation::{ExactSum, MergeError, Template, WeightedSum};
 use crate::message::Rejection;
@@ -183,22 +184,12 @@ impl Algorithm for Scaffold {
         into.controls.merge(&other.controls)
     }
 
-    fn close(
-        &self,
-        server: &mut Self::Global,
-        partial: Sums,
-        round: &Round<'_>,
-    ) -> Result<(), AggregateError> {
+    fn close(&self, server: &mut Self::Global, partial: Sums, round: &Round<'_>) -> Closed {
         server.at.model.step(partial.models, 1.0, round)?;
         server.take_in(partial.controls, round)
     }
 
-    fn close_failed(
-        &self,
-        server: &mut Self::Global,
-        partial: Sums,
-        round: &Round<'_>,
-    ) -> Result<(), AggregateError> {
+    fn close_failed(&self, server: &mut Self::Global, partial: Sums, round: &Round<'_>) -> Closed {
         server.take_in(partial.controls, round)
     }
 }

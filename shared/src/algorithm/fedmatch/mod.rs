@@ -47,8 +47,8 @@ use models::{Architecture, Batch, LossGradients, ModelError, Network, pseudo_lab
 
 use super::unlabelled::{Seen, perturbed, suit};
 use super::{
-    AggregateError, Algorithm, Client, Contribution, Drawn, Incompatible, Round, ServerModel, Setting,
-    Supervised, TrainError,
+    AggregateError, Algorithm, Client, Closed, Contribution, Drawn, Incompatible, Round, ServerModel,
+    Setting, Supervised, TrainError,
 };
 use crate::aggregation::{MergeError, WeightedSum};
 use crate::data::Preparation;
@@ -309,12 +309,7 @@ impl Algorithm for FedMatch {
         into.sum.merge(&other.sum)
     }
 
-    fn close(
-        &self,
-        global: &mut Self::Global,
-        partial: Folded,
-        round: &Round<'_>,
-    ) -> Result<(), AggregateError> {
+    fn close(&self, global: &mut Self::Global, partial: Folded, round: &Round<'_>) -> Closed {
         if let Some(candidates) = partial.candidates {
             global.bank = candidates.trained_from(&global.psi.w, round.number);
         }

@@ -14,8 +14,8 @@ use super::{PersonaliseError, Steps};
 use crate::data::View;
 use crate::id::ClientId;
 use crate::message::{Fraction, Metric};
-use crate::spec::RunSpec;
 use crate::spec::personalisation::{Method, Personalisation, Reports};
+use crate::spec::{RunSpec, Training};
 use crate::task::Progress;
 
 /// Whose model it is going to be.
@@ -173,12 +173,14 @@ impl Device<'_> {
 
     fn course<'c>(&'c self, architecture: &'c models::Architecture, whole: bool) -> FineTuning<'c> {
         let tuning = if whole { self.settings.whole } else { self.settings.head };
-        FineTuning { architecture, tuning, drop_last: self.spec.training.drop_last, backend: self.backend }
+        let (epochs, batch, optimizer) = (tuning.epochs, tuning.batch, tuning.sgd().into());
+        let training = Training { epochs, batch, optimizer, ..self.spec.training };
+        FineTuning { architecture, training, backend: self.backend }
     }
 
     fn steps(&self, split: &LocalSplit) -> Result<u64, PersonaliseError> {
         let architecture = &self.spec.architecture;
-        let course = |whole| self.course(architecture, whole).steps(split.expert.len());
+        let course = |whole| self.course(architecture, whole).training.steps(split.expert.len() as u64);
         let mut total = if self.wants(Method::is_whole) { course(true) } else { 0 };
         if self.wants(|method| !method.is_whole()) {
             total += course(false);

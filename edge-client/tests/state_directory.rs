@@ -110,7 +110,7 @@ fn everything_is_there_after_a_restart() {
     let state = folder.path().join("a/b");
     let mut store = DiskStore::open(&state).unwrap();
     let client = store.client();
-    let server = KnownServer::new(store.key().public(), vec!["lab:4433".to_owned()]);
+    let server = KnownServer::new(store.key.public(), vec!["lab:4433".to_owned()]);
     store.server().save(&server).unwrap();
     save(&mut store, 1, Some(b"one"));
     accepted(&mut store);

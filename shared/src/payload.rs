@@ -47,21 +47,9 @@ impl Payload {
     }
 }
 
-impl From<Bytes> for Payload {
-    fn from(whole: Bytes) -> Self {
-        Self { pieces: vec![whole] }
-    }
-}
-
-impl From<&'static [u8]> for Payload {
-    fn from(whole: &'static [u8]) -> Self {
-        Bytes::from_static(whole).into()
-    }
-}
-
-impl From<Vec<u8>> for Payload {
-    fn from(whole: Vec<u8>) -> Self {
-        Bytes::from(whole).into()
+impl<B: Into<Bytes>> From<B> for Payload {
+    fn from(whole: B) -> Self {
+        Self { pieces: vec![whole.into()] }
     }
 }
 

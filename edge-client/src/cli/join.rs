@@ -52,7 +52,7 @@ pub(super) fn run(arguments: &JoinArguments) -> Result<(), CliError> {
         } else {
             tests(format, arguments.samples.data.clone(), options)
         },
-        sensors: Sensors::of_device(store.directory()),
+        sensors: Sensors::of_device(&store.directory),
         backend: device::best(),
         pool: TrainPool::single(threads)?,
         at_rest: memory::give_back,
@@ -67,14 +67,14 @@ pub(super) fn run(arguments: &JoinArguments) -> Result<(), CliError> {
         shape: participant.data.shape().to_vec(),
         device: participant.backend.name(),
         threads,
-        state: store.directory().to_path_buf(),
+        state: store.directory.clone(),
     };
     // One thread is enough for one connection; training has its own.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|error| CliError::System { action: "start a thread for the network", error })?;
-    let connector = QuicConnector::new(server.addresses.clone(), server.trust.clone(), store.key())
+    let connector = QuicConnector::new(server.addresses.clone(), server.trust.clone(), &store.key)
         .with_ticket(server.ticket());
     let result = runtime.block_on(async {
         let signals =

@@ -22,8 +22,10 @@ const FORMAT: u32 = 1;
 /// A state directory, locked for this process until the store is dropped.
 #[derive(Debug)]
 pub struct DiskStore {
-    directory: PathBuf,
-    key: SecretKey,
+    /// The directory.
+    pub directory: PathBuf,
+    /// The private key that proves the device's identity.
+    pub key: SecretKey,
     outbox: Outbox,
     /// The system releases the lock when the process ends.
     _lock: File,
@@ -44,24 +46,6 @@ impl DiskStore {
     #[must_use]
     pub fn client(&self) -> ClientId {
         self.key.public().client()
-    }
-
-    /// The private key that proves it.
-    #[must_use]
-    pub fn key(&self) -> &SecretKey {
-        &self.key
-    }
-
-    /// The state directory.
-    #[must_use]
-    pub fn directory(&self) -> &Path {
-        &self.directory
-    }
-
-    /// The device's personal models.
-    #[must_use]
-    pub fn personal_models(&self) -> PersonalModels {
-        PersonalModels::of(&self.directory)
     }
 
     /// The file with the server that this client belongs to.
@@ -97,7 +81,7 @@ impl Store for DiskStore {
     }
 
     fn save_personal(&mut self, run: RunId, bytes: &[u8]) -> Result<(), StoreError> {
-        self.personal_models().save(run, bytes)
+        PersonalModels::of(&self.directory).save(run, bytes)
     }
 }
 

@@ -15,7 +15,7 @@ use shared::message::{
 use shared::spec::{RunSpec, SpecText};
 
 use super::*;
-use crate::failure::Blame;
+use crate::failure::{Blame, Failure};
 
 const NANOSECOND: Duration = Duration::from_nanos(1);
 const HEARTBEAT: Duration = Duration::from_secs(5);

@@ -201,7 +201,11 @@ async fn takes_part(attempts: Attempts, store: Failing) -> (Result<SessionEnd, D
 
 #[tokio::test]
 async fn client_state_that_cannot_be_read_fails_the_round_and_not_the_client() {
-    let damaged = || StoreError::Local { path: "runs/1/local".into(), problem: "it ends".to_owned() };
+    let damaged = || StoreError::Damaged {
+        path: "runs/1/local".into(),
+        problem: "it ends".to_owned(),
+        remedy: "remove it",
+    };
     let store = Failing { local: Some(damaged), ..Failing::default() };
     let (link, mut server) = connection();
     let served = async {

@@ -63,7 +63,9 @@ impl ClientStates {
 
 /// Reads client state of `run` from a file.
 pub(super) fn read(path: &Path, run: RunId) -> Result<Option<Vec<u8>>, StoreError> {
-    let damaged = |problem| StoreError::Local { path: path.to_path_buf(), problem };
+    // Starting afresh changes what is learned.
+    let remedy = "remove it to start afresh in this run, or restore it from a backup";
+    let damaged = |problem| StoreError::Damaged { path: path.to_path_buf(), problem, remedy };
     match file_format::read::<RunId>(path, Kind::Local) {
         Ok(None) => Ok(None),
         Ok(Some((found, local))) if found == run => Ok(Some(local.into())),
@@ -124,7 +126,7 @@ mod tests {
         std::fs::write(locals.path(run(1)), b"FLL").unwrap();
         for number in [1, 2] {
             match locals.read(run(number)) {
-                Err(StoreError::Local { path, .. }) => assert_eq!(path, locals.path(run(number))),
+                Err(StoreError::Damaged { path, .. }) => assert_eq!(path, locals.path(run(number))),
                 other => panic!("{other:?}"),
             }
         }

@@ -31,26 +31,15 @@ pub enum StoreError {
         /// The state directory.
         directory: PathBuf,
     },
-    /// The identity cannot be read, and making a new one would make this device another client.
-    #[error(
-        "{} is damaged ({problem}): restore it from a backup, or remove it to take part as a new client",
-        path.display()
-    )]
-    Identity {
+    /// The identity, the server or the client state of a run cannot be read, and nothing can stand in for it.
+    #[error("{} is damaged ({problem}): {remedy}", path.display())]
+    Damaged {
         /// The file.
         path: PathBuf,
         /// What is wrong with it.
         problem: String,
-    },
-    /// The server file cannot be read, and trusting any server instead would be unsafe.
-    #[error(
-        "{} is damaged: it should name the key and the addresses of the server; restore it from a backup, or remove \
-         it and join with a new ticket",
-        path.display()
-    )]
-    Server {
-        /// The file.
-        path: PathBuf,
+        /// What to do, and what that costs.
+        remedy: &'static str,
     },
     /// The directory was used by a newer version of this program.
     #[error(
@@ -65,17 +54,6 @@ pub enum StoreError {
         found: String,
         /// The format that this program writes.
         known: u32,
-    },
-    /// The client state of a run is damaged; starting afresh changes what is learned.
-    #[error(
-        "{} is damaged ({problem}): remove it to start afresh in this run, or restore it from a backup",
-        path.display()
-    )]
-    Local {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        problem: String,
     },
     /// There is no personal model.
     #[error(

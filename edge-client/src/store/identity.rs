@@ -10,8 +10,12 @@ use super::error::StoreError;
 /// The client's key; `None` before the first start.
 pub(super) fn load(path: &Path) -> Result<Option<SecretKey>, StoreError> {
     let Some(text) = durable::read_text(path)? else { return Ok(None) };
-    let damaged =
-        |problem: &str| StoreError::Identity { path: path.to_path_buf(), problem: problem.to_owned() };
+    let damaged = |problem: &str| StoreError::Damaged {
+        path: path.to_path_buf(),
+        problem: problem.to_owned(),
+        // A new one would make this device another client.
+        remedy: "restore it from a backup, or remove it to take part as a new client",
+    };
     let text = text.map_err(|_| damaged("it is not text"))?;
     let key = SecretKey::parse(text.trim()).map_err(|_| {
         // Devices of an earlier version had an id and no key.
@@ -77,7 +81,10 @@ mod tests {
         for damage in [&b""[..], b"0123", b"0123456789abcdef0123456789abcdeg", b"\xff\xfe", &long, old] {
             fs::write(&path, damage).unwrap();
             let error = load_or_create(&path).unwrap_err();
-            assert!(matches!(error, StoreError::Identity { .. }), "{error}");
+            assert!(
+                matches!(error, StoreError::Damaged { ref path, .. } if path.ends_with("identity")),
+                "{error}"
+            );
             assert!(error.to_string().contains("remove it to take part as a new client"), "{error}");
             assert_eq!(error.to_string().contains("older version"), damage == old, "{error}");
             assert_eq!(fs::read(&path).unwrap(), damage);

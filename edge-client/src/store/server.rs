@@ -133,7 +133,12 @@ impl ServerFile {
     pub fn load(&self) -> Result<Option<KnownServer>, StoreError> {
         let Some(text) = durable::read_text(&self.path)? else { return Ok(None) };
         let server = text.ok().and_then(|text| serde_json::from_str::<KnownServer>(&text).ok());
-        server.map(Some).ok_or_else(|| StoreError::Server { path: self.path.clone() })
+        // Trusting any server instead would be unsafe.
+        server.map(Some).ok_or_else(|| StoreError::Damaged {
+            path: self.path.clone(),
+            problem: "it should name the key and the addresses of the server".to_owned(),
+            remedy: "restore it from a backup, or remove it and join with a new ticket",
+        })
     }
 
     /// Replaces the server, durably.
@@ -197,7 +202,7 @@ mod tests {
             [&b""[..], b"ab", b"\xff\xff", &b"ab".repeat(32), b"{\"key\": \"ab\", \"addresses\": []}"]
         {
             fs::write(file.path(), damage).unwrap();
-            assert!(matches!(file.load(), Err(StoreError::Server { .. })));
+            assert!(matches!(file.load(), Err(StoreError::Damaged { path, .. }) if path == file.path()));
         }
     }
 }

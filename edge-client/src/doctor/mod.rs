@@ -78,8 +78,8 @@ pub fn look_at(system: &System) -> Vec<Finding> {
 }
 
 /// The highest severity; [`Level::Ok`] without findings.
-#[must_use]
-pub fn worst(findings: &[Finding]) -> Level {
+#[cfg(test)]
+fn worst(findings: &[Finding]) -> Level {
     findings.iter().map(|finding| finding.level).max().unwrap_or(Level::Ok)
 }
 

@@ -56,12 +56,6 @@ impl Scale {
         self.max_abs
     }
 
-    /// Largest weight of a contribution.
-    #[must_use]
-    pub fn max_weight(&self) -> u64 {
-        self.max_weight
-    }
-
     /// The same bounds and terms for other weights.
     #[must_use]
     pub(crate) fn with_max_weight(self, max_weight: u64) -> Self {

@@ -20,13 +20,7 @@ pub struct TrainPool {
 /// The operating system refuses more threads.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot start the threads that train: {0}")]
-pub struct NoThreads(String);
-
-impl From<String> for NoThreads {
-    fn from(reason: String) -> Self {
-        Self(reason)
-    }
-}
+pub struct NoThreads(pub String);
 
 impl TrainPool {
     /// One job at a time, with `threads` threads for its tensor operations. Its memory is freed when it ends.

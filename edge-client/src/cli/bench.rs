@@ -151,7 +151,7 @@ fn measure_here(
     let pool = rayon::ThreadPoolBuilder::new()
         .num_threads(threads.get())
         .build()
-        .map_err(|error| NoThreads::from(error.to_string()))?;
+        .map_err(|error| NoThreads(error.to_string()))?;
     let backend = device::backend(arguments.device)?;
     let subject =
         Subject { architecture: architecture.clone(), batch: batch.get(), duration: arguments.seconds };

@@ -64,18 +64,14 @@ impl Kind {
 }
 
 /// Why a file does not open.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(super) enum OpenError {
     /// The system refused, or a newer program wrote the file.
-    Store(StoreError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
     /// The file is not as it was written. The text completes "the file is damaged: it".
+    #[error("it {0}")]
     Damaged(String),
-}
-
-impl From<StoreError> for OpenError {
-    fn from(error: StoreError) -> Self {
-        Self::Store(error)
-    }
 }
 
 /// Writes a file; not synced.

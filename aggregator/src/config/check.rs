@@ -1,7 +1,7 @@
 //! One layer of the configuration against the list of keys: unknown keys, types, ranges and names.
 
 use std::collections::BTreeSet;
-use std::ops::Bound::{Excluded, Included};
+use std::ops::RangeBounds as _;
 
 use shared::algorithm::registry;
 use shared::settings::{Key, Kind, MAX_LIST_LENGTH, model_names};
@@ -85,8 +85,8 @@ impl Check<'_> {
     fn leaf(&mut self, key: &Key, value: &mut Value) -> bool {
         let in_range = match (key.kind, &mut *value) {
             (Kind::Whole(low, high), Value::Integer(number)) => (low..=high).contains(number),
-            (Kind::Number(low, high), Value::Integer(number)) => (low, high).contains(*number as f64),
-            (Kind::Number(low, high), Value::Float(number)) => (low, high).contains(*number),
+            (Kind::Number(low, high), Value::Integer(number)) => (low, high).contains(&(*number as f64)),
+            (Kind::Number(low, high), Value::Float(number)) => (low, high).contains(number),
             (Kind::Numbers, Value::Array(values)) => {
                 let finite = |value: &Value| match value {
                     Value::Integer(_) => true,
@@ -232,25 +232,4 @@ fn alternative(key: &str, value: &Value, names: &[&str]) -> Option<String> {
 
 fn is_text(text: &str, limit: usize) -> bool {
     (1..=limit).contains(&text.chars().count()) && !text.contains(char::is_control)
-}
-
-trait Contains {
-    fn contains(&self, number: f64) -> bool;
-}
-
-impl Contains for (std::ops::Bound<f64>, std::ops::Bound<f64>) {
-    /// NaN is in no range.
-    fn contains(&self, number: f64) -> bool {
-        let above = match self.0 {
-            Included(low) => number >= low,
-            Excluded(low) => number > low,
-            std::ops::Bound::Unbounded => !number.is_nan(),
-        };
-        let below = match self.1 {
-            Included(high) => number <= high,
-            Excluded(high) => number < high,
-            std::ops::Bound::Unbounded => !number.is_nan(),
-        };
-        above && below
-    }
 }

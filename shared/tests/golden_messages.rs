@@ -142,6 +142,7 @@ fn spec() -> RunSpec {
             clip_norm: Some(2.5),
             measure: Measures { alignment: true, drift: false },
             chunks: 10,
+            ..Training::default()
         },
         algorithm: AlgorithmSpec {
             name: "fedprox".to_owned(),

@@ -58,10 +58,8 @@ mod tests {
 
     #[test]
     fn children_are_listed_in_order() {
-        assert_eq!(
-            KEYS.children("training"),
-            ["epochs", "batch", "drop-last", "optimizer", "schedule", "clip-norm", "measure", "chunks"]
-        );
+        let sgd = ["learning-rate", "momentum", "weight-decay"];
+        assert_eq!(KEYS.children("training.optimizer.sgd"), sgd);
         let partitions = ["iid", "shards", "classes", "dirichlet", "dirichlet-capped", "quantity", "role"];
         assert_eq!(KEYS.children("data.partition"), partitions);
         assert_eq!(KEYS.children("")[0], "run");

@@ -11,9 +11,15 @@ use crate::spec::personalisation::Methods;
 use crate::spec::{DataSpec, Evaluation, Personalisation, RunSpec, SpecError, Training, Update};
 
 impl PositionalSpec {
-    /// The form of a specification that peers before version 6 understand. `None` if the algorithm's hyper-parameters are not known.
+    /// The form of a specification that peers before version 6 understand. `None` if they would read another one from it: it uses
+    /// what they do not know, or a number with more digits than their 32 bits have.
     #[must_use]
     pub fn of(spec: &RunSpec) -> Option<Self> {
+        Self::lossy(spec).filter(|form| form.clone().into_spec().as_ref() == Ok(spec))
+    }
+
+    /// The form without the keys that it has no place for.
+    fn lossy(spec: &RunSpec) -> Option<Self> {
         let DataSpec { shape, class_names, preparation, labels } = spec.data.clone();
         let Preparation { augmentation, normalisation } = preparation;
         let augmentation = by_position(augmentation);
@@ -68,7 +74,8 @@ impl PositionalSpec {
 
 impl From<Training> for PositionalTraining {
     fn from(training: Training) -> Self {
-        let Training { epochs, batch, drop_last, optimizer, schedule, clip_norm, measure, chunks } = training;
+        let Training { epochs, batch, drop_last, optimizer, schedule, clip_norm, measure, chunks, .. } =
+            training;
         Self { epochs, batch, drop_last, sgd: optimizer.sgd(), schedule, clip_norm, measure, chunks }
     }
 }
@@ -77,7 +84,18 @@ impl From<PositionalTraining> for Training {
     fn from(training: PositionalTraining) -> Self {
         let PositionalTraining { epochs, batch, drop_last, sgd, schedule, clip_norm, measure, chunks } =
             training;
-        Self { epochs, batch, drop_last, optimizer: sgd.into(), schedule, clip_norm, measure, chunks }
+        let defaults = Self::default();
+        Self {
+            epochs,
+            batch,
+            drop_last,
+            optimizer: sgd.into(),
+            schedule,
+            clip_norm,
+            measure,
+            chunks,
+            ..defaults
+        }
     }
 }
 

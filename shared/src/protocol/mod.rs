@@ -196,11 +196,16 @@ mod tests {
 
     #[test]
     fn a_peer_of_the_version_before_is_refused_in_words_what_it_cannot_be_told() {
-        use crate::spec::{RunSpec, SpecText};
+        use crate::spec::{RunSpec, SpecText, Training};
 
-        let spec = SpecText::of(&RunSpec::example("fedavg")).as_str().replace("fedavg", "fednew");
-        let told = ToClient::Welcome { spec: spec.into(), wants: None }.for_peer(Protocol::V5);
-        let Some(ToClient::Refused(Refusal::Protocol(text))) = told else { panic!("{told:?}") };
-        assert!(text.contains("update it"), "{text}");
+        let spec = RunSpec::example("fedavg");
+        let algorithm = SpecText::of(&spec).as_str().replace("fedavg", "fednew").into();
+        let training = Training { warmup: 5, ..spec.training };
+        let key = SpecText::of(&RunSpec { training, ..spec });
+        for spec in [algorithm, key] {
+            let told = ToClient::Welcome { spec, wants: None }.for_peer(Protocol::V5);
+            let Some(ToClient::Refused(Refusal::Protocol(text))) = told else { panic!("{told:?}") };
+            assert!(text.contains("update it"), "{text}");
+        }
     }
 }

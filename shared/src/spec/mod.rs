@@ -92,7 +92,7 @@ impl RunSpec {
     #[must_use]
     pub fn sgd_in(&self, round: u32) -> Sgd {
         let sgd = self.training.optimizer.sgd();
-        Sgd { rate: sgd.rate * self.training.schedule.share(round, self.rounds), ..sgd }
+        Sgd { rate: sgd.rate * self.training.rate_share(round, self.rounds), ..sgd }
     }
 
     /// What clients are asked for in this round of training, counted from 1. The model that they are sent is that of the

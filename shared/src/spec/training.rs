@@ -21,6 +21,8 @@ crate::section! {
         pub optimizer: Optimizer = Optimizer::default();
         /// How the learning rate falls from round to round
         pub schedule: Schedule = Schedule::default();
+        /// Rounds over which the learning rate rises linearly to what the schedule gives; 0 begins with all of it
+        pub warmup: u32 = 0, in Kind::COUNT;
         /// Greatest norm of a batch's gradient; longer ones are shortened to it
         ///
         /// Of all parameters together, before corrections and weight decay.
@@ -75,6 +77,13 @@ impl From<Sgd> for Optimizer {
 }
 
 impl Training {
+    /// The share of the learning rate in round `round`, counted from 1, of `rounds`.
+    #[must_use]
+    pub fn rate_share(&self, round: u32, rounds: u32) -> f64 {
+        let warm = if round < self.warmup { f64::from(round) / f64::from(self.warmup) } else { 1.0 };
+        warm * self.schedule.share(round, rounds)
+    }
+
     /// The size of the batches of a client with this number of samples.
     #[must_use]
     pub fn batch_of(&self, samples: u64) -> u64 {
@@ -87,5 +96,20 @@ impl Training {
         let size = self.batch_of(samples).max(1);
         let batches = if self.drop_last { samples / size } else { samples.div_ceil(size) };
         u64::from(self.epochs) * batches
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[expect(clippy::float_cmp, reason = "powers of two are exact")]
+    fn a_warmup_rises_linearly_to_what_the_schedule_gives() {
+        let training =
+            Training { warmup: 4, schedule: Schedule::Exponential { gamma: 0.5 }, ..Training::default() };
+        let shares = [1, 2, 3, 4, 5].map(|round| training.rate_share(round, 5));
+        assert_eq!(shares, [0.25, 0.25, 0.1875, 0.125, 0.0625]);
+        assert_eq!([1, 2].map(|round| Training { warmup: 0, ..training }.rate_share(round, 2)), [1.0, 0.5]);
     }
 }

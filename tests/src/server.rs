@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use aggregator::config::Config;
 use aggregator::coordinator::{
-    Action, Coordinator, Event, Opening, Outcome, PeerId, Resume, RosterSnapshot, UploadId,
+    Action, Arrival, Coordinator, Event, Opening, Outcome, PeerId, Resume, RosterSnapshot, UploadId,
 };
 use aggregator::database::Database;
 use aggregator::history::{Health, RoundLog, RoundLogError};
@@ -149,7 +149,7 @@ impl Server {
             spooled.sync()?;
         }
         self.uploads.insert(upload, file);
-        Ok(Event::Uploaded { peer, round: header.round, report: header.report, upload })
+        Ok(Event::Uploaded(Arrival { peer, header, upload }))
     }
 
     /// Takes an event in and does what follows from it at once; durable steps are [made](Self::make) later. An error is

@@ -4,13 +4,12 @@ use std::time::Duration;
 
 use shared::eligibility::Eligibility;
 use shared::message::{
-    Discard, Hello, Progress, Refusal, Rejection, ToClient, ToServer, TrainReport, Verdict,
+    Discard, Hello, Progress, Refusal, Rejection, ToClient, ToServer, UpdateHeader, Verdict,
 };
 use shared::spec::LabelsAt;
 
-use super::late::DeferredUpdate;
 use super::open_round::{MemberState, Offer};
-use super::{Action, Connection, Coordinator, INELIGIBLE_RETRY, Member, PeerId, State, UploadId};
+use super::{Action, Arrival, Connection, Coordinator, INELIGIBLE_RETRY, Member, PeerId, State};
 
 /// The greatest number of samples that a client may declare, used or skipped. The resolution of the sums follows the largest
 /// weight: without a limit, one absurd claim would round every update to nothing. With this one it stays below 1e-5.
@@ -32,8 +31,7 @@ impl Coordinator {
         self.heard(now, client);
         match message {
             ToServer::Hello(_) => {
-                self.refuse(peer, Refusal::Protocol("it said hello twice on one connection".to_owned()));
-                self.forget(peer);
+                self.breaks_protocol(peer, "it said hello twice on one connection".to_owned());
             }
             ToServer::Heartbeat(progress) => {
                 if let Some(link) = self.members.get_mut(&client).and_then(|member| member.link.as_mut()) {
@@ -65,8 +63,7 @@ impl Coordinator {
             ToServer::SkippedSamples { samples } if samples > MAX_SAMPLES => {
                 let claim =
                     format!("it says that it leaves out {samples} samples, more than a device can have");
-                self.refuse(peer, Refusal::Protocol(claim));
-                self.forget(peer);
+                self.breaks_protocol(peer, claim);
             }
             // Only for people.
             ToServer::SkippedSamples { .. } => {}
@@ -74,14 +71,18 @@ impl Coordinator {
             ToServer::Redeem(_) | ToServer::ResumePoint(_) | ToServer::UpdateRest { .. } => {
                 let what =
                     "it said after its hello what belongs before it, or without a payload what has one";
-                self.refuse(peer, Refusal::Protocol(what.to_owned()));
-                self.forget(peer);
+                self.breaks_protocol(peer, what.to_owned());
             }
             ToServer::Update(_) => {
-                self.refuse(peer, Refusal::Protocol("it sent an update without a payload".to_owned()));
-                self.forget(peer);
+                self.breaks_protocol(peer, "it sent an update without a payload".to_owned());
             }
         }
+    }
+
+    /// Refuses a client that has said `what` it may not say.
+    fn breaks_protocol(&mut self, peer: PeerId, what: String) {
+        self.refuse(peer, Refusal::Protocol(what));
+        self.forget(peer);
     }
 
     fn hello(&mut self, now: Duration, peer: PeerId, hello: &Hello) {
@@ -166,14 +167,10 @@ impl Coordinator {
         if hello.samples == 0 { Err(Refusal::NoSamples) } else { Ok(()) }
     }
 
-    pub(super) fn uploaded(
-        &mut self,
-        now: Duration,
-        peer: PeerId,
-        round: u32,
-        report: TrainReport,
-        upload: UploadId,
-    ) {
+    pub(super) fn uploaded(&mut self, now: Duration, update: Arrival) {
+        let Arrival { peer, header, upload } = update;
+        let UpdateHeader { round, report } = &header;
+        let round = *round;
         let Some(&client) = self.peers.get(&peer) else {
             // The connection ended during the upload; the client offers the update again on its next one.
             self.actions.push_back(Action::Drop { upload });
@@ -183,16 +180,16 @@ impl Coordinator {
         let next = self.takes_in();
         let unknown = |current| Offer::Settled(Verdict::Rejected(Rejection::UnknownRound { round, current }));
         let offer = match &mut self.state {
-            _ if round < next => self.offered_late(client, round, &report),
+            _ if round < next => self.offered_late(client, &header),
             State::Open { round: open } | State::Opening { round: open, .. } if round == next => {
-                open.offer(client, &report, |samples| self.spec.samples_in(round, samples))
+                open.offer(client, report, |samples| self.spec.samples_in(round, samples))
             }
             State::Gathering { .. } | State::Finished => unknown(self.closed),
             _ => unknown(self.closed + 1),
         };
         match offer {
             Offer::Fold => self.actions.push_back(Action::Fold { round: next, client, upload }),
-            Offer::Wait => self.defer(client, DeferredUpdate { peer, round, report, upload }),
+            Offer::Wait => self.defer(client, update),
             Offer::Again => {
                 self.count(&Verdict::Discarded(Discard::Duplicate));
                 self.actions.push_back(Action::Drop { upload });

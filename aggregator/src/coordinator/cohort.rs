@@ -99,7 +99,7 @@ impl Coordinator {
     /// of its time: further clients do not extend it. Returns whether any client was asked.
     pub(super) fn ask_latecomers(&mut self, now: Duration) -> bool {
         let State::Open { round } = &self.state else { return false };
-        if round.trains() || round.is_overdue(now) {
+        if round.opening.work.train || round.is_overdue(now) {
             return false;
         }
         let latecomers: Vec<_> =
@@ -117,7 +117,7 @@ impl Coordinator {
         self.save_roster();
         let State::Open { mut round } = std::mem::replace(&mut self.state, State::Finished) else { return };
         round.extend(recruits);
-        self.actions.push_back(Action::Open(round.opening()));
+        self.actions.push_back(Action::Open(round.opening.clone()));
         self.state = State::Opening { round, since: now };
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use shared::id::ClientId;
-use shared::message::{Rejection, TaskKind, ToClient, ToServer, TrainReport};
+use shared::message::{Rejection, TaskKind, ToClient, ToServer, UpdateHeader};
 
 use crate::round::Tally;
 
@@ -16,6 +16,17 @@ pub struct PeerId(pub u64);
 /// A payload that the driver has received and holds, numbered by the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct UploadId(pub u64);
+
+/// An update that has arrived.
+#[derive(Clone, Copy, Debug)]
+pub struct Arrival {
+    /// The sender.
+    pub peer: PeerId,
+    /// The round that it was trained in, and how the training went.
+    pub header: UpdateHeader,
+    /// The payload.
+    pub upload: UploadId,
+}
 
 /// An input of the coordinator.
 #[derive(Clone, Debug)]
@@ -28,16 +39,7 @@ pub enum Event {
         message: ToServer,
     },
     /// A [`ToServer::Update`] arrived; its payload is not checked yet.
-    Uploaded {
-        /// The sender.
-        peer: PeerId,
-        /// The round that it was trained in.
-        round: u32,
-        /// How the training went.
-        report: TrainReport,
-        /// The payload.
-        upload: UploadId,
-    },
+    Uploaded(Arrival),
     /// The peer is alive although it is silent: its update waits for its turn to be received.
     Alive {
         /// The connection.

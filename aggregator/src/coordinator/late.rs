@@ -9,22 +9,13 @@
 use std::time::Duration;
 
 use shared::id::ClientId;
-use shared::message::{Discard, Hello, TrainReport, Verdict};
+use shared::message::{Discard, Hello, UpdateHeader, Verdict};
 
 use super::open_round::{MemberState, Offer, OpenRound, Stragglers};
-use super::{Action, Coordinator, Member, OutstandingTask, PeerId, State, UploadId};
+use super::{Action, Arrival, Coordinator, Member, OutstandingTask, PeerId, State};
 
 /// The answer to an update that does not count, or no longer.
 const LATE: Offer = Offer::Settled(Verdict::Discarded(Discard::Late));
-
-/// A late update that arrived between two rounds.
-#[derive(Debug)]
-pub(super) struct DeferredUpdate {
-    pub(super) peer: PeerId,
-    pub(super) round: u32,
-    pub(super) report: TrainReport,
-    pub(super) upload: UploadId,
-}
 
 impl Coordinator {
     /// The round that accepts the next update: the open one, or the next to open. A round that is closing accepts none.
@@ -107,7 +98,8 @@ impl Coordinator {
     }
 
     /// Judges an update of a round that is over or closing.
-    pub(super) fn offered_late(&mut self, client: ClientId, round: u32, report: &TrainReport) -> Offer {
+    pub(super) fn offered_late(&mut self, client: ClientId, header: &UpdateHeader) -> Offer {
+        let round = header.round;
         let owes = self.members.get(&client).and_then(|member| member.owes);
         let Some(owed) = owes.filter(|owed| owed.round == round) else { return LATE };
         if !self.counts_in(round, self.takes_in()) {
@@ -116,7 +108,7 @@ impl Coordinator {
         match &mut self.state {
             State::Open { round: open } | State::Opening { round: open, .. } => {
                 let spec = &self.spec;
-                open.offer_late(client, owed, report, |samples| spec.samples_in(round, samples))
+                open.offer_late(client, owed, &header.report, |samples| spec.samples_in(round, samples))
             }
             State::Gathering { .. } | State::Closing { .. } => Offer::Wait,
             State::Finished => LATE,
@@ -124,8 +116,8 @@ impl Coordinator {
     }
 
     /// Keeps an update for the next round to open.
-    pub(super) fn defer(&mut self, client: ClientId, waiting: DeferredUpdate) {
-        if let Some(earlier) = self.waiting.insert(client, waiting) {
+    pub(super) fn defer(&mut self, client: ClientId, update: Arrival) {
+        if let Some(earlier) = self.deferred.insert(client, update) {
             self.stray_discarded += 1;
             self.actions.push_back(Action::Drop { upload: earlier.upload });
         }
@@ -133,27 +125,24 @@ impl Coordinator {
 
     /// Offers the deferred updates to the round that has opened.
     pub(super) fn offer_deferred(&mut self, now: Duration) {
-        for (client, DeferredUpdate { peer, round, report, upload }) in std::mem::take(&mut self.waiting) {
-            if self.peers.get(&peer) == Some(&client) {
-                self.uploaded(now, peer, round, report, upload);
-            } else {
-                self.actions.push_back(Action::Drop { upload });
-            }
+        // The deferred updates of connections that end are dropped with them.
+        for update in std::mem::take(&mut self.deferred).into_values() {
+            self.uploaded(now, update);
         }
     }
 
     /// Drops the deferred update of a connection that has ended. The client still has it.
     pub(super) fn drop_deferred_of(&mut self, peer: PeerId, client: ClientId) {
-        if self.waiting.get(&client).is_some_and(|waiting| waiting.peer == peer)
-            && let Some(waiting) = self.waiting.remove(&client)
+        if self.deferred.get(&client).is_some_and(|update| update.peer == peer)
+            && let Some(Arrival { upload, .. }) = self.deferred.remove(&client)
         {
-            self.actions.push_back(Action::Drop { upload: waiting.upload });
+            self.actions.push_back(Action::Drop { upload });
         }
     }
 
     /// Frees disk space: drops the deferred updates, whose clients offer them again when they reconnect.
     pub(super) fn reject_deferred(&mut self) {
-        let peers: Vec<PeerId> = self.waiting.values().map(|waiting| waiting.peer).collect();
+        let peers: Vec<PeerId> = self.deferred.values().map(|update| update.peer).collect();
         for peer in peers {
             self.forget(peer);
             self.disconnect(peer);
@@ -163,8 +152,8 @@ impl Coordinator {
 
     /// Drops the deferred updates: no round follows.
     pub(super) fn drop_deferred(&mut self) {
-        for waiting in std::mem::take(&mut self.waiting).into_values() {
-            self.actions.push_back(Action::Drop { upload: waiting.upload });
+        for Arrival { upload, .. } in std::mem::take(&mut self.deferred).into_values() {
+            self.actions.push_back(Action::Drop { upload });
         }
     }
 }
@@ -172,9 +161,10 @@ impl Coordinator {
 impl OpenRound {
     /// The members whose updates have not arrived, with their tasks.
     fn missing(&self) -> Vec<(ClientId, OutstandingTask)> {
-        let asked = self.stages().filter(|(_, stage)| **stage == MemberState::Asked);
-        let owed =
-            |client| Some((client, OutstandingTask { round: self.number(), samples: self.samples(client)? }));
-        asked.filter_map(|(client, _)| owed(client)).collect()
+        let is_asked = |client: ClientId| self.stage(client) == Some(&MemberState::Asked);
+        let members = self.opening.cohort.iter().filter(|(client, _)| is_asked(**client));
+        members
+            .map(|(&client, &samples)| (client, OutstandingTask { round: self.number(), samples }))
+            .collect()
     }
 }

@@ -89,15 +89,14 @@ use shared::spec::{RunSpec, SpecText};
 
 use crate::round::RoundPolicy;
 use dismissed::Dismissed;
-use late::DeferredUpdate;
 use open_round::OpenRound;
 use roster::{Connection, Member, RosterSync};
 use state::State;
 
 pub use arrivals::MAX_SAMPLES;
 pub use event::{
-    Action, Closing, Event, Opening, Outcome, OutstandingTask, PeerId, Reopened, Resume, RosterSnapshot,
-    UploadId,
+    Action, Arrival, Closing, Event, Opening, Outcome, OutstandingTask, PeerId, Reopened, Resume,
+    RosterSnapshot, UploadId,
 };
 pub use open_round::INELIGIBLE_RETRY;
 pub use progression::{MAX_VOID_PAUSE, VOID_ALARM};
@@ -139,7 +138,7 @@ pub struct Coordinator {
     /// When the state can next change by time alone, as of the last event.
     due: Option<Duration>,
     /// Late updates that arrived between two rounds, at most one per client.
-    waiting: BTreeMap<ClientId, DeferredUpdate>,
+    deferred: BTreeMap<ClientId, Arrival>,
     state: State,
     actions: VecDeque<Action>,
 }
@@ -198,7 +197,7 @@ impl Coordinator {
             stray_discarded: 0,
             paused: None,
             due: None,
-            waiting: BTreeMap::new(),
+            deferred: BTreeMap::new(),
             state,
             actions,
         };
@@ -251,7 +250,7 @@ impl Coordinator {
     /// Handles one event at `now`, which never goes back.
     pub fn handle(&mut self, now: Duration, event: Event) {
         if matches!(self.state, State::Finished) {
-            if let Event::Uploaded { upload, .. } = event {
+            if let Event::Uploaded(Arrival { upload, .. }) = event {
                 self.actions.push_back(Action::Drop { upload });
             }
             return;
@@ -259,9 +258,7 @@ impl Coordinator {
         let idle = self.is_idle(&event);
         match event {
             Event::Message { peer, message } => self.message(now, peer, message),
-            Event::Uploaded { peer, round, report, upload } => {
-                self.uploaded(now, peer, round, report, upload);
-            }
+            Event::Uploaded(update) => self.uploaded(now, update),
             Event::Alive { peer } => {
                 if let Some(&client) = self.peers.get(&peer) {
                     self.heard(now, client);
@@ -348,13 +345,13 @@ impl Coordinator {
 
     fn opened(&mut self, number: u32) {
         match std::mem::replace(&mut self.state, State::Finished) {
-            State::Opening { round, .. } if round.number() == number => {
-                for client in round.not_yet_asked() {
+            State::Opening { mut round, .. } if round.number() == number => {
+                for client in round.ask() {
                     if let Some(link) = self.members.get(&client).and_then(|member| member.link) {
                         self.actions.push_back(Action::Broadcast { peer: link.peer, round: number });
                     }
                 }
-                self.state = State::Open { round: round.asked() };
+                self.state = State::Open { round };
             }
             other => self.state = other,
         }
@@ -375,6 +372,11 @@ impl Coordinator {
         if let Some(link) = member.link {
             self.send(link.peer, ToClient::Receipt { round: trained, verdict });
         }
+    }
+
+    /// Whether a client is connected.
+    fn is_here(&self, client: ClientId) -> bool {
+        self.members.get(&client).is_some_and(|member| member.link.is_some())
     }
 
     fn send(&mut self, peer: PeerId, message: ToClient) {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use shared::eligibility::Ineligible;
 use shared::id::ClientId;
-use shared::message::{Discard, Rejection, TaskKind, TrainReport, Verdict};
+use shared::message::{Discard, Rejection, TrainReport, Verdict};
 
 use super::{Opening, OutstandingTask, Reopened};
 use crate::round::RoundPolicy;
@@ -53,12 +53,6 @@ pub(super) enum Offer {
     Settled(Verdict),
 }
 
-#[derive(Debug)]
-struct CohortMember {
-    samples: u64,
-    stage: MemberState,
-}
-
 /// An update of an earlier round that arrived in this one.
 #[derive(Debug)]
 struct LateUpdate {
@@ -70,16 +64,14 @@ struct LateUpdate {
 
 #[derive(Debug)]
 pub(super) struct OpenRound {
-    number: u32,
-    work: TaskKind,
+    /// How it opened, with the members that have joined since.
+    pub(super) opening: Opening,
     /// The policy of a round with this work.
     policy: RoundPolicy,
-    roster: BTreeMap<ClientId, u64>,
-    parts: BTreeMap<ClientId, CohortMember>,
+    /// One entry for every member of the cohort.
+    stages: BTreeMap<ClientId, MemberState>,
     /// Late updates; none is from a member of the cohort.
     late: BTreeMap<ClientId, LateUpdate>,
-    owed: BTreeMap<ClientId, OutstandingTask>,
-    counted: BTreeMap<ClientId, u32>,
     opened: Duration,
     /// Start of the current `time.max` window; moves when replacements join.
     window: Duration,
@@ -94,16 +86,11 @@ pub(super) struct OpenRound {
 
 impl OpenRound {
     pub(super) fn new(opening: Opening, policy: RoundPolicy, now: Duration) -> Self {
-        let part = |(client, samples)| (client, CohortMember { samples, stage: MemberState::Drawn });
         Self {
-            number: opening.round,
-            work: opening.work,
             policy: policy.of(opening.work),
-            roster: opening.roster,
-            parts: opening.cohort.into_iter().map(part).collect(),
+            stages: opening.cohort.keys().map(|client| (*client, MemberState::Drawn)).collect(),
+            opening,
             late: BTreeMap::new(),
-            owed: opening.owed,
-            counted: opening.counted,
             opened: now,
             window: now,
             regather: now,
@@ -125,8 +112,8 @@ impl OpenRound {
         let accepted = |(client, trained)| (client, LateUpdate { trained, stage: MemberState::Accepted });
         round.late = reopened.late.into_iter().map(accepted).collect();
         let decided = reopened.closing.map(|closing| closing.contributors);
-        for (client, part) in &mut round.parts {
-            part.stage = if reopened.accepted.contains(client) {
+        for (client, stage) in &mut round.stages {
+            *stage = if reopened.accepted.contains(client) {
                 MemberState::Accepted
             } else if decided.as_ref().is_some_and(|contributors| !contributors.contains(client)) {
                 MemberState::Missed
@@ -147,12 +134,7 @@ impl OpenRound {
     }
 
     pub(super) fn number(&self) -> u32 {
-        self.number
-    }
-
-    /// Whether its members train.
-    pub(super) fn trains(&self) -> bool {
-        self.work.train
+        self.opening.round
     }
 
     pub(super) fn opened(&self) -> Duration {
@@ -160,50 +142,36 @@ impl OpenRound {
     }
 
     pub(super) fn stage(&self, client: ClientId) -> Option<&MemberState> {
-        self.parts.get(&client).map(|part| &part.stage)
-    }
-
-    pub(super) fn samples(&self, client: ClientId) -> Option<u64> {
-        self.parts.get(&client).map(|part| part.samples)
+        self.stages.get(&client)
     }
 
     pub(super) fn stages(&self) -> impl Iterator<Item = (ClientId, &MemberState)> {
-        self.parts.iter().map(|(client, part)| (*client, &part.stage))
+        self.stages.iter().map(|(client, stage)| (*client, stage))
     }
 
     pub(super) fn cohort_len(&self) -> usize {
-        self.parts.len()
+        self.stages.len()
     }
 
-    pub(super) fn opening(&self) -> Opening {
-        let cohort = self.parts.iter().map(|(client, part)| (*client, part.samples)).collect();
-        let (roster, owed, counted) = (self.roster.clone(), self.owed.clone(), self.counted.clone());
-        Opening { round: self.number, work: self.work, cohort, roster, owed, counted }
-    }
-
-    pub(super) fn not_yet_asked(&self) -> Vec<ClientId> {
-        self.parts
-            .iter()
-            .filter(|(_, part)| part.stage == MemberState::Drawn)
-            .map(|(client, _)| *client)
-            .collect()
-    }
-
-    pub(super) fn asked(mut self) -> Self {
-        for part in self.parts.values_mut().filter(|part| part.stage == MemberState::Drawn) {
-            part.stage = MemberState::Asked;
-        }
-        self
+    /// The opening is durable: returns the members that are to be asked now.
+    pub(super) fn ask(&mut self) -> Vec<ClientId> {
+        let drawn = self.stages.iter_mut().filter(|(_, stage)| **stage == MemberState::Drawn);
+        let ask = |(client, stage): (&ClientId, &mut MemberState)| {
+            *stage = MemberState::Asked;
+            *client
+        };
+        drawn.map(ask).collect()
     }
 
     /// Whether a client with `samples` samples may join: the sums' scale was chosen for the largest client on the roster.
     pub(super) fn fits_scale(&self, samples: u64) -> bool {
-        self.roster.values().any(|&known| known >= samples)
+        self.opening.roster.values().any(|&known| known >= samples)
     }
 
     pub(super) fn extend(&mut self, recruits: impl IntoIterator<Item = (ClientId, u64)>) {
         for (client, samples) in recruits {
-            self.parts.insert(client, CohortMember { samples, stage: MemberState::Drawn });
+            self.opening.cohort.insert(client, samples);
+            self.stages.insert(client, MemberState::Drawn);
         }
     }
 
@@ -228,11 +196,12 @@ impl OpenRound {
         report: &TrainReport,
         used: impl Fn(u64) -> u64,
     ) -> Offer {
-        let round = self.number;
-        let Some(part) = self.parts.get_mut(&client) else {
+        let round = self.number();
+        let (Some(stage), Some(&samples)) = (self.stages.get_mut(&client), self.opening.cohort.get(&client))
+        else {
             return Offer::Settled(Verdict::Rejected(Rejection::NotInCohort { round }));
         };
-        match part.stage {
+        match stage {
             MemberState::Drawn | MemberState::Asked | MemberState::Failed(_) | MemberState::NotNow(..) => {}
             MemberState::Folding => return Offer::Again,
             MemberState::Accepted | MemberState::Rejected(_) => {
@@ -242,8 +211,8 @@ impl OpenRound {
                 return Offer::Settled(Verdict::Discarded(Discard::Late));
             }
         }
-        let (stage, offer) = judged(report, used(part.samples));
-        part.stage = stage;
+        let (judged, offer) = judged(report, used(samples));
+        *stage = judged;
         offer
     }
 
@@ -261,8 +230,8 @@ impl OpenRound {
             None => {}
         }
         // A member of the cohort has a newer task, and the sums' scale holds for the roster alone.
-        let expected = self.roster.contains_key(&client) && !self.parts.contains_key(&client);
-        if !self.work.train || !expected || !self.fits_scale(owed.samples) {
+        let expected = self.opening.roster.contains_key(&client) && !self.stages.contains_key(&client);
+        if !self.opening.work.train || !expected || !self.fits_scale(owed.samples) {
             return Offer::Settled(Verdict::Discarded(Discard::Late));
         }
         let (stage, offer) = judged(report, used(owed.samples));
@@ -296,48 +265,41 @@ impl OpenRound {
             late.stage = settled;
             return late.trained;
         }
-        if let Some(part) = self.parts.get_mut(&client) {
-            part.stage = settled;
+        self.change(client, |_| true, settled);
+        self.number()
+    }
+
+    /// Changes the state of a member if it is one of those that `from` names.
+    fn change(&mut self, client: ClientId, from: fn(&MemberState) -> bool, to: MemberState) {
+        if let Some(stage) = self.stages.get_mut(&client).filter(|stage| from(stage)) {
+            *stage = to;
         }
-        self.number
     }
 
     pub(super) fn failed(&mut self, client: ClientId, reason: String) {
-        if let Some(part) = self.parts.get_mut(&client)
-            && part.stage == MemberState::Asked
-        {
-            part.stage = MemberState::Failed(reason);
-        }
+        self.change(client, |stage| *stage == MemberState::Asked, MemberState::Failed(reason));
     }
 
     pub(super) fn not_now(&mut self, client: ClientId, reason: Ineligible, now: Duration) {
-        if let Some(part) = self.parts.get_mut(&client)
-            && part.stage == MemberState::Asked
-        {
-            part.stage = MemberState::NotNow(reason, now + INELIGIBLE_RETRY);
-        }
+        let not_now = MemberState::NotNow(reason, now + INELIGIBLE_RETRY);
+        self.change(client, |stage| *stage == MemberState::Asked, not_now);
     }
 
     /// A client was revoked: its update is no longer awaited. One that is being folded or was accepted counts.
     pub(super) fn revoked(&mut self, client: ClientId) {
-        if let Some(part) = self.parts.get_mut(&client)
-            && matches!(part.stage, MemberState::Drawn | MemberState::Asked | MemberState::NotNow(..))
-        {
-            part.stage = MemberState::Gone;
-        }
+        let awaited = |stage: &MemberState| {
+            matches!(stage, MemberState::Drawn | MemberState::Asked | MemberState::NotNow(..))
+        };
+        self.change(client, awaited, MemberState::Gone);
     }
 
     /// A member was disconnected. One that was not eligible is asked again when it reconnects.
     pub(super) fn away(&mut self, client: ClientId) {
-        if let Some(part) = self.parts.get_mut(&client)
-            && matches!(part.stage, MemberState::NotNow(..))
-        {
-            part.stage = MemberState::Asked;
-        }
+        self.change(client, |stage| matches!(stage, MemberState::NotNow(..)), MemberState::Asked);
     }
 
     fn count_stage(&self, wanted: impl Fn(ClientId, &MemberState) -> bool) -> usize {
-        self.parts.iter().filter(|(client, part)| wanted(**client, &part.stage)).count()
+        self.stages().filter(|(client, stage)| wanted(*client, stage)).count()
     }
 
     fn count_late(&self, wanted: &MemberState) -> usize {
@@ -350,9 +312,8 @@ impl OpenRound {
 
     /// Why updates were not accepted, for the operator.
     pub(super) fn reasons(&self) -> Vec<String> {
-        let in_time = self.parts.iter().map(|(client, part)| (client, &part.stage));
-        let late = self.late.iter().map(|(client, late)| (client, &late.stage));
-        in_time
+        let late = self.late.iter().map(|(client, late)| (*client, &late.stage));
+        self.stages()
             .chain(late)
             .filter_map(|(client, stage)| match stage {
                 MemberState::Rejected(reason) => Some(format!("{}: rejected: {reason}", client.short())),

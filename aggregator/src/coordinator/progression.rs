@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use shared::id::ClientId;
 use shared::message::ToClient;
 
 use super::open_round::Next;
@@ -96,10 +95,7 @@ impl Coordinator {
                 }
             }
             State::Open { round } => {
-                let members = &self.members;
-                let here =
-                    |client: ClientId| members.get(&client).is_some_and(|member| member.link.is_some());
-                match round.next(now, here, self.stragglers_of(round)) {
+                match round.next(now, |client| self.is_here(client), self.stragglers_of(round)) {
                     Next::Wait => {}
                     Next::Close(waited_for) => self.close(now, false, waited_for),
                     Next::Recruit { wanted, otherwise } => self.recruit(now, wanted, otherwise),
@@ -111,9 +107,7 @@ impl Coordinator {
 
     pub(super) fn close(&mut self, now: Duration, void: bool, waited_for: WaitedFor) {
         let State::Open { round } = &self.state else { return };
-        let members = &self.members;
-        let here = |client: ClientId| members.get(&client).is_some_and(|member| member.link.is_some());
-        let mut tally = round.tally(void, waited_for, here);
+        let mut tally = round.tally(void, waited_for, |client| self.is_here(client));
         tally.rejected += std::mem::take(&mut self.stray_rejected);
         tally.discarded += std::mem::take(&mut self.stray_discarded);
         let reasons = round.reasons();

@@ -7,7 +7,7 @@ use tracing::debug;
 
 use super::disk_worker::Done;
 use super::{Driver, Known};
-use crate::coordinator::{Event, MAX_SAMPLES, PeerId, UploadId};
+use crate::coordinator::{Arrival, Event, MAX_SAMPLES, PeerId, UploadId};
 use crate::events::{Notice, TaskResult};
 use crate::peer::FromPeer;
 use crate::run::RunError;
@@ -30,12 +30,7 @@ impl Driver<'_> {
                 self.next_upload += 1;
                 self.uploads.insert(id, upload);
                 self.disk_space.received();
-                return Some(Event::Uploaded {
-                    peer,
-                    round: header.round,
-                    report: header.report,
-                    upload: id,
-                });
+                return Some(Event::Uploaded(Arrival { peer, header, upload: id }));
             }
             FromPeer::Waits { peer } => return Some(Event::Alive { peer }),
             FromPeer::SpoolFailed { peer, path, error } => {

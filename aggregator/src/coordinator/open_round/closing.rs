@@ -49,16 +49,16 @@ impl OpenRound {
     /// The round can close neither with nor without those that were not in a state to train: whom of them to ask again, now
     /// that it is time. `None` if there are none of them, or nothing is to be learned and its time is over.
     pub(in crate::coordinator) fn ask_again(&mut self, now: Duration) -> Option<Vec<ClientId>> {
-        if !self.work.train && self.is_overdue(now) {
+        if !self.opening.work.train && self.is_overdue(now) {
             return None;
         }
         let mut any = false;
         let mut again = Vec::new();
-        for (client, part) in &mut self.parts {
-            let MemberState::NotNow(_, until) = part.stage else { continue };
+        for (client, stage) in &mut self.stages {
+            let MemberState::NotNow(_, until) = *stage else { continue };
             any = true;
             if now >= until {
-                part.stage = MemberState::Asked;
+                *stage = MemberState::Asked;
                 again.push(*client);
             }
         }
@@ -72,7 +72,7 @@ impl OpenRound {
 
     /// Number of updates with which it closes at once: its cohort's, or `round.max-updates`, and not fewer than `round.min-updates`.
     pub(in crate::coordinator) fn wanted(&self) -> usize {
-        let all = self.parts.len() + self.count_late(&MemberState::Accepted);
+        let all = self.stages.len() + self.count_late(&MemberState::Accepted);
         self.policy.max.unwrap_or(usize::MAX).min(all).max(self.policy.min)
     }
 
@@ -91,7 +91,7 @@ impl OpenRound {
         }
         let accepted = self.accepted();
         let late = self.count_late(&MemberState::Accepted);
-        let target = self.policy.max.unwrap_or(usize::MAX).min(self.parts.len() + late);
+        let target = self.policy.max.unwrap_or(usize::MAX).min(self.stages.len() + late);
         let pending_here = self.count_stage(|client, stage| *stage == MemberState::Asked && here(client));
         let pending_away = self.count_stage(|client, stage| *stage == MemberState::Asked && !here(client));
         let coming = pending_here + behind.here;
@@ -102,7 +102,7 @@ impl OpenRound {
         if accepted >= self.policy.min {
             let given_up = pending_away == 0 || now >= self.regather;
             let settled = pending_here == 0 && given_up && now >= self.opened + self.policy.time_min;
-            return if accepted >= target && target < self.parts.len() + late {
+            return if accepted >= target && target < self.stages.len() + late {
                 Next::Close(WaitedFor::Count)
             } else if accepted >= target || settled {
                 let grace = pending_away > 0 && !self.policy.time_min.is_zero();
@@ -118,7 +118,7 @@ impl OpenRound {
         if overdue {
             let wanted = self.policy.min - accepted;
             // In a round without training, absent clients get no more time.
-            let away = if self.work.train { away } else { 0 };
+            let away = if self.opening.work.train { away } else { 0 };
             let otherwise = match (coming, away) {
                 (0, 0) => Otherwise::Void,
                 (0, _) if self.short_handed => Otherwise::VoidIfEnoughAreHere,
@@ -139,7 +139,7 @@ impl OpenRound {
     /// When, after `now`, [`next`](Self::next) can change by time alone.
     pub(in crate::coordinator) fn deadline(&self, now: Duration) -> Option<Duration> {
         let moments = [self.opened + self.policy.time_min, self.window + self.policy.time_max, self.regather];
-        let again = self.parts.values().filter_map(|part| match part.stage {
+        let again = self.stages.values().filter_map(|stage| match *stage {
             MemberState::NotNow(_, until) => Some(until),
             _ => None,
         });
@@ -153,7 +153,7 @@ impl OpenRound {
         here: impl Fn(ClientId) -> bool,
     ) -> Tally {
         Tally {
-            sampled: self.parts.len(),
+            sampled: self.stages.len(),
             accepted: self.accepted(),
             late: self.count_late(&MemberState::Accepted),
             rejected: self.rejected,

@@ -121,10 +121,7 @@ fn a_second_connection_takes_over() {
     assert_eq!(actions, expected);
     // What still comes from the old one does not disturb the new one.
     let upload = UploadId(50);
-    assert_eq!(
-        bench.give(Event::Uploaded { peer: old, round: 1, report: report(1), upload }),
-        [Action::Drop { upload }]
-    );
+    assert_eq!(bench.give(Event::Uploaded(arrival(old, 1, report(1), upload))), [Action::Drop { upload }]);
     assert_eq!(bench.give(Event::Disconnected { peer: old }), []);
     assert_eq!(bench.coordinator.status(bench.now).connected, 2);
     let accepted = bench.delivers(1, 1);

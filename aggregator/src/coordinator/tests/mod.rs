@@ -22,7 +22,8 @@ use std::time::Duration;
 use shared::eligibility::Eligibility;
 use shared::id::{ClientId, RunId};
 use shared::message::{
-    Discard, Hello, Progress, Refusal, Rejection, TaskId, TaskKind, ToClient, ToServer, TrainReport, Verdict,
+    Discard, Hello, Progress, Refusal, Rejection, TaskId, TaskKind, ToClient, ToServer, TrainReport,
+    UpdateHeader, Verdict,
 };
 use shared::spec::{RunSpec, SpecText};
 
@@ -34,6 +35,11 @@ const MILLISECOND: Duration = Duration::from_millis(1);
 const NANOSECOND: Duration = Duration::from_nanos(1);
 const TIME_MAX: Duration = Duration::from_secs(100);
 const REGATHER: Duration = Duration::from_secs(30);
+
+/// An update on a connection.
+fn arrival(peer: PeerId, round: u32, report: TrainReport, upload: UploadId) -> Arrival {
+    Arrival { peer, header: UpdateHeader { round, report }, upload }
+}
 
 /// Three rounds of the example run.
 fn spec() -> RunSpec {
@@ -214,7 +220,7 @@ impl Bench {
     fn uploads(&mut self, n: u8, round: u32, report: TrainReport) -> Vec<Action> {
         self.next_upload += 1;
         let upload = UploadId(self.next_upload);
-        self.give(Event::Uploaded { peer: self.peer(n), round, report, upload })
+        self.give(Event::Uploaded(arrival(self.peer(n), round, report, upload)))
     }
 
     fn folded(&mut self, n: u8, round: u32, outcome: Result<(), Rejection>) -> Vec<Action> {

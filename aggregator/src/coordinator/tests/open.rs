@@ -81,7 +81,7 @@ fn an_update_of_a_closed_round_is_discarded_in_every_state() {
     bench.delivers(1, 2);
     bench.says(1, ToServer::Goodbye);
     assert_eq!(bench.closed(2), []);
-    let stranger = Event::Uploaded { peer: PeerId(99), round: 2, report: report(1), upload: UploadId(99) };
+    let stranger = Event::Uploaded(arrival(PeerId(99), 2, report(1), UploadId(99)));
     assert_eq!(
         bench.give(stranger),
         [Action::Drop { upload: UploadId(99) }],

@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use aggregator::coordinator::{
-    Action, Closing, Coordinator, Event, Opening, Outcome, OutstandingTask, PeerId, Reopened, Resume,
-    RosterSnapshot, UploadId,
+    Action, Arrival, Closing, Coordinator, Event, Opening, Outcome, OutstandingTask, PeerId, Reopened,
+    Resume, RosterSnapshot, UploadId,
 };
 use aggregator::round::{RoundPolicy, Tally};
 use shared::frame;
 use shared::id::ClientId;
-use shared::message::{Hello, Rejection, TaskId, ToServer, TrainReport};
+use shared::message::{Hello, Rejection, TaskId, ToServer, TrainReport, UpdateHeader};
 use shared::spec::RunSpec;
 
 /// Devices that there are.
@@ -222,7 +222,8 @@ impl Driver {
         self.uploads.insert(self.numbers, round);
         let report =
             TrainReport { samples: samples(device) + u64::from(dishonest), ..TrainReport::default() };
-        self.give(Event::Uploaded { peer, round, report, upload: UploadId(self.numbers) });
+        let header = UpdateHeader { round, report };
+        self.give(Event::Uploaded(Arrival { peer, header, upload: UploadId(self.numbers) }));
     }
 
     /// The next step is made; a fold finds the update good or not.

@@ -34,7 +34,51 @@ pub struct RunDirectory {
     root: PathBuf,
 }
 
+/// The paths of what a run has one of.
+macro_rules! single {
+    ($($(#[$documentation:meta])* $method:ident = $name:literal;)*) => {
+        $(
+            $(#[$documentation])*
+            #[must_use]
+            pub fn $method(&self) -> PathBuf {
+                self.root.join($name)
+            }
+        )*
+    };
+}
+
 impl RunDirectory {
+    single! {
+        /// The effective configuration.
+        config = "config.toml";
+        /// One line per closed round.
+        rounds = "rounds.jsonl";
+        /// The global model.
+        model = "model.safetensors";
+        /// The best global model, if that is not the last.
+        best = "best.safetensors";
+        /// The clients' models side by side.
+        ensemble = "ensemble.safetensors";
+        /// The report for people.
+        report = "report.html";
+        /// What is needed to continue.
+        state = "state";
+        /// The run's identity.
+        identity = "state/run.json";
+        /// There once the model and the report of the completed run are written.
+        finished = "state/finished";
+        /// Held by the process that works on the run.
+        lock = "state/lock";
+        /// Locked by the process that serves the run.
+        presence = "state/served";
+        /// What simulated clients keep from round to round.
+        clients = "state/clients";
+        /// Payloads under way.
+        spool = "state/spool";
+        /// Who is known by now, if that has changed since the newest round was opened.
+        roster = "state/roster.json";
+    }
+
     /// The directory at `root`.
     #[must_use]
     pub fn new(root: impl Into<PathBuf>) -> Self {
@@ -53,84 +97,6 @@ impl RunDirectory {
         self.root.file_name().unwrap_or(self.root.as_os_str()).to_string_lossy()
     }
 
-    /// The effective configuration.
-    #[must_use]
-    pub fn config(&self) -> PathBuf {
-        self.root.join("config.toml")
-    }
-
-    /// One line per closed round.
-    #[must_use]
-    pub fn rounds(&self) -> PathBuf {
-        self.root.join("rounds.jsonl")
-    }
-
-    /// The global model.
-    #[must_use]
-    pub fn model(&self) -> PathBuf {
-        self.root.join("model.safetensors")
-    }
-
-    /// The best global model, if that is not the last.
-    #[must_use]
-    pub fn best(&self) -> PathBuf {
-        self.root.join("best.safetensors")
-    }
-
-    /// The clients' models side by side.
-    #[must_use]
-    pub fn ensemble(&self) -> PathBuf {
-        self.root.join("ensemble.safetensors")
-    }
-
-    /// The report for people.
-    #[must_use]
-    pub fn report(&self) -> PathBuf {
-        self.root.join("report.html")
-    }
-
-    /// What is needed to continue.
-    #[must_use]
-    pub fn state(&self) -> PathBuf {
-        self.root.join("state")
-    }
-
-    /// The run's identity.
-    #[must_use]
-    pub fn identity(&self) -> PathBuf {
-        self.state().join("run.json")
-    }
-
-    /// There once the model and the report of the completed run are written.
-    #[must_use]
-    pub fn finished(&self) -> PathBuf {
-        self.state().join("finished")
-    }
-
-    /// Held by the process that works on the run.
-    #[must_use]
-    pub fn lock(&self) -> PathBuf {
-        self.state().join("lock")
-    }
-
-    /// Locked by the process that serves the run.
-    #[must_use]
-    pub fn presence(&self) -> PathBuf {
-        self.state().join("served")
-    }
-
-    /// What simulated clients keep from round to round.
-    #[must_use]
-    pub fn clients(&self) -> PathBuf {
-        self.state().join("clients")
-    }
-
-    /// Payloads under way.
-    #[must_use]
-    pub fn spool(&self) -> PathBuf {
-        self.state().join("spool")
-    }
-
     /// The server's state after `round`.
     #[must_use]
     pub fn checkpoint(&self, round: u32) -> PathBuf {
@@ -141,12 +107,6 @@ impl RunDirectory {
     #[must_use]
     pub fn opening(&self, round: u32) -> PathBuf {
         self.state().join(format!("round-{round:06}.json"))
-    }
-
-    /// Who is known by now, if that has changed since the newest round was opened.
-    #[must_use]
-    pub fn roster(&self) -> PathBuf {
-        self.state().join("roster.json")
     }
 
     /// What the cohort of `round` is sent.

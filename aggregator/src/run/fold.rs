@@ -4,10 +4,7 @@
 //! closes, to the same bytes. A further thread costs its start and, once in a round, a partial result that is begun and merged; it
 //! pays where several updates of a large model wait together.
 
-use std::num::NonZero;
-use std::thread;
-
-use super::RunError;
+use rayon::prelude::*;
 
 /// Values of updates that a further thread is worth its start for: about a millisecond of reading, checking and folding.
 const WORTH_A_THREAD: usize = 1 << 18;
@@ -24,8 +21,7 @@ const BYTES_EACH: usize = 12;
 
 /// The number of threads that fold this number of updates of a model with this number of parameters.
 pub(super) fn threads(parameters: usize, updates: usize) -> usize {
-    let processors = thread::available_parallelism().map_or(1, NonZero::get);
-    processors.min(most(parameters, updates))
+    rayon::current_num_threads().min(most(parameters, updates))
 }
 
 /// The number of threads that pay, with any number of processors.
@@ -35,33 +31,20 @@ fn most(parameters: usize, updates: usize) -> usize {
     by_work.min(updates / UPDATES_EACH).min(by_memory).max(1)
 }
 
-/// Does `work` for every item, on as many threads as there are states; gives the results in the order of the items.
-///
-/// # Errors
-/// [`RunError::Threads`] if the system gives no thread.
+/// Does `work` for every item, on as many threads as there are states: on this one, if there is one. Gives the results in the
+/// order of the items.
 pub(super) fn on_threads<S: Send, T: Sync, R: Send>(
     items: &[T],
     states: &mut [S],
     work: impl Fn(&mut S, &T) -> R + Sync,
-) -> Result<Vec<R>, RunError> {
+) -> Vec<R> {
     let each = items.len().div_ceil(states.len().max(1)).max(1);
-    let run = |items: &[T], state: &mut S| items.iter().map(|item| work(state, item)).collect::<Vec<R>>();
-    let run = &run;
-    let mut parts = items.chunks(each).zip(states);
-    let Some((first, state)) = parts.next() else { return Ok(Vec::new()) };
-    thread::scope(|scope| {
-        let start = |(items, state)| {
-            let thread = thread::Builder::new().name("fold".to_owned());
-            thread.spawn_scoped(scope, move || run(items, state))
-        };
-        let further = parts.map(start).collect::<Result<Vec<_>, _>>();
-        let further = further.map_err(|error| RunError::Threads(error.to_string()))?;
-        let mut results = run(first, state);
-        for thread in further {
-            results.extend(thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
-        }
-        Ok(results)
-    })
+    let run = |(items, state): (&[T], &mut S)| items.iter().map(|item| work(state, item)).collect::<Vec<R>>();
+    if let [state] = states {
+        return run((items, state));
+    }
+    let parts: Vec<Vec<R>> = items.par_chunks(each).zip(states).map(run).collect();
+    parts.into_iter().flatten().collect()
 }
 
 #[cfg(test)]
@@ -88,7 +71,7 @@ mod tests {
                     *sum += item;
                     *item
                 };
-                let results = on_threads(&items, &mut sums, add).expect("a few threads");
+                let results = on_threads(&items, &mut sums, add);
                 assert_eq!(results, items);
                 assert_eq!(sums.iter().sum::<usize>(), items.iter().sum::<usize>());
             }

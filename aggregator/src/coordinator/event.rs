@@ -157,9 +157,10 @@ pub enum Action {
 }
 
 /// A round as it opens.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Opening {
     /// Its number, from 1.
+    #[serde(skip)]
     pub round: u32,
     /// What its members are asked for.
     pub work: TaskKind,
@@ -169,17 +170,20 @@ pub struct Opening {
     /// for after a restart.
     pub roster: BTreeMap<ClientId, u64>,
     /// Where late updates count: outstanding tasks of earlier rounds, by client.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub owed: BTreeMap<ClientId, OutstandingTask>,
     /// Clients that are away and may not know that their last update was accepted, with the round that it was trained in.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub counted: BTreeMap<ClientId, u32>,
 }
 
 impl Opening {
-    /// Number of known clients: those on the roster when the round opened, and those recruited since.
+    /// The known clients: those on the roster when the round opened, and those recruited since.
     #[must_use]
-    pub fn clients(&self) -> usize {
-        let recruits = self.cohort.keys().filter(|client| !self.roster.contains_key(client));
-        self.roster.len() + recruits.count()
+    pub fn known(&self) -> BTreeMap<ClientId, u64> {
+        let mut known = self.cohort.clone();
+        known.extend(&self.roster);
+        known
     }
 }
 

@@ -11,6 +11,7 @@ use shared::record::Record;
 
 use super::directory::RunDirectory;
 use super::error::disk;
+use super::update_file::{NotAccepted, outcome};
 use super::{OpenRound, Run, RunError, Upload, fold, update_file};
 use crate::config::Config;
 use crate::coordinator::Opening;
@@ -18,6 +19,9 @@ use crate::data::TestSet;
 use crate::ensemble::is_sound;
 use crate::storage::FileLayer;
 use crate::storage::retry_full::retry_while_full;
+
+/// An update that is believed. There is nothing in it of a round without training.
+type Judged = (UpdateHeader, Option<Checked>);
 
 /// What the threads that accept updates of the open round share.
 pub(super) struct Acceptance<'a> {
@@ -57,7 +61,7 @@ impl Run {
         let mut durable = false;
         for ((client, upload), accepted) in uploads.iter().zip(accepted) {
             open.fleeting |= matches!(upload, Upload::Memory { .. });
-            let accepted = accepted?;
+            let accepted = outcome(accepted)?;
             durable |= accepted.is_ok() && matches!(upload, Upload::File(_));
             outcomes.push(accepted.map(|header| open.note(*client, header)));
         }
@@ -88,49 +92,40 @@ impl Run {
         };
         Ok((acceptance, open))
     }
-
-    /// Whether updates wait on disk for the round to close instead of being folded.
-    pub(super) fn stores_updates(&self) -> bool {
-        self.config.spec.aggregation.rule.needs_every_update()
-    }
 }
 
 impl Acceptance<'_> {
-    /// Accepts one update, but for the sync of its name: reads and checks it, moves it to its place and folds it. The outer error
-    /// is this machine's, the inner one the update's.
+    /// Accepts one update, but for the sync of its name: reads and checks it, moves it to its place and folds it.
     fn accept(
         &self,
         partial: &mut Option<Partial>,
         client: ClientId,
         upload: &Upload,
-    ) -> Result<Result<UpdateHeader, Rejection>, RunError> {
-        let spooled;
-        let file: &PathBuf = match upload {
-            Upload::File(file) => file,
+    ) -> Result<UpdateHeader, NotAccepted> {
+        let (header, update) = match upload {
+            Upload::File(file) => self.keep(client, file)?,
             Upload::Memory { frame, payload } if self.keeps_files() => {
-                spooled = self.spooled(client, frame, payload)?;
-                &spooled
+                self.keep(client, &self.spooled(client, frame, payload)?)?
             }
             Upload::Memory { frame, payload } => {
-                let read = update_file::read_shared(frame, payload, self.max_payload);
-                return match read.and_then(|read| self.judge(read)) {
-                    Ok((header, update)) => self.fold(partial, client, header, update).map(|()| Ok(header)),
-                    Err(rejection) => Ok(Err(rejection)),
-                };
+                self.judge(update_file::read_shared(frame, payload, self.max_payload)?)?
             }
         };
-        let (header, update) = match self.read(file)? {
-            Ok(checked) => checked,
-            Err(rejection) => {
-                self.files.remove(file).map_err(disk("remove", file))?;
-                return Ok(Err(rejection));
-            }
-        };
+        self.fold(partial, client, header, update)?;
+        Ok(header)
+    }
+
+    /// Reads and checks an update of the spool, and moves it to its place, or removes it if it is rejected.
+    fn keep(&self, client: ClientId, file: &Path) -> Result<Judged, NotAccepted> {
+        let read = self.read(file);
+        if let Err(NotAccepted::Rejected(_)) = read {
+            self.files.remove(file).map_err(disk("remove", file))?;
+        }
+        let judged = read?;
         let path = self.directory.accepted_update(self.round.number, client);
         retry_while_full(self.files, &path, || self.files.rename(file, &path))
             .map_err(disk("move an update to", &path))?;
-        self.fold(partial, client, header, update)?;
-        Ok(Ok(header))
+        Ok(judged)
     }
 
     /// Folds an update in, unless all of them wait for the end of the round.
@@ -142,50 +137,36 @@ impl Acceptance<'_> {
         update: Option<Checked>,
     ) -> Result<(), RunError> {
         let Some(update) = update.filter(|_| !self.stores_updates()) else { return Ok(()) };
-        let mut folded = match partial.take() {
+        let folded = match partial {
             Some(folded) => folded,
-            None => self.algorithm.begin(&self.round)?,
+            None => partial.insert(self.algorithm.begin(&self.round)?),
         };
         let weight = self.config.spec.aggregation.weights.of(header.report.samples);
         let contribution = Contribution { client, weight, report: header.report, update };
-        self.algorithm.fold(&mut folded, contribution, &self.round);
-        *partial = Some(folded);
+        self.algorithm.fold(folded, contribution, &self.round);
         Ok(())
     }
 
-    /// Reads and checks an update. The outer error is this machine's, the inner one the update's.
-    pub(super) fn read(
-        &self,
-        path: &Path,
-    ) -> Result<Result<(UpdateHeader, Option<Checked>), Rejection>, RunError> {
+    /// Reads and checks an update.
+    pub(super) fn read(&self, path: &Path) -> Result<Judged, NotAccepted> {
         // Updates that wait for each other are read in step, so none may have an order of its own.
-        let limits = Limits { any_order: !self.reads_in_step(), ..self.limits() };
-        let read = match update_file::read_from(self.files, path, limits)? {
-            Ok(read) => read,
-            Err(rejection) => return Ok(Err(rejection)),
-        };
+        let any_order = !self.reads_in_step();
+        let limits = Limits { max_bytes: self.max_payload, any_order, ..Limits::default() };
+        let read = update_file::read_from(self.files, path, limits)?;
         let learned = self.start.as_ref().map(|start| (start, read.1.tensors.clone()));
-        let judged = self.judge(read);
-        if let (Ok((_, Some(_))), Some((start, learned))) = (&judged, learned)
+        let judged = self.judge(read)?;
+        if let ((_, Some(_)), Some((start, learned))) = (&judged, learned)
             && !self.would_be_member(start, learned)?
         {
             let reason = "its model computes features that are not finite, or too large to be fused: training diverged on the \
                           device";
-            return Ok(Err(Rejection::Malformed { reason: reason.to_owned() }));
+            return Err(Rejection::Malformed { reason: reason.to_owned() }.into());
         }
         Ok(judged)
     }
 
-    fn limits(&self) -> Limits {
-        Limits { max_bytes: self.max_payload, ..Limits::default() }
-    }
-
-    /// Whether what was read is an update of this round, and one to believe. There is nothing in it of a round without
-    /// training.
-    fn judge(
-        &self,
-        (header, mut record): (UpdateHeader, Record),
-    ) -> Result<(UpdateHeader, Option<Checked>), Rejection> {
+    /// Whether what was read is an update of this round, and one to believe.
+    fn judge(&self, (header, mut record): (UpdateHeader, Record)) -> Result<Judged, Rejection> {
         let round = self.round.number;
         if header.round != round {
             let lateness = self.config.policy.late.filter(|_| self.train && header.round < round);
@@ -197,9 +178,11 @@ impl Acceptance<'_> {
             record.tensors.scale(lateness.discount(staleness));
         }
         if !self.train {
-            let nothing = record == Record::default();
-            let reason = || "nothing was to be learned in this round, and something was sent".to_owned();
-            return if nothing { Ok((header, None)) } else { Err(Rejection::Layout { reason: reason() }) };
+            if record == Record::default() {
+                return Ok((header, None));
+            }
+            let reason = "nothing was to be learned in this round, and something was sent".to_owned();
+            return Err(Rejection::Layout { reason });
         }
         Ok((header, Some(self.algorithm.check(&self.round, record)?)))
     }
@@ -250,16 +233,9 @@ impl Acceptance<'_> {
     fn stores_updates(&self) -> bool {
         self.config.spec.aggregation.rule.needs_every_update()
     }
-}
 
-impl Acceptance<'_> {
     /// Writes an update down that has to wait for others on disk. Not durable, like all that a simulation writes.
-    pub(super) fn spooled(
-        &self,
-        client: ClientId,
-        frame: &[u8],
-        payload: &Payload,
-    ) -> Result<PathBuf, RunError> {
+    fn spooled(&self, client: ClientId, frame: &[u8], payload: &Payload) -> Result<PathBuf, RunError> {
         let path = self.directory.spool().join(format!("{client}.upload"));
         let write = || {
             let mut file = self.files.create(&path)?;

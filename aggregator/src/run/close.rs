@@ -6,7 +6,7 @@ use models::{Evaluation, Limits, ParamSet, Precision};
 use shared::aggregation::{Contributor, Mixture};
 use shared::algorithm::{AggregateError, Deployed, Global};
 use shared::id::ClientId;
-use shared::message::{Rejection, TrainReport};
+use shared::message::TrainReport;
 
 use tracing::warn;
 
@@ -15,7 +15,8 @@ use super::ensemble::Tested;
 use super::opening::Decision;
 use super::stored::StoredRound;
 use super::supervised::{OwnLoss, OwnTraining};
-use super::{OpenRound, Run, RunError, SMALL, Traffic, client_metrics, update_file};
+use super::update_file::outcome;
+use super::{OpenRound, Run, RunError, SMALL, Traffic, client_metrics, damaged, update_file};
 use crate::coordinator::Closing;
 use crate::data::TestSet;
 use crate::ensemble::EnsembleError;
@@ -98,7 +99,7 @@ impl Run {
         // If the server's model has the whole weight and there is none, the previous model is kept.
         let omega = (mixture.gamma > 0.0 || mixture.alpha == 0.0)
             .then(|| self.algorithm.current_model(global).clone());
-        if self.stores_updates() {
+        if self.config.spec.aggregation.rule.needs_every_update() {
             self.algorithm.close_stored(global, &mut self.stored(round.number, &open.reports), &round)?;
         } else if let Some(partial) = partial {
             self.algorithm.close(global, partial, &round)?;
@@ -239,10 +240,9 @@ impl Run {
         let mut sum = Evaluation::default();
         for &client in open.reports.keys() {
             let path = self.directory.accepted_update(round.number, client);
-            let read = update_file::read_from(&*self.files, &path, limits)?;
+            let read = outcome(update_file::read_from(&*self.files, &path, limits))?;
             let checked = read.and_then(|(_, record)| self.algorithm.check(&round, record));
-            let damaged = |rejection: Rejection| RunError::Damaged { path, reason: rejection.to_string() };
-            let checked = checked.map_err(damaged)?;
+            let checked = checked.map_err(damaged(&path))?;
             let Some(params) = deployed(global, checked) else { continue };
             let evaluation = tests.evaluate(&self.config.spec.architecture, &params, &self.backend)?;
             sum.accuracy += evaluation.accuracy;

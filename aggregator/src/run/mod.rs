@@ -118,7 +118,7 @@ pub struct Traffic {
 /// The open round.
 struct OpenRound {
     opening: Opening,
-    /// [`Opening::clients`], which goes through the cohort and is asked for with every update.
+    /// Number of [known](Opening::known) clients.
     clients: usize,
     scale: Scale,
     /// What accepted updates were folded into: a partial result for each thread that has folded any.
@@ -337,7 +337,7 @@ impl Run {
         let own = if opening.work.train { self.train_own(opening.round)? } else { None };
         Ok(OpenRound {
             opening: opening.clone(),
-            clients: opening.clients(),
+            clients: opening.known().len(),
             scale,
             partials: Vec::new(),
             opened: Instant::now(),

@@ -1,29 +1,20 @@
 //! Step *open*, and its file, which also holds the decision to close.
 
-use std::collections::BTreeMap;
-use std::io::{ErrorKind, Read as _};
-
 use serde::{Deserialize, Serialize};
-use shared::id::ClientId;
-use shared::message::TaskKind;
 
 use super::broadcast::Broadcast;
 use super::error::{damaged, disk};
 use super::{Run, RunError, Traffic};
-use crate::coordinator::{Closing, Opening, OutstandingTask};
+use crate::coordinator::{Closing, Opening};
 use crate::storage::retry_full::retry_while_full;
-use crate::storage::write_durably;
+use crate::storage::{read_if_there, write_durably};
 
 /// The opening of a round, on disk.
 #[derive(Serialize, Deserialize)]
 pub(super) struct OpeningRecord {
-    pub(super) work: TaskKind,
-    pub(super) cohort: BTreeMap<ClientId, u64>,
-    pub(super) roster: BTreeMap<ClientId, u64>,
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub(super) owed: BTreeMap<ClientId, OutstandingTask>,
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub(super) counted: BTreeMap<ClientId, u32>,
+    /// Its round is in the name of the file.
+    #[serde(flatten)]
+    pub(super) opening: Opening,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) decision: Option<Decision>,
 }
@@ -45,7 +36,7 @@ impl Run {
         self.write_opening(opening, None)?;
         match &mut self.open {
             Some(open) if open.opening.round == opening.round => {
-                (open.opening, open.clients) = (opening.clone(), opening.clients());
+                (open.opening, open.clients) = (opening.clone(), opening.known().len());
             }
             _ => self.open = Some(self.open_round(opening)?),
         }
@@ -58,26 +49,18 @@ impl Run {
         decision: Option<&Decision>,
     ) -> Result<(), RunError> {
         let path = self.directory.opening(opening.round);
-        let record = OpeningRecord {
-            work: opening.work,
-            cohort: opening.cohort.clone(),
-            roster: opening.roster.clone(),
-            owed: opening.owed.clone(),
-            counted: opening.counted.clone(),
-            decision: decision.cloned(),
-        };
+        let record = OpeningRecord { opening: opening.clone(), decision: decision.cloned() };
         let json = serde_json::to_vec(&record).expect("ids, counts and names are JSON");
         write_durably(&*self.files, &path, |out| out.write_all(&json)).map_err(disk("write", &path))
     }
 
     pub(super) fn read_opening(&self, round: u32) -> Result<Option<OpeningRecord>, RunError> {
         let path = self.directory.opening(round);
-        let mut json = Vec::new();
-        match self.files.open(&path) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(disk("open", &path)(error)),
-            Ok(mut file) => file.read_to_end(&mut json).map_err(disk("read", &path))?,
+        let Some(json) = read_if_there(&*self.files, &path).map_err(disk("read", &path))? else {
+            return Ok(None);
         };
-        serde_json::from_slice(&json).map(Some).map_err(damaged(&path))
+        let mut record: OpeningRecord = serde_json::from_slice(&json).map_err(damaged(&path))?;
+        record.opening.round = round;
+        Ok(Some(record))
     }
 }

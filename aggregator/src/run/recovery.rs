@@ -1,7 +1,6 @@
 //! Continuing a run: what a process that went away has left on disk.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{ErrorKind, Read as _};
 use std::sync::Arc;
 
 use shared::id::ClientId;
@@ -9,12 +8,13 @@ use shared::id::ClientId;
 use super::directory::{RunDirectory, client_in, newest_checkpoint, uploader_in};
 use super::error::disk;
 use super::opening::{Decision, OpeningRecord};
+use super::update_file::outcome;
 use super::{Run, RunError, client_metrics};
 use crate::config::Config;
 use crate::coordinator::{Closing, Opening, OutstandingTask, Reopened, Resume};
 use crate::data::TestSet;
 use crate::round::{RoundRecord, jsonl, stopping};
-use crate::storage::{FileLayer, write_durably};
+use crate::storage::{FileLayer, read_if_there, write_durably};
 
 impl Run {
     /// Continues the run in `directory` and says where it stands.
@@ -91,55 +91,50 @@ impl Run {
         let (closed, ended) = (self.closed, self.ended());
         let mut counted = self.counted()?;
         let void = stopping::void_in_a_row(&self.records);
-        let Some(record) = self.read_opening(closed + 1)? else {
-            let Some(last) = self.read_opening(closed)? else {
+        let Some(OpeningRecord { opening, decision }) = self.read_opening(closed + 1)? else {
+            let Some(OpeningRecord { opening: last, decision }) = self.read_opening(closed)? else {
                 let roster = self.known_since(closed)?.unwrap_or_default();
                 return Ok(Resume { closed, ended, void, roster, ..Resume::default() });
             };
             // Where nothing had to be decided, the whole cohort has contributed, and no other client.
-            let closing = last.decision.as_ref().map(|decision| &decision.closing);
-            let late = closing.map_or(BTreeMap::new(), |closing| closing.late.clone());
-            let owed =
-                self.still_owed(last.owed, &last.cohort, &late, closing.map(|closing| (closed, closing)));
-            let roster = self.known_since(closed)?.unwrap_or_else(|| known(last.roster, &last.cohort));
+            let closing = decision.map(|decision| decision.closing);
+            let late = closing.as_ref().map_or(BTreeMap::new(), |closing| closing.late.clone());
+            let owed = self.still_owed(&last, &late, closing.as_ref());
+            let roster = self.known_since(closed)?.unwrap_or_else(|| last.known());
             return Ok(Resume { closed, ended, void, roster, owed, counted, open: None });
         };
-        let (work, cohort, owed) = (record.work, record.cohort, record.owed);
-        counted.extend(&record.counted);
-        let opening =
-            Opening { round: closed + 1, work, cohort, roster: record.roster, owed, counted: record.counted };
-        let roster = self.known_since(closed + 1)?;
-        let roster = roster.unwrap_or_else(|| known(opening.roster.clone(), &opening.cohort));
-        let accepted = self.refold(&opening, record.decision.as_ref().map(|decision| &decision.closing))?;
-        let closing = record.decision.as_ref().map(|decision| decision.closing.clone());
+        counted.extend(&opening.counted);
+        let roster = self.known_since(closed + 1)?.unwrap_or_else(|| opening.known());
+        let closing = decision.as_ref().map(|decision| decision.closing.clone());
+        let accepted = self.refold(&opening, closing.as_ref())?;
         let late = self.open.as_ref().map_or(BTreeMap::new(), |sums| sums.late.clone());
         counted.extend(trained_in(closed + 1, &accepted, &late));
         let reopened = Reopened { opening, accepted, late, closing };
-        let Reopened { opening, late, .. } = &reopened;
-        let decided = reopened.decided().map(|closing| (closed + 1, closing));
-        let owed = self.still_owed(opening.owed.clone(), &opening.cohort, late, decided);
+        let owed = self.still_owed(&reopened.opening, &reopened.late, reopened.decided());
         if reopened.decided().is_some()
             && let Some(sums) = &mut self.open
         {
-            sums.decision = record.decision;
+            sums.decision = decision;
         }
         Ok(Resume { closed, ended, void, roster, owed, counted, open: Some(reopened) })
     }
 
-    /// What clients owe of what they `owed` when a round with this cohort was opened, now that these `late` updates are in; with
-    /// what the round does without, if it is decided. Those that could not train are among them: what they hold, they say when they
-    /// come back.
+    /// What clients owe of what they owed when a round was opened, now that these `late` updates are in; with what the round does
+    /// without, if it is decided. Those that could not train are among them: what they hold, they say when they come back.
     fn still_owed(
         &self,
-        mut owed: BTreeMap<ClientId, OutstandingTask>,
-        cohort: &BTreeMap<ClientId, u64>,
+        opening: &Opening,
         late: &BTreeMap<ClientId, u32>,
-        decided: Option<(u32, &Closing)>,
+        decided: Option<&Closing>,
     ) -> BTreeMap<ClientId, OutstandingTask> {
+        let Opening { round, cohort, .. } = opening;
+        let mut owed = opening.owed.clone();
         owed.retain(|client, _| !late.contains_key(client) && !cohort.contains_key(client));
-        if let Some((round, closing)) = decided.filter(|_| self.config.policy.late.is_some()) {
+        if let Some(closing) = decided.filter(|_| self.config.policy.late.is_some()) {
             let missing = cohort.iter().filter(|(client, _)| !closing.contributors.contains(client));
-            owed.extend(missing.map(|(client, &samples)| (*client, OutstandingTask { round, samples })));
+            owed.extend(
+                missing.map(|(client, &samples)| (*client, OutstandingTask { round: *round, samples })),
+            );
         }
         owed
     }
@@ -168,8 +163,11 @@ impl Run {
             let path = self.directory.accepted_update(round, client);
             let length = self.files.length(&path).map_err(disk("look at", &path))?;
             let (acceptance, open) = self.acceptance()?;
-            let read = acceptance.read(&path)?;
-            match read.and_then(|read| acceptance.is_as_declared(opening, client, read.0).map(|()| read)) {
+            let read = acceptance.read(&path).and_then(|read| {
+                acceptance.is_as_declared(opening, client, read.0)?;
+                Ok(read)
+            });
+            match outcome(read)? {
                 Ok((header, update)) => {
                     open.partials.resize_with(1, || None);
                     acceptance.fold(&mut open.partials[0], client, header, update)?;
@@ -203,7 +201,7 @@ impl Run {
     /// rounds that these were trained in.
     fn counted(&self) -> Result<BTreeMap<ClientId, u32>, RunError> {
         let Some(mut record) = self.read_opening(self.closed)? else { return Ok(BTreeMap::new()) };
-        let mut counted = std::mem::take(&mut record.counted);
+        let mut counted = std::mem::take(&mut record.opening.counted);
         let (contributors, late) = record.contributors();
         counted.extend(trained_in(self.closed, &contributors, &late));
         Ok(counted)
@@ -211,42 +209,37 @@ impl Run {
 
     /// The closed rounds as they are written down, with what each client measured.
     pub(crate) fn written_records(&self) -> Result<Vec<RoundRecord>, RunError> {
+        Ok(self.read_rounds()?.map_or(Vec::new(), |(records, _)| records))
+    }
+
+    /// The whole lines of `rounds.jsonl`, and whether there is a torn one behind them; `None` if there is no file.
+    fn read_rounds(&self) -> Result<Option<(Vec<RoundRecord>, bool)>, RunError> {
         let path = self.directory.rounds();
-        let mut text = String::new();
-        match self.files.open(&path) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(error) => return Err(disk("open", &path)(error)),
-            Ok(mut file) => file.read_to_string(&mut text).map_err(disk("read", &path))?,
+        let Some(bytes) = read_if_there(&*self.files, &path).map_err(disk("read", &path))? else {
+            return Ok(None);
         };
-        let read = jsonl::read(&text);
-        Ok(read.map_err(|error| RunError::Rounds { path, reason: error.to_string() })?.records)
+        let damaged = |reason: String| RunError::Rounds { path: path.clone(), reason };
+        // A torn line may end in anything.
+        let whole = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
+        let text = str::from_utf8(&bytes[..whole]).map_err(|_| damaged("it is not text".to_owned()))?;
+        let records = jsonl::read(text).map_err(|error| damaged(error.to_string()))?.records;
+        if let Some(line) = records.windows(2).position(|pair| pair[0].round >= pair[1].round) {
+            let round = records[line + 1].round;
+            return Err(damaged(format!("line {} holds round {round}, out of order", line + 2)));
+        }
+        Ok(Some((records, whole < bytes.len())))
     }
 
     /// Reads `rounds.jsonl`. Lines of rounds that the checkpoint does not know are taken back: those rounds will be
     /// closed again.
     fn restore_records(&mut self, closed: u32) -> Result<(), RunError> {
         let path = self.directory.rounds();
-        let mut bytes = Vec::new();
-        match self.files.open(&path) {
-            Err(error) if error.kind() == ErrorKind::NotFound => {
-                if closed > 0 {
-                    self.mended.push(format!("{} is not there: the report begins anew", path.display()));
-                }
-                return Ok(());
+        let Some((read, torn)) = self.read_rounds()? else {
+            if closed > 0 {
+                self.mended.push(format!("{} is not there: the report begins anew", path.display()));
             }
-            Err(error) => return Err(disk("open", &path)(error)),
-            Ok(mut file) => file.read_to_end(&mut bytes).map_err(disk("read", &path))?,
+            return Ok(());
         };
-        let damaged = |reason: String| RunError::Rounds { path: path.clone(), reason };
-        // A torn line may end in anything.
-        let whole = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
-        let torn = whole < bytes.len();
-        let text = str::from_utf8(&bytes[..whole]).map_err(|_| damaged("it is not text".to_owned()))?;
-        let read = jsonl::read(text).map_err(|error| damaged(error.to_string()))?.records;
-        if let Some(line) = read.windows(2).position(|pair| pair[0].round >= pair[1].round) {
-            let round = read[line + 1].round;
-            return Err(damaged(format!("line {} holds round {round}, out of order", line + 2)));
-        }
         let written = read.len();
         let records: Vec<_> = read.into_iter().filter(|record| record.round <= closed).collect();
         if records.len() != written || torn {
@@ -269,7 +262,7 @@ impl OpeningRecord {
         match self.decision {
             Some(Decision { closing, .. }) => (closing.contributors, closing.late),
             // Nothing had to be decided where the whole cohort has contributed.
-            None => (self.cohort.into_keys().collect(), BTreeMap::new()),
+            None => (self.opening.cohort.into_keys().collect(), BTreeMap::new()),
         }
     }
 }
@@ -281,12 +274,4 @@ fn trained_in<'a>(
     late: &'a BTreeMap<ClientId, u32>,
 ) -> impl Iterator<Item = (ClientId, u32)> + 'a {
     contributors.iter().map(move |client| (*client, late.get(client).copied().unwrap_or(round)))
-}
-
-/// The roster when a round was opened, with the clients that joined its cohort later.
-fn known(mut roster: BTreeMap<ClientId, u64>, cohort: &BTreeMap<ClientId, u64>) -> BTreeMap<ClientId, u64> {
-    for (client, samples) in cohort {
-        roster.entry(*client).or_insert(*samples);
-    }
-    roster
 }

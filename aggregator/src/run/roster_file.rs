@@ -3,14 +3,13 @@
 //! The opening of a round holds the roster too, so a file that is older than the newest opening is ignored.
 
 use std::collections::BTreeMap;
-use std::io::{ErrorKind, Read as _};
 
 use shared::id::ClientId;
 
 use super::error::disk;
 use super::{Run, RunError};
 use crate::coordinator::RosterSnapshot;
-use crate::storage::write_durably;
+use crate::storage::{read_if_there, write_durably};
 
 impl Run {
     /// Step *save roster*: makes the roster durable.
@@ -24,11 +23,8 @@ impl Run {
     /// and older versions did not write it.
     pub(super) fn known_since(&mut self, round: u32) -> Result<Option<BTreeMap<ClientId, u64>>, RunError> {
         let path = self.directory.roster();
-        let mut json = Vec::new();
-        match self.files.open(&path) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(disk("open", &path)(error)),
-            Ok(mut file) => file.read_to_end(&mut json).map_err(disk("read", &path))?,
+        let Some(json) = read_if_there(&*self.files, &path).map_err(disk("read", &path))? else {
+            return Ok(None);
         };
         match serde_json::from_slice::<RosterSnapshot>(&json) {
             Ok(known) => Ok((known.since >= round).then_some(known.roster)),

@@ -51,11 +51,8 @@ impl<'a> StoredRound<'a> {
     }
 
     fn open(&self, index: usize) -> Result<TensorStream<Reading>, StoredError> {
-        let mut input =
-            Reading::open(self.files, &self.paths[index]).map_err(|error| self.failed(index, &error))?;
-        let (_, limits) = update_file::read_header(&mut input, self.max_payload)
-            .map_err(|error| self.failed(index, &error))?;
-        TensorStream::open(input, limits).map_err(|error| self.failed(index, &reason(&error)))
+        update_file::tensors(self.files, &self.paths[index], self.max_payload)
+            .map_err(|reason| self.failed(index, &reason))
     }
 }
 

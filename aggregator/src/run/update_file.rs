@@ -4,6 +4,7 @@ use std::io::{ErrorKind, Read};
 use std::path::Path;
 
 use models::Limits;
+use models::params::codec::TensorStream;
 use shared::frame::{self, HEADER_LEN, Header};
 use shared::message::{Rejection, ToServer, UpdateHeader, reason};
 use shared::payload::Payload;
@@ -13,6 +14,26 @@ use super::RunError;
 use super::error::disk;
 use crate::storage::{FileLayer, Reading};
 
+/// Why an update is not accepted.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NotAccepted {
+    /// It is not believed, which is its sender's fault.
+    #[error(transparent)]
+    Rejected(#[from] Rejection),
+    /// This machine cannot accept any.
+    #[error(transparent)]
+    Failed(#[from] RunError),
+}
+
+/// Tells the outcome of an update from a failure of this machine.
+pub(super) fn outcome<T>(accepted: Result<T, NotAccepted>) -> Result<Result<T, Rejection>, RunError> {
+    match accepted {
+        Ok(accepted) => Ok(Ok(accepted)),
+        Err(NotAccepted::Rejected(rejection)) => Ok(Err(rejection)),
+        Err(NotAccepted::Failed(error)) => Err(error),
+    }
+}
+
 /// Reads one update. Any bytes give an update or the reason of its rejection.
 pub(super) fn read(input: &mut dyn Read, accepted: Limits) -> Result<(UpdateHeader, Record), Rejection> {
     let (update, Limits { max_bytes, .. }) = read_header(input, accepted.max_bytes)?;
@@ -21,15 +42,26 @@ pub(super) fn read(input: &mut dyn Read, accepted: Limits) -> Result<(UpdateHead
     Ok((update, record))
 }
 
-/// [`read`] of a file. The outer error is this machine's, the inner one the update's.
+/// [`read`] of a file.
 pub(super) fn read_from(
     files: &dyn FileLayer,
     path: &Path,
     accepted: Limits,
-) -> Result<Result<(UpdateHeader, Record), Rejection>, RunError> {
+) -> Result<(UpdateHeader, Record), NotAccepted> {
     let mut input = Reading::open(files, path).map_err(disk("open", path))?;
     let read = read(&mut input, accepted);
-    input.judge(read).map_err(disk("read", path))
+    Ok(input.judge(read).map_err(disk("read", path))??)
+}
+
+/// Opens the tensors of an accepted update, which was read before. The error is a message.
+pub(super) fn tensors(
+    files: &dyn FileLayer,
+    path: &Path,
+    max_payload: u64,
+) -> Result<TensorStream<Reading>, String> {
+    let mut input = Reading::open(files, path).map_err(|error| error.to_string())?;
+    let (_, limits) = read_header(&mut input, max_payload).map_err(|error| error.to_string())?;
+    TensorStream::open(input, limits).map_err(|error| reason(&error))
 }
 
 /// [`read`] of a frame whose payload lies apart in memory, and is read there.

@@ -93,6 +93,17 @@ pub fn write_durably(
     retry_while_full(files, path, || files.sync_dir(parent(path)))
 }
 
+/// The bytes of a small file; `None` if it is not there.
+pub fn read_if_there(files: &dyn FileLayer, path: &Path) -> io::Result<Option<Vec<u8>>> {
+    let mut file = match files.open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        opened => opened?,
+    };
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    Ok(Some(bytes))
+}
+
 /// Creates a directory and its parents, and makes those durable that were not there.
 pub fn create_dir_durably(files: &dyn FileLayer, path: &Path) -> io::Result<()> {
     let mut missing = Vec::new();

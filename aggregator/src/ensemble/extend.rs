@@ -6,8 +6,8 @@ use std::path::Path;
 use shared::id::ClientId;
 
 use super::bundle::Bundle;
-use super::writing::{Origin, write};
-use super::{EnsembleError, Manifest, Member};
+use super::writing::{Source, write};
+use super::{EnsembleError, Manifest};
 use crate::storage::FileLayer;
 
 /// The result of an extension.
@@ -33,13 +33,11 @@ pub fn extend(
         let (into, with) = (bundle.path().to_owned(), with.path().to_owned());
         return Err(EnsembleError::Unrelated { into, with, reason });
     }
-    let mut members: BTreeMap<ClientId, (Member, Box<dyn Origin + '_>)> = BTreeMap::new();
+    let mut members: BTreeMap<ClientId, Source<'_>> =
+        bundle.sources().map(|source| (source.0.client, source)).collect();
     let (mut added, mut replaced) = (0, 0);
-    for (number, member) in bundle.manifest().members.iter().enumerate() {
-        members.insert(member.client, (member.clone(), Box::new((bundle, number))));
-    }
-    for (number, member) in with.manifest().members.iter().enumerate() {
-        let before = members.insert(member.client, (member.clone(), Box::new((with, number))));
+    for source in with.sources() {
+        let before = members.insert(source.0.client, source);
         *(if before.is_some() { &mut replaced } else { &mut added }) += 1;
     }
     let members: Vec<_> = members.into_values().collect();

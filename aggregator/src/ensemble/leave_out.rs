@@ -5,9 +5,9 @@ use std::path::Path;
 
 use shared::id::ClientId;
 
+use super::EnsembleError;
 use super::bundle::Bundle;
-use super::writing::{Origin, write};
-use super::{EnsembleError, Member};
+use super::writing::write;
 use crate::storage::FileLayer;
 
 /// Writes `bundle` without the members of these clients to `path`; returns how many members remain. Nothing is retrained:
@@ -24,10 +24,7 @@ pub fn leave_out(
         let path = bundle.path().to_owned();
         return Err(EnsembleError::NoMember { path, client: client.to_string() });
     }
-    let stays = all.iter().enumerate().filter(|(_, member)| !clients.contains(&member.client));
-    let members: Vec<(Member, Box<dyn Origin + '_>)> = stays
-        .map(|(number, member)| (member.clone(), Box::new((bundle, number)) as Box<dyn Origin + '_>))
-        .collect();
+    let members: Vec<_> = bundle.sources().filter(|(member, _)| !clients.contains(&member.client)).collect();
     if members.is_empty() {
         return Err(EnsembleError::NoMembersLeft { path: bundle.path().to_owned() });
     }

@@ -42,7 +42,7 @@ pub use extend::{Extended, extend};
 pub use leave_out::leave_out;
 pub use manifest::{MANIFEST_KEY, Manifest, Member, digest};
 pub use soundness::is_sound;
-pub use writing::{Origin, write};
+pub use writing::{Origin, Source, write};
 
 #[cfg(test)]
 mod tests;

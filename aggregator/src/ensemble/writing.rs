@@ -6,6 +6,7 @@ use std::path::Path;
 use models::params::codec::{write_header, write_values};
 
 use super::bundle::{Bundle, Layout, Values};
+use super::error::disk;
 use super::fusion::{MeanSum, summable};
 use super::{EnsembleError, Manifest, Member};
 use crate::storage::{FileLayer, write_durably};
@@ -14,6 +15,17 @@ use crate::storage::{FileLayer, write_durably};
 pub trait Origin {
     /// Passes all values on.
     fn pass(&self, visit: &mut Values<'_>) -> Result<(), EnsembleError>;
+}
+
+/// A member, and where its values come from.
+pub type Source<'a> = (Member, Box<dyn Origin + 'a>);
+
+impl Bundle {
+    /// Its members, as members of another ensemble.
+    pub fn sources(&self) -> impl Iterator<Item = Source<'_>> {
+        let members = self.manifest().members.iter().enumerate();
+        members.map(move |(number, member)| -> Source<'_> { (member.clone(), Box::new((self, number))) })
+    }
 }
 
 /// A member of an existing ensemble.
@@ -29,35 +41,25 @@ pub fn write(
     files: &dyn FileLayer,
     path: &Path,
     manifest: &Manifest,
-    members: &[(Member, Box<dyn Origin + '_>)],
+    members: &[Source<'_>],
 ) -> Result<(), EnsembleError> {
     let manifest =
         Manifest { members: members.iter().map(|(member, _)| member.clone()).collect(), ..manifest.clone() };
     let layout = Layout::of(&manifest)
         .map_err(|reason| EnsembleError::NotAnEnsemble { path: path.to_owned(), reason })?;
-    let mut failure = None;
     let written = write_durably(files, path, |out| {
-        failure = None;
-        pass_on(&manifest, &layout, members, out).map_err(|error| {
-            let text = error.to_string();
-            failure = Some(error);
-            io::Error::other(text)
+        pass_on(&manifest, &layout, members, out).map_err(|error| match error {
+            EnsembleError::Disk { source, .. } => source,
+            error => io::Error::other(error),
         })
     });
-    match (written, failure) {
-        (Ok(()), _) => Ok(()),
-        // Includes errors of the disk, which lack the path.
-        (Err(_), Some(EnsembleError::Disk { source, .. })) | (Err(source), None) => {
-            Err(EnsembleError::Disk { action: "write", path: path.to_owned(), source })
-        }
-        (Err(_), Some(failure)) => Err(failure),
-    }
+    written.map_err(|error| error.downcast().unwrap_or_else(disk("write", path)))
 }
 
 fn pass_on(
     manifest: &Manifest,
     layout: &Layout,
-    members: &[(Member, Box<dyn Origin + '_>)],
+    members: &[Source<'_>],
     out: &mut dyn io::Write,
 ) -> Result<(), EnsembleError> {
     let failed = |source| EnsembleError::Disk { action: "write", path: "".into(), source };

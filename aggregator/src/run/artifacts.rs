@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use models::ParamSet;
+use models::model_file::ModelFileError;
 use shared::spec::SAMPLES_KEY;
 
 use super::error::disk;
@@ -59,20 +60,13 @@ impl Run {
         // Samples must be prepared for the model as they were for training.
         let samples = serde_json::to_string(&spec.data).expect("numbers and names are JSON");
         extra.insert(SAMPLES_KEY.to_owned(), samples);
-        let mut failure = None;
         let written = write_durably(&*self.files, path, |out| {
-            failure = None;
-            models::write_model(&spec.architecture, params, &extra, out).map_err(|error| {
-                let text = error.to_string();
-                failure = Some(error);
-                std::io::Error::other(text)
-            })
+            models::write_model(&spec.architecture, params, &extra, out).map_err(std::io::Error::other)
         });
-        match (written, failure) {
-            (Ok(()), _) => Ok(()),
-            (Err(_), Some(failure)) => Err(failure.into()),
-            (Err(source), None) => Err(disk("write", path)(source)),
-        }
+        written.map_err(|error| match error.downcast::<ModelFileError>() {
+            Ok(error) => error.into(),
+            Err(source) => disk("write", path)(source),
+        })
     }
 
     /// Writes `report.html` and, if the run is `complete`, the marker of that. The marker comes last: a run without it is
@@ -83,18 +77,11 @@ impl Run {
             .map_err(disk("write", &path))?;
         if complete {
             // A simulation does not sync its steps. Folders are synced like files.
-            let (model, best) = (self.directory.model(), self.directory.best());
-            let (ensemble, rounds) = (self.directory.ensemble(), self.directory.rounds());
-            let places = [
-                model,
-                best,
-                ensemble,
-                rounds,
-                self.directory.config(),
-                path.clone(),
-                self.directory.root().to_owned(),
-            ];
-            for place in places {
+            let run = &self.directory;
+            let root = run.root().to_owned();
+            for place in
+                [run.model(), run.best(), run.ensemble(), run.rounds(), run.config(), path.clone(), root]
+            {
                 if self.files.length(&place).map_err(disk("look at", &place))?.is_some() {
                     self.files.sync_file(&place).map_err(disk("sync", &place))?;
                 }

@@ -16,7 +16,9 @@ use shared::message::{TrainReport, reason};
 use super::error::disk;
 use super::{Run, RunError, update_file};
 use crate::data::TestSet;
-use crate::ensemble::{Bundle, EnsembleError, Manifest, Member, Origin, Question, Values, digest, write};
+use crate::ensemble::{
+    Bundle, EnsembleError, Manifest, Member, Origin, Question, Source, Values, digest, write,
+};
 use crate::storage::{FileLayer, Reading};
 
 /// Values that are read of an update at once.
@@ -42,17 +44,12 @@ impl Update<'_> {
     }
 
     fn open(&self) -> Result<TensorStream<Reading>, EnsembleError> {
-        let mut input = Reading::open(self.files, &self.path).map_err(|error| self.failed(&error))?;
-        let (_, limits) =
-            update_file::read_header(&mut input, self.max_payload).map_err(|error| self.failed(&error))?;
-        TensorStream::open(input, limits).map_err(|error| self.failed(&reason(&error)))
+        update_file::tensors(self.files, &self.path, self.max_payload).map_err(|reason| self.failed(&reason))
     }
 
     /// Whether it brings a model. A client that is a member already sends a word.
     fn is_model(&self) -> Result<bool, EnsembleError> {
-        let stream = self.open()?;
-        let any = stream.tensors().next().is_some();
-        Ok(any)
+        Ok(self.open()?.tensors().next().is_some())
     }
 }
 
@@ -83,12 +80,8 @@ impl Run {
         reports: &BTreeMap<ClientId, TrainReport>,
     ) -> Result<(), RunError> {
         let bundle = self.bundle()?;
-        let mut members: BTreeMap<ClientId, (Member, Box<dyn Origin + '_>)> = BTreeMap::new();
-        if let Some(bundle) = &bundle {
-            for (number, member) in bundle.manifest().members.iter().enumerate() {
-                members.insert(member.client, (member.clone(), Box::new((bundle, number))));
-            }
-        }
+        let mut members: BTreeMap<ClientId, Source<'_>> =
+            bundle.iter().flat_map(Bundle::sources).map(|source| (source.0.client, source)).collect();
         let mut came = false;
         for (&client, report) in reports {
             let (files, path) = (&*self.files, self.directory.accepted_update(round, client));

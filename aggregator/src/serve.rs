@@ -89,7 +89,7 @@ impl Shutdown {
 pub async fn serve(
     run: Run,
     resume: Resume,
-    listener: Listener,
+    mut listener: Listener,
     identity: &ServerIdentity,
     ready_file: Option<&Path>,
     stop: watch::Receiver<bool>,
@@ -115,7 +115,7 @@ pub async fn serve(
     let (spool, max_payload) = (run.directory().spool(), run.max_payload());
     // A run that is stopped will be continued, with its unfinished uploads.
     let over = Arc::<AtomicBool>::default();
-    let listener = listener.keeping_partial_uploads_unless(over.clone());
+    listener.over = over.clone();
     let accepting = tokio::spawn(listener.accept(spool, max_payload, run.config().data.clients, to_driver));
     // The future holds the run: boxed, it moves as a pointer.
     match Box::pin(drive(run, resume, from_peers, stop, sink)).await {

@@ -88,6 +88,14 @@ pub enum ToServer {
     },
 }
 
+impl ToServer {
+    /// Whether it is the last message of a device on its connection: nothing follows.
+    #[must_use]
+    pub fn is_last(&self) -> bool {
+        matches!(self, Self::Goodbye | Self::Declined { .. })
+    }
+}
+
 /// Server to client.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum ToClient {
@@ -228,4 +236,17 @@ pub struct TrainReport {
     pub duration: Duration,
     /// What was measured beside that, each at most once.
     pub metrics: Metrics,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_says_nothing_after_its_goodbye_or_after_it_has_declined() {
+        assert!(ToServer::Goodbye.is_last());
+        assert!(ToServer::Declined { reason: "privacy.clip".to_owned() }.is_last());
+        assert!(!ToServer::Heartbeat(Progress::default()).is_last());
+        assert!(!ToServer::Failed { round: 1, reason: "full".to_owned() }.is_last());
+    }
 }

@@ -81,8 +81,9 @@ pub(super) fn serve(arguments: &ServeArgs) -> Result<(), Failure> {
     let inside = runtime.enter();
     let bind = |config: &Config| {
         let admission = Admission::new(Register::Lab { database: database.clone(), policy: *enrolment });
-        let listener = Listener::bind(arguments.listen, &identity, admission, config.policy.lost_after)?;
-        Ok(listener.with_identity_in(directory.clone()))
+        let mut listener = Listener::bind(arguments.listen, &identity, admission, config.policy.lost_after)?;
+        listener.directory = Some(directory.clone());
+        Ok(listener)
     };
     let files = RetryingDisk::default();
     let shortage = files.shortage.clone();

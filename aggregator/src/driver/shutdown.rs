@@ -82,7 +82,7 @@ impl Drain {
                 self.names.insert(peer, hello.client);
             }
             // The device leaves for another reason and may reconnect.
-            Some(FromPeer::Message { peer, message: ToServer::Goodbye, .. }) => {
+            Some(FromPeer::Message { peer, message, .. }) if message.is_last() => {
                 self.names.remove(&peer);
             }
             Some(FromPeer::Disconnected { peer, parted, .. }) => {

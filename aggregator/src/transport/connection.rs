@@ -32,28 +32,17 @@ pub(super) enum PeerError {
     Frame(#[from] FrameError),
     #[error("it sent a message with payload that takes none, or the other way round")]
     Payload,
+    /// What it did, or did not do in time.
+    #[error("{0}")]
+    Fault(&'static str),
     #[error("stream finished early: no message came")]
     Nothing,
     #[error("the device left")]
     Left,
-    #[error("it said hello in the name of another device than the one that it has proved to be")]
-    WrongClient,
-    #[error("it did not say hello in time")]
-    Silent,
-    #[error("it said something else before hello")]
-    NoHello,
-    #[error("newer connections of the device have taken its place")]
-    Replaced,
     #[error("it may not take part")]
     Dismissed,
-    #[error("another connection of the device goes on with its upload")]
-    TakenOver,
     #[error("it sent the rest of an update that has not begun here")]
     NoSuchRest,
-    #[error("it has shown no key")]
-    Keyless,
-    #[error("the aggregator cannot look the device up; try again")]
-    Lookup,
     #[error("its upload came to a halt")]
     Stalled,
     #[error("it takes nothing of what it is sent")]
@@ -70,8 +59,6 @@ pub(super) enum PeerError {
     Spool(std::io::Error),
     #[error("the broadcast cannot be read: {0}")]
     Broadcast(std::io::Error),
-    #[error("the round of the task that it was to be sent is over")]
-    RoundOver,
     #[error("the aggregator stops")]
     DriverGone,
 }
@@ -147,7 +134,8 @@ impl Peer {
             let greeting = self.greeting(&mut receiver).await?;
             Ok::<_, PeerError>((sender, receiver, greeting))
         });
-        let (control, mut receiver, greeting) = greeting.await.ok_or(PeerError::Silent)??;
+        let (control, mut receiver, greeting) =
+            greeting.await.ok_or(PeerError::Fault("it did not say hello in time"))??;
         let client = greeting.hello.client;
         let admitted = tokio::select! {
             admitted = self.admit(&greeting) => admitted?,
@@ -207,7 +195,7 @@ impl Peer {
             result = uploads => result,
             result = self.send_queued(queue, control, greeting.partial, slot) => result,
             // A peer that confirms nothing would hold one slot after another for a while.
-            Ok(()) = replaced => Err(PeerError::Replaced),
+            Ok(()) = replaced => Err(PeerError::Fault("newer connections of the device have taken its place")),
         }
     }
 
@@ -221,7 +209,7 @@ impl Peer {
                 ToServer::ResumePoint(part) if partial.is_none() => partial = Some(part),
                 ToServer::Hello(hello) => return Ok(Greeting { hello, ticket, partial, bytes }),
                 ToServer::Update(_) | ToServer::UpdateRest { .. } => return Err(PeerError::Payload),
-                _ => return Err(PeerError::NoHello),
+                _ => return Err(PeerError::Fault("it said something else before hello")),
             }
             let more;
             (message, _, more) = self.message(receiver, 0).await?;
@@ -235,7 +223,9 @@ impl Peer {
             .connection
             .peer_identity()
             .and_then(|shown| shown.downcast::<Vec<CertificateDer<'_>>>().ok());
-        let key = shown.and_then(|shown| tls::peer_key(shown.first()?).ok()).ok_or(PeerError::Keyless)?;
+        let key = shown
+            .and_then(|shown| tls::peer_key(shown.first()?).ok())
+            .ok_or(PeerError::Fault("it has shown no key"))?;
         let (admission, address) = (self.access.admission.clone(), self.connection.remote_address());
         let (hello, ticket) = (greeting.hello.clone(), greeting.ticket);
         let decided = tokio::task::spawn_blocking(move || {
@@ -247,7 +237,7 @@ impl Peer {
             Err(Denied::Trouble(error)) => {
                 // The details are for the operator, not for the device.
                 self.tell(FromPeer::LookupFailed { error })?;
-                Err(PeerError::Lookup)
+                Err(PeerError::Fault("the aggregator cannot look the device up; try again"))
             }
         }
     }
@@ -261,17 +251,17 @@ impl Peer {
                 Taken::Later(ends) => ends.closed().await,
             }
         };
-        Resumable::new(&self.budget.partials, client, part)
+        Resumable { partials: &self.budget.partials, client, part }
     }
 
     /// The resume point that the device is sent.
     async fn partial(&self, begun: &mut Resumable<'_>) -> Option<ResumePoint> {
-        let part = begun.part()?.clone();
+        let part = begun.part.clone()?;
         match self.budget.hashed(move || part.partial()).await {
             Ok(partial) => Some(partial),
             Err(error) => {
                 debug!("a partial upload cannot be read again: {error}");
-                if let Some(part) = begun.take() {
+                if let Some(part) = begun.part.take() {
                     partial_upload::remove(&part);
                 }
                 None
@@ -308,8 +298,8 @@ impl Peer {
         PeerError::Dismissed
     }
 
-    /// Reads one message of the control stream and hands it to the driver. The peer has proved to be `client`. A goodbye ends
-    /// the connection.
+    /// Reads one message of the control stream and hands it to the driver. The peer has proved to be `client`. Its last
+    /// message ends the connection.
     async fn control_message(&self, receiver: &mut RecvStream, client: ClientId) -> Result<(), PeerError> {
         // A device also leaves by finishing its stream.
         let (message, _, bytes) = self.message(receiver, 0).await.map_err(|error| match error {
@@ -319,10 +309,14 @@ impl Peer {
         match &message {
             ToServer::Update(_) | ToServer::UpdateRest { .. } => return Err(PeerError::Payload),
             // Nothing after this point checks the device's key.
-            ToServer::Hello(hello) if hello.client != client => return Err(PeerError::WrongClient),
+            ToServer::Hello(hello) if hello.client != client => {
+                return Err(PeerError::Fault(
+                    "it said hello in the name of another device than the one that it has proved to be",
+                ));
+            }
             _ => {}
         }
-        let leaves = matches!(message, ToServer::Goodbye);
+        let leaves = message.is_last();
         // Without a place the control stream is not read, and flow control holds the peer back.
         let place = self.unhandled.clone().acquire_owned().await.expect("the semaphore is never closed");
         self.tell(FromPeer::Message { peer: self.id, message, bytes, place: Some(place) })?;

@@ -73,13 +73,15 @@ pub struct Listener {
     config: Configs,
     access: Access,
     identity: ServerIdentity,
-    /// The directory of the identity, if it is watched for a new key.
-    directory: Option<PathBuf>,
     /// A peer that makes no progress for this long is lost.
     timeout: Duration,
-    max_connections: Option<usize>,
-    /// Whether the run is over for good.
-    over: Arc<AtomicBool>,
+    /// The directory of the identity, if it is watched for a new key.
+    pub directory: Option<PathBuf>,
+    /// Connections that are served at a time, for any number of clients; by default as many as the clients need.
+    pub max_connections: Option<usize>,
+    /// Whether the run is over for good on shutdown: then partial uploads are deleted, and otherwise kept so that the run can be
+    /// resumed. By default it is.
+    pub over: Arc<AtomicBool>,
 }
 
 /// Which devices are admitted, and the keys that the server shows them.
@@ -138,25 +140,6 @@ impl Listener {
             max_connections: None,
             over,
         })
-    }
-
-    /// Watches `directory` for a new key of the server.
-    #[must_use]
-    pub fn with_identity_in(self, directory: PathBuf) -> Self {
-        Self { directory: Some(directory), ..self }
-    }
-
-    /// Serves at most `connections` connections, for any number of clients.
-    #[must_use]
-    pub fn with_max_connections(self, connections: usize) -> Self {
-        Self { max_connections: Some(connections), ..self }
-    }
-
-    /// Keeps partial uploads on shutdown so that the run can be resumed, unless `over` is set by then. Without this they are
-    /// always deleted.
-    #[must_use]
-    pub fn keeping_partial_uploads_unless(self, over: Arc<AtomicBool>) -> Self {
-        Self { over, ..self }
     }
 
     /// The address in use.

@@ -34,20 +34,15 @@ pub(super) struct PreauthSlots {
 struct KnownNetworks {
     /// When, as a sequence number.
     networks: BTreeMap<IpAddr, u64>,
-    in_order: BTreeMap<u64, IpAddr>,
     next: u64,
 }
 
 impl KnownNetworks {
     fn remember(&mut self, network: IpAddr) {
-        if let Some(before) = self.networks.insert(network, self.next) {
-            self.in_order.remove(&before);
-        }
-        self.in_order.insert(self.next, network);
+        self.networks.insert(network, self.next);
         self.next += 1;
-        while self.networks.len() > KNOWN_NETWORKS
-            && let Some((_, oldest)) = self.in_order.pop_first()
-        {
+        let oldest = self.networks.iter().min_by_key(|(_, admitted)| **admitted);
+        if let Some((&oldest, _)) = oldest.filter(|_| self.networks.len() > KNOWN_NETWORKS) {
             self.networks.remove(&oldest);
         }
     }
@@ -225,7 +220,7 @@ mod tests {
         (0..KNOWN_NETWORKS).for_each(|n| known.remember(of(n)));
         known.remember(of(0));
         known.remember(of(KNOWN_NETWORKS));
-        assert_eq!((known.networks.len(), known.in_order.len()), (KNOWN_NETWORKS, KNOWN_NETWORKS));
+        assert_eq!(known.networks.len(), KNOWN_NETWORKS);
         assert!(known.networks.contains_key(&of(0)) && !known.networks.contains_key(&of(1)));
     }
 }

@@ -138,25 +138,16 @@ impl PartialUploads {
     /// is told to stop.
     pub(super) fn take(&self, client: ClientId, round: Option<u32>) -> Taken {
         let mut slots = self.lock();
-        match slots.1.get(&client) {
-            None => Taken::Nothing,
-            Some(Slot::Active(_, stop)) => {
-                stop.send_replace(true);
-                Taken::Later(stop.clone())
-            }
-            Some(Slot::Kept(..)) => match slots.1.remove(&client) {
-                Some(Slot::Kept(_, part)) if Some(part.header.round) == round => Taken::Part(part),
-                Some(Slot::Kept(_, part)) => {
-                    remove(&part);
-                    Taken::Nothing
-                }
-                Some(Slot::Active(..) | Slot::Revoked) | None => Taken::Nothing,
-            },
-            Some(Slot::Revoked) => {
-                slots.1.remove(&client);
-                Taken::Nothing
-            }
+        if let Some(Slot::Active(_, stop)) = slots.1.get(&client) {
+            stop.send_replace(true);
+            return Taken::Later(stop.clone());
         }
+        match slots.1.remove(&client) {
+            Some(Slot::Kept(_, part)) if Some(part.header.round) == round => return Taken::Part(part),
+            Some(Slot::Kept(_, part)) => remove(&part),
+            Some(Slot::Active(..) | Slot::Revoked) | None => {}
+        }
+        Taken::Nothing
     }
 
     /// The device was revoked: removes its kept part, and stops its upload.
@@ -172,30 +163,10 @@ impl PartialUploads {
 /// A part that was taken by a connection. Unless an upload continues it, it is put back when this is dropped.
 #[derive(Debug)]
 pub(super) struct Resumable<'a> {
-    partials: &'a PartialUploads,
-    client: ClientId,
-    part: Option<Box<PartialUpload>>,
-}
-
-impl<'a> Resumable<'a> {
-    /// Wraps what [`PartialUploads::take`] has given.
-    pub(super) fn new(
-        partials: &'a PartialUploads,
-        client: ClientId,
-        part: Option<Box<PartialUpload>>,
-    ) -> Self {
-        Self { partials, client, part }
-    }
-
-    /// The part, if there is one.
-    pub(super) fn part(&self) -> Option<&PartialUpload> {
-        self.part.as_deref()
-    }
-
-    /// Hands the part to an upload.
-    pub(super) fn take(&mut self) -> Option<Box<PartialUpload>> {
-        self.part.take()
-    }
+    pub(super) partials: &'a PartialUploads,
+    pub(super) client: ClientId,
+    /// What [`PartialUploads::take`] has given, until an upload takes it.
+    pub(super) part: Option<Box<PartialUpload>>,
 }
 
 impl Drop for Resumable<'_> {
@@ -337,11 +308,11 @@ mod tests {
         for _ in 0..3 {
             // Connections that end before their uploads go on.
             let Taken::Part(part) = partials.take(client(1), Some(3)) else { panic!("it is kept") };
-            drop(Resumable::new(&partials, client(1), Some(part)));
+            drop(Resumable { partials: &partials, client: client(1), part: Some(part) });
             assert_eq!(files(), 1);
         }
         let Taken::Part(part) = partials.take(client(1), Some(3)) else { panic!("it is kept") };
-        let begun = Resumable::new(&partials, client(1), Some(part));
+        let begun = Resumable { partials: &partials, client: client(1), part: Some(part) };
         partials.begin(client(1));
         drop(begun);
         assert_eq!(files(), 0, "a newer connection has begun anew");
@@ -371,7 +342,7 @@ mod tests {
         assert!(matches!(partials.take(client(1), Some(3)), Taken::Nothing));
         keep();
         let Taken::Part(taken) = partials.take(client(1), Some(3)) else { panic!("it is kept") };
-        let begun = Resumable::new(&partials, client(1), Some(taken));
+        let begun = Resumable { partials: &partials, client: client(1), part: Some(taken) };
         partials.revoke(client(1));
         drop(begun);
         assert_eq!(files(), 0, "taken by a connection that is cut");

@@ -183,7 +183,9 @@ impl Source {
             Some(content) => Ok(Self::Memory(content.clone())),
             None => match File::open(&broadcast.path) {
                 Ok(file) => Ok(Self::File(file, broadcast.length)),
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err(PeerError::RoundOver),
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                    Err(PeerError::Fault("the round of the task that it was to be sent is over"))
+                }
                 Err(error) => Err(PeerError::Broadcast(error)),
             },
         }
@@ -238,7 +240,10 @@ mod tests {
         let path = folder.path().join("broadcast");
         let broadcast =
             Broadcast { round: 1, work: TaskKind::TRAIN, path: path.clone(), length: 3, content: None };
-        assert!(matches!(Source::of(&broadcast), Err(PeerError::RoundOver)));
+        assert!(matches!(
+            Source::of(&broadcast),
+            Err(PeerError::Fault("the round of the task that it was to be sent is over"))
+        ));
         std::fs::write(&path, b"abc").unwrap();
         assert!(matches!(Source::of(&broadcast), Ok(Source::File(_, 3))));
         // Small ones are in memory, even if their files are deleted.

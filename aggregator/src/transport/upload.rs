@@ -75,7 +75,7 @@ impl Peer {
     ) -> Result<(), PeerError> {
         let message = self.message(&mut stream, self.budget.max_payload);
         let (message, header, bytes) = within(self.budget.timeout, PeerError::Stalled, message).await?;
-        let begun = begun.take();
+        let begun = begun.part.take();
         let part = match message {
             ToServer::Update(update) => {
                 if let Some(begun) = begun {
@@ -114,7 +114,7 @@ impl Peer {
         let spooled = tokio::select! {
             spooled = spooled => spooled,
             // The device has reconnected and resumes the upload there.
-            Ok(()) = stopped.changed() => Err(PeerError::TakenOver),
+            Ok(()) = stopped.changed() => Err(PeerError::Fault("another connection of the device goes on with its upload")),
         };
         let turn = match spooled {
             Ok(turn) => turn,

@@ -217,8 +217,9 @@ async fn the_number_of_connections_is_bounded() {
     let directory = tempfile::tempdir().unwrap();
     let overrides = ["data.clients=2", "data.max-samples=20", "round.min-updates=2", "run.rounds=1"];
     let root = directory.path().join("run");
-    let in_process = InProcessServer::start_with(Scenario::small(&overrides), &root, |listener| {
-        listener.with_max_connections(3)
+    let in_process = InProcessServer::start_with(Scenario::small(&overrides), &root, |mut listener| {
+        listener.max_connections = Some(3);
+        listener
     });
     let gates = honest(&in_process);
     let held = gates.iter().map(Gate::held).collect();

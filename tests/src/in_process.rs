@@ -75,7 +75,7 @@ impl InProcessServer {
                     any,
                     &identity,
                     Admission::new(Register::Anyone),
-                    run.config().policy.lost_after,
+                    run.config().policy.connection_timeout,
                 );
                 let listener = change(listener.expect("some port is free"));
                 let served = Box::pin(serve(

@@ -225,7 +225,11 @@ async fn the_servers_part_stays_what_it_is_if_its_training_diverges() {
     let run = simulated(&scenario, Transport::Memory).await.unwrap();
     assert_eq!(run.current_model().unwrap(), initial(&scenario));
     assert!(run.records().iter().all(|record| record.diverged));
-    assert!(run.mended().iter().any(|told| told.contains("before the first round")), "{:?}", run.mended());
+    assert!(
+        run.warnings().iter().any(|told| told.contains("before the first round")),
+        "{:?}",
+        run.warnings()
+    );
 }
 
 /// No pseudo-label of any client passes the threshold: rounds close, nothing changes, and the reports say why.

@@ -65,14 +65,14 @@ fn accepted_updates(root: &Path) -> Vec<PathBuf> {
     updates
 }
 
-fn mended(simulator: &Simulator) -> String {
-    simulator.server().unwrap().run().mended().join("\n")
+fn warnings(simulator: &Simulator) -> String {
+    simulator.server().unwrap().run().warnings().join("\n")
 }
 
 #[test]
 fn an_undamaged_run_says_nothing() {
     let (simulator, _folder) = meddled(|_| {});
-    assert_eq!(mended(&simulator), "");
+    assert_eq!(warnings(&simulator), "");
     assert_eq!(simulator.resumes[0].open.as_ref().unwrap().accepted.len(), 2);
 }
 
@@ -91,8 +91,8 @@ fn an_accepted_update_that_the_disk_has_lost_is_asked_for_again() {
             let update = &accepted_updates(root)[0];
             fs::write(update, damage(&fs::read(update).unwrap())).unwrap();
         });
-        let mended = mended(&simulator);
-        assert!(mended.contains("asked for it again"), "damage {number}: {mended:?}");
+        let warnings = warnings(&simulator);
+        assert!(warnings.contains("asked for it again"), "damage {number}: {warnings:?}");
         assert_eq!(simulator.resumes[0].open.as_ref().unwrap().accepted.len(), 1, "damage {number}");
         assert_eq!(simulator.model(), reference, "damage {number}");
     }
@@ -116,8 +116,8 @@ fn an_accepted_update_that_claims_other_samples_than_were_declared_is_asked_for_
             let update = &accepted_updates(root)[0];
             fs::write(update, claiming(&fs::read(update).unwrap(), samples)).unwrap();
         });
-        let mended = mended(&simulator);
-        assert!(mended.contains("asked for it again") && mended.contains("declared 40"), "{mended:?}");
+        let warnings = warnings(&simulator);
+        assert!(warnings.contains("asked for it again") && warnings.contains("declared 40"), "{warnings:?}");
         assert_eq!(simulator.model(), reference, "{samples}");
     }
 }
@@ -138,7 +138,7 @@ fn unsettled(meddle: impl Fn(&Path)) -> (Simulator, tempfile::TempDir) {
 #[test]
 fn a_round_that_was_not_settled_is_closed_again_before_any_device_comes() {
     let (simulator, _folder) = unsettled(|_| {});
-    assert_eq!(mended(&simulator), "");
+    assert_eq!(warnings(&simulator), "");
     assert_eq!(simulator.resumes[0].closed, 1);
     assert_eq!(simulator.resumes[0].open.as_ref().unwrap().opening.round, 2);
     assert_eq!(simulator.model(), reference());
@@ -153,8 +153,11 @@ fn a_round_whose_beginning_the_disk_has_lost_begins_again() {
         fs::write(update, b"").unwrap();
         assert!(root.join("state/round-000002.json").exists());
     });
-    let mended = mended(&simulator);
-    assert!(mended.contains("asked for it again") && mended.contains("round 2 begins again"), "{mended:?}");
+    let warnings = warnings(&simulator);
+    assert!(
+        warnings.contains("asked for it again") && warnings.contains("round 2 begins again"),
+        "{warnings:?}"
+    );
     assert_eq!(simulator.resumes[0].closed, 0);
     assert_eq!(simulator.model(), reference());
 }
@@ -182,7 +185,11 @@ fn a_torn_last_line_of_rounds_is_taken_back() {
             let path = root.join("rounds.jsonl");
             fs::write(&path, fs::read_to_string(&path).unwrap() + torn).unwrap();
         });
-        assert!(mended(&simulator).contains("half-written last line"), "{torn:?}: {:?}", mended(&simulator));
+        assert!(
+            warnings(&simulator).contains("half-written last line"),
+            "{torn:?}: {:?}",
+            warnings(&simulator)
+        );
         let text = fs::read_to_string(simulator.run_directory().rounds()).unwrap();
         let rounds = jsonl::read(&text).unwrap();
         assert_eq!((rounds.records.len(), rounds.torn), (2, None), "{text}");
@@ -196,7 +203,7 @@ fn a_line_of_a_round_that_is_not_closed_is_taken_back() {
         let line = fs::read_to_string(&path).unwrap();
         fs::write(&path, line.clone() + &line.replace("\"round\":1", "\"round\":2")).unwrap();
     });
-    assert_eq!(mended(&simulator), "", "that is how a kill between the line and the checkpoint looks");
+    assert_eq!(warnings(&simulator), "", "that is how a kill between the line and the checkpoint looks");
     let text = fs::read_to_string(simulator.run_directory().rounds()).unwrap();
     assert_eq!(jsonl::read(&text).unwrap().records.len(), 2, "{text}");
 }
@@ -230,7 +237,7 @@ fn damaged_rounds_stop_the_run_until_they_are_moved_away_as_the_message_says() {
         fs::rename(run.rounds(), directory.path().join("away")).unwrap();
         assert_eq!(simulator.run_until_end(LIMIT), Some(Outcome::Completed), "{reason}");
         assert_eq!(simulator.model(), reference, "{reason}");
-        assert!(mended(&simulator).contains("the report begins anew"), "{:?}", mended(&simulator));
+        assert!(warnings(&simulator).contains("the report begins anew"), "{:?}", warnings(&simulator));
         let rounds: Vec<_> =
             simulator.server().unwrap().run().records().iter().map(|record| record.round).collect();
         assert_eq!(rounds, [2]);

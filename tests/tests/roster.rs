@@ -126,7 +126,7 @@ fn with_a_passer_by(before: bool, killed: bool) -> Bench {
     for round in 1..=2 {
         if killed && (round == 2 || before) {
             // The third might come back.
-            bench.passes(bench.config.policy.regather);
+            bench.passes(bench.config.policy.reconnect_grace);
         }
         for (peer, number) in peers.into_iter().zip(1..) {
             bench.delivers(peer, number, round);
@@ -205,7 +205,7 @@ fn a_state_directory_without_a_roster_of_its_own_is_continued_and_a_damaged_one_
             [1, 2].map(client),
             "as round 1 opened"
         );
-        let told = bench.server().run().mended().join("");
+        let told = bench.server().run().warnings().join("");
         assert_eq!(told.contains("roster.json is damaged"), damage.is_some(), "{told:?}");
         let peers = [1, 2].map(|number| bench.joins(number, SAMPLES));
         for round in 1..=2 {

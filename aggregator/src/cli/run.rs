@@ -36,7 +36,7 @@ impl RunArgs {
         let (started, prepared) = start_on(files, config, &self.runs, self.fresh, prepare)?;
         let place = started.run.directory().root().display();
         let closed = started.run.closed();
-        started.passed.iter().chain(started.run.mended()).for_each(|text| terminal::tell(text));
+        started.passed.iter().chain(started.run.warnings()).for_each(|text| terminal::tell(text));
         terminal::tell(&if started.continued {
             format!("continuing {place} after round {closed} (--fresh begins a new run)")
         } else {

@@ -81,7 +81,8 @@ pub(super) fn serve(arguments: &ServeArgs) -> Result<(), Failure> {
     let inside = runtime.enter();
     let bind = |config: &Config| {
         let admission = Admission::new(Register::Lab { database: database.clone(), policy: *enrolment });
-        let mut listener = Listener::bind(arguments.listen, &identity, admission, config.policy.lost_after)?;
+        let mut listener =
+            Listener::bind(arguments.listen, &identity, admission, config.policy.connection_timeout)?;
         listener.directory = Some(directory.clone());
         Ok(listener)
     };

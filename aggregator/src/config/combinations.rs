@@ -320,17 +320,17 @@ impl Combinations<'_> {
         let round = &raw.round;
         let clients = raw.data.clients;
         let start = round.min_clients_to_start.unwrap_or(clients);
-        let time_max = round.timeout.unwrap_or(RoundTable::TIMEOUT);
+        let timeout = round.timeout.unwrap_or(RoundTable::TIMEOUT);
         let policy = RoundPolicy {
             fraction: round.fraction,
             min: round.min_updates as usize,
             max: round.max_updates.map(|max| max as usize),
-            time_min: seconds(round.min_wait),
-            time_max: seconds(time_max),
+            min_wait: seconds(round.min_wait),
+            timeout: seconds(timeout),
             cuts_short: true,
             start: start as usize,
-            regather: seconds(round.reconnect_grace),
-            lost_after: seconds(raw.connection.timeout),
+            reconnect_grace: seconds(round.reconnect_grace),
+            connection_timeout: seconds(raw.connection.timeout),
             void_pause: VOID_PAUSE,
             late: round
                 .staleness
@@ -367,9 +367,9 @@ impl Combinations<'_> {
             let reason = "the first round would wait for more clients than are expected; lower it or raise data.clients";
             self.refuse(&[start, clients_key], reason);
         }
-        if round.min_wait > time_max {
+        if round.min_wait > timeout {
             let min = ("round.min-wait", format!("round.min-wait = {}", round.min_wait));
-            let max = ("round.timeout", format!("round.timeout = {time_max}"));
+            let max = ("round.timeout", format!("round.timeout = {timeout}"));
             self.refuse(&[min, max], "a round would close before it may; raise the one or lower the other");
         }
         let connection = &raw.connection;

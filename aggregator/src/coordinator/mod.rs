@@ -31,20 +31,20 @@
 //! | `Open`, `Opening` | hello | a member whose update is being folded | same | welcome: still wanted, so kept; no `Broadcast` |
 //! | `Open`, `Opening` | hello | a member without an update | same | welcome, `Broadcast` unless the client holds the task |
 //! | `Open` after the last round of training | hello | its time is not over | `Opening` | asks the newcomer as well, `Open` again |
-//! | `Open` | any | `count.max` (or all) accepted | `Closing` | `Close` |
-//! | `Open` | any | `time.min` over, `count.min` accepted, no connected member pending | `Closing` | `Close` |
-//! | `Open` after a restart | any | the same, and `regather` over or no member away | `Closing` | `Close` |
+//! | `Open` | any | `max-updates` (or all) accepted | `Closing` | `Close` |
+//! | `Open` | any | `min-wait` over, `min-updates` accepted, no connected member pending | `Closing` | `Close` |
+//! | `Open` after a restart | any | the same, and `reconnect-grace` over or no member away | `Closing` | `Close` |
 //! | `Open` | time | `timeout` over, `min-updates` accepted, and no member is at work or those at work may be cut short | `Closing` | `Close` |
-//! | `Open` | any | `count.min` is out of reach of the present members | `Opening` | recruits replacements, `Open` again |
+//! | `Open` | any | `min-updates` is out of reach of the present members | `Opening` | recruits replacements, `Open` again |
 //! | `Open` | any | the same, no client left to ask or wait for | `Closing` | `Close` as void: the model stays |
-//! | `Open` | time | the same, only absent members to wait for, `time.max` over again, clients for another round here | `Closing` | `Close` as void |
+//! | `Open` | time | the same, only absent members to wait for, `timeout` over again, clients for another round here | `Closing` | `Close` as void |
 //! | `Closing` | closed | rounds remain | `Gathering` | after a void round: a pause; [`VOID_ALARM`] in a row: `Alarm` |
 //! | restart | | the decision to close was durable, its updates are | `Closing` | `Close` with the same tally |
 //! | restart | | it was, and some of its updates were lost | `Open` | wants those and no others |
 //! | restart | | a round was open | `Open` | wants what is not in |
 //! | restart | | all rounds are closed | `Finished` | `Finish`: fruitless if all rounds were void |
-//! | restart | | none was | `Gathering` | waits up to `regather` for the known clients |
-//! | `Closing` | closed | it was the last round of training, and clients have work after it | `Gathering` | the closing round is for all of them: waits up to `regather` for those that are away |
+//! | restart | | none was | `Gathering` | waits up to `reconnect-grace` for the known clients |
+//! | `Closing` | closed | it was the last round of training, and clients have work after it | `Gathering` | the closing round is for all of them: waits up to `reconnect-grace` for those that are away |
 //! | `Gathering` | time | that is for the closing round, and no client has connected for `timeout` | `Finished` | `Finish` |
 //! | `Closing` | closed | training ends early: it is enough | | as after the last round of training |
 //! | `Closing` | closed | it was the last round | `Finished` | `Finished` to all, `Finish` |
@@ -57,15 +57,15 @@
 //! | any | hello | it holds what it owes | same | welcome: wanted |
 //! | any | hello | it holds what has counted last of it | same | receipt: accepted, which it may have missed; welcome |
 //! | any | revoked | | same | `Disconnect`; the client leaves the roster, and is not waited for |
-//! | any | silence for `lost_after` | | same | `Disconnect` |
+//! | any | silence for `connection_timeout` | | same | `Disconnect` |
 //! | any | stalled | | same | times are later by this duration; in `Open` as when resumed |
 //! | any | paused | | same | neither opens nor closes a round |
 //! | any | resumed | | same | times go on where they were; in `Open` away members are waited for, as after a restart |
 //! | any | stop | | `Finished` | `Disconnect` all, `Finish` |
 //! | `Finished` | update | | same | `Drop` |
 //!
-//! A client that disappears costs the round its update and nothing else: the round closes without it as soon as `time.min` has
-//! passed and `count.min` is met. The client may reconnect at any time and resumes where it was.
+//! A client that disappears costs the round its update and nothing else: the round closes without it as soon as `min-wait` has
+//! passed and `min-updates` is met. The client may reconnect at any time and resumes where it was.
 
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
@@ -129,7 +129,7 @@ pub struct Coordinator {
     /// Void rounds right before those, of earlier processes.
     void_before: u32,
     /// Until then, clients that were known before a restart are waited for: the restart has disconnected them.
-    regather: Duration,
+    grace_until: Duration,
     /// Updates that arrived between rounds, for the next round's tally.
     stray_rejected: usize,
     stray_discarded: usize,
@@ -156,7 +156,7 @@ impl Coordinator {
                 (client, Member { counted, ..Member::away(samples, owes, now) })
             })
             .collect();
-        let regather = if members.is_empty() { now } else { now + policy.regather };
+        let grace_until = if members.is_empty() { now } else { now + policy.reconnect_grace };
         let last = resume.ended.unwrap_or(spec.rounds);
         let mut actions = VecDeque::new();
         let state = match resume.open {
@@ -175,7 +175,7 @@ impl Coordinator {
                     Some(work) if !members.is_empty() && resume.closed > 0 => policy.of(work).min,
                     _ => policy.start,
                 },
-                known_until: regather,
+                known_until: grace_until,
                 pause_until: now,
             },
         };
@@ -192,7 +192,7 @@ impl Coordinator {
             last,
             void: 0,
             void_before: resume.void,
-            regather,
+            grace_until,
             stray_rejected: 0,
             stray_discarded: 0,
             paused: None,
@@ -216,7 +216,7 @@ impl Coordinator {
     #[must_use]
     pub fn deadline(&self, now: Duration) -> Option<Duration> {
         // Clients that have timed out by `now` were dropped when the newest event was handled.
-        let silence = self.heard.first().map(|(heard, _)| *heard + self.policy.lost_after);
+        let silence = self.heard.first().map(|(heard, _)| *heard + self.policy.connection_timeout);
         [silence, self.due].into_iter().flatten().filter(|moment| *moment > now).min()
     }
 
@@ -227,7 +227,7 @@ impl Coordinator {
             State::Gathering { since, known_until, pause_until, .. } => {
                 // For a closing round, clients are not waited for that long.
                 let given_up = self.spec.work_after(self.closed, self.last).is_some_and(|work| !work.train);
-                let given_up = if given_up { *since + self.policy.time_max } else { Duration::ZERO };
+                let given_up = if given_up { *since + self.policy.timeout } else { Duration::ZERO };
                 [*known_until, *pause_until, given_up].into_iter().filter(|moment| *moment > now).min()
             }
             State::Open { round } => round.deadline(now),
@@ -332,7 +332,7 @@ impl Coordinator {
     fn postpone(&mut self, now: Duration, by: Duration) {
         match &mut self.state {
             State::Open { round } | State::Opening { round, .. } => {
-                round.postpone(by, now + self.policy.regather);
+                round.postpone(by, now + self.policy.reconnect_grace);
             }
             State::Gathering { since, known_until, pause_until, .. } => {
                 for moment in [since, known_until, pause_until] {

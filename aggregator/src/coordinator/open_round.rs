@@ -73,12 +73,12 @@ pub(super) struct OpenRound {
     /// Late updates; none is from a member of the cohort.
     late: BTreeMap<ClientId, LateUpdate>,
     opened: Duration,
-    /// Start of the current `time.max` window; moves when replacements join.
+    /// Start of the current `timeout` window; moves when replacements join.
     window: Duration,
-    /// Until then, members that are away are waited for even after `time.min`: they were disconnected by a restart of this
+    /// Until then, members that are away are waited for even after `min-wait`: they were disconnected by a restart of this
     /// machine.
-    regather: Duration,
-    /// `time.max` went by with fewer than `count.min` updates.
+    grace_until: Duration,
+    /// `timeout` went by with fewer than `min-updates` updates.
     short_handed: bool,
     rejected: usize,
     discarded: usize,
@@ -93,7 +93,7 @@ impl OpenRound {
             late: BTreeMap::new(),
             opened: now,
             window: now,
-            regather: now,
+            grace_until: now,
             short_handed: false,
             rejected: 0,
             discarded: 0,
@@ -108,7 +108,7 @@ impl OpenRound {
         now: Duration,
     ) -> Self {
         let mut round = Self::new(reopened.opening, policy, now);
-        round.regather = now + policy.regather;
+        round.grace_until = now + policy.reconnect_grace;
         let accepted = |(client, trained)| (client, LateUpdate { trained, stage: MemberState::Accepted });
         round.late = reopened.late.into_iter().map(accepted).collect();
         let decided = reopened.closing.map(|closing| closing.contributors);
@@ -126,11 +126,11 @@ impl OpenRound {
         round
     }
 
-    /// Shifts all its times by `by`; members that are away are waited for until `regather`.
-    pub(super) fn postpone(&mut self, by: Duration, regather: Duration) {
+    /// Shifts all its times by `by`; members that are away are waited for until `grace_until`.
+    pub(super) fn postpone(&mut self, by: Duration, grace_until: Duration) {
         self.opened += by;
         self.window += by;
-        self.regather = regather;
+        self.grace_until = grace_until;
     }
 
     pub(super) fn number(&self) -> u32 {
@@ -181,7 +181,7 @@ impl OpenRound {
         self.window = now;
     }
 
-    /// No replacement can be recruited: when `time.max` is over, wait for another `time.max`.
+    /// No replacement can be recruited: when `timeout` is over, wait for another `timeout`.
     pub(super) fn look_again(&mut self, now: Duration) {
         if self.is_overdue(now) {
             self.short_handed = true;

@@ -40,11 +40,11 @@ impl Coordinator {
                 self.actions.push_back(Action::Alarm { rounds: self.void, reasons, pause });
             }
             // The closing round is for all clients: those that were just disconnected have time to reconnect.
-            let known_until = if work.train { now } else { now + self.policy.regather };
+            let known_until = if work.train { now } else { now + self.policy.reconnect_grace };
             self.state = State::Gathering {
                 since: now,
                 need: self.policy.of(work).min,
-                known_until: self.regather.max(known_until),
+                known_until: self.grace_until.max(known_until),
                 pause_until: now + pause,
             };
         } else {
@@ -84,7 +84,7 @@ impl Coordinator {
                     self.dismiss(Outcome::Completed);
                     return;
                 };
-                if !work.train && connected == 0 && now >= *since + self.policy.time_max {
+                if !work.train && connected == 0 && now >= *since + self.policy.timeout {
                     // The model is complete, and no client has come to test it.
                     self.dismiss(Outcome::Completed);
                 } else if connected >= (*need).max(1)

@@ -134,7 +134,7 @@ impl Coordinator {
 
     /// Disconnects the clients that were silent too long; returns whether there were any.
     pub(super) fn drop_silent(&mut self, now: Duration) -> bool {
-        let limit = self.policy.lost_after;
+        let limit = self.policy.connection_timeout;
         let mut any = false;
         while self.heard.first().is_some_and(|(heard, _)| now >= *heard + limit)
             && let Some((_, peer)) = self.heard.pop_first()

@@ -4,7 +4,7 @@
 //! when they connect. A device that is never notified would try to reconnect for ever.
 //!
 //! A device counts as notified when it has confirmed the message or has closed the connection itself, as devices do on that
-//! message. An open connection proves nothing: a device that has just lost its network looks the same until [`lost_after`](crate::round::RoundPolicy::lost_after).
+//! message. An open connection proves nothing: a device that has just lost its network looks the same until [`connection_timeout`](crate::round::RoundPolicy::connection_timeout).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -16,17 +16,17 @@ pub struct RoundPolicy {
     /// Accepted updates after which a round closes at once; `None` waits for the cohort.
     pub max: Option<usize>,
     /// A round whose connected members have all answered waits this long for those that are not connected.
-    pub time_min: Duration,
+    pub min_wait: Duration,
     /// A round closes after this with what it has, if that is at least [`Self::min`].
-    pub time_max: Duration,
-    /// Whether it closes even while connected members are at work. Otherwise, `time_max` limits the wait for absent members only.
+    pub timeout: Duration,
+    /// Whether it closes even while connected members are at work. Otherwise, `timeout` limits the wait for absent members only.
     pub cuts_short: bool,
     /// Clients that must be connected before the first round; at least 1.
     pub start: usize,
     /// How long to wait for the known clients after a restart, and before the round that is for all of them.
-    pub regather: Duration,
+    pub reconnect_grace: Duration,
     /// A client that is silent for this long is lost.
-    pub lost_after: Duration,
+    pub connection_timeout: Duration,
     /// The pause after a void round; it doubles with each further one in a row, so that devices that fail at once do not use up
     /// the rounds of a run.
     pub void_pause: Duration,
@@ -94,12 +94,12 @@ mod tests {
             fraction,
             min: 1,
             max: None,
-            time_min: Duration::ZERO,
-            time_max: Duration::from_mins(10),
+            min_wait: Duration::ZERO,
+            timeout: Duration::from_mins(10),
             cuts_short: true,
             start: 1,
-            regather: Duration::from_secs(30),
-            lost_after: Duration::from_secs(15),
+            reconnect_grace: Duration::from_secs(30),
+            connection_timeout: Duration::from_secs(15),
             void_pause: VOID_PAUSE,
             late: None,
             eligibility: Eligibility::default(),

@@ -37,7 +37,7 @@ impl Run {
         let initial = run.start();
         let mut global = run.algorithm.init(initial);
         if run.supervise(&mut global, 1)? == Some(OwnLoss::Diverged) {
-            run.mended.push(format!("before the first round {DIVERGED}"));
+            run.warnings.push(format!("before the first round {DIVERGED}"));
         }
         run.write_broadcast(1, &run.algorithm.broadcast(&global))?;
         run.write_checkpoint(0, &run.algorithm.store(global))?;

@@ -159,7 +159,7 @@ pub struct Run {
     closed: u32,
     open: Option<OpenRound>,
     /// Repairs that resuming needed, and failures before the first round, for the operator.
-    mended: Vec<String>,
+    warnings: Vec<String>,
     /// The state after the last closed round, if it is small or not written yet.
     resident: Option<Record>,
     /// The last closed round, until its line is written down.
@@ -197,7 +197,7 @@ impl Run {
             records: Vec::new(),
             closed: 0,
             open: None,
-            mended: Vec::new(),
+            warnings: Vec::new(),
             resident: None,
             unsettled: None,
             settled: 0,
@@ -312,8 +312,8 @@ impl Run {
 
     /// Repairs that resuming needed, and failures before the first round, for the operator.
     #[must_use]
-    pub fn mended(&self) -> &[String] {
-        &self.mended
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
     }
 
     /// Hands every closed round to `receiver` from now on, once its checkpoint is durable and before the files are removed

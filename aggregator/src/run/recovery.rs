@@ -76,7 +76,7 @@ impl Run {
             let state = self.directory.state();
             self.files.sync_dir(&state).map_err(disk("sync", &state))?;
             self.known_before(round)?;
-            self.mended
+            self.warnings
                 .push(format!("round {} begins again: the model that it began with is lost", round + 1));
             return Ok(resume);
         };
@@ -185,7 +185,8 @@ impl Run {
                         "it was late, and is lost"
                     };
                     let path = path.display();
-                    self.mended.push(format!("the accepted update {path} is damaged ({rejection}): {again}"));
+                    self.warnings
+                        .push(format!("the accepted update {path} is damaged ({rejection}): {again}"));
                 }
             }
         }
@@ -236,7 +237,7 @@ impl Run {
         let path = self.directory.rounds();
         let Some((read, torn)) = self.read_rounds()? else {
             if closed > 0 {
-                self.mended.push(format!("{} is not there: the report begins anew", path.display()));
+                self.warnings.push(format!("{} is not there: the report begins anew", path.display()));
             }
             return Ok(());
         };
@@ -248,7 +249,7 @@ impl Run {
                 .map_err(disk("write", &path))?;
         }
         if torn {
-            self.mended.push(format!("the half-written last line of {} is taken back", path.display()));
+            self.warnings.push(format!("the half-written last line of {} is taken back", path.display()));
         }
         self.records = records;
         client_metrics::keep_newest(&mut self.records);

@@ -30,7 +30,7 @@ impl Run {
             Ok(known) => Ok((known.since >= round).then_some(known.roster)),
             Err(error) => {
                 let path = path.display();
-                self.mended.push(format!(
+                self.warnings.push(format!(
                     "{path} is damaged ({error}): devices that came since the last opening count again once they are back"
                 ));
                 Ok(None)

@@ -62,18 +62,19 @@ impl Adversary {
     }
 }
 
-/// A connector whose updates are distorted before they are sent.
+/// A connector whose updates are distorted before they are sent, if its client attacks.
 #[derive(Clone)]
 pub(super) struct Distorting<C> {
     pub(super) connector: C,
-    pub(super) distortion: Distortion,
+    pub(super) distortion: Option<Distortion>,
 }
 
 impl<C: Connector> Connector for Distorting<C> {
     async fn connect(&mut self) -> Result<Channel, ConnectError> {
-        let Channel { server, outgoing: to_server, incoming } = self.connector.connect().await?;
+        let channel = self.connector.connect().await?;
+        let Some(distortion) = self.distortion else { return Ok(channel) };
+        let Channel { server, outgoing: to_server, incoming } = channel;
         let (outgoing, mut from_client) = mpsc::unbounded_channel();
-        let distortion = self.distortion;
         // The task ends when the client drops its end of the channel, and then drops the other.
         tokio::spawn(async move {
             while let Some(message) = from_client.recv().await {

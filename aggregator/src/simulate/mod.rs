@@ -34,7 +34,7 @@ use crate::events::Sink;
 use crate::run::{Run, RunError};
 use crate::transport::identity::{IdentityError, ServerIdentity};
 use crate::transport::{ListenError, Listener};
-use adversary::{Adversary, Distorting, Distortion};
+use adversary::{Adversary, Distorting};
 use memory::MemoryConnector;
 use store::ClientStore;
 
@@ -120,7 +120,8 @@ pub async fn simulate(
             let connector = MemoryConnector::new(to_driver, run.max_payload());
             for (participant, distortion) in participants {
                 let store = store(participant.client);
-                enter(&mut clients, participant, connector.clone(), store, distortion, left.clone());
+                let connector = Distorting { connector: connector.clone(), distortion };
+                enter(&mut clients, participant, connector, store, left.clone());
             }
         }
         Transport::Quic => {
@@ -134,7 +135,8 @@ pub async fn simulate(
             let insiders =
                 insiders.map(|(key, (participant, _))| (key.public(), participant.client)).collect();
             let admission = Admission::new(Register::Insiders(insiders));
-            let listener = Listener::bind(loopback, &identity, admission, run.config().policy.lost_after)?;
+            let listener =
+                Listener::bind(loopback, &identity, admission, run.config().policy.connection_timeout)?;
             let address = listener.address().to_string();
             let (spool, max_payload) = (run.directory().spool(), run.max_payload());
             tokio::spawn(listener.accept(spool, max_payload, run.config().data.clients, to_driver));
@@ -142,7 +144,7 @@ pub async fn simulate(
                 let trust = Trust::new(Some(identity.key()));
                 let connector = QuicConnector::new(vec![address.clone()], trust, key);
                 let store = store(participant.client);
-                enter(&mut clients, participant, connector, store, distortion, left.clone());
+                enter(&mut clients, participant, Distorting { connector, distortion }, store, left.clone());
             }
         }
     }
@@ -155,24 +157,8 @@ pub async fn simulate(
     Ok(result?)
 }
 
-/// Starts a client, whose connection distorts its updates if it attacks.
+/// Starts a client.
 fn enter<C: Connector + 'static>(
-    clients: &mut JoinSet<()>,
-    participant: Participant,
-    connector: C,
-    store: ClientStore,
-    distortion: Option<Distortion>,
-    left: watch::Receiver<bool>,
-) {
-    match distortion {
-        None => spawn(clients, participant, connector, store, left),
-        Some(distortion) => {
-            spawn(clients, participant, Distorting { connector, distortion }, store, left);
-        }
-    }
-}
-
-fn spawn<C: Connector + 'static>(
     clients: &mut JoinSet<()>,
     participant: Participant,
     connector: C,

@@ -71,9 +71,9 @@ pub(super) fn bind(address: SocketAddr) -> std::io::Result<std::net::UdpSocket> 
 }
 
 /// The limits of a connection, and its idle timeout. `mtu` is given for loopback alone.
-pub(super) fn transport(lost_after: Duration, mtu: Option<u16>) -> TransportConfig {
+pub(super) fn transport(connection_timeout: Duration, mtu: Option<u16>) -> TransportConfig {
     let mut transport = TransportConfig::default();
-    let idle = u32::try_from(lost_after.as_millis()).unwrap_or(u32::MAX);
+    let idle = u32::try_from(connection_timeout.as_millis()).unwrap_or(u32::MAX);
     transport
         .max_idle_timeout(Some(VarInt::from_u32(idle).into()))
         .stream_receive_window(VarInt::from_u32(STREAM_WINDOW))

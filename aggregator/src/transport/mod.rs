@@ -99,12 +99,12 @@ struct Configs {
 
 impl Listener {
     /// Listens on `address` with the server's identity, for devices that `admission` admits. A peer that is silent for
-    /// `lost_after`, or makes no progress for that long in a transfer, is lost.
+    /// `connection_timeout`, or makes no progress for that long in a transfer, is lost.
     pub fn bind(
         address: SocketAddr,
         identity: &ServerIdentity,
         admission: Admission,
-        lost_after: Duration,
+        connection_timeout: Duration,
     ) -> Result<Self, ListenError> {
         let provider = Arc::new(tls::provider());
         let keys = Arc::new(ServerKeys::new(&identity.keys(SystemTime::now())));
@@ -117,7 +117,7 @@ impl Listener {
         let crypto = Arc::new(crypto.expect("the provider has the cipher suite of QUIC's first packets"));
         let config = |mtu: Option<u16>| {
             let mut config = ServerConfig::with_crypto(crypto.clone());
-            config.transport_config(Arc::new(transport(lost_after, mtu)));
+            config.transport_config(Arc::new(transport(connection_timeout, mtu)));
             Arc::new(config)
         };
         let config = Configs { network: config(None), loopback: config(Some(LOOPBACK_MTU)) };
@@ -136,7 +136,7 @@ impl Listener {
             access,
             identity,
             directory: None,
-            timeout: lost_after,
+            timeout: connection_timeout,
             max_connections: None,
             over,
         })

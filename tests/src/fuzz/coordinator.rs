@@ -217,11 +217,11 @@ fn base() -> RoundPolicy {
         fraction: 1.0,
         min: 1,
         max: None,
-        time_min: Duration::ZERO,
-        time_max: Duration::from_secs(100),
+        min_wait: Duration::ZERO,
+        timeout: Duration::from_secs(100),
         start: 1,
-        regather: Duration::from_secs(30),
-        lost_after: Duration::from_secs(15),
+        reconnect_grace: Duration::from_secs(30),
+        connection_timeout: Duration::from_secs(15),
         ..*SMALL.get_or_init(|| Scenario::small(&[]).config.policy)
     }
 }
@@ -233,9 +233,9 @@ fn policy(input: &mut Unstructured<'_>) -> arbitrary::Result<RoundPolicy> {
         fraction: f64::from(input.int_in_range(0_u8..=10)?) / 10.0,
         min,
         max: above.map(|above| min + above % 3),
-        time_min: Duration::from_secs(*input.choose(&[0, 20, 100])?),
+        min_wait: Duration::from_secs(*input.choose(&[0, 20, 100])?),
         start: input.int_in_range(1..=3)?,
-        lost_after: Duration::from_secs(*input.choose(&[15, 1000])?),
+        connection_timeout: Duration::from_secs(*input.choose(&[15, 1000])?),
         late: input.choose(&[None, Some(1), Some(3)])?.map(|rounds| Lateness { rounds, power: 0.5 }),
         ..base()
     })

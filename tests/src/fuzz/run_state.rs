@@ -81,7 +81,7 @@ pub fn run(bytes: &[u8]) -> Seen {
     let mut coordinator =
         Coordinator::new(run.spec().clone(), scenario.config.policy, resume, Duration::ZERO);
     while coordinator.poll().is_some() {}
-    Seen::of(&(continued.then_some(()), open.then_some("open"), (!run.mended().is_empty()).then_some(())))
+    Seen::of(&(continued.then_some(()), open.then_some("open"), (!run.warnings().is_empty()).then_some(())))
 }
 
 /// Each file as it is.

@@ -63,7 +63,7 @@ fn the_specification_is_what_the_file_says() {
     assert_eq!((spec.architecture.name.as_str(), spec.algorithm.name.as_str()), ("linear", "fedavg"));
     assert_eq!(spec.aggregation.weights, shared::aggregation::Weights::Uniform);
     assert_eq!(spec.heartbeat, Duration::from_millis(500));
-    assert_eq!(config.policy.lost_after, Duration::from_millis(1500));
+    assert_eq!(config.policy.connection_timeout, Duration::from_millis(1500));
 }
 
 #[test]
@@ -94,9 +94,9 @@ fn only_a_limit_that_was_written_cuts_simulated_clients_short() {
         [(&[][..], 600, false), (&["round.timeout=600"], 600, true), (&["round.timeout=9"], 9, true)]
     {
         let mut config = valid(given);
-        assert_eq!((config.policy.time_max.as_secs(), config.policy.cuts_short), (limit, true), "devices");
+        assert_eq!((config.policy.timeout.as_secs(), config.policy.cuts_short), (limit, true), "devices");
         config.ignore_time_limits();
-        assert_eq!((config.policy.time_max.as_secs(), config.policy.cuts_short), (limit, cut), "{given:?}");
+        assert_eq!((config.policy.timeout.as_secs(), config.policy.cuts_short), (limit, cut), "{given:?}");
     }
     // Every run of an older program has the default in its file.
     assert_eq!(raw(&["round.timeout=600"]).without_local_paths(), raw(&[]));

@@ -21,7 +21,7 @@ pub(in crate::coordinator) struct Stragglers {
 pub(in crate::coordinator) enum Next {
     Wait,
     Close(WaitedFor),
-    /// Replacements: the present members cannot reach `count.min`.
+    /// Replacements: the present members cannot reach `min-updates`.
     Recruit {
         wanted: usize,
         otherwise: Otherwise,
@@ -43,7 +43,7 @@ pub(in crate::coordinator) enum Otherwise {
 impl OpenRound {
     /// Whether `round.timeout` is over since it was opened, or since a client was recruited.
     pub(in crate::coordinator) fn is_overdue(&self, now: Duration) -> bool {
-        now >= self.window + self.policy.time_max
+        now >= self.window + self.policy.timeout
     }
 
     /// The round can close neither with nor without those that were not in a state to train: whom of them to ask again, now
@@ -100,12 +100,12 @@ impl OpenRound {
         let hurried = self.policy.cuts_short || coming == 0;
         let overdue = hurried && self.is_overdue(now);
         if accepted >= self.policy.min {
-            let given_up = pending_away == 0 || now >= self.regather;
-            let settled = pending_here == 0 && given_up && now >= self.opened + self.policy.time_min;
+            let given_up = pending_away == 0 || now >= self.grace_until;
+            let settled = pending_here == 0 && given_up && now >= self.opened + self.policy.min_wait;
             return if accepted >= target && target < self.stages.len() + late {
                 Next::Close(WaitedFor::Count)
             } else if accepted >= target || settled {
-                let grace = pending_away > 0 && !self.policy.time_min.is_zero();
+                let grace = pending_away > 0 && !self.policy.min_wait.is_zero();
                 Next::Close(if grace { WaitedFor::MinTime } else { WaitedFor::Cohort })
             } else if hurried && self.short_handed {
                 Next::Close(WaitedFor::MinCount)
@@ -138,7 +138,8 @@ impl OpenRound {
 
     /// When, after `now`, [`next`](Self::next) can change by time alone.
     pub(in crate::coordinator) fn deadline(&self, now: Duration) -> Option<Duration> {
-        let moments = [self.opened + self.policy.time_min, self.window + self.policy.time_max, self.regather];
+        let moments =
+            [self.opened + self.policy.min_wait, self.window + self.policy.timeout, self.grace_until];
         let again = self.stages.values().filter_map(|stage| match *stage {
             MemberState::NotNow(_, until) => Some(until),
             _ => None,

@@ -57,8 +57,8 @@ fn whoever_has_just_lost_its_connection_is_waited_for_before_the_closing_round()
     assert_eq!(opened_for(&bench.joins(2)), Some((4, TESTS, 2)));
     let mut bench = tested();
     ended(&mut bench);
-    assert_eq!(bench.at(just_before(REGATHER)), []);
-    assert_eq!(opened_for(&bench.at(REGATHER)), Some((4, TESTS, 1)), "nor for longer than that");
+    assert_eq!(bench.at(just_before(RECONNECT_GRACE)), []);
+    assert_eq!(opened_for(&bench.at(RECONNECT_GRACE)), Some((4, TESTS, 1)), "nor for longer than that");
 }
 
 /// A device that makes its own model in that round would otherwise never have one.
@@ -95,19 +95,19 @@ fn whoever_comes_while_the_closing_round_is_open_is_asked_as_well() {
     // Clients that keep connecting give no other client more time.
     let mut bench = open();
     bench.opened(4);
-    bench.at(TIME_MAX / 2);
+    bench.at(TIMEOUT / 2);
     bench.joins(2);
     bench.opened(4);
     bench.delivers(2, 4);
-    bench.at(just_before(TIME_MAX));
-    let end = bench.at(TIME_MAX);
+    bench.at(just_before(TIMEOUT));
+    let end = bench.at(TIMEOUT);
     assert_eq!(end.last(), Some(&close(4, tally(2, 1, WaitedFor::MaxTime))), "the first one never answers");
 
     // Nor does it keep a round open whose time is over.
     let mut bench = open();
     bench.opened(4);
     bench.uploads(1, 4, report(1));
-    assert_eq!(bench.at(TIME_MAX), [], "the update is being looked into");
+    assert_eq!(bench.at(TIMEOUT), [], "the update is being looked into");
     let late = bench.joins(2);
     assert!(matches!(&late[..], [only] if welcomed(only)), "{late:?}");
     let end = bench.folded(1, 4, Ok(()));
@@ -156,9 +156,9 @@ fn nobody_is_waited_for_for_ever_when_training_is_over() {
     bench.delivers(1, 3);
     bench.leaves(1);
     assert_eq!(bench.closed(3), []);
-    assert_eq!(bench.at(REGATHER), []);
+    assert_eq!(bench.at(RECONNECT_GRACE), []);
     let given_up = bench.coordinator.deadline(bench.now).expect("a moment");
-    assert_eq!(given_up, bench.coordinator.policy.time_max);
+    assert_eq!(given_up, bench.coordinator.policy.timeout);
     assert_eq!(bench.at(just_before(given_up)), []);
     assert_eq!(bench.at(given_up), [Action::Finish(Outcome::Completed)]);
 }
@@ -171,11 +171,11 @@ fn the_time_for_which_testers_are_waited_for_stands_still_while_there_is_no_room
     bench.delivers(1, 3);
     bench.leaves(1);
     bench.closed(3);
-    bench.now = TIME_MAX / 2;
+    bench.now = TIMEOUT / 2;
     bench.give(Event::Paused);
-    bench.now = 3 * TIME_MAX;
+    bench.now = 3 * TIMEOUT;
     assert_eq!(bench.give(Event::Resumed), [], "no client could connect meanwhile");
-    let given_up = 3 * TIME_MAX + TIME_MAX / 2;
+    let given_up = 3 * TIMEOUT + TIMEOUT / 2;
     assert_eq!(bench.at(just_before(given_up)), []);
     assert_eq!(bench.at(given_up), [Action::Finish(Outcome::Completed)]);
 }
@@ -234,5 +234,5 @@ fn after_a_restart_the_closing_round_needs_no_more_clients_than_without() {
     let resume = Resume { closed: 3, roster: shares(&[1, 2, 3]), ..Resume::default() };
     let mut bench = Bench::with(spec, RoundPolicy { min: 3, ..policy(3) }, resume);
     assert_eq!(bench.joins(1).len(), 1, "the others may come back yet");
-    assert_eq!(opened_for(&bench.at(REGATHER)), Some((4, TESTS, 1)));
+    assert_eq!(opened_for(&bench.at(RECONNECT_GRACE)), Some((4, TESTS, 1)));
 }

@@ -13,7 +13,7 @@ fn all_accepted_closes() {
 
 #[test]
 fn count_max_closes_although_others_are_at_work() {
-    let mut bench = Bench::open(RoundPolicy { max: Some(2), time_min: TIME_MAX / 2, ..policy(3) }, 3);
+    let mut bench = Bench::open(RoundPolicy { max: Some(2), min_wait: TIMEOUT / 2, ..policy(3) }, 3);
     assert_eq!(bench.delivers(1, 1).len(), 1, "one is not enough");
     let second = bench.delivers(2, 1);
     assert_eq!(second[1..], [close(1, tally(3, 2, WaitedFor::Count))]);
@@ -31,22 +31,22 @@ fn a_round_does_not_close_before_what_it_folds_is_folded() {
 
 #[test]
 fn time_min_over_closes_without_the_members_that_left() {
-    let time_min = Duration::from_secs(20);
-    let mut bench = Bench::open(RoundPolicy { time_min, ..policy(2) }, 2);
+    let min_wait = Duration::from_secs(20);
+    let mut bench = Bench::open(RoundPolicy { min_wait, ..policy(2) }, 2);
     bench.leaves(2);
     bench.delivers(1, 1);
-    assert_eq!(bench.coordinator.deadline(bench.now), Some(time_min));
-    assert_eq!(bench.at(just_before(time_min)), []);
+    assert_eq!(bench.coordinator.deadline(bench.now), Some(min_wait));
+    assert_eq!(bench.at(just_before(min_wait)), []);
     let lost = Tally { lost: 1, ..tally(2, 1, WaitedFor::MinTime) };
-    assert_eq!(bench.at(time_min), [close(1, lost)]);
+    assert_eq!(bench.at(min_wait), [close(1, lost)]);
 }
 
 #[test]
 fn time_min_does_not_close_while_a_connected_member_works() {
-    let time_min = Duration::from_secs(20);
-    let mut bench = Bench::open(RoundPolicy { time_min, ..policy(2) }, 2);
+    let min_wait = Duration::from_secs(20);
+    let mut bench = Bench::open(RoundPolicy { min_wait, ..policy(2) }, 2);
     bench.delivers(1, 1);
-    assert_eq!(bench.at(time_min), []);
+    assert_eq!(bench.at(min_wait), []);
     let lost = Tally { lost: 1, ..tally(2, 1, WaitedFor::MinTime) };
     assert_eq!(bench.leaves(2), [close(1, lost)]);
 }
@@ -64,37 +64,37 @@ fn time_max_closes_with_count_min() {
     let mut bench = Bench::open(RoundPolicy { min: 2, ..policy(3) }, 3);
     bench.delivers(1, 1);
     bench.delivers(2, 1);
-    assert_eq!(bench.coordinator.deadline(bench.now), Some(TIME_MAX));
-    assert_eq!(bench.at(just_before(TIME_MAX)), []);
-    assert_eq!(bench.at(TIME_MAX), [close(1, tally(3, 2, WaitedFor::MaxTime))]);
+    assert_eq!(bench.coordinator.deadline(bench.now), Some(TIMEOUT));
+    assert_eq!(bench.at(just_before(TIMEOUT)), []);
+    assert_eq!(bench.at(TIMEOUT), [close(1, tally(3, 2, WaitedFor::MaxTime))]);
 }
 
 #[test]
 fn members_at_work_are_not_cut_off_where_that_is_not_wanted() {
     let mut bench = Bench::open(RoundPolicy { cuts_short: false, ..policy(2) }, 2);
     bench.delivers(1, 1);
-    assert_eq!(bench.at(TIME_MAX), []);
-    assert_eq!(bench.at(10 * TIME_MAX), [], "however long it takes");
+    assert_eq!(bench.at(TIMEOUT), []);
+    assert_eq!(bench.at(10 * TIMEOUT), [], "however long it takes");
     let second = bench.delivers(2, 1);
     assert_eq!(second[1..], [close(1, tally(2, 2, WaitedFor::Cohort))]);
 
     let mut bench = Bench::open(RoundPolicy { cuts_short: false, ..policy(1) }, 1);
     bench.greets(2, Hello { samples: 10, ..hello(2, None) });
     bench.leaves(1);
-    let actions = bench.at(TIME_MAX);
+    let actions = bench.at(TIMEOUT);
     let replaced = matches!(&actions[..], [Action::Open(again)] if again.cohort.len() == 2);
     assert!(replaced, "one that is away is replaced as ever: {actions:?}");
     bench.opened(1);
-    assert_eq!(bench.at(10 * TIME_MAX), []);
+    assert_eq!(bench.at(10 * TIMEOUT), []);
 }
 
 #[test]
 fn time_max_with_fewer_than_count_min_waits_on_and_closes_at_count_min() {
     let mut bench = Bench::open(RoundPolicy { min: 2, ..policy(3) }, 3);
     bench.delivers(1, 1);
-    assert_eq!(bench.at(TIME_MAX), [], "no client can be recruited, two are at work");
-    assert_eq!(bench.coordinator.deadline(bench.now), Some(2 * TIME_MAX), "it looks again");
-    assert_eq!(bench.at(2 * TIME_MAX), []);
+    assert_eq!(bench.at(TIMEOUT), [], "no client can be recruited, two are at work");
+    assert_eq!(bench.coordinator.deadline(bench.now), Some(2 * TIMEOUT), "it looks again");
+    assert_eq!(bench.at(2 * TIMEOUT), []);
     let second = bench.delivers(2, 1);
     assert_eq!(second[1..], [close(1, tally(3, 2, WaitedFor::MinCount))]);
 }
@@ -103,7 +103,7 @@ fn time_max_with_fewer_than_count_min_waits_on_and_closes_at_count_min() {
 fn time_max_waits_for_members_that_are_away() {
     let mut bench = Bench::open(policy(1), 1);
     bench.leaves(1);
-    assert_eq!(bench.at(TIME_MAX), []);
+    assert_eq!(bench.at(TIMEOUT), []);
     let back = bench.joins_holding(1, spec().run, 1);
     assert_eq!(back, [welcome(bench.peer(1), Some(1))]);
     let end = bench.delivers(1, 1);
@@ -119,14 +119,14 @@ fn replacements_are_recruited_once_count_min_is_out_of_reach() {
     bench.greets(4, light(4));
     bench.delivers(1, 1);
     assert_eq!(bench.fails(2, 1), [], "client 3 suffices");
-    bench.now = TIME_MAX / 2;
+    bench.now = TIMEOUT / 2;
     let actions = bench.fails(3, 1);
     let mut again = opening(1, &[1, 2, 3], &[1, 2, 3]);
     again.cohort.insert(client(4), 30);
     assert_eq!(actions, [Action::Open(again)]);
     let asked = bench.opened(1);
     assert_eq!(asked, [bench.task(4, 1)], "the others were asked before");
-    assert_eq!(bench.coordinator.deadline(bench.now), Some(bench.now + TIME_MAX), "a window of its own");
+    assert_eq!(bench.coordinator.deadline(bench.now), Some(bench.now + TIMEOUT), "a window of its own");
     bench.uploads(4, 1, TrainReport { samples: 30, ..report(4) });
     let end = bench.folded(4, 1, Ok(()));
     let tally = Tally { failed: 2, ..tally(4, 2, WaitedFor::Cohort) };
@@ -140,8 +140,8 @@ fn time_max_recruits_as_many_as_are_missing() {
         bench.greets(n, Hello { samples: 10, ..hello(n, None) });
     }
     bench.delivers(1, 1);
-    assert_eq!(bench.at(just_before(TIME_MAX)), []);
-    let actions = bench.at(TIME_MAX);
+    assert_eq!(bench.at(just_before(TIMEOUT)), []);
+    let actions = bench.at(TIMEOUT);
     let [Action::Open(again)] = &actions[..] else { panic!("{actions:?}") };
     assert_eq!((again.round, again.cohort.len()), (1, 3), "one is missing");
     assert!(again.cohort.contains_key(&client(2)), "the slow one stays a member");
@@ -155,8 +155,8 @@ fn a_member_that_is_away_is_waited_for_until_time_max_before_it_is_replaced() {
     let mut bench = Bench::open(policy(1), 1);
     bench.greets(2, Hello { samples: 10, ..hello(2, None) });
     assert_eq!(bench.leaves(1), []);
-    assert_eq!(bench.at(just_before(TIME_MAX)), []);
-    let actions = bench.at(TIME_MAX);
+    assert_eq!(bench.at(just_before(TIMEOUT)), []);
+    let actions = bench.at(TIMEOUT);
     assert!(matches!(&actions[..], [Action::Open(again)] if again.cohort.len() == 2), "{actions:?}");
 }
 
@@ -179,7 +179,7 @@ fn nobody_left_to_ask_or_wait_for_closes_as_void() {
 fn nobody_left_to_ask_but_somebody_to_wait_for_waits() {
     let mut bench = Bench::open(RoundPolicy { min: 2, ..policy(2) }, 2);
     assert_eq!(bench.fails(1, 1), [], "client 2 is at work");
-    assert_eq!(bench.at(TIME_MAX), []);
+    assert_eq!(bench.at(TIMEOUT), []);
     // A newcomer is asked as soon as it comes.
     let newcomer = bench.greets(3, Hello { samples: 10, ..hello(3, None) });
     assert!(matches!(&newcomer[..], [_, Action::Open(again)] if again.cohort.len() == 3), "{newcomer:?}");

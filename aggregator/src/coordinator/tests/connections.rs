@@ -72,7 +72,7 @@ fn nothing_more_is_heard_on_a_connection_that_the_coordinator_has_done_with() {
         ("revoked", |bench| drop(bench.give(Event::Revoked { client: client(1) }))),
     ];
     for (how, end) in ends {
-        let mut bench = Bench::open(RoundPolicy { lost_after: silent, ..policy(2) }, 2);
+        let mut bench = Bench::open(RoundPolicy { connection_timeout: silent, ..policy(2) }, 2);
         bench.now = Duration::from_secs(1);
         bench.says(2, ToServer::Heartbeat(Progress::default()));
         let (peer, victim) = (bench.peer(1), bench.peer(2));
@@ -220,13 +220,13 @@ fn a_newcomer_in_an_open_round_waits_for_the_next() {
 
 #[test]
 fn silence_disconnects_and_the_round_goes_on() {
-    let lost_after = Duration::from_secs(15);
-    let mut bench = Bench::open(RoundPolicy { lost_after, ..policy(2) }, 2);
+    let connection_timeout = Duration::from_secs(15);
+    let mut bench = Bench::open(RoundPolicy { connection_timeout, ..policy(2) }, 2);
     bench.now = Duration::from_secs(10);
     bench.delivers(1, 1);
-    assert_eq!(bench.coordinator.deadline(bench.now), Some(lost_after));
-    assert_eq!(bench.at(just_before(lost_after)), []);
-    let actions = bench.at(lost_after);
+    assert_eq!(bench.coordinator.deadline(bench.now), Some(connection_timeout));
+    assert_eq!(bench.at(just_before(connection_timeout)), []);
+    let actions = bench.at(connection_timeout);
     let lost = Tally { lost: 1, ..tally(2, 1, WaitedFor::Cohort) };
     assert_eq!(
         actions,
@@ -239,8 +239,8 @@ fn silence_disconnects_and_the_round_goes_on() {
 
 #[test]
 fn every_message_is_a_sign_of_life() {
-    let lost_after = Duration::from_secs(15);
-    let mut bench = Bench::open(RoundPolicy { lost_after, ..policy(2) }, 2);
+    let connection_timeout = Duration::from_secs(15);
+    let mut bench = Bench::open(RoundPolicy { connection_timeout, ..policy(2) }, 2);
     bench.now = Duration::from_secs(10);
     bench.says(1, ToServer::Heartbeat(Progress::default()));
     bench.uploads(2, 1, TrainReport { samples: 1, ..report(2) });
@@ -251,8 +251,8 @@ fn every_message_is_a_sign_of_life() {
 
 #[test]
 fn silence_is_noticed_in_every_state() {
-    let lost_after = Duration::from_secs(15);
-    let quick = RoundPolicy { lost_after, ..policy(1) };
+    let connection_timeout = Duration::from_secs(15);
+    let quick = RoundPolicy { connection_timeout, ..policy(1) };
     let mut gathering = Bench::new(RoundPolicy { start: 2, ..quick });
     gathering.joins(1);
     let mut opening = Bench::new(quick);
@@ -260,8 +260,8 @@ fn silence_is_noticed_in_every_state() {
     let mut closing = Bench::open(quick, 1);
     closing.delivers(1, 1);
     for (state, mut bench) in [("gathering", gathering), ("opening", opening), ("closing", closing)] {
-        assert_eq!(bench.coordinator.deadline(bench.now), Some(lost_after), "{state}");
-        assert_eq!(bench.at(lost_after), [Action::Disconnect { peer: bench.peer(1) }], "{state}");
+        assert_eq!(bench.coordinator.deadline(bench.now), Some(connection_timeout), "{state}");
+        assert_eq!(bench.at(connection_timeout), [Action::Disconnect { peer: bench.peer(1) }], "{state}");
     }
 }
 
@@ -295,15 +295,15 @@ fn a_finished_coordinator_only_drops_uploads() {
     assert_eq!(bench.folded(1, 1, Ok(())), []);
     assert_eq!(bench.opened(1), []);
     assert_eq!(bench.closed(1), []);
-    assert_eq!(bench.at(TIME_MAX * 100), []);
+    assert_eq!(bench.at(TIMEOUT * 100), []);
     assert_eq!(bench.uploads(2, 1, report(2)), [Action::Drop { upload: UploadId(2) }]);
     assert_eq!(bench.coordinator.closed(), 0);
 }
 
 #[test]
 fn who_waits_for_its_turn_to_upload_is_not_lost() {
-    let lost_after = Duration::from_secs(10);
-    let mut bench = Bench::open(RoundPolicy { lost_after, ..policy(1) }, 1);
+    let connection_timeout = Duration::from_secs(10);
+    let mut bench = Bench::open(RoundPolicy { connection_timeout, ..policy(1) }, 1);
     bench.at(Duration::from_secs(9));
     let peer = bench.peer(1);
     assert_eq!(bench.give(Event::Alive { peer }), []);
@@ -333,7 +333,7 @@ fn passes(coordinator: &mut Coordinator, number: usize, stays: bool) -> Vec<Acti
 #[test]
 fn the_roster_ends_and_whoever_is_away_longest_goes_first() {
     const MORE: usize = 20;
-    let policy = RoundPolicy { lost_after: Duration::from_secs(1 << 30), ..policy(3) };
+    let policy = RoundPolicy { connection_timeout: Duration::from_secs(1 << 30), ..policy(3) };
     let mut coordinator = Coordinator::new(spec(), policy, Resume::default(), Duration::ZERO);
     // The first one stays, all others only look in.
     for number in 0..MAX_ROSTER + MORE {
@@ -354,7 +354,7 @@ fn the_roster_ends_and_whoever_is_away_longest_goes_first() {
 
 #[test]
 fn whoever_is_asked_keeps_its_place_however_long_it_is_away() {
-    let policy = RoundPolicy { lost_after: Duration::from_secs(1 << 30), ..policy(1) };
+    let policy = RoundPolicy { connection_timeout: Duration::from_secs(1 << 30), ..policy(1) };
     let mut coordinator = Coordinator::new(spec(), policy, Resume::default(), Duration::ZERO);
     passes(&mut coordinator, 0, false);
     coordinator.handle(Duration::ZERO, Event::Opened { round: 1 });

@@ -186,7 +186,7 @@ fn a_restart_voids_no_round_that_waits_for_those_that_are_behind() {
     let mut bench = Bench::resume(RoundPolicy { min: 2, max: Some(2), ..keeping(2) }, resume);
     assert_eq!(bench.drain(), [], "no client can be back yet");
     bench.joins(1);
-    assert_eq!(bench.at(REGATHER), []);
+    assert_eq!(bench.at(RECONNECT_GRACE), []);
     bench.joins_holding(3, spec().run, 1);
     bench.uploads(3, 1, report(3));
     let last = bench.folded(3, 2, Ok(()));

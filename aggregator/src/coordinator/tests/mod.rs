@@ -33,8 +33,8 @@ use super::*;
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 const NANOSECOND: Duration = Duration::from_nanos(1);
-const TIME_MAX: Duration = Duration::from_secs(100);
-const REGATHER: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(100);
+const RECONNECT_GRACE: Duration = Duration::from_secs(30);
 
 /// An update on a connection.
 fn arrival(peer: PeerId, round: u32, report: TrainReport, upload: UploadId) -> Arrival {
@@ -52,12 +52,12 @@ fn policy(start: usize) -> RoundPolicy {
         fraction: 1.0,
         min: 1,
         max: None,
-        time_min: Duration::ZERO,
-        time_max: TIME_MAX,
+        min_wait: Duration::ZERO,
+        timeout: TIMEOUT,
         cuts_short: true,
         start,
-        regather: REGATHER,
-        lost_after: Duration::from_hours(1),
+        reconnect_grace: RECONNECT_GRACE,
+        connection_timeout: Duration::from_hours(1),
         void_pause: VOID_PAUSE,
         late: None,
         eligibility: Eligibility::default(),

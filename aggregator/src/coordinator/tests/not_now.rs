@@ -136,6 +136,6 @@ fn a_closing_round_does_not_wait_for_them_beyond_its_time() {
     bench.not_now(1, 2);
     assert_eq!(bench.at(INELIGIBLE_RETRY), [bench.task(1, 2)]);
     bench.not_now(1, 2);
-    let over = bench.at(TIME_MAX);
+    let over = bench.at(TIMEOUT);
     assert!(matches!(over[..], [Action::Close { round: 2, .. }]), "{over:?}");
 }

@@ -109,15 +109,15 @@ fn after_a_restart_the_known_clients_are_waited_for() {
 fn after_a_restart_the_known_clients_are_waited_for_no_longer_than_regather() {
     let mut bench = Bench::resume(policy(3), after_two_rounds());
     bench.joins(1);
-    assert_eq!(bench.coordinator.deadline(bench.now), Some(REGATHER));
-    assert_eq!(bench.at(just_before(REGATHER)), []);
-    assert_eq!(bench.at(REGATHER), [Action::Open(opening(3, &[1], &[1, 2, 3]))]);
+    assert_eq!(bench.coordinator.deadline(bench.now), Some(RECONNECT_GRACE));
+    assert_eq!(bench.at(just_before(RECONNECT_GRACE)), []);
+    assert_eq!(bench.at(RECONNECT_GRACE), [Action::Open(opening(3, &[1], &[1, 2, 3]))]);
 }
 
 #[test]
 fn after_regather_the_next_client_is_enough() {
     let mut bench = Bench::resume(policy(3), after_two_rounds());
-    assert_eq!(bench.at(REGATHER), [], "no client is connected");
+    assert_eq!(bench.at(RECONNECT_GRACE), [], "no client is connected");
     let first = bench.joins(2);
     assert_eq!(first, [welcome(bench.peer(2), None), Action::Open(opening(3, &[2], &[1, 2, 3]))]);
 }
@@ -159,10 +159,10 @@ fn a_restart_does_not_cost_an_open_round_the_updates_that_are_still_out() {
     // count.min is in, and time.min is zero: without the restart the round would be waiting for client 2 alone.
     let mut bench = Bench::resume(policy(3), reopened(&[1]));
     bench.joins(1);
-    assert_eq!(bench.coordinator.deadline(bench.now), Some(REGATHER));
-    assert_eq!(bench.at(just_before(REGATHER)), []);
+    assert_eq!(bench.coordinator.deadline(bench.now), Some(RECONNECT_GRACE));
+    assert_eq!(bench.at(just_before(RECONNECT_GRACE)), []);
     let lost = Tally { lost: 1, ..tally(2, 1, WaitedFor::Cohort) };
-    assert_eq!(bench.at(REGATHER), [Action::Close { round: 3, tally: lost }]);
+    assert_eq!(bench.at(RECONNECT_GRACE), [Action::Close { round: 3, tally: lost }]);
 }
 
 #[test]

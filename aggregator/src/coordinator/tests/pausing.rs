@@ -7,14 +7,14 @@ fn a_paused_round_neither_closes_nor_loses_its_time() {
     let mut bench = Bench::open(RoundPolicy { min: 2, ..policy(3) }, 3);
     bench.delivers(1, 1);
     bench.delivers(2, 1);
-    bench.now = TIME_MAX / 2;
+    bench.now = TIMEOUT / 2;
     assert_eq!(bench.give(Event::Paused), []);
     assert_eq!(bench.give(Event::Paused), [], "it is paused once");
     assert!(bench.coordinator.status(bench.now).paused);
     assert_eq!(bench.leaves(3), [], "whose update could not be written down");
-    assert_eq!(bench.at(2 * TIME_MAX), []);
+    assert_eq!(bench.at(2 * TIMEOUT), []);
     assert_eq!(bench.give(Event::Resumed), [], "it is waited for, as after a restart");
-    let over = 2 * TIME_MAX + REGATHER;
+    let over = 2 * TIMEOUT + RECONNECT_GRACE;
     assert_eq!(bench.coordinator.deadline(bench.now), Some(over));
     assert_eq!(bench.at(just_before(over)), []);
     let lost = Tally { lost: 1, ..tally(3, 2, WaitedFor::Cohort) };
@@ -26,11 +26,11 @@ fn what_is_left_of_its_time_begins_again() {
     let mut bench = Bench::open(RoundPolicy { min: 2, ..policy(3) }, 3);
     bench.delivers(1, 1);
     bench.delivers(2, 1);
-    bench.now = TIME_MAX / 4;
+    bench.now = TIMEOUT / 4;
     bench.give(Event::Paused);
-    bench.now = TIME_MAX * 3;
+    bench.now = TIMEOUT * 3;
     bench.give(Event::Resumed);
-    let over = TIME_MAX * 3 + TIME_MAX / 4 * 3;
+    let over = TIMEOUT * 3 + TIMEOUT / 4 * 3;
     assert_eq!(bench.at(just_before(over)), []);
     assert_eq!(bench.at(over), [close(1, tally(3, 2, WaitedFor::MaxTime))]);
 }
@@ -41,9 +41,9 @@ fn the_pause_after_a_void_round_is_not_cut_short() {
     bench.fails(1, 1);
     bench.closed(1);
     bench.give(Event::Paused);
-    bench.now = TIME_MAX;
+    bench.now = TIMEOUT;
     assert_eq!(bench.give(Event::Resumed), []);
-    assert_eq!(bench.coordinator.deadline(bench.now), Some(TIME_MAX + VOID_PAUSE));
+    assert_eq!(bench.coordinator.deadline(bench.now), Some(TIMEOUT + VOID_PAUSE));
 }
 
 /// Or the next round would be as far away as the disk was full before it.
@@ -52,12 +52,12 @@ fn a_gathering_that_began_in_a_pause_has_lost_the_rest_of_it() {
     let mut bench = Bench::open(policy(1), 1);
     bench.fails(1, 1);
     bench.give(Event::Paused);
-    bench.now = TIME_MAX;
+    bench.now = TIMEOUT;
     bench.closed(1);
     let rest = Duration::from_millis(300);
     bench.now += rest;
     assert_eq!(bench.give(Event::Resumed), []);
-    assert_eq!(bench.coordinator.deadline(bench.now), Some(TIME_MAX + VOID_PAUSE + rest));
+    assert_eq!(bench.coordinator.deadline(bench.now), Some(TIMEOUT + VOID_PAUSE + rest));
 }
 
 #[test]

@@ -63,12 +63,12 @@ fn any_policy() -> impl Strategy<Value = RoundPolicy> {
     let late = prop::option::of((1_u32..=3).prop_map(|rounds| Lateness { rounds, power: 0.5 }));
     let counts = (1_usize..=3, prop::option::of(0_usize..2), 1_usize..=3, 0.0..=1.0_f64, late);
     (counts, prop_oneof![Just(0_u64), Just(20), Just(100)], prop_oneof![Just(15_u64), Just(1000)]).prop_map(
-        |((min, above, start, fraction, late), time_min, lost_after)| RoundPolicy {
+        |((min, above, start, fraction, late), min_wait, connection_timeout)| RoundPolicy {
             fraction,
             min,
             max: above.map(|above| min + above),
-            time_min: Duration::from_secs(time_min),
-            lost_after: Duration::from_secs(lost_after),
+            min_wait: Duration::from_secs(min_wait),
+            connection_timeout: Duration::from_secs(connection_timeout),
             late,
             eligibility: Eligibility::default(),
             ..policy(start)

@@ -99,6 +99,6 @@ fn a_restart_before_the_first_round_needs_as_many_clients_as_before() {
     let mut bench = Bench::resume(policy(3), resume);
     bench.joins(1);
     bench.joins(2);
-    assert_eq!(bench.at(REGATHER), [], "a third one is to come");
+    assert_eq!(bench.at(RECONNECT_GRACE), [], "a third one is to come");
     assert!(matches!(bench.joins(3)[..], [_, Action::Open(_)]));
 }

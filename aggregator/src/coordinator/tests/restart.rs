@@ -41,9 +41,9 @@ fn the_round_after_a_decided_one_waits_for_the_known_clients() {
     let mut bench = Bench::resume(policy(3), decided(in_time(), &[1, 2]));
     bench.joins(1);
     assert_eq!(bench.closed(2), [], "the restart has cut every connection");
-    assert_eq!(bench.coordinator.deadline(bench.now), Some(REGATHER));
+    assert_eq!(bench.coordinator.deadline(bench.now), Some(RECONNECT_GRACE));
     bench.joins(2);
-    assert_eq!(bench.at(just_before(REGATHER)), []);
+    assert_eq!(bench.at(just_before(RECONNECT_GRACE)), []);
     let all = bench.joins(3);
     assert_eq!(all[1..], [Action::Open(opening(3, &[1, 2, 3], &[1, 2, 3]))]);
 }
@@ -67,7 +67,7 @@ fn so_does_the_round_after_one_that_a_restart_interrupted() {
     bench.joins(3);
     bench.delivers(3, 2);
     assert_eq!(bench.closed(2), [], "clients 1 and 2 are on their way");
-    assert_eq!(bench.at(REGATHER), [Action::Open(opening(3, &[3], &[1, 2, 3]))]);
+    assert_eq!(bench.at(RECONNECT_GRACE), [Action::Open(opening(3, &[3], &[1, 2, 3]))]);
 }
 
 #[test]

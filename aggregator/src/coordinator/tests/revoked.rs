@@ -11,15 +11,15 @@ impl Bench {
 #[test]
 fn whoever_is_revoked_is_sent_away_and_not_waited_for_here_or_not() {
     let away = Tally { lost: 1, ..tally(2, 1, WaitedFor::Cohort) };
-    let mut bench = Bench::open(RoundPolicy { time_min: TIME_MAX / 2, ..policy(2) }, 2);
+    let mut bench = Bench::open(RoundPolicy { min_wait: TIMEOUT / 2, ..policy(2) }, 2);
     bench.delivers(1, 1);
     let peer = bench.peer(2);
     assert_eq!(bench.revokes(2), [Action::Disconnect { peer }]);
     assert_eq!(bench.revokes(2), [], "once");
     assert_eq!(bench.status(), "round 1: 1 of 2 updates in");
-    assert_eq!(bench.at(TIME_MAX / 2), [close(1, away)]);
+    assert_eq!(bench.at(TIMEOUT / 2), [close(1, away)]);
 
-    // After a restart it would be waited for until `regather`.
+    // After a restart it would be waited for until the end of `reconnect-grace`.
     let reopened = Reopened {
         opening: opening(1, &[1, 2], &[1, 2]),
         accepted: [client(1)].into(),
@@ -73,7 +73,7 @@ fn a_round_that_was_waiting_for_it_alone_is_void_at_once() {
     let mut bench = Bench::open(RoundPolicy { min: 2, ..policy(2) }, 2);
     bench.delivers(1, 1);
     bench.leaves(2);
-    assert_eq!(bench.at(TIME_MAX), []);
+    assert_eq!(bench.at(TIMEOUT), []);
     let void = Tally { lost: 1, void: true, ..tally(2, 1, WaitedFor::MinCount) };
     assert_eq!(bench.revokes(2), [close(1, void)]);
 }

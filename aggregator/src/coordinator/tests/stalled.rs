@@ -11,7 +11,7 @@ fn stalls(bench: &mut Bench) -> Vec<Action> {
 
 #[test]
 fn nobody_is_lost_for_what_the_driver_did_not_hear() {
-    let mut bench = Bench::open(RoundPolicy { lost_after: Duration::from_secs(15), ..policy(2) }, 2);
+    let mut bench = Bench::open(RoundPolicy { connection_timeout: Duration::from_secs(15), ..policy(2) }, 2);
     bench.now = Duration::from_secs(10);
     assert_eq!(bench.says(1, ToServer::Heartbeat(Progress::default())), []);
     assert_eq!(stalls(&mut bench), []);
@@ -26,7 +26,7 @@ fn nobody_is_lost_for_what_the_driver_did_not_hear() {
 
 #[test]
 fn nobody_is_heard_later_than_now() {
-    let mut bench = Bench::open(RoundPolicy { lost_after: Duration::from_secs(15), ..policy(1) }, 1);
+    let mut bench = Bench::open(RoundPolicy { connection_timeout: Duration::from_secs(15), ..policy(1) }, 1);
     bench.now = STALL / 2;
     bench.give(Event::Stalled { by: STALL });
     assert_eq!(bench.coordinator.deadline(bench.now), Some(bench.now + Duration::from_secs(15)));
@@ -36,12 +36,12 @@ fn nobody_is_heard_later_than_now() {
 fn a_round_whose_time_ran_out_meanwhile_takes_in_what_has_come() {
     let mut bench = Bench::open(policy(3), 3);
     bench.delivers(1, 1);
-    bench.now = TIME_MAX / 10 * 7;
+    bench.now = TIMEOUT / 10 * 7;
     assert_eq!(stalls(&mut bench), []);
     assert_eq!(bench.delivers(2, 1), [bench.accepted(2, 1)], "it has come long ago");
     // Its connection was lost in the stall as well, so it is waited for.
     assert_eq!(bench.leaves(3), []);
-    let over = TIME_MAX / 10 * 7 + STALL + REGATHER;
+    let over = TIMEOUT / 10 * 7 + STALL + RECONNECT_GRACE;
     assert_eq!(bench.at(just_before(over)), []);
     assert_eq!(bench.at(over), [close(1, Tally { lost: 1, ..tally(3, 2, WaitedFor::Cohort) })]);
 }
@@ -54,7 +54,7 @@ fn the_time_of_a_pause_is_made_good_once() {
     bench.give(Event::Paused);
     stalls(&mut bench);
     bench.give(Event::Resumed);
-    let over = STALL + TIME_MAX;
+    let over = STALL + TIMEOUT;
     assert_eq!(bench.at(just_before(over)), []);
     assert_eq!(bench.at(over), [close(1, tally(3, 2, WaitedFor::MaxTime))]);
 }

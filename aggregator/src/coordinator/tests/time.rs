@@ -20,7 +20,7 @@ fn status_after_a_restart_counts_the_known_clients_until_regather() {
     let mut bench = Bench::resume(RoundPolicy { min: 2, ..policy(3) }, resume);
     bench.joins(1);
     assert_eq!(bench.status(), "waiting for clients: 1 of 3 connected");
-    bench.at(REGATHER);
+    bench.at(RECONNECT_GRACE);
     assert_eq!(bench.status(), "waiting for clients: 1 of 2 connected, for 30 s");
 }
 
@@ -55,17 +55,17 @@ fn signs_of_life_cost_no_look_at_the_cohort_until_something_is_due() {
     // Nor does an unknown peer that comes and goes.
     assert_eq!(bench.give(Event::Disconnected { peer: PeerId(1 << 40) }), []);
     bench.coordinator.members = cohort;
-    assert_eq!(bench.coordinator.deadline(bench.now), Some(TIME_MAX));
+    assert_eq!(bench.coordinator.deadline(bench.now), Some(TIMEOUT));
     // The first event at that moment is enough.
-    bench.now = TIME_MAX;
+    bench.now = TIMEOUT;
     let end = bench.says(2, ToServer::Heartbeat(Progress::default()));
     assert_eq!(end, [close(1, tally(3, 1, WaitedFor::MaxTime))]);
     // A client that falls silent then is lost, even while others are heard.
-    let mut bench = Bench::open(RoundPolicy { lost_after: TIME_MAX / 2, ..policy(2) }, 2);
+    let mut bench = Bench::open(RoundPolicy { connection_timeout: TIMEOUT / 2, ..policy(2) }, 2);
     bench.delivers(1, 1);
-    bench.now = TIME_MAX / 4;
+    bench.now = TIMEOUT / 4;
     bench.says(1, ToServer::Heartbeat(Progress::default()));
-    bench.now = TIME_MAX / 2;
+    bench.now = TIMEOUT / 2;
     let peer = bench.peer(2);
     let end = bench.says(1, ToServer::Heartbeat(Progress::default()));
     let lost = Tally { lost: 1, ..tally(2, 1, WaitedFor::Cohort) };
@@ -134,9 +134,9 @@ fn status_of_a_finished_run() {
 
 #[test]
 fn deadlines_are_the_earliest_moment_at_which_time_alone_matters() {
-    let lost_after = Duration::from_secs(70);
-    let time_min = Duration::from_secs(20);
-    let mut bench = Bench::open(RoundPolicy { lost_after, time_min, min: 2, ..policy(2) }, 2);
+    let connection_timeout = Duration::from_secs(70);
+    let min_wait = Duration::from_secs(20);
+    let mut bench = Bench::open(RoundPolicy { connection_timeout, min_wait, min: 2, ..policy(2) }, 2);
     let mut moments = Vec::new();
     while let Some(moment) = bench.coordinator.deadline(bench.now) {
         assert!(moment > bench.now);

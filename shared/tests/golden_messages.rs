@@ -248,6 +248,8 @@ fn to_client() -> Vec<(&'static str, ToClient)> {
         ),
         ("receipt-samples", rejected(Rejection::Samples { declared: 600, reported: 601 })),
         ("receipt-loss", rejected(Rejection::Loss { loss: f64::INFINITY })),
+        ("receipt-diverged", rejected(Rejection::Diverged)),
+        ("receipt-nothing-to-learn", rejected(Rejection::NothingToLearn)),
         ("receipt-late", discarded(Discard::Late)),
         ("receipt-duplicate", discarded(Discard::Duplicate)),
         ("finished", ToClient::Finished { rounds: 1_000 }),
@@ -394,11 +396,13 @@ fn every_variant_has_an_example() {
                     Rejection::TooLarge { .. } => 16,
                     Rejection::Samples { .. } => 17,
                     Rejection::Loss { .. } => 18,
+                    Rejection::Diverged => 32,
+                    Rejection::NothingToLearn => 33,
                 },
             },
         })
         .collect();
-    assert_eq!(to_client, (0..=31).collect());
+    assert_eq!(to_client, (0..=33).collect());
 }
 
 fn truncate<T: Serialize + DeserializeOwned + Debug>(messages: &[(&'static str, T)]) {

@@ -158,9 +158,7 @@ impl Acceptance<'_> {
         if let ((_, Some(_)), Some((start, learned))) = (&judged, learned)
             && !self.would_be_member(start, learned)?
         {
-            let reason = "its model computes features that are not finite, or too large to be fused: training diverged on the \
-                          device";
-            return Err(Rejection::Malformed { reason: reason.to_owned() }.into());
+            return Err(Rejection::Diverged.into());
         }
         Ok(judged)
     }
@@ -181,8 +179,7 @@ impl Acceptance<'_> {
             if record == Record::default() {
                 return Ok((header, None));
             }
-            let reason = "nothing was to be learned in this round, and something was sent".to_owned();
-            return Err(Rejection::Layout { reason });
+            return Err(Rejection::NothingToLearn);
         }
         Ok((header, Some(self.algorithm.check(&self.round, record)?)))
     }

@@ -84,6 +84,14 @@ pub enum Rejection {
         /// As reported.
         loss: f64,
     },
+    /// The model that it makes cannot be part of an ensemble. From version 6 on.
+    #[error(
+        "its model computes features that are not finite, or too large to be fused: training diverged on the device"
+    )]
+    Diverged,
+    /// Something was sent in a round without training. From version 6 on.
+    #[error("nothing was to be learned in this round, and something was sent")]
+    NothingToLearn,
 }
 
 /// Why a fine update is of no use.

@@ -10,7 +10,7 @@
 //! | 3 | tickets, new keys of servers, transfers that go on where they were cut, and refusals for these |
 //! | 4 | what a run asks of a device before it trains, and a device's *not now* |
 //! | 5 | how many samples a device leaves out |
-//! | 6 | the run specification as text, which can grow; a device's word that it cannot follow one |
+//! | 6 | the run specification as text, which can grow; a device's word that it cannot follow one; two reasons for a rejection |
 //!
 //! # What may change, and how
 //!
@@ -29,7 +29,7 @@
 mod positional;
 
 use crate::message::positional::PositionalSpec;
-use crate::message::{Refusal, ToClient, ToServer, reason};
+use crate::message::{Refusal, Rejection, ToClient, ToServer, Verdict, reason};
 
 /// A version of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -96,6 +96,11 @@ impl ToClient {
     #[must_use]
     pub fn since(&self) -> Protocol {
         match self {
+            Self::Welcome { .. }
+            | Self::Receipt {
+                verdict: Verdict::Rejected(Rejection::Diverged | Rejection::NothingToLearn),
+                ..
+            } => Protocol::V6,
             Self::PositionalWelcome { .. }
             | Self::Task { .. }
             | Self::Receipt { .. }
@@ -117,7 +122,6 @@ impl ToClient {
             },
             Self::ServerKey { .. } | Self::ResumePoint(_) | Self::TaskRest { .. } => Protocol::V3,
             Self::Conditions(_) => Protocol::V4,
-            Self::Welcome { .. } => Protocol::V6,
         }
     }
 
@@ -136,6 +140,10 @@ impl ToClient {
             }
             // Any reason is understood as text.
             Self::Refused(refusal) => Some(Self::Refused(Refusal::Protocol(reason(&refusal)))),
+            Self::Receipt { round, verdict: Verdict::Rejected(rejection) } => {
+                let verdict = Verdict::Rejected(Rejection::Layout { reason: reason(&rejection) });
+                Some(Self::Receipt { round, verdict })
+            }
             _ => None,
         }
     }
@@ -164,6 +172,13 @@ mod tests {
             assert_eq!(text, reason(&refusal));
             let message = ToClient::Refused(refusal);
             assert_eq!(message.clone().for_peer(Protocol::V3), Some(message));
+        }
+        for rejection in [Rejection::Diverged, Rejection::NothingToLearn] {
+            let message = ToClient::Receipt { round: 3, verdict: Verdict::Rejected(rejection.clone()) };
+            assert_eq!(message.clone().for_peer(Protocol::V6), Some(message.clone()));
+            let told = Verdict::Rejected(Rejection::Layout { reason: reason(&rejection) });
+            let told = Some(ToClient::Receipt { round: 3, verdict: told });
+            assert_eq!(message.for_peer(Protocol::V5), told);
         }
         let key = crate::identity::PublicKey::from_bytes([1; 32]);
         assert_eq!(ToClient::ServerKey { key }.for_peer(Protocol::V2), None);

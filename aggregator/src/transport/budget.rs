@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
@@ -29,8 +29,8 @@ pub(super) struct Budget {
     pub(super) partials: PartialUploads,
     /// The turn at hashing.
     hashing: Arc<Semaphore>,
-    /// Peers that wait for a turn at uploading.
-    pub(super) waiting: AtomicUsize,
+    /// Every peer that waits for a turn at uploading holds a clone, so that they can be counted.
+    pub(super) waiting: Arc<()>,
 }
 
 impl Budget {
@@ -50,7 +50,7 @@ impl Budget {
             uploads: Arc::new(Semaphore::new(UPLOADS)),
             partials: PartialUploads::new(over),
             hashing: Arc::new(Semaphore::new(1)),
-            waiting: AtomicUsize::new(0),
+            waiting: Arc::default(),
         }
     }
 
@@ -67,15 +67,15 @@ impl Budget {
 
     /// Bytes of an upload of `payload` bytes that must arrive within the next timeout.
     pub(super) fn progress(&self, payload: u64) -> u64 {
-        match self.waiting.load(Ordering::Relaxed) {
-            0 => MIN_PROGRESS,
-            _ => MIN_PROGRESS.max(payload.div_ceil(UPLOAD_TIMEOUTS)),
-        }
+        let waiting = Arc::strong_count(&self.waiting) - 1;
+        if waiting == 0 { MIN_PROGRESS } else { MIN_PROGRESS.max(payload.div_ceil(UPLOAD_TIMEOUTS)) }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
 
     #[tokio::test]
@@ -109,7 +109,7 @@ mod tests {
     fn whoever_has_a_turn_must_hurry_while_others_wait() {
         let budget = Budget::new(PathBuf::new(), u64::MAX, Duration::from_secs(1), 1, Arc::default());
         assert_eq!(budget.progress(100 << 20), MIN_PROGRESS);
-        budget.waiting.store(1, Ordering::Relaxed);
+        let _waits = budget.waiting.clone();
         assert_eq!(budget.progress(100 << 20) * UPLOAD_TIMEOUTS, 100 << 20);
         // A small one is over sooner anyway.
         assert_eq!(budget.progress(1), MIN_PROGRESS);

@@ -7,7 +7,6 @@
 
 use std::fs::File;
 use std::io::{Seek as _, SeekFrom, Write as _};
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use quinn::{RecvStream, VarInt};
 use shared::frame::{self, FrameError};
@@ -46,22 +45,6 @@ impl Incoming<'_> {
 impl Drop for Incoming<'_> {
     fn drop(&mut self) {
         self.partials.end(self.client, self.number, self.part.take());
-    }
-}
-
-/// Counts as waiting for a turn until it is dropped.
-struct Waits<'a>(&'a AtomicUsize);
-
-impl<'a> Waits<'a> {
-    fn new(waiting: &'a AtomicUsize) -> Self {
-        waiting.fetch_add(1, Ordering::Relaxed);
-        Self(waiting)
-    }
-}
-
-impl Drop for Waits<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -135,7 +118,7 @@ impl Peer {
 
     /// Waits for a turn at uploading.
     async fn turn(&self) -> Result<OwnedSemaphorePermit, PeerError> {
-        let _waits = Waits::new(&self.budget.waiting);
+        let _waits = self.budget.waiting.clone();
         let turn = self.budget.uploads.clone().acquire_owned();
         tokio::pin!(turn);
         let mut signs = tokio::time::interval(self.budget.timeout / 4);

@@ -6,6 +6,7 @@ use std::os::unix::fs::{MetadataExt as _, chown};
 use std::time::{Duration, SystemTime};
 
 use aggregator::database::Database;
+use aggregator::storage::Disk;
 use aggregator::transport::identity::ServerIdentity;
 use shared::chown::chown_like_parent;
 
@@ -27,8 +28,9 @@ fn what_root_makes_among_anothers_files_is_that_ones() {
     }
     fs::remove_file(runs.join("probe")).expect("removed");
     let directory = runs.join("deep/identity");
-    ServerIdentity::load_or_create(&directory).expect("made");
-    ServerIdentity::rotate(&directory, Duration::from_mins(1), false, SystemTime::now()).expect("changed");
+    ServerIdentity::load_or_create(&Disk, &directory).expect("made");
+    ServerIdentity::rotate(&Disk, &directory, Duration::from_mins(1), false, SystemTime::now())
+        .expect("changed");
     let _database = Database::open(&directory).expect("made");
     let mut all = vec![runs.join("deep"), directory.clone()];
     all.extend(fs::read_dir(&directory).expect("listed").map(|entry| entry.expect("listed").path()));
@@ -47,6 +49,6 @@ fn what_root_makes_among_anothers_files_is_that_ones() {
     chown_like_parent(&File::open(&hard).expect("there"), &hard);
     assert_eq!(fs::metadata(&roots).expect("there").uid(), 0);
     let own = folder.path().join("identity");
-    ServerIdentity::load_or_create(&own).expect("made");
+    ServerIdentity::load_or_create(&Disk, &own).expect("made");
     assert_eq!(fs::metadata(own).expect("there").uid(), 0, "in its own directory it stays root's");
 }

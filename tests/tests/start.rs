@@ -63,12 +63,12 @@ fn an_identity_that_died_in_the_making_blocks_nothing_and_is_never_half_believed
             let folder = tempfile::tempdir().unwrap();
             let directory = folder.path().join("runs/identity");
             let disk = FaultyDisk::dying_at(fatal, loss);
-            let first = ServerIdentity::load_or_create_on(&disk, &directory);
+            let first = ServerIdentity::load_or_create(&disk, &directory);
             let next = disk.next_life(usize::MAX, Loss::Nothing);
-            let again = ServerIdentity::load_or_create_on(&next, &directory).unwrap();
+            let again = ServerIdentity::load_or_create(&next, &directory).unwrap();
             // Clients are always shown the same key.
             disk.cut_power(Loss::Everything);
-            let third = ServerIdentity::load_or_create_on(&Disk, &directory).unwrap();
+            let third = ServerIdentity::load_or_create(&Disk, &directory).unwrap();
             assert_eq!(again.key(), third.key(), "{loss:?} {fatal}");
             if let Ok(first) = first {
                 assert_eq!(first.key(), third.key(), "{loss:?}");
@@ -86,11 +86,11 @@ fn a_change_of_the_servers_key_that_dies_anywhere_leaves_a_key_that_devices_know
         for fatal in 0.. {
             let folder = tempfile::tempdir().unwrap();
             let directory = folder.path().join("identity");
-            let first = ServerIdentity::load_or_create(&directory).unwrap();
+            let first = ServerIdentity::load_or_create(&Disk, &directory).unwrap();
             let disk = FaultyDisk::dying_at(fatal, loss);
-            let changed = ServerIdentity::rotate_on(&disk, &directory, hour, false, now);
+            let changed = ServerIdentity::rotate(&disk, &directory, hour, false, now);
             disk.cut_power(Loss::Everything);
-            let left = ServerIdentity::load(&directory).unwrap().expect("there was one");
+            let left = ServerIdentity::load(&Disk, &directory).unwrap().expect("there was one");
             let shown = left.keys(now);
             assert!(
                 shown.iter().any(|key| key.public() == first.key()),

@@ -9,6 +9,7 @@ use super::exit::Failure;
 use super::ticket::lasting;
 use super::{LabArgs, terminal};
 use crate::report::units::seconds;
+use crate::storage::Disk;
 use crate::transport::identity::{IdentityError, ServerIdentity};
 
 #[derive(Debug, Subcommand)]
@@ -34,12 +35,12 @@ pub(super) fn key(lab: &LabArgs, command: &KeyCommand) -> Result<(), Failure> {
     let directory = lab.directory();
     let (identity, said) = match command {
         KeyCommand::Show => {
-            let identity = ServerIdentity::load(&directory)?;
+            let identity = ServerIdentity::load(&Disk, &directory)?;
             let absent = || Failure::environment(IdentityError::Absent { path: directory.clone() });
             (identity.ok_or_else(absent)?, None)
         }
         KeyCommand::Rotate { overlap, force } => {
-            let identity = ServerIdentity::rotate(&directory, *overlap, *force, SystemTime::now());
+            let identity = ServerIdentity::rotate(&Disk, &directory, *overlap, *force, SystemTime::now());
             let said = format!("devices may ask for the former key for {}", seconds(overlap.as_secs_f64()));
             (identity?, Some(said))
         }

@@ -76,7 +76,7 @@ pub(super) fn serve(arguments: &ServeArgs) -> Result<(), Failure> {
     let backend = backend(given.device)?;
     let directory = arguments.identity.clone().unwrap_or_else(|| identity_directory(&given.runs));
     let database = Database::open(&directory)?;
-    let identity = ServerIdentity::load_or_create(&directory)?;
+    let identity = ServerIdentity::load_or_create(&Disk, &directory)?;
     let runtime = runtime()?;
     let inside = runtime.enter();
     let bind = |config: &Config| {
@@ -95,7 +95,7 @@ pub(super) fn serve(arguments: &ServeArgs) -> Result<(), Failure> {
         terminal::tell(no_devices(&good));
     }
     let (mut run, resume, _lock) = started.into_parts();
-    run.compute_on(backend);
+    run.backend = backend;
     let mut event_log = arguments.event_log.as_deref().map(open_log).transpose()?;
     let mut history = History::begin(&database, &mut run, &resume)?;
     let skipped = report_skipped(&[], &run);

@@ -18,6 +18,7 @@ use super::{LabArgs, addresses, terminal};
 use crate::database::{Database, moment};
 use crate::enrolment::{IssuedTicket, ListenAddress};
 use crate::report::units::seconds;
+use crate::storage::Disk;
 use crate::transport::identity::ServerIdentity;
 
 /// Where `serve` listens unless it is told.
@@ -82,8 +83,8 @@ pub(super) fn ticket(arguments: &TicketArgs) -> Result<(), Failure> {
             }
         };
     }
-    let known = ServerIdentity::load(&directory)?.is_some();
-    let identity = ServerIdentity::load_or_create(&directory)?;
+    let known = ServerIdentity::load(&Disk, &directory)?.is_some();
+    let identity = ServerIdentity::load_or_create(&Disk, &directory)?;
     let database = Database::open(&directory)?;
     let addresses = if arguments.addresses.is_empty() {
         own_addresses(ListenAddress::last(&database)?)?

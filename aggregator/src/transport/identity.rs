@@ -1,7 +1,7 @@
 //! The server's identity: its key pair and, for some time after a change, the former one.
 
 use std::fs::{File, TryLockError};
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -9,15 +9,13 @@ use sha2::{Digest, Sha256};
 use shared::identity::{PublicKey, SecretKey};
 
 use crate::report::units::counted;
-use crate::storage::{Disk, FileLayer, create_dir_durably, parent, partial};
+use crate::storage::{FileLayer, create_dir_durably, parent, partial, read_if_there};
 use shared::chown::advice;
 
 /// The key that the server is known by.
 const CURRENT: &str = "server.key";
 /// The key that it was known by before, and until when devices may still ask for it.
 const FORMER: &str = "former.key";
-/// More than a file with a key has.
-const MAX_FILE: u64 = 4096;
 
 /// The keys of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -91,13 +89,8 @@ impl ServerIdentity {
     }
 
     /// The identity stored in `directory`, created if there is none. Only the owner can read the key's file.
-    pub fn load_or_create(directory: &Path) -> Result<Self, IdentityError> {
-        Self::load_or_create_on(&Disk, directory)
-    }
-
-    /// [`Self::load_or_create`] on any file layer.
-    pub fn load_or_create_on(files: &dyn FileLayer, directory: &Path) -> Result<Self, IdentityError> {
-        if let Some(identity) = Self::load_on(files, directory)? {
+    pub fn load_or_create(files: &dyn FileLayer, directory: &Path) -> Result<Self, IdentityError> {
+        if let Some(identity) = Self::load(files, directory)? {
             // A process may have died between renaming the file and syncing the directory. The key must not be used before a
             // power failure can no longer lose it.
             files.sync_dir(directory).map_err(file("sync", directory))?;
@@ -106,7 +99,7 @@ impl ServerIdentity {
         create_dir_durably(files, directory).map_err(file("create", directory))?;
         let _lock = lock(files, directory)?;
         // Another process may have created it before this one took the lock.
-        if let Some(identity) = Self::load_on(files, directory)? {
+        if let Some(identity) = Self::load(files, directory)? {
             return Ok(identity);
         }
         let made = Self::generate()?;
@@ -116,11 +109,7 @@ impl ServerIdentity {
     }
 
     /// The identity stored in `directory`, if there is one.
-    pub fn load(directory: &Path) -> Result<Option<Self>, IdentityError> {
-        Self::load_on(&Disk, directory)
-    }
-
-    fn load_on(files: &dyn FileLayer, directory: &Path) -> Result<Option<Self>, IdentityError> {
+    pub fn load(files: &dyn FileLayer, directory: &Path) -> Result<Option<Self>, IdentityError> {
         let path = directory.join(CURRENT);
         let damaged = |path: &Path| IdentityError::Damaged { path: path.to_owned() };
         let Some(text) = read(files, &path)? else { return Ok(None) };
@@ -133,18 +122,8 @@ impl ServerIdentity {
     }
 
     /// Replaces the key in `directory` by a new one. The old key remains valid for `overlap`; devices that connect with it learn
-    /// the new one.
+    /// the new one. After a crash the directory holds the old key or both keys.
     pub fn rotate(
-        directory: &Path,
-        overlap: Duration,
-        force: bool,
-        now: SystemTime,
-    ) -> Result<Self, IdentityError> {
-        Self::rotate_on(&Disk, directory, overlap, force, now)
-    }
-
-    /// [`Self::rotate`] on any file layer. After a crash the directory holds the old key or both keys.
-    pub fn rotate_on(
         files: &dyn FileLayer,
         directory: &Path,
         overlap: Duration,
@@ -152,9 +131,9 @@ impl ServerIdentity {
         now: SystemTime,
     ) -> Result<Self, IdentityError> {
         let absent = || IdentityError::Absent { path: directory.to_owned() };
-        Self::load_on(files, directory)?.ok_or_else(absent)?;
+        Self::load(files, directory)?.ok_or_else(absent)?;
         let _lock = lock(files, directory)?;
-        let present = Self::load_on(files, directory)?.ok_or_else(absent)?;
+        let present = Self::load(files, directory)?.ok_or_else(absent)?;
         if let Some(former) = present.former.filter(|_| !force)
             && let Ok(left) = former.until.duration_since(now)
         {
@@ -222,13 +201,8 @@ fn file(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Identity
 
 /// The content of a small file, empty if it is not text; `None` if there is no such file.
 fn read(files: &dyn FileLayer, path: &Path) -> Result<Option<String>, IdentityError> {
-    if files.length(path).map_err(file("look at", path))?.is_none() {
-        return Ok(None);
-    }
-    let mut bytes = Vec::new();
-    let input = files.open(path).map_err(file("open", path))?;
-    input.take(MAX_FILE).read_to_end(&mut bytes).map_err(file("read", path))?;
-    Ok(Some(String::from_utf8(bytes).unwrap_or_default()))
+    let bytes = read_if_there(files, path).map_err(file("read", path))?;
+    Ok(bytes.map(|bytes| String::from_utf8(bytes).unwrap_or_default()))
 }
 
 fn write_private(files: &dyn FileLayer, path: &Path, text: &str) -> io::Result<()> {
@@ -246,13 +220,14 @@ mod tests {
     use std::fs;
 
     use super::*;
+    use crate::storage::Disk;
 
     #[test]
     fn an_identity_is_made_once_and_guarded() {
         let directory = tempfile::tempdir().expect("a temporary directory");
-        assert_eq!(ServerIdentity::load(directory.path()).expect("readable"), None);
-        let first = ServerIdentity::load_or_create(directory.path()).expect("made");
-        let again = ServerIdentity::load_or_create(directory.path()).expect("loaded");
+        assert_eq!(ServerIdentity::load(&Disk, directory.path()).expect("readable"), None);
+        let first = ServerIdentity::load_or_create(&Disk, directory.path()).expect("made");
+        let again = ServerIdentity::load_or_create(&Disk, directory.path()).expect("loaded");
         assert_eq!(first, again);
         assert_ne!(first.key(), ServerIdentity::generate().expect("made").key());
         #[cfg(unix)]
@@ -268,7 +243,7 @@ mod tests {
         let directory = tempfile::tempdir().expect("a temporary directory");
         for damage in ["", "0123", "\u{fffd}"] {
             fs::write(directory.path().join(CURRENT), damage).expect("written");
-            let damaged = ServerIdentity::load_or_create(directory.path());
+            let damaged = ServerIdentity::load_or_create(&Disk, directory.path());
             assert!(matches!(damaged, Err(IdentityError::Damaged { .. })));
             assert_eq!(fs::read_to_string(directory.path().join(CURRENT)).expect("there"), damage);
         }
@@ -278,10 +253,10 @@ mod tests {
     fn two_processes_do_not_make_one_identity() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let lock = Disk.lock(&directory.path().join("lock")).expect("free");
-        let second = ServerIdentity::load_or_create(directory.path());
+        let second = ServerIdentity::load_or_create(&Disk, directory.path());
         assert!(matches!(second, Err(IdentityError::InUse { .. })));
         drop(lock);
-        ServerIdentity::load_or_create(directory.path()).expect("made");
+        ServerIdentity::load_or_create(&Disk, directory.path()).expect("made");
     }
 
     #[test]
@@ -297,12 +272,12 @@ mod tests {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let now = UNIX_EPOCH + Duration::from_secs(1_000_000);
         let hour = Duration::from_hours(1);
-        let rotate = |force, now| ServerIdentity::rotate(directory.path(), hour, force, now);
+        let rotate = |force, now| ServerIdentity::rotate(&Disk, directory.path(), hour, force, now);
         assert!(matches!(rotate(false, now), Err(IdentityError::Absent { .. })));
-        let first = ServerIdentity::load_or_create(directory.path()).expect("made");
+        let first = ServerIdentity::load_or_create(&Disk, directory.path()).expect("made");
         let second = rotate(false, now).expect("changed");
         assert_ne!(first.key(), second.key());
-        assert_eq!(ServerIdentity::load(directory.path()).expect("readable"), Some(second.clone()));
+        assert_eq!(ServerIdentity::load(&Disk, directory.path()).expect("readable"), Some(second.clone()));
         assert_eq!(second.keys(now), [second.key.clone(), first.key.clone()]);
         assert_eq!(second.keys(now + hour).len(), 1);
         // In a hurry two former keys would be needed.

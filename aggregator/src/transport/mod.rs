@@ -43,6 +43,7 @@ use tracing::{debug, warn};
 use crate::coordinator::PeerId;
 use crate::enrolment::{Admission, Changes};
 use crate::peer::FromPeer;
+use crate::storage::Disk;
 use budget::Budget;
 use connection::Peer;
 use endpoint::{LOOPBACK_MTU, bind, endpoint_config, transport};
@@ -269,7 +270,7 @@ async fn watch(
         let (admission, directory) = (access.admission.clone(), directory.clone());
         let looked = tokio::task::spawn_blocking(move || {
             let gone = admission.watch(&mut changes);
-            let newer = directory.and_then(|directory| ServerIdentity::load(&directory).transpose());
+            let newer = directory.and_then(|directory| ServerIdentity::load(&Disk, &directory).transpose());
             (changes, gone, newer)
         });
         // It panics only when the runtime shuts down.

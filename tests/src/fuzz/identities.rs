@@ -2,6 +2,7 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
+use aggregator::storage::Disk;
 use aggregator::transport::identity::ServerIdentity;
 use data_encoding::BASE32_NOPAD_NOCASE;
 use rustls::pki_types::CertificateDer;
@@ -115,12 +116,12 @@ pub fn server(bytes: &[u8]) -> Seen {
     if let Some(former) = former {
         tmp::write(&folder.join("former.key"), former);
     }
-    let loaded = ServerIdentity::load_or_create(folder);
+    let loaded = ServerIdentity::load_or_create(&Disk, folder);
     assert_eq!(std::fs::read(&path).expect("it is there"), current, "never replaced");
     let now = UNIX_EPOCH + Duration::from_secs(1_000_000);
     Seen::of(&loaded.map(|identity| {
         let keys = identity.keys(now).len();
-        let rotated = ServerIdentity::rotate(folder, Duration::from_hours(1), false, now);
+        let rotated = ServerIdentity::rotate(&Disk, folder, Duration::from_hours(1), false, now);
         (keys > 1, rotated.is_ok())
     }))
 }

@@ -128,11 +128,11 @@ async fn a_second_wave_joins_without_the_first_being_trained_again() {
         }
     }
     let waves = run.bundle().unwrap().unwrap();
-    let clients: Vec<_> = waves.manifest().members.iter().map(|member| member.client).collect();
+    let clients: Vec<_> = waves.manifest.members.iter().map(|member| member.client).collect();
     let at_once = scenario(&["evaluate.every=1"]);
     let (_directory, run) = simulated(&at_once, 1).await;
     let all = run.bundle().unwrap().unwrap();
-    assert_eq!(all.manifest().members.iter().map(|member| member.client).collect::<Vec<_>>(), clients);
+    assert_eq!(all.manifest.members.iter().map(|member| member.client).collect::<Vec<_>>(), clients);
     // Who was in the first round of both has the same model in both.
     let same = (0..4).filter(|&member| all.member(member).unwrap() == waves.member(member).unwrap()).count();
     assert!(same >= 2, "{same}");
@@ -174,20 +174,20 @@ async fn a_model_that_computes_no_numbers_is_no_member() {
     );
     assert!(record.accuracy.is_some() && record.loss.is_some_and(f64::is_finite));
     let bundle = run.bundle().unwrap().unwrap();
-    let members = &bundle.manifest().members;
+    let members = &bundle.manifest.members;
     // No client is trained again when another one is left out.
     let out = run.directory().root().join("without.safetensors");
     let left = leave_out(&Disk, &bundle, &[members[1].client].into(), &out).unwrap();
     let without = Bundle::open(Arc::new(Disk), &out).unwrap();
-    assert_eq!((left, without.manifest().members.len()), (2, 2));
-    assert_eq!(without.manifest().members, [members[0].clone(), members[2].clone()]);
+    assert_eq!((left, without.manifest.members.len()), (2, 2));
+    assert_eq!(without.manifest.members, [members[0].clone(), members[2].clone()]);
     assert_eq!(without.member(1).unwrap(), bundle.member(2).unwrap());
     let refused = leave_out(&Disk, &without, &[members[1].client].into(), &out).unwrap_err().to_string();
     assert!(refused.contains(&members[1].client.to_string()) && refused.contains("no member"), "{refused}");
     let all = [members[0].client, members[2].client].into();
     let refused = leave_out(&Disk, &without, &all, &out).unwrap_err().to_string();
     assert!(refused.contains("no members left"), "{refused}");
-    assert_eq!(Bundle::open(Arc::new(Disk), &out).unwrap().manifest().members.len(), 2);
+    assert_eq!(Bundle::open(Arc::new(Disk), &out).unwrap().manifest.members.len(), 2);
 }
 
 /// Who is a member already trains nothing and has no loss, and the mean is that of the others.

@@ -86,7 +86,7 @@ pub(super) fn ensemble(command: &EnsembleCommand) -> Result<(), Failure> {
 }
 
 fn object(bundle: &Bundle) -> serde_json::Value {
-    let manifest = bundle.manifest();
+    let manifest = &bundle.manifest;
     json!({
         "architecture": manifest.architecture.name, "fusion": manifest.answering.fusion,
         "dimensions": bundle.dimensions(), "classes": manifest.architecture.classes, "samples": manifest.samples(),
@@ -95,7 +95,7 @@ fn object(bundle: &Bundle) -> serde_json::Value {
 }
 
 fn table(bundle: &Bundle) -> String {
-    let manifest = bundle.manifest();
+    let manifest = &bundle.manifest;
     let mut text = format!(
         "{}: {} members, {} samples, {} classes, {} features, {} fusion\n",
         manifest.architecture.name,

@@ -89,7 +89,7 @@ impl Usable {
     pub(super) fn architecture(&self) -> &Architecture {
         match self {
             Self::Model(architecture, ..) => architecture,
-            Self::Ensemble(bundle) => &bundle.manifest().architecture,
+            Self::Ensemble(bundle) => &bundle.manifest.architecture,
         }
     }
 
@@ -97,7 +97,7 @@ impl Usable {
     pub(super) fn samples(&self) -> Option<&DataSpec> {
         match self {
             Self::Model(.., spec) => spec.as_deref(),
-            Self::Ensemble(bundle) => Some(&bundle.manifest().data),
+            Self::Ensemble(bundle) => Some(&bundle.manifest.data),
         }
     }
 

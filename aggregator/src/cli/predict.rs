@@ -52,7 +52,7 @@ pub(super) fn predict(arguments: &PredictArgs) -> Result<(), Failure> {
             one(&mut network, &usable, &view)?
         }
         Usable::Ensemble(bundle) => {
-            let fusion = given.fusion.map_or(bundle.manifest().answering.fusion, Fusion::from);
+            let fusion = given.fusion.map_or(bundle.manifest.answering.fusion, Fusion::from);
             let preparation = usable.preparation();
             let question =
                 Question { view: &view, preparation: &preparation, batch: BATCH, fusions: &[fusion] };

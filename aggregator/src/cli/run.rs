@@ -48,7 +48,7 @@ impl RunArgs {
 
 /// Tells which samples were skipped when data were read, and gives the same for the report.
 pub(super) fn report_skipped(shares: &[View], run: &Run) -> Vec<String> {
-    let skipped = crate::data::left_out(shares, run.tests().map(TestSet::skipped));
+    let skipped = crate::data::left_out(shares, run.tests.as_ref().map(TestSet::skipped));
     for what in &skipped {
         terminal::tell(&format!("left out, since they cannot be used: {what}"));
     }

@@ -40,7 +40,7 @@ pub(super) fn simulate(arguments: &SimulateArgs, verbose: bool) -> Result<(), Fa
         terminal::tell(&format!("attack: {}", attackers.describe(clients, &seed)));
     }
     let (mut run, resume, _lock) = started.into_parts();
-    run.compute_on(backend);
+    run.backend = backend;
     let skipped = report_skipped(&shares, &run);
     let mut display = Terminal::new(run.spec().rounds, resume.closed, given.json, verbose);
     let name = |index| format!("client {index}");

@@ -199,15 +199,15 @@ fn run(
         .zip(&shares)
         .map(|(index, share): (usize, &View)| (format!("client {index}"), share.histogram()))
         .collect();
-    let left_out = data::left_out(&shares, started.run.tests().map(TestSet::skipped));
+    let left_out = data::left_out(&shares, started.run.tests.as_ref().map(TestSet::skipped));
     let begins = started.run.closed() == 0 && Content::kept(&Unsynced, planned, runs).is_none();
     if let Some(share) = shares.first().filter(|_| begins) {
-        let tests = started.run.tests().map(|tests| &**tests.view().dataset());
+        let tests = started.run.tests.as_ref().map(|tests| &**tests.view().dataset());
         let kept = Content::of(share.dataset(), tests).keep(&Unsynced, planned, runs);
         kept.map_err(RunFailure::Content)?;
     }
     let (mut run, resume, _lock) = started.into_parts();
-    run.compute_on(backend.clone());
+    run.backend = backend.clone();
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(RunFailure::Runtime)?;
     let mut since = Instant::now();

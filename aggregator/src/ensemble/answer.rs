@@ -77,12 +77,12 @@ impl Bundle {
         for chunk in positions.chunks(self.chunk(question).next_multiple_of(batch)) {
             let mut parts: Vec<Part> =
                 chunk.par_chunks(batch).map(|positions| self.part(question, positions)).collect();
-            let classes = self.manifest().architecture.classes;
+            let classes = self.manifest.architecture.classes;
             let mut labels = parts.iter().flat_map(|part| &part.labels);
             if let Some(&label) = labels.find(|&&label| label as usize >= classes) {
                 return Err(ModelError::Label { label, classes }.into());
             }
-            for member in 0..self.manifest().members.len() {
+            for member in 0..self.manifest.members.len() {
                 let params = self.member(member)?;
                 self.ask(member, &params, question, &mut parts)?;
             }
@@ -103,7 +103,7 @@ impl Bundle {
         let none = Evaluation::default();
         let mut by: BTreeMap<Fusion, Evaluation> =
             question.fusions.iter().map(|&fusion| (fusion, none)).collect();
-        let mut members = vec![none; self.manifest().members.len()];
+        let mut members = vec![none; self.manifest.members.len()];
         self.answer(question, &mut |answers| {
             for (fusion, fused) in &answers.fused {
                 let rows = fused.iter().map(|fused| fused.log_probabilities.as_slice());
@@ -119,8 +119,8 @@ impl Bundle {
 
     /// Samples in a chunk.
     fn chunk(&self, question: &Question<'_>) -> usize {
-        let classes = self.manifest().architecture.classes;
-        let input: usize = self.manifest().architecture.input.iter().product();
+        let classes = self.manifest.architecture.classes;
+        let input: usize = self.manifest.architecture.input.iter().product();
         let wide = |fusion: &Fusion| if *fusion == Fusion::Logits { classes } else { self.dimensions() };
         let sums: usize = question.fusions.iter().map(|fusion| 16 * (1 + wide(fusion))).sum();
         (CHUNK / (sums + 8 * input)).max(1)
@@ -131,13 +131,13 @@ impl Bundle {
         question.preparation.evaluation(question.view, positions, &mut x, &mut labels);
         if question.fusions.contains(&Fusion::Informative) {
             let values = x.len() / positions.len();
-            let seed = Seed::root(self.manifest().noise_seed).derive("fusion noise");
+            let seed = Seed::root(self.manifest.noise_seed).derive("fusion noise");
             for &position in positions {
                 let mut rng = seed.derive_numbered("sample", position as u64).rng();
                 noise.extend((0..values).map(|_| standard_normal(&mut rng) as f32));
             }
         }
-        let (n, classes) = (positions.len(), self.manifest().architecture.classes);
+        let (n, classes) = (positions.len(), self.manifest.architecture.classes);
         let sums = |&fusion: &Fusion| {
             let d = if fusion == Fusion::Logits { classes } else { self.dimensions() };
             (fusion, RowSums::new(n, d))
@@ -153,11 +153,11 @@ impl Bundle {
         question: &Question<'_>,
         parts: &mut [Part],
     ) -> Result<(), EnsembleError> {
-        let architecture = &self.manifest().architecture;
+        let architecture = &self.manifest.architecture;
         let network = || Network::new(architecture, params, &Backend::cpu());
         network()?;
         let network = || network().expect("the same network was made a moment ago");
-        let members = &self.manifest().members;
+        let members = &self.manifest.members;
         let largest = members.iter().map(|member| member.samples).max().unwrap_or(1).max(1);
         // Relative to the largest. At least one sample each: an ensemble without any weight could not answer.
         let size = members[member].samples.max(1) as f64 / largest as f64;
@@ -202,13 +202,13 @@ impl Bundle {
     }
 
     fn not_finite(&self, member: usize) -> EnsembleError {
-        let client = self.manifest().members[member].client.to_string();
+        let client = self.manifest.members[member].client.to_string();
         EnsembleError::Features { path: self.path().to_owned(), member, client }
     }
 
     /// The fused predictions from the sums over all members.
     fn conclude(&self, fusion: Fusion, sums: &RowSums) -> Vec<Fused> {
-        let (d, temperature) = (self.dimensions(), self.manifest().answering.temperature);
+        let (d, temperature) = (self.dimensions(), self.manifest.answering.temperature);
         let conclude = |vector: Vec<f64>| {
             let log_probabilities = if fusion == Fusion::Logits {
                 log_softmax(&vector)
@@ -216,7 +216,7 @@ impl Bundle {
                 let cosine = |row: &[f32]| {
                     cosine(vector.iter().copied(), row.iter().map(|&value| f64::from(value))) / temperature
                 };
-                log_softmax(&self.prototypes().chunks(d).map(cosine).collect::<Vec<_>>())
+                log_softmax(&self.prototypes.chunks(d).map(cosine).collect::<Vec<_>>())
             };
             Fused { vector, log_probabilities }
         };

@@ -70,9 +70,11 @@ impl Layout {
 pub struct Bundle {
     files: Arc<dyn FileLayer>,
     path: PathBuf,
-    manifest: Manifest,
+    /// Its description.
+    pub manifest: Manifest,
     layout: Layout,
-    prototypes: Vec<f32>,
+    /// `P_g`, `[classes, d]`.
+    pub prototypes: Vec<f32>,
     /// Offset of the first member's values in the file.
     start: u64,
 }
@@ -112,22 +114,10 @@ impl Bundle {
         Ok(bundle)
     }
 
-    /// Its description.
-    #[must_use]
-    pub fn manifest(&self) -> &Manifest {
-        &self.manifest
-    }
-
     /// Its file.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
-    }
-
-    /// `P_g`, `[classes, d]`.
-    #[must_use]
-    pub fn prototypes(&self) -> &[f32] {
-        &self.prototypes
     }
 
     /// Length of a member's representation of one sample.

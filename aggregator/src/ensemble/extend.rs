@@ -29,7 +29,7 @@ pub fn extend(
     with: &Bundle,
     path: &Path,
 ) -> Result<Extended, EnsembleError> {
-    if let Some(reason) = unrelated(bundle.manifest(), with.manifest()) {
+    if let Some(reason) = unrelated(&bundle.manifest, &with.manifest) {
         let (into, with) = (bundle.path().to_owned(), with.path().to_owned());
         return Err(EnsembleError::Unrelated { into, with, reason });
     }
@@ -41,7 +41,7 @@ pub fn extend(
         *(if before.is_some() { &mut replaced } else { &mut added }) += 1;
     }
     let members: Vec<_> = members.into_values().collect();
-    write(files, path, bundle.manifest(), &members)?;
+    write(files, path, &bundle.manifest, &members)?;
     Ok(Extended { members: members.len(), added, replaced })
 }
 

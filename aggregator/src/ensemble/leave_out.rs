@@ -18,7 +18,7 @@ pub fn leave_out(
     clients: &BTreeSet<ClientId>,
     path: &Path,
 ) -> Result<usize, EnsembleError> {
-    let all = &bundle.manifest().members;
+    let all = &bundle.manifest.members;
     let absent = clients.iter().find(|client| all.iter().all(|member| member.client != **client));
     if let Some(client) = absent {
         let path = bundle.path().to_owned();
@@ -28,6 +28,6 @@ pub fn leave_out(
     if members.is_empty() {
         return Err(EnsembleError::NoMembersLeft { path: bundle.path().to_owned() });
     }
-    write(files, path, bundle.manifest(), &members)?;
+    write(files, path, &bundle.manifest, &members)?;
     Ok(members.len())
 }

@@ -179,11 +179,11 @@ fn which_client_has_which_model_changes_no_bit() {
     let view = samples(10);
     let members: Vec<_> = (0..4).map(|seed| (3 + 10 * seed, model(seed))).collect();
     let first = bundle(folder.path(), &members);
-    let (prototypes, expected) = (first.prototypes().to_vec(), answers(&first, &view));
+    let (prototypes, expected) = (first.prototypes.clone(), answers(&first, &view));
     for order in [[3, 2, 1, 0], [1, 0, 3, 2], [2, 3, 0, 1]] {
         let permuted: Vec<_> = order.iter().map(|&index: &usize| members[index].clone()).collect();
         let other = bundle(folder.path(), &permuted);
-        assert_eq!(other.prototypes(), prototypes);
+        assert_eq!(other.prototypes, prototypes);
         assert_eq!(answers(&other, &view), expected);
     }
     let pool = |threads| rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
@@ -201,7 +201,7 @@ fn the_file_holds_the_members_and_the_mean_of_their_prototypes() {
     for (index, (_, params)) in members.iter().enumerate() {
         assert_eq!(&bundle.member(index).unwrap(), params);
     }
-    for (place, found) in bundle.prototypes().iter().enumerate() {
+    for (place, found) in bundle.prototypes.iter().enumerate() {
         let sum: f64 = members.iter().map(|(_, m)| f64::from(m.get(HEAD).unwrap().values()[place])).sum();
         assert!((f64::from(*found) - sum / 3.0).abs() < 1e-7);
     }
@@ -364,7 +364,7 @@ fn an_ensemble_is_extended_and_the_newer_model_counts() {
     let extended = extend(&Disk, &first, &second, first.path()).unwrap();
     assert_eq!(extended, Extended { members: 3, added: 1, replaced: 2 });
     let found = Bundle::open(Arc::new(Disk), first.path()).unwrap();
-    assert_eq!(found.manifest().samples(), 61);
+    assert_eq!(found.manifest.samples(), 61);
     let direct = fs::read(second.path()).unwrap();
     assert_eq!(fs::read(found.path()).unwrap(), direct, "as if all had been there from the beginning");
     let again = extend(&Disk, &found, &second, first.path()).unwrap();
@@ -407,7 +407,7 @@ proptest! {
         let path = folder.path().join("damaged.safetensors");
         fs::write(&path, &bytes).unwrap();
         if let Ok(damaged) = Bundle::open(Arc::new(Disk), &path) {
-            for member in 0..damaged.manifest().members.len() {
+            for member in 0..damaged.manifest.members.len() {
                 let _ = damaged.member(member);
             }
         }

@@ -23,7 +23,7 @@ pub type Source<'a> = (Member, Box<dyn Origin + 'a>);
 impl Bundle {
     /// Its members, as members of another ensemble.
     pub fn sources(&self) -> impl Iterator<Item = Source<'_>> {
-        let members = self.manifest().members.iter().enumerate();
+        let members = self.manifest.members.iter().enumerate();
         members.map(move |(number, member)| -> Source<'_> { (member.clone(), Box::new((self, number))) })
     }
 }

@@ -186,14 +186,13 @@ impl Run {
         if mixture == Mixture::CLIENTS {
             return Ok(None);
         }
-        let (own, own_loss) = match own.map(OwnTraining::finish).transpose()? {
-            None => (None, None),
-            Some(None) => {
-                mixture = mixture.without_sigma();
-                (None, Some(OwnLoss::Diverged))
-            }
-            Some(Some(own)) => (Some(own.params), Some(OwnLoss::Mean(own.loss))),
-        };
+        let own = own.map(OwnTraining::finish).transpose()?;
+        let own_loss =
+            own.as_ref().map(|own| own.as_ref().map_or(OwnLoss::Diverged, |own| OwnLoss::Mean(own.loss)));
+        if own_loss == Some(OwnLoss::Diverged) {
+            mixture = mixture.without_sigma();
+        }
+        let own = own.flatten().map(|own| own.params);
         let psi = self.algorithm.mixable(global).ok_or(AggregateError::NoMixture)?;
         mixture.mix(psi, own.as_ref(), omega).map_err(AggregateError::from)?;
         if let Some(tensor) = psi.first_non_finite() {

@@ -72,7 +72,7 @@ mod upload;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use models::Backend;
 use serde::{Deserialize, Serialize};
@@ -145,15 +145,17 @@ pub struct Run {
     config: Config,
     algorithm: Box<dyn ErasedAlgorithm>,
     template: Template,
-    tests: Option<TestSet>,
+    /// What the model is tested on, if it is.
+    pub tests: Option<TestSet>,
     /// The samples whose labels the server has.
     labelled: Option<View>,
     /// How far the server's own training is.
     own_progress: Arc<OwnProgress>,
     /// Threads that it takes.
     own_threads: usize,
-    /// Where the server trains and tests, and simulated clients train.
-    backend: Backend,
+    /// Where the server trains and tests, and simulated clients train: other processors give other bits. By default it is the
+    /// CPU. Starting or resuming the run computes there in any case.
+    pub backend: Backend,
     records: Vec<RoundRecord>,
     /// The last closed round.
     closed: u32,
@@ -206,12 +208,6 @@ impl Run {
         })
     }
 
-    /// What the model is tested on, if it is.
-    #[must_use]
-    pub fn tests(&self) -> Option<&TestSet> {
-        self.tests.as_ref()
-    }
-
     /// The specification that clients are told.
     #[must_use]
     pub fn spec(&self) -> &RunSpec {
@@ -224,37 +220,15 @@ impl Run {
         &self.config
     }
 
-    /// No more clients than this will come: the first round does not wait for others.
-    pub fn expect(&mut self, clients: usize) {
+    /// The clients are simulated, and there are this many. The first round waits for no others, a void round is not waited out, since
+    /// nothing about them changes meanwhile, no time limit counts, and the server's own training leaves them the processors but
+    /// one.
+    pub fn simulates(&mut self, clients: usize) {
         let policy = &mut self.config.policy;
         policy.start = policy.start.min(clients.max(1));
-    }
-
-    /// The clients are simulated: a void round is not waited out, since nothing about them changes meanwhile.
-    pub fn without_pauses(&mut self) {
-        self.config.policy.void_pause = std::time::Duration::ZERO;
-    }
-
-    /// The clients are simulated: [`Config::ignore_time_limits`].
-    pub fn ignore_time_limits(&mut self) {
+        policy.void_pause = Duration::ZERO;
         self.config.ignore_time_limits();
-    }
-
-    /// Other threads train as well: the server's own training takes this many and no more.
-    pub fn train_own_with(&mut self, threads: usize) {
-        self.own_threads = threads.max(1);
-    }
-
-    /// Where the server trains and tests from here on, and where simulated clients train: other processors give other bits.
-    /// By default it is the CPU. Starting or resuming the run computes there in any case.
-    pub fn compute_on(&mut self, backend: Backend) {
-        self.backend = backend;
-    }
-
-    /// Where the server trains and tests, and where simulated clients train.
-    #[must_use]
-    pub fn backend(&self) -> &Backend {
-        &self.backend
+        self.own_threads = 1;
     }
 
     /// How far the server's own training is, also when the run is elsewhere.

@@ -88,15 +88,12 @@ pub async fn simulate(
     let folder = run.directory().clients();
     let (closed, counted) = (resume.closed, resume.counted.clone());
     let store = |client: ClientId| ClientStore::new(&folder, client, closed, counted.get(&client).copied());
-    // The threads are busy with clients.
-    run.train_own_with(1);
-    run.without_pauses();
-    run.ignore_time_limits();
-    let backend = run.backend().clone();
+    run.simulates(shares.iter().filter(|data| !data.is_empty()).count());
+    let backend = run.backend.clone();
     let present = |(data, _): &(View, u32)| !data.is_empty();
-    run.expect(shares.iter().filter(|data| !data.is_empty()).count());
     // All clients share the test samples, unless the run holds out samples of each.
-    let tests = run.tests().map_or_else(TestSamples::none, |tests| TestSamples::of(tests.view().clone()));
+    let tests = run.tests.as_ref();
+    let tests = tests.map_or_else(TestSamples::none, |tests| TestSamples::of(tests.view().clone()));
     let adversary = Adversary::of(run.config());
     let shares = adversary.poisoned(shares)?;
     let participants = shares.into_iter().zip(0..).filter(present).map(|(data, index)| {

@@ -20,7 +20,7 @@ pub fn run(bytes: &[u8]) -> Seen {
         Ok(bundle) => bundle,
         Err(error) => return Seen::of(&error),
     };
-    let members = 0..bundle.manifest().members.len();
+    let members = 0..bundle.manifest.members.len();
     let read: Result<Vec<ParamSet>, EnsembleError> = members.map(|member| bundle.member(member)).collect();
     Seen::of(&(read.map(|_| ()), bundle.dimensions() > 0))
 }

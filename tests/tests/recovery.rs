@@ -192,7 +192,7 @@ fn a_torn_last_line_of_rounds_is_taken_back() {
         );
         let text = fs::read_to_string(simulator.run_directory().rounds()).unwrap();
         let rounds = jsonl::read(&text).unwrap();
-        assert_eq!((rounds.records.len(), rounds.torn), (2, None), "{text}");
+        assert_eq!((rounds.records.len(), rounds.torn), (2, false), "{text}");
     }
 }
 

@@ -2,7 +2,6 @@
 //! continued after any interruption.
 
 use std::collections::VecDeque;
-use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -23,7 +22,7 @@ use crate::round::{RoundRecord, jsonl};
 use crate::simulate::{SimulateError, Transport, simulate};
 use crate::start::{StartError, start_on};
 use crate::storage::unsynced::Unsynced;
-use crate::storage::{Disk, FileLayer};
+use crate::storage::{Disk, FileLayer, read_if_there};
 
 /// Why a run of an experiment did not complete.
 #[derive(Debug, thiserror::Error)]
@@ -262,13 +261,9 @@ pub fn recorded(
     }
     let path = planned.directory(runs).rounds();
     let why = |error: &dyn std::fmt::Display| format!("cannot read {}: {error}", path.display());
-    let mut text = String::new();
-    match files.open(&path) {
-        Ok(mut file) => file.read_to_string(&mut text).map_err(|error| why(&error))?,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(why(&error)),
-    };
-    jsonl::read(&text).map(|rounds| Some(rounds.records)).map_err(|error| why(&error))
+    let text = read_if_there(files, &path).map_err(|error| why(&error))?;
+    let rounds = text.map(|text| jsonl::read(&text)).transpose().map_err(|error| why(&error))?;
+    Ok(rounds.map(|rounds| rounds.records))
 }
 
 #[cfg(test)]

@@ -12,25 +12,20 @@ use super::RoundRecord;
 pub struct Rounds {
     /// The complete rounds.
     pub records: Vec<RoundRecord>,
-    /// Bytes of the text that hold them: what to cut the file back to before more is appended.
-    pub complete: usize,
-    /// The half-written last line, if there is one.
-    pub torn: Option<String>,
+    /// Whether a half-written line follows them.
+    pub torn: bool,
 }
 
-/// Why a text holds no rounds.
+/// A complete line is no round: the file was damaged, or written by another version.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum JsonlError {
-    /// A complete line is no round: the file was damaged, or written by another version.
-    #[error("line {line} is not a round ({reason}): {shown:?}")]
-    Line {
-        /// The line, counted from 1.
-        line: usize,
-        /// What is wrong with it.
-        reason: String,
-        /// Its beginning.
-        shown: String,
-    },
+#[error("line {line} is not a round ({reason}): {shown:?}")]
+pub struct JsonlError {
+    /// The line, counted from 1.
+    pub line: usize,
+    /// What is wrong with it.
+    pub reason: String,
+    /// Its beginning.
+    pub shown: String,
 }
 
 /// One round as a line, with the line break.
@@ -51,20 +46,22 @@ pub fn write(records: &[RoundRecord]) -> String {
     records.iter().map(line).collect()
 }
 
-/// Reads the text of a file. Text after the last line break is a half-written line and reported as such: even if it
-/// happens to be complete, the round it belongs to was not yet durable.
-pub fn read(text: &str) -> Result<Rounds, JsonlError> {
-    let complete = text.rfind('\n').map_or(0, |end| end + 1);
-    let (lines, torn) = text.split_at(complete);
-    let parse = |(index, line): (usize, &str)| {
-        serde_json::from_str(line).map_err(|error| JsonlError::Line {
+/// Reads the text of a file. What follows the last line break is a half-written line, which may end inside a character. It is
+/// reported as such: even if it happens to be complete, the round it belongs to was not yet durable.
+pub fn read(text: &(impl AsRef<[u8]> + ?Sized)) -> Result<Rounds, JsonlError> {
+    let mut lines: Vec<&[u8]> = text.as_ref().split(|&byte| byte == b'\n').collect();
+    let torn = lines.pop().is_some_and(|last| !last.is_empty());
+    let parse = |(index, line): (usize, &[u8])| {
+        let text = str::from_utf8(line).map_err(|_| "it is not text".to_owned());
+        let record = text.and_then(|text| serde_json::from_str(text).map_err(|error| error.to_string()));
+        record.map_err(|reason| JsonlError {
             line: index + 1,
-            reason: error.to_string(),
-            shown: line.chars().take(60).collect(),
+            reason,
+            shown: String::from_utf8_lossy(line).chars().take(60).collect(),
         })
     };
-    let records = lines.lines().enumerate().map(parse).collect::<Result<_, _>>()?;
-    Ok(Rounds { records, complete, torn: (!torn.is_empty()).then(|| torn.to_owned()) })
+    let records = lines.into_iter().enumerate().map(parse).collect::<Result<_, _>>()?;
+    Ok(Rounds { records, torn })
 }
 
 #[cfg(test)]
@@ -129,10 +126,9 @@ mod tests {
         let first = line(&records[0]).len();
         for end in first..whole.len() {
             let read = read(&whole[..end]).expect("only the last line is torn");
-            assert_eq!((read.records.as_slice(), read.complete), (&records[..1], first), "cut at {end}");
-            assert_eq!(read.torn.as_deref(), Some(&whole[first..end]).filter(|torn| !torn.is_empty()));
+            assert_eq!((read.records.as_slice(), read.torn), (&records[..1], end > first), "cut at {end}");
         }
-        assert_eq!(read(""), Ok(Rounds { records: Vec::new(), complete: 0, torn: None }));
+        assert_eq!(read(""), Ok(Rounds { records: Vec::new(), torn: false }));
     }
 
     #[test]
@@ -155,7 +151,7 @@ mod tests {
         fn round_trip(losses in proptest::collection::vec(proptest::option::of(0.0..1e300_f64), 0..20)) {
             let records: Vec<_> = (1..).zip(losses).map(|(round, loss)| record(round, loss)).collect();
             let text = write(&records);
-            prop_assert_eq!(read(&text), Ok(Rounds { records, complete: text.len(), torn: None }));
+            prop_assert_eq!(read(&text), Ok(Rounds { records, torn: false }));
         }
 
         #[test]

@@ -13,7 +13,8 @@ use super::{Run, RunError, client_metrics};
 use crate::config::Config;
 use crate::coordinator::{Closing, Opening, OutstandingTask, Reopened, Resume};
 use crate::data::TestSet;
-use crate::round::{RoundRecord, jsonl, stopping};
+use crate::round::jsonl::{self, Rounds};
+use crate::round::{RoundRecord, stopping};
 use crate::storage::{FileLayer, read_if_there, write_durably};
 
 impl Run {
@@ -210,32 +211,29 @@ impl Run {
 
     /// The closed rounds as they are written down, with what each client measured.
     pub(crate) fn written_records(&self) -> Result<Vec<RoundRecord>, RunError> {
-        Ok(self.read_rounds()?.map_or(Vec::new(), |(records, _)| records))
+        Ok(self.read_rounds()?.map_or(Vec::new(), |rounds| rounds.records))
     }
 
-    /// The whole lines of `rounds.jsonl`, and whether there is a torn one behind them; `None` if there is no file.
-    fn read_rounds(&self) -> Result<Option<(Vec<RoundRecord>, bool)>, RunError> {
+    /// Reads `rounds.jsonl`; `None` if there is no such file.
+    fn read_rounds(&self) -> Result<Option<Rounds>, RunError> {
         let path = self.directory.rounds();
         let Some(bytes) = read_if_there(&*self.files, &path).map_err(disk("read", &path))? else {
             return Ok(None);
         };
         let damaged = |reason: String| RunError::Rounds { path: path.clone(), reason };
-        // A torn line may end in anything.
-        let whole = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
-        let text = str::from_utf8(&bytes[..whole]).map_err(|_| damaged("it is not text".to_owned()))?;
-        let records = jsonl::read(text).map_err(|error| damaged(error.to_string()))?.records;
-        if let Some(line) = records.windows(2).position(|pair| pair[0].round >= pair[1].round) {
-            let round = records[line + 1].round;
+        let rounds = jsonl::read(&bytes).map_err(|error| damaged(error.to_string()))?;
+        if let Some(line) = rounds.records.windows(2).position(|pair| pair[0].round >= pair[1].round) {
+            let round = rounds.records[line + 1].round;
             return Err(damaged(format!("line {} holds round {round}, out of order", line + 2)));
         }
-        Ok(Some((records, whole < bytes.len())))
+        Ok(Some(rounds))
     }
 
     /// Reads `rounds.jsonl`. Lines of rounds that the checkpoint does not know are taken back: those rounds will be
     /// closed again.
     fn restore_records(&mut self, closed: u32) -> Result<(), RunError> {
         let path = self.directory.rounds();
-        let Some((read, torn)) = self.read_rounds()? else {
+        let Some(Rounds { records: read, torn }) = self.read_rounds()? else {
             if closed > 0 {
                 self.warnings.push(format!("{} is not there: the report begins anew", path.display()));
             }
@@ -244,7 +242,7 @@ impl Run {
         let written = read.len();
         let records: Vec<_> = read.into_iter().filter(|record| record.round <= closed).collect();
         if records.len() != written || torn {
-            let kept: String = records.iter().map(jsonl::line).collect();
+            let kept = jsonl::write(&records);
             write_durably(&*self.files, &path, |out| out.write_all(kept.as_bytes()))
                 .map_err(disk("write", &path))?;
         }

@@ -11,6 +11,7 @@ use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use edge_client::store::{MemoryStore, Store, StoreError, SyncHandle, Update};
+use shared::durable::absent_is_ok;
 use shared::id::{ClientId, RunId};
 use shared::message::{TaskId, TrainReport, Verdict};
 use shared::payload::Payload;
@@ -162,10 +163,7 @@ fn round(path: &Path) -> Result<Option<u32>, StoreError> {
 }
 
 fn remove(path: &Path) -> Result<(), StoreError> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != ErrorKind::NotFound => Err(failed("remove", path, error)),
-        _ => Ok(()),
-    }
+    absent_is_ok(fs::remove_file(path)).map_err(|error| failed("remove", path, error))
 }
 
 fn write(path: &Path, pieces: &[&[u8]]) -> io::Result<()> {

@@ -95,17 +95,7 @@ impl DataSet {
     /// Its name in the configuration, and of its folder under `FEDERATION_DATA`.
     #[must_use]
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Glyphs => "glyphs",
-            Self::Mnist => "mnist",
-            Self::FashionMnist => "fashion-mnist",
-            Self::Cifar10 => "cifar-10",
-            Self::Cifar100 => "cifar-100",
-            Self::Shakespeare => "shakespeare",
-            Self::Images => "images",
-            Self::Csv => "csv",
-            Self::Safetensors => "safetensors",
-        }
+        shared::settings::variants::<Self>()[self as usize]
     }
 
     /// The shape of one sample, and the number of classes: `[channels, height, width]` of images; of text, `[characters]`
@@ -187,14 +177,6 @@ impl Normalise {
     /// Its name in the configuration.
     #[must_use]
     pub fn name(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::Mnist => "mnist",
-            Self::FashionMnist => "fashion-mnist",
-            Self::Cifar10 => "cifar-10",
-            Self::Cifar100 => "cifar-100",
-            Self::Channels => "channels",
-            Self::Whiten => "whiten",
-        }
+        shared::settings::variants::<Self>()[self as usize]
     }
 }

@@ -27,12 +27,7 @@ impl Criterion {
     /// Its name in the configuration.
     #[must_use]
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Accuracy => "accuracy",
-            Self::Loss => "loss",
-            Self::OwnAccuracy => "own-accuracy",
-            Self::OwnLoss => "own-loss",
-        }
+        shared::settings::variants::<Self>()[self as usize]
     }
 
     /// Whether clients measure it: of the model that they start from, a round later.

@@ -29,12 +29,7 @@ impl Fusion {
     /// Its name in a configuration.
     #[must_use]
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Informative => "informative",
-            Self::Size => "size",
-            Self::Uniform => "uniform",
-            Self::Logits => "logits",
-        }
+        crate::settings::variants::<Self>()[self as usize]
     }
 }
 

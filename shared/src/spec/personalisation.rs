@@ -170,13 +170,7 @@ impl Method {
     /// Its name in the configuration.
     #[must_use]
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Ft => "ft",
-            Self::Fb => "fb",
-            Self::Mf => "mf",
-            Self::Mfe => "mfe",
-            Self::Fixed => "fixed",
-        }
+        crate::settings::variants::<Self>()[self as usize]
     }
 
     /// Whether its local expert is a whole model, and not a head on the global extractor.

@@ -91,7 +91,7 @@ impl Setting {
         let Settings { training, aggregation, architecture, mixture, late } = settings;
         let Aggregation { weights, rule, server_optimizer, buffers } = aggregation;
         let momentum = training.optimizer.sgd().momentum;
-        match self {
+        Some(match self {
             Self::Epochs if training.epochs != 1 => set("training.epochs", training.epochs),
             Self::Batches if training.batch != 0 => set("training.batch", training.batch),
             Self::Momentum if momentum != 0.0 => set("training.optimizer.sgd.momentum", momentum),
@@ -115,7 +115,7 @@ impl Setting {
                 sgd @ ServerOptimizer::Sgd { learning_rate, .. } if sgd != ServerOptimizer::default() => {
                     set("aggregation.server-optimizer.sgd.learning-rate", learning_rate)
                 }
-                _ => None,
+                _ => return None,
             },
             Self::AdaptiveServer if server_optimizer.is_adaptive() => {
                 table(&format!("aggregation.server-optimizer.{}", server_optimizer.name()))
@@ -124,30 +124,30 @@ impl Setting {
             Self::Matched if *rule == Rule::Fedma {} => table(&rule.key()),
             Self::ClippedMean => match rule {
                 Rule::ClippedMean { max_norm } => set("aggregation.rule.clipped-mean.max-norm", max_norm),
-                _ => None,
+                _ => return None,
             },
             Self::LocalBuffers if *buffers == Buffers::Local => set("aggregation.buffers", "\"local\""),
             Self::Mixed if *mixture != Mixture::CLIENTS => {
                 choice("server.mixing", format!("server.mixing = {:?}", mixture.shares()))
             }
             Self::Late if *late => set("round.staleness.enabled", true),
-            _ => None,
-        }
+            _ => return None,
+        })
     }
 }
 
 /// A choice by a key, and how it is shown.
-fn choice(key: &str, shown: impl Into<String>) -> Option<(String, String)> {
-    Some((key.to_owned(), shown.into()))
+fn choice(key: &str, shown: impl Into<String>) -> (String, String) {
+    (key.to_owned(), shown.into())
 }
 
 /// A choice by the value of a key.
-fn set(key: &str, value: impl Display) -> Option<(String, String)> {
+fn set(key: &str, value: impl Display) -> (String, String) {
     choice(key, format!("{key} = {value}"))
 }
 
 /// A choice by a table.
-fn table(key: &str) -> Option<(String, String)> {
+fn table(key: &str) -> (String, String) {
     choice(key, format!("[{key}]"))
 }
 

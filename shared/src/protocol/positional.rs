@@ -112,7 +112,7 @@ impl From<PositionalPersonalisation> for Box<Personalisation> {
         let PositionalPersonalisation { methods, every, expert_share, mix, whole, head, gate, report } =
             settings;
         let method = Some(Methods(methods));
-        Self::new(Personalisation { method, every, expert_share, mix, whole, head, gate, report })
+        Self::new(Personalisation { method, every, expert_share, mix, head, whole, gate, report })
     }
 }
 

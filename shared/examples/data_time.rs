@@ -11,6 +11,7 @@ use image::{ImageFormat, Rgb, RgbImage};
 use models::{Architecture, Backend, Batch, Learner, Sgd};
 use shared::data::{
     Augmentation, Dataset, Labels, Normalisation, Padding, Preparation, ReadOptions, Split, View, registry,
+    sets,
 };
 use shared::seed::{Seed, below};
 
@@ -67,7 +68,7 @@ fn run() -> Result<(), Failure> {
     println!("lenet-5 on [3, 32, 32], batches of {BATCH}:");
     for (name, augmentation, normalisation) in [
         ("nothing", Augmentation::default(), Normalisation::None),
-        ("shift, flip, normalised", usual, Normalisation::of("cifar-10").unwrap_or_default()),
+        ("shift, flip, normalised", usual, sets::CIFAR_10.normalisation().unwrap_or_default()),
         ("everything, whitened", all, Normalisation::Whiten),
     ] {
         let preparation = Preparation { augmentation, normalisation };

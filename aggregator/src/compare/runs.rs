@@ -111,7 +111,7 @@ fn need(run: &Planned, threads: u64) -> u64 {
     let config = &run.config;
     let sample: usize = config.spec.architecture.input.iter().product();
     // A text that has no fixed size is small.
-    let samples = config.data.set.training_samples().unwrap_or(20_000) as u64;
+    let samples = config.data.set.training_samples.unwrap_or(20_000) as u64;
     let model = 4 * config.spec.architecture.parameters().unwrap_or(0) as u64;
     // A full batch is computed at most a thousand samples at a time.
     let batch = u64::from(match config.spec.training.batch {

@@ -12,7 +12,7 @@ use crate::round::{EarlyStopping, Lateness, RoundPolicy, VOID_PAUSE};
 
 use super::findings::Findings;
 use super::places::Places;
-use super::{ConfigError, DataSet, Origin, Raw, RoundTable, SimulationTable};
+use super::{ConfigError, Origin, Raw, RoundTable, SimulationTable};
 
 /// One key with its value, as a message shows it.
 pub(super) type Shown = (&'static str, String);
@@ -211,8 +211,8 @@ impl Combinations<'_> {
     pub(super) fn partition(&mut self, raw: &Raw) {
         let available = raw.data.max_samples.map_or(u64::MAX, u64::from);
         let samples = match raw.data.set {
-            DataSet::Glyphs if raw.data.max_samples.is_some() => available,
-            set => available.min(set.training_samples().map_or(u64::MAX, |samples| samples as u64)),
+            set if set.format.is_none() && raw.data.max_samples.is_some() => available,
+            set => available.min(set.training_samples.map_or(u64::MAX, |samples| samples as u64)),
         };
         let by_class = match raw.data.partition {
             Partition::Shards { .. } => Some("data.partition.shards"),

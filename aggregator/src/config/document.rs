@@ -93,11 +93,10 @@ fn algorithm(raw: &Raw, key: &Key) -> String {
 mod tests {
     use models::Precision;
     use proptest::prelude::*;
-    use shared::data::Partition;
     use shared::data::partition::Empty;
+    use shared::data::{Partition, sets};
 
     use super::*;
-    use crate::config::DataSet;
     use shared::spec::Optimizer;
 
     fn read_back(text: &str) -> Raw {
@@ -161,7 +160,7 @@ mod tests {
             let mut raw = Raw::default();
             raw.run.name = Some(name);
             raw.run.seed = seed;
-            raw.data.set = DataSet::FashionMnist;
+            raw.data.set = &sets::FASHION_MNIST;
             raw.data.path = Some("/data\\ \"x\" # not a comment".to_owned());
             raw.data.max_samples = limit;
             raw.data.partition = match partition {

@@ -4,6 +4,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use shared::data::DataSet;
 use thiserror::Error;
 
 /// The environment variable that names the folder of data sets, one sub-folder each.
@@ -155,7 +156,7 @@ pub enum ConfigError {
         /// The model.
         name: String,
         /// The data set.
-        set: super::DataSet,
+        set: &'static DataSet,
         /// Shape of one of its samples, as the model would see it.
         shape: Vec<usize>,
         /// What does not fit.
@@ -169,7 +170,7 @@ pub enum ConfigError {
         /// Which one it is.
         layer: String,
         /// The data set.
-        set: super::DataSet,
+        set: &'static DataSet,
         /// Shape of one of its samples, as the network would see it.
         shape: Vec<usize>,
         /// What does not fit.
@@ -187,7 +188,7 @@ pub enum ConfigError {
     #[error(
         "{origin}: `data.set` = \"{set}\" is read from files, and `data.path` is unset: set it to the folder of {}, or set \
          {DATA_VARIABLE} to a folder that has {set}/ ({})",
-        set.files(),
+        set.files,
         variable.as_ref().map_or_else(
             || "it is not set, or empty".to_owned(),
             |folder| format!("it is {}, which has no {set}/", folder.display())
@@ -197,7 +198,7 @@ pub enum ConfigError {
         /// Where the data set is named.
         origin: Origin,
         /// The data set.
-        set: super::DataSet,
+        set: &'static DataSet,
         /// The value of the variable, if it is set.
         variable: Option<PathBuf>,
     },

@@ -60,7 +60,7 @@ mod validate;
 pub(crate) use network::{layer_kinds, layers_of};
 pub(crate) use suggest::nearest as nearest_name;
 
-pub use data::{DataSet, DataTable, Normalise};
+pub use data::DataTable;
 pub use error::{ConfigError, ConfigErrors, DATA_VARIABLE, Mistake, Origin};
 pub use paths::value_at;
 pub use plan::{DataPlan, ServerPlan, Source};

@@ -1,16 +1,17 @@
 //! From `[model]` to the network that is learned.
 
 use models::{Architecture, BUILT_INS, Norm, Variant};
+use shared::data::DataSet;
 use toml::Table;
 
 use super::combinations::{Combinations, Shown};
 use super::samples::Samples;
-use super::{ConfigError, DataSet, ModelTable, network};
+use super::{ConfigError, ModelTable, network};
 
 /// `None` if there is none, which is noted. Puts the number of classes into the layers of `model`.
 pub(super) fn architecture(
     model: &mut ModelTable,
-    set: DataSet,
+    set: &'static DataSet,
     samples: &Samples,
     checks: &mut Combinations<'_>,
 ) -> Option<Architecture> {
@@ -42,7 +43,7 @@ pub(super) fn architecture(
 fn named(
     name: &str,
     variant: Variant,
-    (set, samples): (DataSet, &Samples),
+    (set, samples): (&'static DataSet, &Samples),
     checks: &mut Combinations<'_>,
 ) -> Option<Architecture> {
     let has_norm = BUILT_INS.iter().any(|built_in| built_in.name == name && built_in.norm.is_some());
@@ -66,7 +67,7 @@ fn named(
 fn written(
     layers: &mut Table,
     variant: Variant,
-    (set, samples): (DataSet, &Samples),
+    (set, samples): (&'static DataSet, &Samples),
     checks: &mut Combinations<'_>,
 ) -> Option<Architecture> {
     if let Some(norm) = variant.norm {
@@ -89,14 +90,8 @@ fn written(
 
 /// Whether the network makes a prediction for each label of a sample, as far as it is known how many there are before samples are
 /// read; if not, it is noted.
-fn predicts_labels(made: &Architecture, set: DataSet, given: Shown, checks: &mut Combinations<'_>) -> bool {
-    let labels = match set {
-        // Their file says.
-        DataSet::Safetensors => return true,
-        text if text.is_text() => made.input.first().copied().unwrap_or(1),
-        _ => 1,
-    };
-    let Ok(predictions) = made.predictions() else { return true };
+fn predicts_labels(made: &Architecture, set: &DataSet, given: Shown, checks: &mut Combinations<'_>) -> bool {
+    let (Some(labels), Ok(predictions)) = (set.labels_each, made.predictions()) else { return true };
     if predictions == labels {
         return true;
     }

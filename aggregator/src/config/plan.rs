@@ -3,15 +3,13 @@
 use std::path::PathBuf;
 
 use shared::aggregation::Mixture;
-use shared::data::{Partition, ReadOptions};
-
-use super::DataSet;
+use shared::data::{DataSet, Partition, ReadOptions};
 
 /// What is learned from, and who has it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DataPlan {
     /// Which data set: its name, shape and classes.
-    pub set: DataSet,
+    pub set: &'static DataSet,
     /// Where its samples come from.
     pub source: Source,
     /// How they are read, where files leave something open.

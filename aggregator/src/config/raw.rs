@@ -207,7 +207,7 @@ impl Raw {
     pub fn without_local_paths(&self) -> Self {
         let mut raw = self.clone();
         let set = raw.data.set;
-        raw.data.path.take_if(|path| !set.is_own() && Path::new(path).ends_with(set.name()));
+        raw.data.path.take_if(|path| !set.is_own() && Path::new(path).ends_with(set.name));
         raw.round.timeout.take_if(|timeout| *timeout == RoundTable::TIMEOUT);
         raw
     }

@@ -1,10 +1,11 @@
 //! What a sample is, from the file to the network: the checks of `[data]` and `[augment]` that need more than one key.
 
-use shared::data::{Labels, Normalisation, Preparation, PreparationError, ReadOptions};
+use shared::data::registry::data_set;
+use shared::data::{Labels, Normalisation, Preparation, PreparationError, ReadOptions, SetSamples};
 use shared::spec::DataSpec;
 
+use super::Raw;
 use super::combinations::{Combinations, Shown};
-use super::{DataSet, Normalise, Raw};
 
 /// The keys that say what samples are.
 const SET: [&str; 4] = ["data.set", "data.shape", "data.classes", "data.class-names"];
@@ -62,28 +63,27 @@ impl Combinations<'_> {
             ("data.classes", data.classes.is_some()),
             ("data.class-names", data.class_names.is_some()),
         ];
-        if let Some((shape, classes)) = data.set.known() {
-            if let Some((key, _)) = given.into_iter().find(|&(_, given)| given) {
-                self.refuse(
-                    &[set, (key, key.to_owned())],
-                    "the set has its own shape and classes; leave it out",
-                );
-                return None;
+        let (by_names, by_number) = match data.set.samples {
+            SetSamples::Own { by_names, by_number } => (by_names, by_number),
+            SetSamples::Published { shape, classes } => {
+                if let Some((key, _)) = given.into_iter().find(|&(_, given)| given) {
+                    let reason = "the set has its own shape and classes; leave it out";
+                    self.refuse(&[set, (key, key.to_owned())], reason);
+                    return None;
+                }
+                return Some((shape.to_vec(), Labels::Numbers(classes)));
             }
-            return Some((shape.to_vec(), Labels::Numbers(classes)));
-        }
+        };
         let labels = match (&data.class_names, data.classes) {
-            (Some(names), None) if data.set != DataSet::Safetensors => Ok(Labels::Names(names.clone())),
-            (None, Some(classes)) if data.set != DataSet::Images => Ok(Labels::Numbers(classes as usize)),
-            _ => Err(match data.set {
-                DataSet::Images => {
-                    "say the names of the classes, data.class-names = [\"cat\", \"dog\"], and nothing else of them"
-                }
-                DataSet::Safetensors => {
-                    "say the number of classes, data.classes = 10, and nothing else of them"
-                }
-                _ => "say either data.classes = 10 or data.class-names = [\"cat\", \"dog\"]",
-            }),
+            (Some(names), None) if by_names => Ok(Labels::Names(names.clone())),
+            (None, Some(classes)) if by_number => Ok(Labels::Numbers(classes as usize)),
+            _ if by_names && by_number => {
+                Err("say either data.classes = 10 or data.class-names = [\"cat\", \"dog\"]")
+            }
+            _ if by_number => Err("say the number of classes, data.classes = 10, and nothing else of them"),
+            _ => Err(
+                "say the names of the classes, data.class-names = [\"cat\", \"dog\"], and nothing else of them",
+            ),
         };
         match (labels, &data.shape) {
             (Ok(labels), Some(shape)) => Some((shape.iter().map(|&side| side as usize).collect(), labels)),
@@ -101,25 +101,23 @@ impl Combinations<'_> {
 
     fn normalisation(&mut self, raw: &Raw) -> Option<Normalisation> {
         let data = &raw.data;
-        let normalise = ("data.normalise", format!("data.normalise = \"{}\"", data.normalise.name()));
+        let normalise = ("data.normalise", format!("data.normalise = \"{}\"", data.normalise));
         let given = [("data.mean", &data.mean), ("data.std", &data.std)];
         let narrow = |values: &[f64]| values.iter().map(|&value| value as f32).collect::<Vec<f32>>();
-        match (data.normalise, &data.mean, &data.std) {
-            (Normalise::Channels, Some(mean), Some(deviation)) => {
+        match (&data.normalise[..], &data.mean, &data.std) {
+            ("channels", Some(mean), Some(deviation)) => {
                 Some(Normalisation::Channels { mean: narrow(mean), deviation: narrow(deviation) })
             }
-            (Normalise::Channels, ..) => {
+            ("channels", ..) => {
                 let missing = given.iter().filter(|(_, values)| values.is_none()).map(|(key, _)| *key);
                 let missing = missing.collect::<Vec<_>>().join(" and ");
                 let keys = [normalise, ("data.mean", format!("no {missing}"))];
                 self.refuse(&keys, "give one mean and one deviation for each channel");
                 None
             }
-            (other, None, None) => match other {
-                Normalise::Whiten => Some(Normalisation::Whiten),
-                Normalise::None => Some(Normalisation::None),
-                known => Normalisation::of(known.name()),
-            },
+            ("none", None, None) => Some(Normalisation::None),
+            ("whiten", None, None) => Some(Normalisation::Whiten),
+            (set, None, None) => data_set(set)?.normalisation(),
             _ => {
                 let key = if data.mean.is_some() { "data.mean" } else { "data.std" };
                 let reason = "means and deviations count with data.normalise = \"channels\" alone; leave them out, or say so";
@@ -132,22 +130,16 @@ impl Combinations<'_> {
 
 /// The key that an error is about.
 fn at_fault(error: &PreparationError, raw: &Raw) -> Shown {
-    let augment = &raw.augment;
-    match error {
+    let (key, value) = match error {
         PreparationError::NotImages { .. } | PreparationError::Range { .. } => {
-            ("augment", "[augment]".to_owned())
+            return ("augment", "[augment]".to_owned());
         }
-        PreparationError::Crop { .. } => {
-            ("augment.random-crop", format!("augment.random-crop = {}", augment.random_crop))
-        }
-        PreparationError::Shift { .. } => {
-            ("augment.random-shift", format!("augment.random-shift = {}", augment.random_shift))
-        }
-        PreparationError::Saturation { .. } => {
-            ("augment.saturation", format!("augment.saturation = {}", augment.saturation))
-        }
+        PreparationError::Crop { .. } => ("augment.random-crop", raw.augment.random_crop.to_string()),
+        PreparationError::Shift { .. } => ("augment.random-shift", raw.augment.random_shift.to_string()),
+        PreparationError::Saturation { .. } => ("augment.saturation", raw.augment.saturation.to_string()),
         PreparationError::Channels { .. } | PreparationError::Moments => {
-            ("data.normalise", format!("data.normalise = \"{}\"", raw.data.normalise.name()))
+            ("data.normalise", format!("{:?}", raw.data.normalise))
         }
-    }
+    };
+    (key, format!("{key} = {value}"))
 }

@@ -15,9 +15,7 @@ use crate::round::{EarlyStopping, RoundPolicy};
 use super::combinations::{Combinations, seconds};
 use super::error::DATA_VARIABLE;
 use super::layers::Layers;
-use super::{
-    ConfigError, ConfigErrors, DataPlan, DataSet, Raw, Renamed, ServerPlan, Source, model, personal,
-};
+use super::{ConfigError, ConfigErrors, DataPlan, Raw, Renamed, ServerPlan, Source, model, personal};
 
 /// A configuration that makes sense: what the program runs on.
 #[derive(Clone, Debug, PartialEq)]
@@ -234,7 +232,7 @@ fn source(raw: &mut Raw, data_root: Option<&Path>, checks: &mut Combinations<'_>
         return None;
     }
     let set = raw.data.set;
-    if set == DataSet::Glyphs {
+    if set.format.is_none() {
         if let Some(path) = &raw.data.path {
             checks.refuse(
                 &[
@@ -249,7 +247,7 @@ fn source(raw: &mut Raw, data_root: Option<&Path>, checks: &mut Combinations<'_>
     }
     let folder = match (&raw.data.path, data_root) {
         (Some(path), _) => PathBuf::from(path),
-        (None, Some(root)) if root.join(set.name()).is_dir() => root.join(set.name()),
+        (None, Some(root)) if root.join(set.name).is_dir() => root.join(set.name),
         (None, root) => {
             let (origin, variable) = (checks.origin("data.set"), root.map(Path::to_owned));
             checks.findings.add(ConfigError::NoData { origin, set, variable });

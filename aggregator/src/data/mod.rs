@@ -2,22 +2,13 @@
 
 mod test_set;
 
-use std::path::Path;
 use std::sync::Arc;
 
-use shared::data::cifar::Cifar;
-use shared::data::csv::Csv;
-use shared::data::idx::Idx;
-use shared::data::images::Images;
 use shared::data::partition::balanced;
-use shared::data::safetensors::Safetensors;
-use shared::data::text::Text;
-use shared::data::{
-    DataError, Dataset, Format, PartitionError, PreparationError, Skipped, Split, View, glyphs,
-};
+use shared::data::{DataError, Dataset, PartitionError, PreparationError, Skipped, Split, View, glyphs};
 use shared::spec::LabelsAt;
 
-use crate::config::{Config, DataSet, Source};
+use crate::config::{Config, Source};
 
 pub use test_set::{EvaluateError, TestSet};
 
@@ -65,11 +56,9 @@ pub fn load(config: &Config, split: Split) -> Result<Dataset, DataError> {
             glyphs::generate(&config.spec.root_seed(), split, count)
         }
         Source::Files { folder, limit } => {
-            let whole = read(config, folder, split)?;
-            if whole.shape() != config.spec.data.shape {
-                let (expected, found) = (config.spec.data.shape.clone(), whole.shape().to_vec());
-                return Err(DataError::OtherShape { expected, found }.in_file(folder));
-            }
+            let format = config.data.set.format.expect("a set that is not drawn has a format");
+            let whole = format.load(folder, split, &config.data.reading)?;
+            config.data.reading.check_shape(folder, whole.shape())?;
             let (expected, found) = (config.spec.architecture.classes, whole.classes());
             if found != expected {
                 return Err(DataError::OtherClasses { expected, found }.in_file(folder));
@@ -88,19 +77,6 @@ pub fn load(config: &Config, split: Split) -> Result<Dataset, DataError> {
             }
         }
     }
-}
-
-fn read(config: &Config, folder: &Path, split: Split) -> Result<Dataset, DataError> {
-    let format: Format = match config.data.set {
-        DataSet::Glyphs | DataSet::Mnist | DataSet::FashionMnist => &Idx,
-        DataSet::Cifar10 => &Cifar::TEN,
-        DataSet::Cifar100 => &Cifar::HUNDRED,
-        DataSet::Shakespeare => &Text,
-        DataSet::Images => &Images,
-        DataSet::Csv => &Csv,
-        DataSet::Safetensors => &Safetensors,
-    };
-    format.load(folder, split, &config.data.reading)
 }
 
 /// Whether the run evaluates the model, or clients' personal models.
@@ -196,6 +172,7 @@ fn labelled_among(config: &Config, dataset: &Dataset, count: usize) -> Result<Ve
 
 #[cfg(test)]
 mod tests {
+    use shared::data::Samples;
     use shared::id::RunId;
 
     use super::*;
@@ -241,7 +218,10 @@ mod tests {
 
     #[test]
     fn text_is_neither_kept_by_the_server_nor_prepared_like_images() {
-        let text = || Dataset::text(2, vec![0, 1, 1, 2], vec![1, 2, 2, 0], 3).expect("two samples");
+        let text = || {
+            Dataset::labelled(vec![2], Samples::Tokens(vec![0, 1, 1, 2]), vec![1, 2, 2, 0], 3)
+                .expect("two samples")
+        };
         let common = ["data.max-samples=200", "data.clients=3"];
         let kept = config(&[&common[..], &["data.labelled=20"]].concat());
         let refused = |error: Option<PlanError>| error.map(|error| error.to_string()).unwrap_or_default();
@@ -272,7 +252,8 @@ mod tests {
     fn colours_of_what_is_no_colour_are_refused() {
         let common = ["data.max-samples=200", "data.clients=3"];
         let config = config(&[&common[..], &["augment.contrast=0.1"]].concat());
-        let train = Dataset::features(vec![1, 28, 28], vec![2.0; 784], vec![0], 10).expect("a sample");
+        let train = Dataset::labelled(vec![1, 28, 28], Samples::Floats(vec![2.0; 784]), vec![0], 10)
+            .expect("a sample");
         let said = divide(&config, train).expect_err("refused").to_string();
         assert!(said.contains("cannot be augmented") && said.contains("a 2 among"), "{said}");
     }

@@ -55,7 +55,7 @@ impl Run {
         let spec = &self.config.spec;
         let mut extra = BTreeMap::new();
         extra.insert("run".to_owned(), spec.name.clone());
-        extra.insert("data".to_owned(), self.config.data.set.name().to_owned());
+        extra.insert("data".to_owned(), self.config.data.set.name.to_owned());
         extra.insert("rounds".to_owned(), rounds.to_string());
         // Samples must be prepared for the model as they were for training.
         let samples = serde_json::to_string(&spec.data).expect("numbers and names are JSON");

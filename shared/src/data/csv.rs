@@ -13,13 +13,24 @@ use thiserror::Error;
 
 use super::error::{FormatError, existing_file};
 use super::format::{About, Evidence, MAX_CONTENT, SampleFormat};
-use super::{DataError, Dataset, Labels, ReadOptions, Samples, Skipped, Split};
+use super::{DataError, DataSet, Dataset, Labels, ReadOptions, Samples, SetSamples, Skipped, Split};
 
 const MAX_COLUMNS: usize = 1 << 20;
 
 /// `train.csv` and `test.csv`. Without labels all columns are features but [`ReadOptions::column`], which may be absent.
 #[derive(Debug)]
 pub struct Csv;
+
+/// Features of the user's own, as a configuration names them.
+pub const SET: DataSet = DataSet {
+    name: "csv",
+    format: Some(&Csv),
+    files: "train.csv and test.csv",
+    labels_each: Some(1),
+    samples: SetSamples::Own { by_names: true, by_number: true },
+    training_samples: None,
+    moments: None,
+};
 
 impl SampleFormat for Csv {
     fn about(&self) -> About {

@@ -15,8 +15,8 @@ pub type Format = &'static dyn SampleFormat;
 
 /// A file format of samples.
 ///
-/// Its file in this folder holds the reader and its [`FormatError`](super::error::FormatError); a line in the
-/// [registry](super::registry::FORMATS) makes it known to every command.
+/// Its file in this folder holds the reader and its [`FormatError`](super::error::FormatError); a line in
+/// [`FORMATS`](super::FORMATS) makes it known to every command.
 pub trait SampleFormat: fmt::Debug + Sync {
     /// What it is.
     fn about(&self) -> About;

@@ -25,7 +25,7 @@ use thiserror::Error;
 
 use super::error::{FormatError, check_directory};
 use super::format::{About, Evidence, MAX_CONTENT, SampleFormat, read_file};
-use super::{DataError, Dataset, Labels, OnError, ReadOptions, Samples, Skipped, Split};
+use super::{DataError, DataSet, Dataset, Labels, OnError, ReadOptions, Samples, SetSamples, Skipped, Split};
 
 /// The largest file, in bytes.
 pub const MAX_FILE: u64 = 64 << 20;
@@ -37,6 +37,17 @@ pub const MAX_DECODED: u64 = 512 << 20;
 /// A folder of images per class. Without labels the images may also lie in one folder, and folders may have any names.
 #[derive(Debug)]
 pub struct Images;
+
+/// Images of the user's own, as a configuration names them.
+pub const SET: DataSet = DataSet {
+    name: "images",
+    format: Some(&Images),
+    files: "train/CLASS/ and test/CLASS/",
+    labels_each: Some(1),
+    samples: SetSamples::Own { by_names: true, by_number: false },
+    training_samples: None,
+    moments: None,
+};
 
 impl SampleFormat for Images {
     fn about(&self) -> About {

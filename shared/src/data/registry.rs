@@ -1,19 +1,14 @@
-//! Registry of the sample formats, and detection of the one that a folder holds.
+//! Registry of formats and data sets: the format that a folder holds, the data set that a configuration names.
 
 use std::path::Path;
+use std::sync::LazyLock;
 
-use super::cifar::Cifar;
-use super::csv::Csv;
+use serde::{Deserialize, Deserializer};
+
 use super::error::check_directory;
 use super::format::{Evidence, Format};
-use super::idx::Idx;
-use super::images::Images;
-use super::safetensors::Safetensors;
-use super::text::Text;
-use super::{DataError, Dataset, ReadOptions, Split};
-
-/// All formats, in the order in which messages list them.
-pub const FORMATS: &[Format] = &[&Idx, &Cifar::TEN, &Cifar::HUNDRED, &Safetensors, &Csv, &Images, &Text];
+use super::{DATA_SETS, DataError, DataSet, Dataset, FORMATS, ReadOptions, Split};
+use crate::settings::{Kind, SettingType, Shape};
 
 /// Detects the format of a folder and reads a split.
 ///
@@ -85,10 +80,36 @@ fn refuse(found: &[Format], directory: &Path, split: Split) -> Result<Format, Da
     Err(DataError::Unclear { directory, found, looked_for })
 }
 
+/// The data set of this name.
+#[must_use]
+pub fn data_set(name: &str) -> Option<&'static DataSet> {
+    DATA_SETS.iter().copied().find(|set| set.name == name)
+}
+
+impl<'de> Deserialize<'de> for &'static DataSet {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        data_set(&name).ok_or_else(|| serde::de::Error::custom(format!("there is no data set {name:?}")))
+    }
+}
+
+impl SettingType for &'static DataSet {
+    fn shape() -> Shape {
+        static NAMES: LazyLock<Vec<&str>> = LazyLock::new(|| DATA_SETS.iter().map(|set| set.name).collect());
+        Shape::Value(Kind::OneOf(&NAMES))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::{Samples, format::SampleFormat, idx, safetensors};
+    use crate::data::cifar::Cifar;
+    use crate::data::csv::Csv;
+    use crate::data::idx::{self, Idx};
+    use crate::data::images::Images;
+    use crate::data::safetensors::{self, Safetensors};
+    use crate::data::text::Text;
+    use crate::data::{Samples, format::SampleFormat};
 
     #[test]
     fn the_only_format_is_found() {
@@ -162,7 +183,7 @@ mod tests {
             assert_eq!((found.len(), found.shape(), found.classes()), (1, &[1][..], 0), "{name}");
         }
         let folder = tempfile::tempdir().unwrap();
-        let set = Dataset::features(vec![1], vec![0.5], vec![3], 10).unwrap();
+        let set = Dataset::labelled(vec![1], Samples::Floats(vec![0.5]), vec![3], 10).unwrap();
         safetensors::write_split(folder.path(), Split::Train, &set).unwrap();
         assert_eq!(load(folder.path()).unwrap(), set.without_labels());
 
@@ -198,7 +219,7 @@ mod tests {
     #[test]
     fn what_is_found_is_read() {
         let folder = tempfile::tempdir().unwrap();
-        let set = Dataset::features(vec![1], vec![0.5], vec![3], 10).unwrap();
+        let set = Dataset::labelled(vec![1], Samples::Floats(vec![0.5]), vec![3], 10).unwrap();
         safetensors::write_split(folder.path(), Split::Train, &set).unwrap();
         let (_, loaded) = read(folder.path(), Split::Train, &ReadOptions::default()).unwrap();
         assert_eq!(loaded, set);

@@ -19,13 +19,24 @@ use thiserror::Error;
 use super::error::{FormatError, existing_file};
 use super::format::{About, Evidence, MAX_CONTENT, SampleFormat, read_file};
 use super::options::unknown_number;
-use super::{DataError, Dataset, ReadOptions, Samples, Skipped, Split};
+use super::{DataError, DataSet, Dataset, ReadOptions, Samples, SetSamples, Skipped, Split};
 
 const CLASSES: &str = "classes";
 
 /// `train.safetensors` and `test.safetensors`. Without labels only `x` is looked at, which may not be text.
 #[derive(Debug)]
 pub struct Safetensors;
+
+/// Samples of any kind of the user's own, as a configuration names them.
+pub const SET: DataSet = DataSet {
+    name: "safetensors",
+    format: Some(&Safetensors),
+    files: "train.safetensors and test.safetensors",
+    labels_each: None,
+    samples: SetSamples::Own { by_names: false, by_number: true },
+    training_samples: None,
+    moments: None,
+};
 
 impl SampleFormat for Safetensors {
     fn about(&self) -> About {
@@ -273,8 +284,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         for dataset in [
             Dataset::new(vec![3, 1, 2], (0..12).collect(), [1_u8, 0], 300).unwrap(),
-            Dataset::features(vec![2], vec![0.5, -1.0, 3.0, 1e-9], vec![1, 0], 2).unwrap(),
-            Dataset::text(2, vec![0, 1, 300, 2], vec![1, 300, 2, 0], 301).unwrap(),
+            Dataset::labelled(vec![2], Samples::Floats(vec![0.5, -1.0, 3.0, 1e-9]), vec![1, 0], 2).unwrap(),
+            Dataset::labelled(vec![2], Samples::Tokens(vec![0, 1, 300, 2]), vec![1, 300, 2, 0], 301).unwrap(),
         ] {
             write_split(folder.path(), Split::Test, &dataset).unwrap();
             let again = Safetensors.load(folder.path(), Split::Test, &ReadOptions::default()).unwrap();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use models::Precision;
 use proptest::prelude::*;
 use shared::data::partition::Empty;
-use shared::data::{Normalisation, Partition};
+use shared::data::{DATA_SETS, Normalisation, Partition, SetSamples};
 
 use super::*;
 use crate::config::keys;
@@ -157,7 +157,7 @@ proptest! {
     #[test]
     fn the_written_configuration_gives_the_same_plan(
         (clients, seed, limit) in (1..=50_u32, 0..=i64::MAX, proptest::option::of(200..=60_000_u32)),
-        (set, path) in (proptest::sample::select(&DataSet::ALL[..]), "[a-z \"#]{1,12}"),
+        (set, path) in (proptest::sample::select(DATA_SETS), "[a-z \"#]{1,12}"),
         (rate, fraction, max_abs) in (1e-9..1e9_f64, 0.0..=1.0_f64, 1e-50..1e30_f64),
         (momentum, alpha) in (0.0..1.0_f64, 1e-6..1e6_f64),
         partition in proptest::sample::select(vec!["", "data.partition.shards.per-client=4", "dirichlet"]),
@@ -169,12 +169,12 @@ proptest! {
         let mut raw = raw(&[]);
         (raw.data.clients, raw.data.max_samples, raw.data.set) = (clients, limit, set);
         (raw.run.seed, raw.run.name) = (seed, name);
-        raw.data.path = (set != DataSet::Glyphs).then_some(path);
-        if set.known().is_none() {
+        raw.data.path = set.format.is_some().then_some(path);
+        if let SetSamples::Own { by_number, .. } = set.samples {
             raw.data.shape = Some(vec![1, 28, 28]);
             let names = Some(vec!["a \"quoted\" name".to_owned(), "b".to_owned()]);
             (raw.data.classes, raw.data.class_names) =
-                if set == DataSet::Images { (None, names) } else { (Some(7), None) };
+                if by_number { (Some(7), None) } else { (None, names) };
         }
         let partition = if set.is_text() { "" } else { partition };
         if set.is_text() {

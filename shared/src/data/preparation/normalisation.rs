@@ -24,22 +24,7 @@ pub enum Normalisation {
     Whiten,
 }
 
-/// The published statistics of the training images of well-known data sets: name, means, deviations by channel.
-pub const KNOWN: [(&str, &[f32], &[f32]); 4] = [
-    ("mnist", &[0.1307], &[0.3081]),
-    ("fashion-mnist", &[0.2860], &[0.3530]),
-    ("cifar-10", &[0.4914, 0.4822, 0.4465], &[0.2470, 0.2435, 0.2616]),
-    ("cifar-100", &[0.5071, 0.4865, 0.4409], &[0.2673, 0.2564, 0.2762]),
-];
-
 impl Normalisation {
-    /// By the statistics of a well-known data set, one of [`KNOWN`].
-    #[must_use]
-    pub fn of(set: &str) -> Option<Self> {
-        let (_, mean, deviation) = KNOWN.into_iter().find(|(name, ..)| *name == set)?;
-        Some(Self::Channels { mean: mean.to_vec(), deviation: deviation.to_vec() })
-    }
-
     /// Checks that samples of this shape can be normalised.
     pub(super) fn check(&self, shape: &[usize]) -> Result<(), PreparationError> {
         let Self::Channels { mean, deviation } = self else { return Ok(()) };

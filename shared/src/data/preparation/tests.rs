@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::data::Dataset;
-use crate::data::{ReadOptions, SampleFormat as _, Split, idx::Idx};
+use crate::data::{ReadOptions, SampleFormat as _, Split, idx::Idx, sets};
 
 const PLAIN: Augmentation = Augmentation {
     random_shift: 0,
@@ -178,7 +178,7 @@ fn channels_are_normalised_each_by_its_own() {
     let mut sample = vec![0.5, 1.0, 1.0, 3.0];
     given.apply(&mut sample, 2);
     assert_eq!(sample, [0.0, 1.0, 0.0, 1.0]);
-    assert!(Normalisation::of("cifar-10").is_some() && Normalisation::of("glyphs").is_none());
+    assert!(sets::CIFAR_10.normalisation().is_some() && sets::GLYPHS.normalisation().is_none());
 }
 
 #[test]
@@ -187,13 +187,17 @@ fn the_known_statistics_are_those_of_the_files() {
         println!("skipped: FEDERATION_DATA is not set");
         return;
     };
-    for (name, mean, deviation) in &normalisation::KNOWN[..2] {
+    for published in [sets::MNIST, sets::FASHION_MNIST] {
+        let name = published.name;
+        let Some(Normalisation::Channels { mean, deviation }) = published.normalisation() else {
+            panic!("{name} has statistics")
+        };
         let folder = std::path::Path::new(&data).join(name);
         let Ok(set) = Idx.load(&folder, Split::Train, &ReadOptions::default()) else {
             println!("skipped: {} is not there", folder.display());
             continue;
         };
-        let crate::data::Samples::Bytes(pixels) = set.samples() else { panic!("images are bytes") };
+        let Samples::Bytes(pixels) = set.samples() else { panic!("images are bytes") };
         let n = pixels.len() as f64;
         let m = pixels.iter().map(|&pixel| f64::from(pixel)).sum::<f64>() / n;
         let s = (pixels.iter().map(|&pixel| (f64::from(pixel) - m).powi(2)).sum::<f64>() / n).sqrt();
@@ -214,7 +218,7 @@ fn what_does_not_fit_is_refused_with_the_numbers() {
     let bright =
         Preparation { augmentation: Augmentation { brightness: 0.1, ..PLAIN }, ..Preparation::default() };
     for (values, said) in [([0.0, 1.0, 0.5, 0.25], None), ([0.0, 1.0, -0.5, 2.0], Some("a -0.5 among"))] {
-        let data = crate::data::Dataset::features(vec![1, 2, 2], values.to_vec(), vec![0], 2).unwrap();
+        let data = Dataset::labelled(vec![1, 2, 2], Samples::Floats(values.to_vec()), vec![0], 2).unwrap();
         let data = View::whole(std::sync::Arc::new(data));
         let error = bright.check(&data).err().map(|error| error.to_string());
         assert_eq!(error.is_some(), said.is_some());

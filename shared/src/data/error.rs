@@ -35,68 +35,42 @@ impl<E: FormatError> From<E> for DataError {
 }
 
 /// Why data cannot be used. The person who supplied the data or named its folder can fix all of these.
+///
+/// In all variants: `directory` and `path` are as they were named; `looked_for` lists the files of every known format;
+/// `found` is what the files hold and `expected` what the run has; `row`, `column` and `index` are counted from 0;
+/// `shape` is that of one sample; `problem` is the error in the named place.
 #[derive(Debug, Error)]
+#[expect(missing_docs, reason = "fields are described once, above")]
 pub enum DataError {
     /// The named folder does not exist.
     #[error("{}: no such directory; name the folder that holds the data files", .path.display())]
-    DirectoryAbsent {
-        /// The folder as it was named.
-        path: PathBuf,
-    },
+    DirectoryAbsent { path: PathBuf },
     /// The named path exists and is not a folder.
     #[error("{}: is not a directory; name the folder that holds the data files", .path.display())]
-    NotDirectory {
-        /// The path as it was named.
-        path: PathBuf,
-    },
+    NotDirectory { path: PathBuf },
     /// A folder lacks a file of the data set.
     #[error("{}: contains {}", .directory.display(), none_of(.names))]
-    NoFile {
-        /// The folder that was searched.
-        directory: PathBuf,
-        /// The names that the file may have, at least one.
-        names: Vec<String>,
-    },
+    NoFile { directory: PathBuf, names: Vec<String> },
     /// A folder holds no known format, or several.
     #[error("{}: {found}; looked for {looked_for}", .directory.display())]
-    Unclear {
-        /// The folder.
-        directory: PathBuf,
-        /// The formats that were found.
-        found: String,
-        /// The files of every known format.
-        looked_for: String,
-    },
+    Unclear { directory: PathBuf, found: String, looked_for: String },
     /// A folder holds samples of the other split only.
     #[error(
         "{}: holds no samples of the {wanted} split, but some of the {there} split; looked for {looked_for}",
         .directory.display()
     )]
-    OtherSplit {
-        /// The folder.
-        directory: PathBuf,
-        /// The split that was asked for.
-        wanted: &'static str,
-        /// The split that was found.
-        there: &'static str,
-        /// The files of every known format.
-        looked_for: String,
-    },
+    OtherSplit { directory: PathBuf, wanted: &'static str, there: &'static str, looked_for: String },
     /// An error in one file or folder.
     #[error("{}: {problem}", .path.display())]
     InFile {
-        /// The file.
         path: PathBuf,
-        /// The error.
         #[source]
         problem: Box<DataError>,
     },
     /// An error in one sample of a file.
     #[error("{place}: {problem}")]
     At {
-        /// Where in the file: `line 3`, `sample 0`.
         place: String,
-        /// The error.
         #[source]
         problem: Box<DataError>,
     },
@@ -108,131 +82,62 @@ pub enum DataError {
     Io(#[from] io::Error),
     /// A header declares, or a caller asks for, more than a reader holds in memory.
     #[error("would take {dimensions:?} bytes, more than the limit of {limit} bytes")]
-    TooLarge {
-        /// The dimensions, samples first.
-        dimensions: Vec<usize>,
-        /// The limit, in bytes.
-        limit: u64,
-    },
+    TooLarge { dimensions: Vec<usize>, limit: u64 },
     /// There is no sample.
     #[error("holds no sample")]
     Empty,
     /// All samples were skipped.
     #[error("holds no sample that can be used; {count} left out, the first: {first}")]
-    AllLeftOut {
-        /// How many were skipped.
-        count: usize,
-        /// Why the first of them was.
-        first: String,
-    },
+    AllLeftOut { count: usize, first: String },
     /// A written label is not one of the known ones.
     #[error("label {label:?} is none of {known}")]
-    UnknownLabel {
-        /// The label as it is written, shortened.
-        label: String,
-        /// The known labels.
-        known: String,
-    },
+    UnknownLabel { label: String, known: String },
     /// The samples of this format cannot be read without their labels.
     #[error(
         "holds {format}, and a text labels itself: join without --unlabelled; where the run's labels are at the server, those \
          here are not used"
     )]
-    LabelsInside {
-        /// The format.
-        format: &'static str,
-    },
+    LabelsInside { format: &'static str },
     /// More samples than a 32-bit index can address.
     #[error("holds {found} samples, more than the {} that can be indexed", u32::MAX)]
-    TooManySamples {
-        /// Number of samples.
-        found: usize,
-    },
+    TooManySamples { found: usize },
     /// The shape of an image is not `[channels, height, width]`, or has a zero in it.
     #[error("a sample has shape [channels, height, width], all at least 1; found {found:?}")]
-    Shape {
-        /// The shape.
-        found: Vec<usize>,
-    },
+    Shape { found: Vec<usize> },
     /// The shape of a sample has no axis, or one of length 0.
     #[error("a sample has at least one value; found shape {found:?}")]
-    EmptyShape {
-        /// The shape.
-        found: Vec<usize>,
-    },
+    EmptyShape { found: Vec<usize> },
     /// The number of values does not fit the number of labels and the shape.
     #[error("{labels} labels with samples of shape {shape:?} need another number of values than {values}")]
-    ValueCount {
-        /// Number of labels.
-        labels: usize,
-        /// Shape of a sample.
-        shape: Vec<usize>,
-        /// Number of values.
-        values: usize,
-    },
+    ValueCount { labels: usize, shape: Vec<usize>, values: usize },
     /// A feature is NaN or infinite.
     #[error("value {column} of sample {row} is not a finite number (both counted from 0)")]
-    NotFinite {
-        /// The sample, counted from 0.
-        row: usize,
-        /// The value within it, counted from 0.
-        column: usize,
-    },
+    NotFinite { row: usize, column: usize },
     /// The number of classes is zero, or larger than [`MAX_CLASSES`].
     #[error("{found} classes: between 1 and {MAX_CLASSES} are possible")]
-    Classes {
-        /// The number of classes.
-        found: usize,
-    },
+    Classes { found: usize },
     /// A label is not the number of a class.
     #[error("sample {row} has label {label}, but with {classes} classes labels run from 0 to {}", classes - 1)]
-    Label {
-        /// The sample, counted from 0.
-        row: usize,
-        /// Its label.
-        label: u32,
-        /// The number of classes.
-        classes: usize,
-    },
+    Label { row: usize, label: u32, classes: usize },
     /// An index beyond the last sample.
     #[error("sample {index} does not exist: there are {samples}, counted from 0")]
-    Index {
-        /// The index.
-        index: usize,
-        /// The number of samples.
-        samples: usize,
-    },
+    Index { index: usize, samples: usize },
     /// The files hold samples of another shape than the run's.
     #[error(
         "holds samples of shape {found:?}, and {expected:?} is asked for; this format has its shape in its files"
     )]
-    OtherShape {
-        /// The run's shape.
-        expected: Vec<usize>,
-        /// The shape in the files.
-        found: Vec<usize>,
-    },
+    OtherShape { expected: Vec<usize>, found: Vec<usize> },
     /// A file states another number of classes than the model has.
     #[error(
         "holds samples of {found} classes, and a model for {expected} is asked for: set data.classes = {found}"
     )]
-    OtherClasses {
-        /// Classes of the model.
-        expected: usize,
-        /// Classes of the file.
-        found: usize,
-    },
+    OtherClasses { expected: usize, found: usize },
     /// A sample has more or fewer labels than the model makes predictions.
     #[error(
         "labels of a sample: {labels}, predictions of the model for it: {predictions}; samples with 1 need a model that ends in \
          [classes] (flatten before its last linear layer), and text one that ends in [positions, classes]"
     )]
-    OtherLabels {
-        /// Labels of a sample.
-        labels: usize,
-        /// Predictions for a sample.
-        predictions: usize,
-    },
+    OtherLabels { labels: usize, predictions: usize },
 }
 
 impl DataError {

@@ -35,65 +35,39 @@ pub struct Preparation {
 }
 
 /// Why samples cannot be prepared. The operator's configuration is at fault.
+///
+/// In all variants: `height`, `width`, `channels` and `shape` are those of a sample, `crop` and `shift` the settings, in
+/// pixels; `means` and `deviations` say how many of them are given; `found` is the first such value.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[expect(missing_docs, reason = "fields are described once, above")]
 pub enum PreparationError {
     /// Only images can be augmented.
     #[error(
         "augmentation is for images of shape [channels, height, width], and a sample has shape {shape:?}"
     )]
-    NotImages {
-        /// Shape of a sample.
-        shape: Vec<usize>,
-    },
+    NotImages { shape: Vec<usize> },
     /// The crop is larger than the image.
     #[error("a crop of {crop}x{crop} does not fit into an image of {height}x{width}")]
-    Crop {
-        /// Side of the crop.
-        crop: usize,
-        /// Height of the image.
-        height: usize,
-        /// Width of the image.
-        width: usize,
-    },
+    Crop { crop: usize, height: usize, width: usize },
     /// The shift is as large as the image.
     #[error(
         "a shift of {shift} pixels needs images that are larger than that, and these are {height}x{width}"
     )]
-    Shift {
-        /// Pixels.
-        shift: usize,
-        /// Height of the image.
-        height: usize,
-        /// Width of the image.
-        width: usize,
-    },
+    Shift { shift: usize, height: usize, width: usize },
     /// Saturation needs images in colour.
     #[error("saturation is for images of three channels, and these have {channels}")]
-    Saturation {
-        /// Channels of the image.
-        channels: usize,
-    },
+    Saturation { channels: usize },
     /// Colours are changed of values outside `[0, 1]`.
     #[error(
         "brightness, contrast and saturation are changed of values from 0 to 1, and there is a {found} among these: scale them, \
          or leave augment.brightness, augment.contrast and augment.saturation out"
     )]
-    Range {
-        /// The first such value.
-        found: String,
-    },
+    Range { found: String },
     /// There is not one mean and one deviation for each channel.
     #[error(
         "{means} means and {deviations} deviations are given for samples of {channels} channels; give one of each for each channel"
     )]
-    Channels {
-        /// How many means there are.
-        means: usize,
-        /// How many deviations there are.
-        deviations: usize,
-        /// Channels of a sample.
-        channels: usize,
-    },
+    Channels { means: usize, deviations: usize, channels: usize },
     /// A deviation is not a positive number, or a mean is not finite.
     #[error("means must be finite, and deviations finite and above 0")]
     Moments,

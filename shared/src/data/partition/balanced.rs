@@ -1,6 +1,6 @@
 //! Class-balanced draw of the server's labelled samples.
 
-use super::{PartitionError, by_class};
+use super::{PartitionError, by_class, check_labels};
 use crate::seed::{Seed, shuffle};
 
 /// Draws `count` of the samples with these labels at random, in ascending order: equally many of each class, and one more
@@ -14,9 +14,7 @@ pub fn balanced(
     count: usize,
     seed: &Seed,
 ) -> Result<Vec<u32>, PartitionError> {
-    if let Some(row) = labels.iter().position(|&label| label as usize >= classes) {
-        return Err(PartitionError::Label { row, label: labels[row], classes });
-    }
+    check_labels(labels, classes)?;
     let mut drawn = Vec::with_capacity(count);
     for (class, mut members) in by_class(labels, classes).into_iter().enumerate() {
         let needed = count / classes + usize::from(class < count % classes);

@@ -2,22 +2,18 @@
 
 use super::dirichlet::deal;
 use super::proportions::{cut, proportions_of, until_minimum};
-use super::{PartitionError, by_class};
+use super::{Division, PartitionError, Shares, by_class};
 use crate::seed::Seed;
 
-/// The caller has checked that `1 <= clients <= labels.len()` and that labels are below `classes`.
-///
 /// For each class in turn, proportions are drawn over all clients; those of clients that already hold `samples / clients`
 /// or more are set to zero, and the rest is normalised. If the smallest share ends with fewer than `min` samples,
 /// everything is drawn again, up to 1,000 times. A share can exceed the mean by its part of one class.
 pub(super) fn split(
-    labels: &[u32],
-    classes: usize,
-    clients: usize,
-    alpha: f64,
-    min: usize,
+    of: Division<'_>,
+    (alpha, min): (f64, usize),
     seed: &Seed,
-) -> Result<Vec<Vec<u32>>, PartitionError> {
+) -> Result<Shares, PartitionError> {
+    let Division { labels, classes, clients } = of;
     let samples = labels.len();
     let by_class = by_class(labels, classes);
     let (cuts, seed) = until_minimum((clients, samples), (alpha, min), seed, |seed| {
@@ -44,6 +40,17 @@ pub(super) fn split(
 mod tests {
     use super::super::labels::{histogram, in_turn};
     use super::*;
+
+    fn split(
+        labels: &[u32],
+        classes: usize,
+        clients: usize,
+        alpha: f64,
+        min: usize,
+        seed: &Seed,
+    ) -> Result<Shares, PartitionError> {
+        super::split(Division { labels, classes, clients }, (alpha, min), seed)
+    }
 
     #[test]
     fn the_published_setting_keeps_its_bounds() {

@@ -1,19 +1,12 @@
 //! Label skew by number of classes: every client has the same number of classes.
 
-use super::{PartitionError, boundary, by_class};
+use super::{Division, PartitionError, Shares, by_class, part};
 use crate::seed::{Seed, shuffle};
 
-/// The caller has checked that `1 <= clients <= labels.len()` and that labels are below `classes`.
-///
 /// The numbers of clients that hold a class differ by at most one between classes with samples. The holders of a class,
 /// and the samples that each of them gets, are random; the parts of the holders differ by at most one sample.
-pub(super) fn split(
-    labels: &[u32],
-    classes: usize,
-    clients: usize,
-    per_client: usize,
-    seed: &Seed,
-) -> Result<Vec<Vec<u32>>, PartitionError> {
+pub(super) fn split(of: Division<'_>, per_client: usize, seed: &Seed) -> Result<Shares, PartitionError> {
+    let Division { labels, classes, clients } = of;
     if per_client == 0 {
         return Err(PartitionError::NoClasses);
     }
@@ -36,9 +29,8 @@ pub(super) fn split(
             return Err(PartitionError::SmallClass { class, samples, holders: parts });
         }
         shuffle(members, &mut seed.derive_numbered("samples", class as u64).rng());
-        for (part, &client) in holders.iter().enumerate() {
-            let bounds = boundary(samples, parts, part)..boundary(samples, parts, part + 1);
-            shares[client].extend_from_slice(&members[bounds]);
+        for (number, &client) in holders.iter().enumerate() {
+            shares[client].extend_from_slice(&members[part(samples, parts, number)]);
         }
     }
     Ok(shares)
@@ -54,8 +46,8 @@ fn holders(classes: usize, clients: usize, per_client: usize, seed: &Seed) -> Ve
     let mut order: Vec<usize> = (0..classes).collect();
     shuffle(&mut order, &mut seed.derive("places").rng());
     let mut left = vec![0; classes];
-    for (part, &class) in order.iter().enumerate() {
-        left[class] = boundary(places, classes, part + 1) - boundary(places, classes, part);
+    for (number, &class) in order.iter().enumerate() {
+        left[class] = part(places, classes, number).len();
     }
     let mut holders = vec![Vec::new(); classes];
     let mut rng = seed.derive("classes").rng();
@@ -74,6 +66,16 @@ fn holders(classes: usize, clients: usize, per_client: usize, seed: &Seed) -> Ve
 mod tests {
     use super::super::labels::{histogram, in_turn};
     use super::*;
+
+    fn split(
+        labels: &[u32],
+        classes: usize,
+        clients: usize,
+        per_client: usize,
+        seed: &Seed,
+    ) -> Result<Shares, PartitionError> {
+        super::split(Division { labels, classes, clients }, per_client, seed)
+    }
 
     #[test]
     fn every_client_sees_exactly_its_number_of_classes() {

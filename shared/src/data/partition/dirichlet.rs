@@ -1,26 +1,22 @@
 //! Dirichlet label skew: each class is divided in Dirichlet proportions.
 
 use super::proportions::{check_alpha, cut, proportions};
-use super::{Empty, PartitionError, by_class};
+use super::{Division, Empty, PartitionError, Shares, by_class};
 use crate::seed::{Seed, shuffle};
 
 /// The most draws until every client has a sample.
 const MAX_DRAWS: u64 = 100;
 
-/// The caller has checked that `1 <= clients <= labels.len()` and that labels are below `classes`.
-///
 /// With [`Empty::Redraw`], a draw that leaves a client without a sample is discarded and repeated with another derived
 /// seed, up to [`MAX_DRAWS`] times: such a client could not train, and giving it another's sample would distort the
 /// proportions. The result is the Dirichlet partition conditioned on no empty client. With [`Empty::Absent`] the first
 /// draw is used.
 pub(super) fn split(
-    labels: &[u32],
-    classes: usize,
-    clients: usize,
-    alpha: f64,
-    empty: Empty,
+    of: Division<'_>,
+    (alpha, empty): (f64, Empty),
     seed: &Seed,
-) -> Result<Vec<Vec<u32>>, PartitionError> {
+) -> Result<Shares, PartitionError> {
+    let Division { labels, classes, clients } = of;
     check_alpha(alpha)?;
     let by_class = by_class(labels, classes);
     let mut without = 0;
@@ -40,22 +36,12 @@ pub(super) fn split(
             return Ok(deal(by_class, &cuts, clients, &seed));
         }
     }
-    Err(PartitionError::EmptyClients {
-        alpha,
-        clients,
-        samples: labels.len(),
-        draws: MAX_DRAWS,
-        empty: without,
-    })
+    let samples = labels.len();
+    Err(PartitionError::EmptyClients { alpha, clients, samples, draws: MAX_DRAWS, empty: without })
 }
 
 /// Shuffles each class and gives client `k` its samples from `cut[k]` to `cut[k + 1]`.
-pub(super) fn deal(
-    by_class: Vec<Vec<u32>>,
-    cuts: &[Vec<usize>],
-    clients: usize,
-    seed: &Seed,
-) -> Vec<Vec<u32>> {
+pub(super) fn deal(by_class: Vec<Vec<u32>>, cuts: &[Vec<usize>], clients: usize, seed: &Seed) -> Shares {
     let mut shares = vec![Vec::new(); clients];
     for (class, (mut members, cut)) in by_class.into_iter().zip(cuts).enumerate() {
         shuffle(&mut members, &mut seed.derive_numbered("samples", class as u64).rng());
@@ -70,6 +56,17 @@ pub(super) fn deal(
 mod tests {
     use super::super::labels::{histogram, in_turn};
     use super::*;
+
+    fn split(
+        labels: &[u32],
+        classes: usize,
+        clients: usize,
+        alpha: f64,
+        empty: Empty,
+        seed: &Seed,
+    ) -> Result<Shares, PartitionError> {
+        super::split(Division { labels, classes, clients }, (alpha, empty), seed)
+    }
 
     /// The mean over clients of the share that a client's most frequent class has in its data.
     fn concentration(alpha: f64) -> f64 {

@@ -1,16 +1,12 @@
 //! Independent and identically distributed: shuffle, then cut into equal shares.
 
-use super::{boundary, shuffled};
+use super::{Shares, part, shuffled};
 use crate::seed::Seed;
 
 /// Shares whose sizes differ by at most one. The caller has checked that `1 <= clients <= samples`.
-pub(super) fn split(samples: usize, clients: usize, seed: &Seed) -> Vec<Vec<u32>> {
+pub(super) fn split(samples: usize, clients: usize, seed: &Seed) -> Shares {
     let order = shuffled(samples, seed);
-    (0..clients)
-        .map(|client| {
-            order[boundary(samples, clients, client)..boundary(samples, clients, client + 1)].to_vec()
-        })
-        .collect()
+    (0..clients).map(|client| order[part(samples, clients, client)].to_vec()).collect()
 }
 
 #[cfg(test)]

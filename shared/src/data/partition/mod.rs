@@ -29,6 +29,8 @@ mod roles;
 mod shards;
 pub mod stream;
 
+use std::ops::Range;
+
 use serde::{Deserialize, Serialize};
 
 use super::Dataset;
@@ -115,12 +117,7 @@ pub enum Empty {
 
 impl Partition {
     /// Divides a data set among `clients`, as [`split`](Self::split) does. Partitions by class see text as one class.
-    pub fn divide(
-        &self,
-        dataset: &Dataset,
-        clients: usize,
-        seed: &Seed,
-    ) -> Result<Vec<Vec<u32>>, PartitionError> {
+    pub fn divide(&self, dataset: &Dataset, clients: usize, seed: &Seed) -> Result<Shares, PartitionError> {
         let one_class;
         let (labels, classes) = if dataset.labels_each() == 1 {
             (dataset.labels(), dataset.classes())
@@ -128,7 +125,7 @@ impl Partition {
             one_class = vec![0; dataset.len()];
             (&one_class[..], 1)
         };
-        self.split_by(labels, classes, dataset.authors(), clients, seed)
+        self.split_by(Division { labels, classes, clients }, dataset.authors(), seed)
     }
 
     /// Divides the samples with these `labels`, each below `classes`, among `clients`.
@@ -141,19 +138,12 @@ impl Partition {
         classes: usize,
         clients: usize,
         seed: &Seed,
-    ) -> Result<Vec<Vec<u32>>, PartitionError> {
-        self.split_by(labels, classes, &[], clients, seed)
+    ) -> Result<Shares, PartitionError> {
+        self.split_by(Division { labels, classes, clients }, &[], seed)
     }
 
-    fn split_by(
-        &self,
-        labels: &[u32],
-        classes: usize,
-        roles: &[u32],
-        clients: usize,
-        seed: &Seed,
-    ) -> Result<Vec<Vec<u32>>, PartitionError> {
-        let samples = labels.len();
+    fn split_by(&self, of: Division<'_>, roles: &[u32], seed: &Seed) -> Result<Shares, PartitionError> {
+        let (samples, clients) = (of.labels.len(), of.clients);
         if clients == 0 {
             return Err(PartitionError::NoClients);
         }
@@ -163,25 +153,19 @@ impl Partition {
         if u32::try_from(samples).is_err() {
             return Err(PartitionError::TooManySamples { samples });
         }
-        if let Some(row) = labels.iter().position(|&label| label as usize >= classes) {
-            return Err(PartitionError::Label { row, label: labels[row], classes });
-        }
+        check_labels(of.labels, of.classes)?;
         let mut shares = match *self {
             Self::Iid {} => iid::split(samples, clients, &seed.derive("iid")),
-            Self::Shards { per_client } => {
-                shards::split(labels, clients, per_client, &seed.derive("shards"))?
-            }
-            Self::Classes { per_client } => {
-                classes::split(labels, classes, clients, per_client, &seed.derive("classes"))?
-            }
+            Self::Shards { per_client } => shards::split(of, per_client, &seed.derive("shards"))?,
+            Self::Classes { per_client } => classes::split(of, per_client, &seed.derive("classes"))?,
             Self::Dirichlet { alpha, empty } => {
-                dirichlet::split(labels, classes, clients, alpha, empty, &seed.derive("dirichlet"))?
+                dirichlet::split(of, (alpha, empty), &seed.derive("dirichlet"))?
             }
             Self::DirichletCapped { alpha, min } => {
-                capped::split(labels, classes, clients, alpha, min, &seed.derive("dirichlet-capped"))?
+                capped::split(of, (alpha, min), &seed.derive("dirichlet-capped"))?
             }
             Self::Quantity { alpha, min } => {
-                quantity::split(samples, clients, alpha, min, &seed.derive("quantity"))?
+                quantity::split(samples, clients, (alpha, min), &seed.derive("quantity"))?
             }
             Self::Role {} => roles::split(roles, clients, &seed.derive("role"))?,
         };
@@ -190,6 +174,17 @@ impl Partition {
         }
         Ok(shares)
     }
+}
+
+/// The samples of every client.
+type Shares = Vec<Vec<u32>>;
+
+/// What is divided among whom. A partition is asked only where `1 <= clients <= labels.len()` and labels are below `classes`.
+#[derive(Clone, Copy)]
+struct Division<'a> {
+    labels: &'a [u32],
+    classes: usize,
+    clients: usize,
 }
 
 /// The samples of every class, ascending.
@@ -201,6 +196,13 @@ fn by_class(labels: &[u32], classes: usize) -> Vec<Vec<u32>> {
     members
 }
 
+fn check_labels(labels: &[u32], classes: usize) -> Result<(), PartitionError> {
+    match labels.iter().position(|&label| label as usize >= classes) {
+        Some(row) => Err(PartitionError::Label { row, label: labels[row], classes }),
+        None => Ok(()),
+    }
+}
+
 /// All samples in a random order.
 pub(crate) fn shuffled(samples: usize, seed: &Seed) -> Vec<u32> {
     let mut order: Vec<u32> = (0..samples as u32).collect();
@@ -208,9 +210,10 @@ pub(crate) fn shuffled(samples: usize, seed: &Seed) -> Vec<u32> {
     order
 }
 
-/// Where part `part` of `parts` begins when `total` items are cut into parts whose sizes differ by at most one.
-fn boundary(total: usize, parts: usize, part: usize) -> usize {
-    (total as u128 * part as u128 / parts as u128) as usize
+/// The places of part `part` when `total` items are cut into `parts` whose sizes differ by at most one.
+fn part(total: usize, parts: usize, part: usize) -> Range<usize> {
+    let begin = |part: usize| (total as u128 * part as u128 / parts as u128) as usize;
+    begin(part)..begin(part + 1)
 }
 
 #[cfg(test)]

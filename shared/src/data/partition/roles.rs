@@ -1,10 +1,10 @@
 //! Roles as clients.
 
-use super::{PartitionError, boundary};
+use super::{PartitionError, Shares, part};
 use crate::seed::{Seed, shuffle};
 
 /// `roles` holds the role of every sample, numbered from 0 without gaps; empty without roles.
-pub(super) fn split(roles: &[u32], clients: usize, seed: &Seed) -> Result<Vec<Vec<u32>>, PartitionError> {
+pub(super) fn split(roles: &[u32], clients: usize, seed: &Seed) -> Result<Shares, PartitionError> {
     let Some(&last) = roles.iter().max() else { return Err(PartitionError::NoRoles) };
     let count = last as usize + 1;
     if clients > count {
@@ -17,7 +17,7 @@ pub(super) fn split(roles: &[u32], clients: usize, seed: &Seed) -> Result<Vec<Ve
     }
     let mut client_of = vec![0; count];
     for client in 0..clients {
-        for &role in &order[boundary(count, clients, client)..boundary(count, clients, client + 1)] {
+        for &role in &order[part(count, clients, client)] {
             client_of[role] = client;
         }
     }

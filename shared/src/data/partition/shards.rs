@@ -1,18 +1,12 @@
 //! Pathological label skew: samples sorted by label, cut into shards, and dealt to clients.
 
-use super::{PartitionError, boundary, shuffled};
+use super::{Division, PartitionError, Shares, part, shuffled};
 use crate::seed::{Seed, shuffle};
 
-/// The caller has checked that `1 <= clients <= labels.len()`.
-///
 /// The samples are shuffled before the (stable) sort, so which samples of a class share a shard depends on the
 /// seed and not on the order of the data file.
-pub(super) fn split(
-    labels: &[u32],
-    clients: usize,
-    per_client: usize,
-    seed: &Seed,
-) -> Result<Vec<Vec<u32>>, PartitionError> {
+pub(super) fn split(of: Division<'_>, per_client: usize, seed: &Seed) -> Result<Shares, PartitionError> {
+    let Division { labels, clients, .. } = of;
     if per_client == 0 {
         return Err(PartitionError::NoShards);
     }
@@ -25,23 +19,23 @@ pub(super) fn split(
     order.sort_by_key(|&sample| labels[sample as usize]);
     let mut dealt: Vec<usize> = (0..shards).collect();
     shuffle(&mut dealt, &mut seed.derive("deal").rng());
-    Ok(dealt
-        .chunks(per_client)
-        .map(|hand| {
-            hand.iter()
-                .flat_map(|&shard| {
-                    &order[boundary(samples, shards, shard)..boundary(samples, shards, shard + 1)]
-                })
-                .copied()
-                .collect()
-        })
-        .collect())
+    let samples_of = |&shard: &usize| &order[part(samples, shards, shard)];
+    Ok(dealt.chunks(per_client).map(|hand| hand.iter().flat_map(samples_of).copied().collect()).collect())
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::labels::{histogram, in_turn};
     use super::*;
+
+    fn split(
+        labels: &[u32],
+        clients: usize,
+        per_client: usize,
+        seed: &Seed,
+    ) -> Result<Shares, PartitionError> {
+        super::split(Division { labels, classes: 10, clients }, per_client, seed)
+    }
 
     fn classes_seen(labels: &[u32], share: &[u32]) -> usize {
         histogram(labels, 10, share).iter().filter(|&&count| count > 0).count()

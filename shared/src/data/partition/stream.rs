@@ -3,7 +3,7 @@
 //! Round `t`, counted from 1, uses slice `(t - 1) mod S` of `S` (Wang et al. 2022, "streaming"). The slices of a share
 //! have equal sizes, give or take one, and every sample is in exactly one of them.
 
-use super::{boundary, shuffled};
+use super::{part, shuffled};
 use crate::seed::Seed;
 
 /// The positions, ascending, that a client with `samples` samples trains on in `round`, of `slices` slices.
@@ -17,9 +17,9 @@ use crate::seed::Seed;
 pub fn slice(samples: usize, slices: u32, round: u32, seed: &Seed) -> Vec<u32> {
     assert!(slices > 0 && round > 0, "slices and rounds are counted from 1");
     let parts = (slices as usize).min(samples).max(1);
-    let part = (round as usize - 1) % parts;
+    let number = (round as usize - 1) % parts;
     let order = shuffled(samples, &seed.derive("stream"));
-    let mut slice = order[boundary(samples, parts, part)..boundary(samples, parts, part + 1)].to_vec();
+    let mut slice = order[part(samples, parts, number)].to_vec();
     slice.sort_unstable();
     slice
 }

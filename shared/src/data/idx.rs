@@ -33,24 +33,24 @@ impl SampleFormat for Idx {
     }
 
     fn signature(&self, split: Split) -> String {
-        Kind::Images.file_name(split)
+        Kind::IMAGES.file_name(split)
     }
 
     fn is_in(&self, directory: &Path, split: Split) -> Result<bool, DataError> {
-        Ok(Kind::Images.find(directory, split).is_ok())
+        Ok(Kind::IMAGES.find(directory, split).is_ok())
     }
 
     fn load(&self, directory: &Path, split: Split, options: &ReadOptions) -> Result<Dataset, DataError> {
         check_directory(directory)?;
-        let images_path = Kind::Images.find(directory, split)?;
+        let images_path = Kind::IMAGES.find(directory, split)?;
         let Some(classes) = options.labels.as_ref().map(Labels::classes) else {
             let Images { height, width, pixels, .. } = read_path(&images_path, read_images)?;
             let dataset = Dataset::unlabelled(vec![1, height, width], Samples::Bytes(pixels));
             return dataset.map_err(|error| error.in_file(images_path));
         };
-        let labels_path = Kind::Labels
+        let labels_path = Kind::LABELS
             .find(directory, split)
-            .map_err(|_| IdxError::NoLabels { plain: Kind::Labels.file_name(split) }.in_file(directory))?;
+            .map_err(|_| IdxError::NoLabels { plain: Kind::LABELS.file_name(split) }.in_file(directory))?;
         let images = read_path(&images_path, read_images)?;
         let labels = read_path(&labels_path, read_labels)?;
         if images.count != labels.len() {
@@ -78,22 +78,23 @@ pub struct Images {
     pub pixels: Vec<u8>,
 }
 
+/// What a file holds.
 #[derive(Clone, Copy)]
-enum Kind {
-    Images,
-    Labels,
+struct Kind {
+    name: &'static str,
+    dimensions: u32,
 }
 
 impl Kind {
+    const IMAGES: Self = Self { name: "images", dimensions: 3 };
+    const LABELS: Self = Self { name: "labels", dimensions: 1 };
+
     fn file_name(self, split: Split) -> String {
         let split = match split {
             Split::Train => "train",
             Split::Test => "t10k",
         };
-        match self {
-            Self::Images => format!("{split}-images-idx3-ubyte"),
-            Self::Labels => format!("{split}-labels-idx1-ubyte"),
-        }
+        format!("{split}-{}-idx{}-ubyte", self.name, self.dimensions)
     }
 
     fn find(self, directory: &Path, split: Split) -> Result<PathBuf, DataError> {
@@ -101,19 +102,9 @@ impl Kind {
         existing_file(directory, vec![plain.clone(), format!("{plain}.gz")])
     }
 
-    fn name(self) -> &'static str {
-        match self {
-            Self::Images => "images",
-            Self::Labels => "labels",
-        }
-    }
-
     /// Two zero bytes, the type (8: unsigned byte), the number of dimensions.
     fn magic(self) -> u32 {
-        match self {
-            Self::Images => 0x0000_0803,
-            Self::Labels => 0x0000_0801,
-        }
+        0x0000_0800 | self.dimensions
     }
 }
 
@@ -167,8 +158,8 @@ pub fn write_split(directory: &Path, split: Split, dataset: &Dataset) -> Result<
         let path = directory.join(kind.file_name(split));
         write_file(&path, kind, dimensions, content).map_err(|error| error.in_file(path))
     };
-    write(Kind::Images, &[dataset.len(), height, width], pixels)?;
-    write(Kind::Labels, &[dataset.len()], &labels)
+    write(Kind::IMAGES, &[dataset.len(), height, width], pixels)?;
+    write(Kind::LABELS, &[dataset.len()], &labels)
 }
 
 fn read_path<T>(path: &Path, decode: fn(BufReader<File>) -> Result<T, DataError>) -> Result<T, DataError> {
@@ -178,13 +169,13 @@ fn read_path<T>(path: &Path, decode: fn(BufReader<File>) -> Result<T, DataError>
 
 /// Reads a file of images, plain or compressed.
 pub fn read_images(input: impl BufRead) -> Result<Images, DataError> {
-    let ([count, height, width], pixels) = decode(Kind::Images, input)?;
+    let ([count, height, width], pixels) = decode(Kind::IMAGES, input)?;
     Ok(Images { count, height, width, pixels })
 }
 
 /// Reads a file of labels, plain or compressed.
 pub fn read_labels(input: impl BufRead) -> Result<Vec<u8>, DataError> {
-    let ([_count], labels) = decode(Kind::Labels, input)?;
+    let ([_count], labels) = decode(Kind::LABELS, input)?;
     Ok(labels)
 }
 
@@ -220,7 +211,7 @@ fn decode_plain<const D: usize>(
     // A wrong magic number is reported even if the header is cut short.
     match words.next() {
         Some(found) if found != kind.magic() => {
-            return Err(IdxError::Magic { kind: kind.name(), expected: kind.magic(), found }.into());
+            return Err(IdxError::Magic { kind: kind.name, expected: kind.magic(), found }.into());
         }
         Some(_) if header.len() == needed => {}
         _ => return Err(IdxError::HeaderTruncated { needed, found: header.len() }.into()),

@@ -18,7 +18,7 @@ use federation_tests::simulator::{Simulator, model_of};
 use models::{Architecture, Limits, ParamSet, Sgd};
 use shared::aggregation::Mixture;
 use shared::algorithm::{Settings, registry};
-use shared::data::{Dataset, View};
+use shared::data::{Dataset, Samples, View};
 use shared::record::Record;
 use shared::spec::{DataSpec, LabelsAt, RunSpec, Training};
 use tokio::sync::watch;
@@ -113,7 +113,7 @@ fn a_client_that_diverges_is_left_out_and_the_round_goes_on() {
     // Finite, and too large for any logit to be.
     let (samples, labels) = (scenario.shares[2].len(), vec![3; scenario.shares[2].len()]);
     let values = vec![3e38; samples * 28 * 28];
-    let data = Dataset::features(vec![1, 28, 28], values, labels, 10).unwrap();
+    let data = Dataset::labelled(vec![1, 28, 28], Samples::Floats(values), labels, 10).unwrap();
     scenario.shares[2] = View::whole(Arc::new(data));
     let directory = tempfile::tempdir().unwrap();
     let mut simulator = Simulator::new(scenario, Faults::NONE, 0, directory.path());
@@ -181,7 +181,8 @@ fn scaffolds_control_variate_is_the_mean_of_its_clients_after_a_void_round() {
     // Training diverges on the third device.
     let samples = scenario.shares[2].len();
     let labels = vec![3; samples];
-    let data = Dataset::features(vec![1, 28, 28], vec![3e38; samples * 28 * 28], labels, 10).unwrap();
+    let data = Dataset::labelled(vec![1, 28, 28], Samples::Floats(vec![3e38; samples * 28 * 28]), labels, 10)
+        .unwrap();
     scenario.shares[2] = View::whole(Arc::new(data));
     let directory = tempfile::tempdir().unwrap();
     let mut simulator = Simulator::new(scenario, Faults::NONE, 0, directory.path());

@@ -196,7 +196,7 @@ impl From<FusionName> for Fusion {
 
 #[cfg(test)]
 mod tests {
-    use shared::data::{Dataset, safetensors};
+    use shared::data::{Dataset, Samples, safetensors};
 
     use super::*;
 
@@ -208,7 +208,8 @@ mod tests {
         let params = architecture.initialise(|name| shared::seed::Seed::root(1).derive(name).rng());
         let usable = Usable::Model(Box::new(architecture), params.expect("a network"), None);
         let load = |classes| {
-            let data = Dataset::features(vec![2], vec![0.0; 4], vec![0, 1], classes).expect("two samples");
+            let data = Dataset::labelled(vec![2], Samples::Floats(vec![0.0; 4]), vec![0, 1], classes)
+                .expect("two samples");
             safetensors::write_split(folder.path(), Split::Test, &data).expect("written");
             let config = ConfigArgs { config: None, overrides: Vec::new() };
             usable.load(&path, Some(&folder.path().to_owned()), &config, Split::Test)

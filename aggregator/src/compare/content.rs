@@ -120,7 +120,8 @@ mod tests {
     use super::*;
 
     fn features(values: &[f32], labels: &[u32]) -> Dataset {
-        Dataset::features(vec![2], values.to_vec(), labels.to_vec(), 3).expect("two numbers each")
+        Dataset::labelled(vec![2], Samples::Floats(values.to_vec()), labels.to_vec(), 3)
+            .expect("two numbers each")
     }
 
     #[test]

@@ -38,34 +38,12 @@ impl Dataset {
         Self::labelled(shape, Samples::Bytes(pixels), labels, classes)
     }
 
-    /// Features: finite numbers of any shape, such as `[13]` for 13 columns of a table.
+    /// Samples of any kind with their labels.
     ///
-    /// # Errors
-    /// As [`Self::new`], and [`DataError::NotFinite`].
-    pub fn features(
-        shape: Vec<usize>,
-        values: Vec<f32>,
-        labels: Vec<u32>,
-        classes: usize,
-    ) -> Result<Self, DataError> {
-        Self::labelled(shape, Samples::Floats(values), labels, classes)
-    }
-
-    /// Text: each sample is `length` tokens, and each token is labelled with the one that follows it. The classes are the
-    /// vocabulary, so tokens are below `classes` like labels.
-    ///
-    /// # Errors
-    /// As [`Self::new`].
-    pub fn text(
-        length: usize,
-        tokens: Vec<u16>,
-        labels: Vec<u32>,
-        classes: usize,
-    ) -> Result<Self, DataError> {
-        Self::labelled(vec![length], Samples::Tokens(tokens), labels, classes)
-    }
-
-    /// Samples of any kind with their labels: one for each sample, or for text one for each token.
+    /// * Images are as [`Self::new`] has them.
+    /// * Features are finite numbers of any shape, such as `[13]` for 13 columns of a table.
+    /// * Text: each sample is `[length]` tokens, and each token is labelled with the one that follows it. The classes are the
+    ///   vocabulary, so tokens are below `classes` like labels.
     ///
     /// # Errors
     /// As [`Self::new`], and [`DataError::NotFinite`].
@@ -75,15 +53,7 @@ impl Dataset {
         labels: Vec<u32>,
         classes: usize,
     ) -> Result<Self, DataError> {
-        let is_image = matches!(samples, Samples::Bytes(_));
-        match &shape[..] {
-            [_, _, _] if is_image && !shape.contains(&0) => {}
-            _ if is_image => return Err(DataError::Shape { found: shape }),
-            axes if axes.is_empty() || axes.contains(&0) => {
-                return Err(DataError::EmptyShape { found: shape });
-            }
-            _ => {}
-        }
+        let shape = checked_shape(shape, &samples)?;
         let labels_each = if matches!(samples, Samples::Tokens(_)) { shape[0] } else { 1 };
         if !(1..=MAX_CLASSES).contains(&classes) {
             return Err(DataError::Classes { found: classes });
@@ -92,19 +62,13 @@ impl Dataset {
             return Err(DataError::Empty);
         }
         let count = labels.len() / labels_each;
-        if u32::try_from(count).is_err() {
-            return Err(DataError::TooManySamples { found: count });
-        }
-        let needed = shape.iter().try_fold(count, |product, &side| product.checked_mul(side));
-        if needed != Some(samples.len()) || count * labels_each != labels.len() {
+        if count * labels_each != labels.len() {
             return Err(DataError::ValueCount { labels: labels.len(), shape, values: samples.len() });
         }
         if let Some(at) = labels.iter().position(|&label| label as usize >= classes) {
             return Err(DataError::Label { row: at / labels_each, label: labels[at], classes });
         }
-        samples.check(samples.len() / count, classes)?;
-        let (authors, class_names, skipped) = (Vec::new(), Vec::new(), Skipped::default());
-        Ok(Self { shape, samples, labels, count, classes, authors, class_names, skipped })
+        Self::checked(shape, samples, labels, count, classes)
     }
 
     /// Images or features without labels, which have no classes. Text cannot be unlabelled: its tokens are the labels.
@@ -112,24 +76,32 @@ impl Dataset {
     /// # Errors
     /// [`DataError`] if there are no samples, the shape does not fit them, or a feature is not finite.
     pub fn unlabelled(shape: Vec<usize>, samples: Samples) -> Result<Self, DataError> {
+        let shape = checked_shape(shape, &samples)?;
         let length = shape.iter().try_fold(1_usize, |product, &side| product.checked_mul(side));
-        let Some(length @ 1..) = length else { return Err(DataError::EmptyShape { found: shape }) };
-        if matches!(samples, Samples::Bytes(_)) && shape.len() != 3 {
-            return Err(DataError::Shape { found: shape });
+        match samples.len() / length.unwrap_or(usize::MAX) {
+            0 => Err(DataError::Empty),
+            count => Self::checked(shape, samples, Vec::new(), count, 0),
         }
-        let count = samples.len() / length;
-        if count == 0 {
-            return Err(DataError::Empty);
-        }
+    }
+
+    /// `count` samples, whose shape and labels are checked.
+    fn checked(
+        shape: Vec<usize>,
+        samples: Samples,
+        labels: Vec<u32>,
+        count: usize,
+        classes: usize,
+    ) -> Result<Self, DataError> {
         if u32::try_from(count).is_err() {
             return Err(DataError::TooManySamples { found: count });
         }
-        if count * length != samples.len() {
-            return Err(DataError::ValueCount { labels: 0, shape, values: samples.len() });
+        let needed = shape.iter().try_fold(count, |product, &side| product.checked_mul(side));
+        if needed != Some(samples.len()) {
+            return Err(DataError::ValueCount { labels: labels.len(), shape, values: samples.len() });
         }
-        samples.check(length, 0)?;
+        samples.check(samples.len() / count, classes)?;
         let (authors, class_names, skipped) = (Vec::new(), Vec::new(), Skipped::default());
-        Ok(Self { shape, samples, labels: Vec::new(), count, classes: 0, authors, class_names, skipped })
+        Ok(Self { shape, samples, labels, count, classes, authors, class_names, skipped })
     }
 
     /// Sets the author of each sample: ascending numbers from 0 without gaps.
@@ -285,6 +257,16 @@ impl Dataset {
     }
 }
 
+/// Refuses a shape that samples of this kind cannot have.
+fn checked_shape(shape: Vec<usize>, samples: &Samples) -> Result<Vec<usize>, DataError> {
+    match (samples, &shape[..]) {
+        (Samples::Bytes(_), &[channels, height, width]) if channels.min(height).min(width) > 0 => Ok(shape),
+        (Samples::Bytes(_), _) => Err(DataError::Shape { found: shape }),
+        (_, axes) if axes.is_empty() || axes.contains(&0) => Err(DataError::EmptyShape { found: shape }),
+        _ => Ok(shape),
+    }
+}
+
 /// Counts labels, all of which are below `classes`.
 pub(super) fn histogram(labels: impl Iterator<Item = u32>, classes: usize) -> Vec<usize> {
     let mut counts = vec![0; classes];
@@ -335,7 +317,8 @@ mod tests {
 
     #[test]
     fn text_has_a_label_for_each_position() {
-        let data = Dataset::text(2, vec![0, 1, 300, 2], vec![1, 300, 2, 0], 301).unwrap();
+        let data =
+            Dataset::labelled(vec![2], Samples::Tokens(vec![0, 1, 300, 2]), vec![1, 300, 2, 0], 301).unwrap();
         assert_eq!((data.len(), data.shape(), data.labels_each()), (2, &[2][..], 2));
         assert_eq!(data.labels_of(1), [2, 0]);
         let second = data.subset(&[1]).unwrap();
@@ -360,7 +343,8 @@ mod tests {
         assert!(matches!(data.thin(0), Err(DataError::Empty)));
         assert!(matches!(data.subset(&[]), Err(DataError::Empty)));
         assert!(matches!(data.subset(&[0, 3]), Err(DataError::Index { index: 3, samples: 3 })));
-        let features = Dataset::features(vec![2], vec![0.5, -1.0, 2.0, 3.0], vec![1, 0], 2).unwrap();
+        let features =
+            Dataset::labelled(vec![2], Samples::Floats(vec![0.5, -1.0, 2.0, 3.0]), vec![1, 0], 2).unwrap();
         assert_eq!(features.subset(&[1]).unwrap().samples(), &Samples::Floats(vec![2.0, 3.0]));
     }
 
@@ -380,15 +364,16 @@ mod tests {
         assert!(matches!(error, DataError::Label { row: 1, label: 4, classes: 4 }));
         assert_eq!(error.to_string(), "sample 1 has label 4, but with 4 classes labels run from 0 to 3");
 
-        let features = |values: &[f32]| Dataset::features(vec![2], values.to_vec(), vec![0, 0], 1);
+        let features =
+            |values: &[f32]| Dataset::labelled(vec![2], Samples::Floats(values.to_vec()), vec![0, 0], 1);
         let error = features(&[0.0, 1.0, 2.0, f32::NAN]).unwrap_err();
         assert!(matches!(error, DataError::NotFinite { row: 1, column: 1 }), "{error}");
         assert!(matches!(features(&[0.0; 3]).unwrap_err(), DataError::ValueCount { .. }));
-        let empty = Dataset::features(vec![], vec![1.0], vec![0], 1).unwrap_err();
+        let empty = Dataset::labelled(vec![], Samples::Floats(vec![1.0]), vec![0], 1).unwrap_err();
         assert!(matches!(empty, DataError::EmptyShape { .. }), "{empty}");
 
         let text = |length, tokens: &[u16], labels: &[u32]| {
-            Dataset::text(length, tokens.to_vec(), labels.to_vec(), 3).unwrap_err()
+            Dataset::labelled(vec![length], Samples::Tokens(tokens.to_vec()), labels.to_vec(), 3).unwrap_err()
         };
         assert!(matches!(text(0, &[], &[]), DataError::EmptyShape { .. }));
         assert!(matches!(text(2, &[0, 1, 2], &[1, 2, 0]), DataError::ValueCount { .. }));

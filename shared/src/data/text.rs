@@ -20,7 +20,7 @@ use thiserror::Error;
 
 use super::error::{FormatError, check_directory};
 use super::format::{About, Evidence, SampleFormat, read_file};
-use super::{DataError, Dataset, ReadOptions, Split};
+use super::{DataError, Dataset, ReadOptions, Samples, Split};
 
 /// Characters of a sample: the unroll length of the paper's LSTM.
 pub const WINDOW: usize = 80;
@@ -133,7 +133,7 @@ fn samples(text: &str, split: Split) -> Result<Dataset, DataError> {
     if authors.is_empty() {
         return Err(TextError::Short { window: WINDOW }.into());
     }
-    Ok(Dataset::text(WINDOW, tokens, labels, VOCABULARY)?.by_authors(authors))
+    Ok(Dataset::labelled(vec![WINDOW], Samples::Tokens(tokens), labels, VOCABULARY)?.by_authors(authors))
 }
 
 /// The lines of each role, in the order in which they first speak.

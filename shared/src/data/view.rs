@@ -167,10 +167,12 @@ mod tests {
     #[test]
     fn features_and_text_are_taken_as_they_are() {
         let (mut x, mut y) = (Vec::new(), Vec::new());
-        let features = Dataset::features(vec![2], vec![0.5, -1.0, 2.0, 300.0], vec![1, 0], 2).unwrap();
+        let features =
+            Dataset::labelled(vec![2], Samples::Floats(vec![0.5, -1.0, 2.0, 300.0]), vec![1, 0], 2).unwrap();
         View::whole(Arc::new(features)).fill(&[1], &mut x, &mut y);
         assert_eq!((&x[..], &y[..]), (&[2.0, 300.0][..], &[0][..]));
-        let text = Dataset::text(2, vec![0, 1, 300, 2], vec![1, 300, 2, 0], 301).unwrap();
+        let text =
+            Dataset::labelled(vec![2], Samples::Tokens(vec![0, 1, 300, 2]), vec![1, 300, 2, 0], 301).unwrap();
         let text = View::whole(Arc::new(text));
         text.fill(&[1, 0], &mut x, &mut y);
         assert_eq!((&x[..], &y[..]), (&[300.0, 2.0, 0.0, 1.0][..], &[2, 0, 1, 300][..]));

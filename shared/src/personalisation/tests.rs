@@ -8,7 +8,7 @@ use rand::Rng;
 
 use super::features::Features;
 use super::*;
-use crate::data::{Dataset, View};
+use crate::data::{Dataset, Samples, View};
 use crate::id::ClientId;
 use crate::seed::Seed;
 use crate::spec::RunSpec;
@@ -294,7 +294,7 @@ fn a_text_is_weighed_position_by_position() {
     };
     let tokens: Vec<u16> = (0..36).map(|at| at * 7 % 5).collect();
     let labels = tokens.iter().map(|&token| u32::from(token + 1) % 5).collect();
-    let data = View::whole(Arc::new(Dataset::text(3, tokens, labels, 5).unwrap()));
+    let data = View::whole(Arc::new(Dataset::labelled(vec![3], Samples::Tokens(tokens), labels, 5).unwrap()));
     let methods = [Method::Mfe, Method::Ft, Method::Fb, Method::Fixed];
     let outcome = made(&spec, &settings(&methods), &data, Some(&data)).unwrap();
     let model = outcome.model.unwrap();

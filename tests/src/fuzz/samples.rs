@@ -10,8 +10,8 @@ use flate2::write::GzEncoder;
 use image::{ColorType, ImageFormat};
 use shared::data::cifar::Cifar;
 use shared::data::{
-    DataError, Dataset, Labels, OnError, ReadOptions, SampleFormat as _, Split, View, csv, idx as mnist,
-    images as pictures, registry, safetensors, text as plays,
+    DataError, Dataset, Labels, OnError, ReadOptions, SampleFormat as _, Samples, Split, View, csv,
+    idx as mnist, images as pictures, registry, safetensors, text as plays,
 };
 
 use super::{Seen, tmp};
@@ -132,8 +132,8 @@ pub fn tensors(bytes: &[u8]) -> Seen {
 #[must_use]
 pub fn tensor_seeds() -> Vec<Vec<u8>> {
     let bytes = Dataset::new(vec![1, 1, 2], vec![1; 4], vec![0_u8, 1], 2);
-    let floats = Dataset::features(vec![2], vec![0.5; 4], vec![0_u32, 1], 2);
-    let text = Dataset::text(2, vec![1, 2, 3, 4], vec![1_u32, 2, 3, 4], 5);
+    let floats = Dataset::labelled(vec![2], Samples::Floats(vec![0.5; 4]), vec![0_u32, 1], 2);
+    let text = Dataset::labelled(vec![2], Samples::Tokens(vec![1, 2, 3, 4]), vec![1_u32, 2, 3, 4], 5);
     let none = r#"{"x":{"dtype":"F32","shape":[0,1,1],"data_offsets":[0,0]},"y":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}}"#;
     let mut seeds = vec![[&[0][..], &(none.len() as u64).to_le_bytes(), none.as_bytes()].concat()];
     for set in [bytes, floats, text] {

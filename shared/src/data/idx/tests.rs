@@ -154,7 +154,7 @@ fn what_idx_files_cannot_say_is_refused() {
     assert!(error.contains("images of shape [3, 1, 1]"), "{error}");
     let many = Dataset::new(vec![1, 1, 1], vec![1], [256_u16], 257).unwrap();
     assert!(write(many).contains("257 classes"));
-    let features = Dataset::features(vec![1, 1, 1], vec![0.5], vec![0], 1).unwrap();
+    let features = Dataset::labelled(vec![1, 1, 1], Samples::Floats(vec![0.5]), vec![0], 1).unwrap();
     assert!(write(features).contains("features"));
 }
 

@@ -12,6 +12,7 @@ use models::{
 };
 use shared::data::{DataError, Preparation, View};
 use shared::personalisation::{Incoherent, Misfit, Mix, Mixture};
+use shared::prediction::{Row, Score};
 use shared::spec::{DataSpec, ENSEMBLE_KEY, SAMPLES_KEY};
 use thiserror::Error;
 
@@ -150,38 +151,6 @@ pub fn interchangeable(old: &DataSpec, new: &DataSpec) -> Result<(), PredictErro
     Err(PredictError::OtherSamples { what })
 }
 
-/// The prediction for one sample, or for one position of a text.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Row {
-    /// The sample's position in the data, counted from 0.
-    pub sample: usize,
-    /// The class with the largest probability.
-    pub class: u32,
-    /// Its probability, 0 to 1.
-    pub probability: f32,
-    /// The true class.
-    pub label: u32,
-    /// The weight of the global model in the answer, 0 to 1, if it is a personal model's.
-    pub gate: Option<f32>,
-}
-
-/// The accuracy of predictions.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Score {
-    /// Number of predictions: one for each sample, or for each position of a text.
-    pub samples: usize,
-    /// Predictions whose class is the label.
-    pub correct: usize,
-}
-
-impl Score {
-    /// The share of predictions that are right, 0 to 1; 0 without samples.
-    #[must_use]
-    pub fn accuracy(self) -> f64 {
-        if self.samples == 0 { 0.0 } else { self.correct as f64 / self.samples as f64 }
-    }
-}
-
 /// A trained model for predictions.
 #[derive(Debug)]
 pub struct Predictor {
@@ -292,10 +261,11 @@ impl Predictor {
                 if !probability.is_finite() {
                     return Err(PredictError::NotFinite { sample });
                 }
-                score.samples += 1;
-                score.correct += usize::from(class == label);
+                let probability = f64::from(probability);
                 let gate = gates.as_ref().map(|gates| gates[at]);
-                if row(Row { sample, class, probability, label, gate }).is_break() {
+                let made = Row { sample, class, probability, label, gate };
+                score.add(&made);
+                if row(made).is_break() {
                     return Ok(ControlFlow::Break(()));
                 }
             }

@@ -14,9 +14,11 @@
 //! | [`identity`], [`ticket`] | key pairs, how they are proved in the handshake, and how a device gets in |
 //! | [`personalisation`] | what a device makes of the global model for itself |
 //! | [`share`], [`calendar`] | how many a share of a whole is, and which date a moment is |
+//! | [`prediction`] | what a model says about a sample |
 //! | [`durable`] | the steps of atomic and durable writes |
 //! | [`chown`] | files that root creates are given to the owner of their directory |
 //! | [`watchdog`] | whether a program makes progress |
+//! | `cli` | what both command lines have in common, with the feature `cli` alone |
 //!
 //! The crate has no clock, no sockets and no runtime: its dependency list enforces that. Both state
 //! machines (`edge_client::session`, `aggregator::coordinator`) are built from these types alone.
@@ -25,6 +27,8 @@ pub mod aggregation;
 pub mod algorithm;
 pub mod calendar;
 pub mod chown;
+#[cfg(feature = "cli")]
+pub mod cli;
 pub mod data;
 pub mod durable;
 pub mod eligibility;
@@ -35,6 +39,7 @@ pub mod identity;
 pub mod message;
 pub mod payload;
 pub mod personalisation;
+pub mod prediction;
 pub mod protocol;
 pub mod record;
 pub mod schedule;

@@ -8,8 +8,8 @@ use clap::Args;
 use edge_client::system::System;
 use edge_client::system::memory::memory;
 use indicatif::ProgressBar;
+use shared::cli::Processor;
 
-use super::device::{Processor, backend};
 use super::exit::Failure;
 use super::parse::whole;
 use super::run::{cores, runtime};
@@ -247,7 +247,7 @@ fn run_all(
     runs: &Path,
     arguments: &CompareArgs,
 ) -> Result<(), Failure> {
-    let backend = backend(arguments.device)?;
+    let backend = Processor::backend(arguments.device)?;
     let planned: Vec<&Planned> = left.iter().map(|&run| &plan.runs[run]).collect();
     let spread = match arguments.jobs {
         Some(jobs) => {

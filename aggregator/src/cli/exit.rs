@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use models::ModelError;
 use shared::algorithm::{AggregateError, TrainError};
+use shared::cli::{ManualError, NoCuda, causes};
 use shared::data::DataError;
 
 use crate::config::{ConfigError, ConfigErrors};
@@ -149,7 +150,7 @@ macro_rules! of_this_machine {
     };
 }
 
-of_this_machine!(DataError, DatabaseError, IdentityError, PlanError);
+of_this_machine!(DataError, DatabaseError, IdentityError, ManualError, NoCuda, PlanError);
 
 impl From<StartError> for Failure {
     fn from(error: StartError) -> Self {
@@ -160,17 +161,6 @@ impl From<StartError> for Failure {
             }
         }
     }
-}
-
-/// An error with its causes, in one line. Some errors print their cause themselves; it is not printed twice.
-pub(super) fn causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    for cause in std::iter::successors(error.source(), |error| error.source()).map(ToString::to_string) {
-        if !text.contains(&cause) {
-            text = format!("{text}: {cause}");
-        }
-    }
-    text
 }
 
 /// The exit code of a process that is told a second time to stop, and does so at once: that of a shell for `SIGINT`.

@@ -9,11 +9,12 @@ use clap::Args;
 use models::params::codec::TensorStream;
 use models::{Architecture, Limits, ParamSet};
 use shared::algorithm::Fusion;
+use shared::cli::causes;
 use shared::data::{DataError, Preparation, Split, View, registry};
 use shared::spec::{DataSpec, SAMPLES_KEY};
 
 use super::ConfigArgs;
-use super::exit::{Failure, causes};
+use super::exit::Failure;
 use crate::config::Source;
 use crate::data;
 use crate::ensemble::{Bundle, MANIFEST_KEY};
@@ -39,7 +40,7 @@ pub(super) struct ModelArgs {
     train: bool,
     /// How the members of an ensemble become one answer [default: as its run says]
     #[arg(long, value_enum, value_name = "FUSION")]
-    pub(super) fusion: Option<FusionName>,
+    pub(super) fusion: Option<Fusion>,
     #[command(flatten)]
     config: ConfigArgs,
 }
@@ -167,30 +168,6 @@ impl ConfigArgs {
             config => config.clone(),
         };
         Self { config, overrides: self.overrides.clone() }
-    }
-}
-
-/// A fusion on the command line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(super) enum FusionName {
-    /// Features, each member's by how much more than noise it finds in a sample
-    Informative,
-    /// Features, by the members' numbers of samples
-    Size,
-    /// Features, all alike
-    Uniform,
-    /// The members' own answers, by their numbers of samples
-    Logits,
-}
-
-impl From<FusionName> for Fusion {
-    fn from(name: FusionName) -> Self {
-        match name {
-            FusionName::Informative => Self::Informative,
-            FusionName::Size => Self::Size,
-            FusionName::Uniform => Self::Uniform,
-            FusionName::Logits => Self::Logits,
-        }
     }
 }
 

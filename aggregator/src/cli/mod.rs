@@ -3,9 +3,7 @@
 mod addresses;
 #[cfg(feature = "simulate")]
 mod compare;
-mod completions;
 mod describe;
-mod device;
 mod devices;
 mod ensemble;
 mod evaluate;
@@ -28,9 +26,9 @@ mod ticket;
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory as _, Parser, Subcommand};
+use shared::cli::{Manual, Processor};
 
-use device::Processor;
 pub use exit::{Failure, exit_code};
 
 use crate::config::Raw;
@@ -99,17 +97,8 @@ enum Command {
         #[command(flatten)]
         config: ConfigArgs,
     },
-    /// Print a completion script for a shell
-    Completions {
-        /// The shell
-        shell: clap_complete::Shell,
-    },
-    /// Write the manual pages
-    Man {
-        /// Directory to write them to; without it the main page goes to standard output
-        #[arg(long, value_name = "DIR")]
-        out: Option<PathBuf>,
-    },
+    #[command(flatten)]
+    Manual(Manual),
 }
 
 #[derive(Debug, Subcommand)]
@@ -199,9 +188,7 @@ impl Cli {
                 let config = config.validated()?;
                 terminal::print(&config.effective.explained(&given?))
             }
-            Command::Completions { shell } => completions::completions(shell),
-            Command::Man { out: None } => completions::page(),
-            Command::Man { out: Some(directory) } => completions::pages(&directory),
+            Command::Manual(manual) => Ok(manual.run(Self::command())?),
         }
     }
 }

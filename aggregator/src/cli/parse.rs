@@ -32,7 +32,8 @@ pub(super) fn count(text: &str) -> Result<u32, String> {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser as _;
+    use clap::{CommandFactory as _, Parser as _};
+    use shared::cli::Manual;
 
     use super::*;
     use crate::cli::Cli;
@@ -48,6 +49,19 @@ mod tests {
             whole::<u32>(0..=u64::from(u32::MAX))("-1").unwrap_err(),
             "give a whole number, at least 0"
         );
+    }
+
+    #[test]
+    fn the_page_of_every_command_says_what_program_it_is_of() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        Manual::Man { out: Some(folder.path().to_owned()) }.run(Cli::command()).expect("it can be written");
+        for command in ["", "-serve", "-devices-approve", "-data-split"] {
+            let page = folder.path().join(format!("aggregator{command}.1"));
+            let page = std::fs::read_to_string(page).expect("there is a page");
+            let title = page.lines().find(|line| line.starts_with(".TH")).expect("it has a title");
+            let program = format!("\"aggregator {}\"", env!("CARGO_PKG_VERSION"));
+            assert!(title.contains(&program), "{command}: {title}");
+        }
     }
 
     #[test]

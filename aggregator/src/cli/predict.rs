@@ -1,11 +1,12 @@
 //! `aggregator predict`: what a trained model, or an ensemble of them, says about each sample of a data set.
 
+use std::io::{self, BufWriter};
+
 use clap::Args;
 use models::{Backend, Network};
-use serde_json::json;
-use shared::algorithm::Fusion;
+use shared::cli::Predictions;
 use shared::data::View;
-use std::fmt::Write as _;
+use shared::prediction::{Row, Score};
 
 use super::exit::Failure;
 use super::load_model::{BATCH, ModelArgs, Usable};
@@ -25,16 +26,6 @@ pub(super) struct PredictArgs {
     json: bool,
 }
 
-/// Rows of the table if no limit is given.
-const TABLE_ROWS: usize = 20;
-
-/// What is said about one sample.
-struct Row {
-    class: usize,
-    probability: f64,
-    label: u32,
-}
-
 pub(super) fn predict(arguments: &PredictArgs) -> Result<(), Failure> {
     let given = &arguments.given;
     let (usable, view, called) = given.open()?;
@@ -52,7 +43,7 @@ pub(super) fn predict(arguments: &PredictArgs) -> Result<(), Failure> {
             one(&mut network, &usable, &view)?
         }
         Usable::Ensemble(bundle) => {
-            let fusion = given.fusion.map_or(bundle.manifest.answering.fusion, Fusion::from);
+            let fusion = given.fusion.unwrap_or(bundle.manifest.answering.fusion);
             let preparation = usable.preparation();
             let question =
                 Question { view: &view, preparation: &preparation, batch: BATCH, fusions: &[fusion] };
@@ -60,14 +51,20 @@ pub(super) fn predict(arguments: &PredictArgs) -> Result<(), Failure> {
             bundle.answer(&question, &mut |answers| {
                 for (fused, &label) in answers.fused.values().flatten().zip(answers.labels) {
                     let class = fused.class();
-                    rows.push(Row { class, probability: fused.log_probabilities[class].exp(), label });
+                    let probability = fused.log_probabilities[class].exp();
+                    rows.push(Row {
+                        sample: rows.len(),
+                        class: class as u32,
+                        probability,
+                        label,
+                        gate: None,
+                    });
                 }
             })?;
             rows
         }
     };
-    let whole = arguments.json || arguments.limit.is_some();
-    print(&rows, if whole { rows.len() } else { TABLE_ROWS }, &called, arguments.json)
+    terminal::written(print(&rows, &called, arguments))
 }
 
 /// What one model says.
@@ -78,41 +75,22 @@ fn one(network: &mut Network, usable: &Usable, view: &View) -> Result<Vec<Row>, 
     for chunk in positions.chunks(BATCH) {
         let batch = preparation.batch(view, chunk, &input).map_err(Failure::internal)?;
         let predictions = models::predict(network, &batch)?;
-        rows.extend(predictions.iter().zip(batch.y()).map(|(prediction, &label)| {
-            let class = prediction.class as usize;
-            Row { class, probability: f64::from(prediction.probabilities[class]), label }
+        rows.extend(predictions.iter().zip(batch.y()).zip(chunk).map(|((prediction, &label), &sample)| {
+            let class = prediction.class;
+            let probability = f64::from(prediction.probabilities[class as usize]);
+            Row { sample, class, probability, label, gate: None }
         }));
     }
     Ok(rows)
 }
 
-fn print(rows: &[Row], shown: usize, called: &str, as_json: bool) -> Result<(), Failure> {
-    let correct = rows.iter().filter(|row| row.class == row.label as usize).count();
-    let accuracy = if rows.is_empty() { 0.0 } else { correct as f64 / rows.len() as f64 };
-    let mut text = String::new();
-    if !as_json {
-        text.push_str("  sample  class  probability  label\n");
+fn print(rows: &[Row], called: &str, arguments: &PredictArgs) -> io::Result<()> {
+    let out = &mut BufWriter::new(io::stdout().lock());
+    let mut printed = Predictions::new(out, arguments.json, arguments.limit.is_some());
+    let mut score = Score::default();
+    for row in rows {
+        score.add(row);
+        printed.row(row)?;
     }
-    for (sample, Row { class, probability, label }) in rows.iter().enumerate().take(shown) {
-        let _ = if as_json {
-            let row = json!({ "event": "prediction", "sample": sample, "class": class, "probability": probability,
-                              "label": label });
-            writeln!(text, "{row}")
-        } else {
-            let mark = if *class == *label as usize { "" } else { "  wrong" };
-            writeln!(text, "{sample:>8} {class:>6} {probability:>12.4} {label:>6}{mark}")
-        };
-    }
-    let samples = rows.len();
-    let _ = if as_json {
-        let all =
-            json!({ "event": "accuracy", "samples": samples, "correct": correct, "accuracy": accuracy });
-        writeln!(text, "{all}")
-    } else {
-        if samples > shown {
-            let _ = writeln!(text, "... and {} more; --limit N or --json shows more", samples - shown);
-        }
-        writeln!(text, "accuracy {:.2} % ({correct} of {samples} samples of {called})", 100.0 * accuracy)
-    };
-    terminal::print(&text)
+    printed.score(score, &format!(" of {called}"))
 }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use clap::Args;
+use shared::cli::{Processor, Systemd};
 
-use super::device::backend;
 use super::exit::Failure;
 use super::history::{History, Sinks};
 use super::parse::{address, count};
@@ -19,7 +19,7 @@ use crate::database::Database;
 use crate::enrolment::{Admission, Device, IssuedTicket, ListenAddress, Policy, Register};
 use crate::events::Sink;
 use crate::events::sinks::json::JsonLines;
-use crate::events::sinks::systemd::Systemd;
+use crate::events::sinks::systemd::Service;
 use crate::events::sinks::terminal::Terminal;
 use crate::history::StoredSkipped;
 use crate::run::Run;
@@ -73,7 +73,7 @@ pub(super) fn serve(arguments: &ServeArgs) -> Result<(), Failure> {
              for `aggregator simulate` alone; take it out, or give --set simulation.attack.none={{}}"
         )));
     }
-    let backend = backend(given.device)?;
+    let backend = Processor::backend(given.device)?;
     let directory = arguments.identity.clone().unwrap_or_else(|| identity_directory(&given.runs));
     let database = Database::open(&directory)?;
     let identity = ServerIdentity::load_or_create(&Disk, &directory)?;
@@ -107,7 +107,7 @@ pub(super) fn serve(arguments: &ServeArgs) -> Result<(), Failure> {
     drop(inside);
     let mut display = Terminal::new(run.spec().rounds, resume.closed, given.json, true)
         .expecting(run.config().data.clients);
-    let mut systemd = Systemd::of_environment();
+    let mut systemd = Service::of_environment();
     let mut sinks: Vec<&mut dyn Sink> = vec![&mut systemd, &mut history.recorder, &mut display];
     sinks.extend(event_log.as_mut().map(|log| log as &mut dyn Sink));
     let mut sink = Sinks { all: sinks, health: history.health.clone(), shortage: shortage.clone() };
@@ -137,7 +137,7 @@ pub(super) fn serve(arguments: &ServeArgs) -> Result<(), Failure> {
     let pending = runtime.block_on(async {
         tokio::select! {
             pending = shutdown.finish(timeout, stop) => pending,
-            () = Systemd::keep_alive() => 0,
+            () = Service::keep_alive() => 0,
         }
     });
     if pending > 0 && over {
@@ -154,7 +154,9 @@ fn is_complete(given: &RunArgs) -> Result<bool, Failure> {
     let config = given.config.validated()?;
     let Some(place) = completed(&Disk, &config, &given.runs)? else { return Ok(false) };
     let text = format!("the run in {} is complete: there is nothing to do", place.display());
-    Systemd::nothing_to_do(&text);
+    let systemd = Systemd::of_environment();
+    systemd.ready();
+    systemd.status(&text);
     terminal::tell(&text);
     Ok(true)
 }

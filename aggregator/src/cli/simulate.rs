@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use clap::Args;
+use shared::cli::Processor;
 use tokio::runtime::{Builder, Runtime};
 
 use super::RunArgs;
-use super::device::backend;
 use super::exit::Failure;
 use super::parse::whole;
 use super::run::{Histograms, conclude, cores, report_skipped, runtime};
@@ -31,7 +31,7 @@ pub(super) struct SimulateArgs {
 pub(super) fn simulate(arguments: &SimulateArgs, verbose: bool) -> Result<(), Failure> {
     edge_client::memory::keep_freed(edge_client::memory::Heaps::Each);
     let SimulateArgs { run: given, transport, threads } = arguments;
-    let backend = backend(given.device)?;
+    let backend = Processor::backend(given.device)?;
     let (started, ()) = given.start(given.config.validated()?, Arc::new(Unsynced), |_| Ok(()))?;
     let shares = crate::data::shares(started.run.config())?;
     let threads = threads.map_or_else(cores, usize::from);

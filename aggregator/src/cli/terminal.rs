@@ -25,9 +25,14 @@ pub(super) fn log_to_stderr(verbose: u8) {
         .try_init();
 }
 
-/// Writes to standard output. A reader that has gone away (`| head`) is no error.
+/// Writes to standard output.
 pub(super) fn print(text: &str) -> Result<(), Failure> {
-    match io::stdout().write_all(text.as_bytes()) {
+    written(io::stdout().write_all(text.as_bytes()))
+}
+
+/// The result of writing to standard output. A reader that has gone away (`| head`) is no error.
+pub(super) fn written(result: io::Result<()>) -> Result<(), Failure> {
+    match result {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure::output(&error)),
         _ => Ok(()),
     }

@@ -7,11 +7,12 @@ use std::num::NonZeroUsize;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use clap::ValueEnum as _;
 use models::{Architecture, BUILT_INS};
 use serde::{Deserialize, Serialize};
+use shared::cli::Processor;
 
-use super::arguments::{BenchArguments, Processor};
-use super::device;
+use super::arguments::BenchArguments;
 use super::error::{CliError, Exit};
 use crate::bench::{Subject, measure};
 use crate::pool::NoThreads;
@@ -54,10 +55,10 @@ pub(super) fn run(arguments: &BenchArguments) -> Result<(), CliError> {
     if arguments.in_process {
         return measure_here(&architectures[0], arguments.batches[0], threads[0], arguments);
     }
-    device::backend(arguments.device)?;
+    Processor::backend(arguments.device)?;
     let mut out = io::stdout().lock();
     if !arguments.json {
-        heading(&mut out).map_err(CliError::Output)?;
+        heading(&mut out).map_err(CliError::output)?;
     }
     for (model, &batch, &threads) in models
         .iter()
@@ -67,7 +68,7 @@ pub(super) fn run(arguments: &BenchArguments) -> Result<(), CliError> {
         let row = in_own_process(model, batch, threads, arguments)?;
         if arguments.json { json(&row, &mut out) } else { line(&row, &mut out) }
             .and_then(|()| out.flush())
-            .map_err(CliError::Output)?;
+            .map_err(CliError::output)?;
     }
     Ok(())
 }
@@ -87,7 +88,7 @@ fn in_own_process(
     threads: NonZeroUsize,
     arguments: &BenchArguments,
 ) -> Result<Row, CliError> {
-    let system = |action| move |error| CliError::System { action, error };
+    let system = |action| move |error| CliError::system(action, &error);
     let program = std::env::current_exe().map_err(system("find its own file"))?;
     let mut command = Command::new(program);
     command
@@ -101,10 +102,8 @@ fn in_own_process(
         let numbers: Vec<String> = shape.0.iter().map(ToString::to_string).collect();
         command.args(["--input", &numbers.join("x")]);
     }
-    match arguments.device {
-        Some(Processor::Cpu) => drop(command.args(["--device", "cpu"])),
-        Some(Processor::Cuda) => drop(command.args(["--device", "cuda"])),
-        None => {}
+    if let Some(device) = arguments.device.and_then(|device| device.to_possible_value()) {
+        command.args(["--device", device.get_name()]);
     }
     let start = Instant::now();
     let mut child = command.spawn().map_err(system("start a process to measure in"))?;
@@ -127,7 +126,10 @@ fn in_own_process(
         (Some(row), Some(first_step)) if status.success() => {
             Ok(Row { first_step_ms: first_step.as_secs_f64() * 1e3, ..row })
         }
-        _ => Err(CliError::Measuring { subject: model.to_owned(), status: status.to_string() }),
+        _ => Err(CliError::new(
+            Exit::Unexpected,
+            format!("the process that measures {model} ended without a result ({status})"),
+        )),
     }
 }
 
@@ -147,17 +149,17 @@ fn measure_here(
     threads: NonZeroUsize,
     arguments: &BenchArguments,
 ) -> Result<(), CliError> {
-    end_with_parent().map_err(|error| CliError::System { action: "start a thread that waits", error })?;
+    end_with_parent().map_err(|error| CliError::system("start a thread that waits", &error))?;
     let pool = rayon::ThreadPoolBuilder::new()
         .num_threads(threads.get())
         .build()
         .map_err(|error| NoThreads(error.to_string()))?;
-    let backend = device::backend(arguments.device)?;
+    let backend = Processor::backend(arguments.device)?;
     let subject =
         Subject { architecture: architecture.clone(), batch: batch.get(), duration: arguments.seconds };
     let mut told = Ok(());
     let speed = pool.install(|| measure(&subject, &backend, || told = print(&Line::FirstStep)))?;
-    told.map_err(CliError::Output)?;
+    told.map_err(CliError::output)?;
     let step = speed.step.as_secs_f64();
     let row = Row {
         model: architecture.name.clone(),
@@ -172,7 +174,7 @@ fn measure_here(
         first_step_ms: Duration::ZERO.as_secs_f64(),
         steps: speed.steps,
     };
-    print(&Line::Row(row)).map_err(CliError::Output)
+    print(&Line::Row(row)).map_err(CliError::output)
 }
 
 fn print(line: &Line) -> io::Result<()> {

@@ -7,7 +7,7 @@ use shared::identity::{PublicKey, SecretKey};
 use shared::ticket::Ticket;
 
 use super::arguments::DoctorArguments;
-use super::error::CliError;
+use super::error::{CliError, Exit};
 use super::event::printable;
 use super::parse::Target;
 use super::ticket;
@@ -39,10 +39,15 @@ pub(super) fn run(arguments: &DoctorArguments) -> Result<(), CliError> {
     if arguments.data.is_none() {
         not_looked_at.push("the samples (--data DIR)");
     }
-    show(&findings, &not_looked_at, arguments.json, &mut io::stdout().lock()).map_err(CliError::Output)?;
+    show(&findings, &not_looked_at, arguments.json, &mut io::stdout().lock()).map_err(CliError::output)?;
     match findings.iter().filter(|finding| finding.level == Level::Problem).count() {
         0 => Ok(()),
-        problems => Err(CliError::DoctorProblems { problems }),
+        problems => Err(CliError::new(
+            Exit::Local,
+            format!(
+                "something keeps this device from taking part ({problems} problems): each finding says what to do"
+            ),
+        )),
     }
 }
 

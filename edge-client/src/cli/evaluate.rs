@@ -3,11 +3,11 @@
 use std::io::{self, BufWriter, Write};
 
 use serde_json::json;
+use shared::cli::Processor;
 use shared::data::{DataError, ReadOptions, Split, registry};
 use shared::personalisation::Scores;
 
 use super::arguments::{EvaluateArguments, PersonalArguments};
-use super::device;
 use super::error::CliError;
 use super::samples::{SampleArguments, or_by};
 use crate::evaluate::{Comparison, compare};
@@ -36,14 +36,14 @@ pub(super) fn run(arguments: &EvaluateArguments) -> Result<(), CliError> {
         Some(test.map_err(or_by("--test DIR names the folder of the test samples"))?)
     };
     let own = own.load(Split::Train, Some(&personal.samples), classes)?;
-    let comparison = compare(&personal, &own, test.as_ref(), &device::best())?;
+    let comparison = compare(&personal, &own, test.as_ref(), &Processor::best())?;
     let out = &mut BufWriter::new(io::stdout().lock());
     let written = if arguments.json {
         write_json(&personal, &comparison, out)
     } else {
         write_table(&personal, &comparison, out)
     };
-    written.and_then(|()| out.flush()).map_err(CliError::Output)
+    written.and_then(|()| out.flush()).map_err(CliError::output)
 }
 
 fn rows(comparison: &Comparison) -> [(&'static str, &'static str, Scores); 3] {

@@ -5,11 +5,12 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use shared::data::{Format, Skipped};
 use shared::id::ClientId;
 use shared::identity::PublicKey;
-use shared::message::{Purpose, Verdict};
+use shared::message::{Purpose, TaskKind, TrainReport, Verdict};
+use shared::spec::RunSpec;
 
 use super::status::Status;
 use super::{log, terminal};
@@ -90,10 +91,11 @@ impl Output {
 
     /// Prints an event. Errors are ignored: training goes on without a reader.
     pub(super) fn show(&self, event: &Event) {
+        let said = said(event);
         match self {
             Self::Lines => {
-                for line in lines(event) {
-                    let _ = writeln!(io::stderr(), "{} {}", log::timestamp(), printable(&line));
+                for line in said.iter().flat_map(|said| &said.lines) {
+                    let _ = writeln!(io::stderr(), "{} {}", log::timestamp(), printable(line));
                 }
             }
             Self::Screen(status) => {
@@ -106,14 +108,14 @@ impl Output {
                 }
                 // The status line already shows these.
                 if !matches!(event, Event::Connecting { .. } | Event::Notice(Notice::Training { .. })) {
-                    for line in lines(event) {
-                        terminal::print(&printable(&line));
+                    for line in said.iter().flat_map(|said| &said.lines) {
+                        terminal::print(&printable(line));
                     }
                 }
-                terminal::status(&printable(&status.line()));
+                terminal::status(&printable(status.line()));
             }
             Self::Json => {
-                if let Some(object) = object(event) {
+                if let Some(Said { object, .. }) = said {
                     let mut out = io::stdout().lock();
                     let _ = writeln!(out, "{object}").and_then(|()| out.flush());
                 }
@@ -127,41 +129,76 @@ pub(super) fn printable(line: &str) -> String {
     line.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
 }
 
-/// The lines of an event; none for events that only the status line shows.
-fn lines(event: &Event) -> Vec<String> {
-    let line = match event {
-        Event::Notice(Notice::Receiving { .. } | Notice::Progress(_) | Notice::Alive) => return Vec::new(),
-        // The key has a line of its own, to be compared and copied.
-        Event::Pinned { key, path } => {
-            return vec![
-                format!(
-                    "trusting only this server from now on (stored in {}); compare its key with the one that the \
-                     aggregator prints:",
-                    path.display()
-                ),
-                key.to_string(),
-            ];
-        }
+/// What is said of an event: to people and to programs.
+struct Said {
+    lines: Vec<String>,
+    object: Value,
+}
+
+/// A line, and a JSON object with the event's name.
+fn one(line: String, object: Value) -> Said {
+    Said { lines: vec![line], object }
+}
+
+/// What is said of an event; nothing of those that only the status line shows.
+fn said(event: &Event) -> Option<Said> {
+    Some(match event {
         Event::Started { client, format, skipped, samples, shape, device, threads, state } => {
+            let state = state.display().to_string();
             let started = format!(
                 "client {client}: {samples} samples of shape {shape:?} from {format}, training on {device} ({threads} \
-                 threads), state in {}",
-                state.display()
+                 threads), state in {state}"
             );
-            return [started].into_iter().chain(left_out(skipped)).collect();
+            let object = json!({
+                "event": "started", "client": client, "data": format.to_string(), "skipped": skipped.count,
+                "skipped_others": skipped.others, "skipped_reasons": skipped.reasons, "samples": samples, "shape": shape,
+                "device": device, "threads": threads, "state": state,
+            });
+            Said { lines: [started].into_iter().chain(left_out(skipped)).collect(), object }
         }
-        Event::Connecting { server } => format!("connecting to {server}"),
-        Event::Notice(notice) => notice_text(notice),
-        Event::Stopping => "stopping; Ctrl-C again stops at once".to_owned(),
-        Event::Ended(SessionEnd::Completed { rounds }) => format!("the run is over after {rounds} rounds"),
-        Event::Ended(SessionEnd::Stopped) => "stopped; the same command joins again".to_owned(),
-        Event::Ended(SessionEnd::Refused(refusal)) => format!("the server refuses this client: {refusal}"),
-        Event::Ended(SessionEnd::Outdated(error)) => error.to_string(),
-        Event::Ended(SessionEnd::Unfit(Failure { blame, reason, .. })) => {
+        Event::Connecting { server } => {
+            one(format!("connecting to {server}"), json!({ "event": "connecting", "server": server }))
+        }
+        // The key has a line of its own, to be compared and copied.
+        Event::Pinned { key, path } => {
+            let path = path.display().to_string();
+            let trusting = format!(
+                "trusting only this server from now on (stored in {path}); compare its key with the one that the \
+                 aggregator prints:"
+            );
+            let object = json!({ "event": "pinned", "key": key, "path": path });
+            Said { lines: vec![trusting, key.to_string()], object }
+        }
+        Event::Notice(notice) => return said_of_notice(notice),
+        Event::Stopping => {
+            one("stopping; Ctrl-C again stops at once".to_owned(), json!({ "event": "stopping" }))
+        }
+        Event::Ended(end) => {
+            let object = match end {
+                SessionEnd::Completed { rounds } => json!({ "event": "completed", "rounds": rounds }),
+                SessionEnd::Stopped => json!({ "event": "stopped" }),
+                SessionEnd::Refused(refusal) => json!({ "event": "refused", "reason": refusal.to_string() }),
+                SessionEnd::Outdated(error) => json!({ "event": "outdated", "reason": error.to_string() }),
+                SessionEnd::Unfit(Failure { blame, reason, .. }) => {
+                    json!({ "event": "unfit", "blame": blame, "reason": reason })
+                }
+            };
+            one(ending(end), object)
+        }
+    })
+}
+
+/// How a session ended, for people.
+pub(super) fn ending(end: &SessionEnd) -> String {
+    match end {
+        SessionEnd::Completed { rounds } => format!("the run is over after {rounds} rounds"),
+        SessionEnd::Stopped => "stopped; the same command joins again".to_owned(),
+        SessionEnd::Refused(refusal) => format!("the server refuses this client: {refusal}"),
+        SessionEnd::Outdated(error) => error.to_string(),
+        SessionEnd::Unfit(Failure { blame, reason, .. }) => {
             format!("this device cannot take part in the run, {blame}: {reason}")
         }
-    };
-    vec![line]
+    }
 }
 
 /// The line about samples that were skipped.
@@ -170,163 +207,117 @@ pub(super) fn left_out(skipped: &Skipped) -> Option<String> {
     Some(format!("left out, since they cannot be used: {words}"))
 }
 
-fn notice_text(notice: &Notice) -> String {
-    match notice {
-        Notice::Connected { server } => format!("connected to {server}"),
-        Notice::Disconnected { reason, retry, .. } => {
-            format!("not connected: {reason}; trying again in {:.1} s", retry.as_secs_f64())
-        }
-        Notice::TurnedBack { refusal } => format!("not yet: {refusal}; trying again until then"),
-        Notice::ServerKey { .. } => "the server has a new key".to_owned(),
-        Notice::Joined { spec } => format!(
-            "joined run {:?}: {} rounds of {} with model {}",
-            spec.name, spec.rounds, spec.algorithm.name, spec.architecture.name
-        ),
-        Notice::Receiving { round, .. } => format!("round {round}: receiving"),
-        Notice::Training { round, work } => {
-            let what = match work.purpose() {
-                Purpose::Training => "training",
-                Purpose::Personalising => "making a model of its own",
-                Purpose::Testing => "testing the model",
-            };
-            format!("round {round}: {what}")
-        }
-        Notice::Progress(progress) => format!("training: step {} of {}", progress.done, progress.total),
-        Notice::Alive => "still at work".to_owned(),
-        Notice::Trained { round, work, report, bytes } => {
-            let found = report.metrics.iter().flatten().filter(|metric| metric.is_of_model());
-            let found = found.flat_map(|metric| metric.values());
-            let found: Vec<String> = found.map(|(name, value)| format!("{name} {value:.4}")).collect();
-            let mut said = Vec::new();
-            if work.train {
-                said.push(format!(
-                    "trained on {} samples in {:.1} s, {} steps, mean loss {:.4}",
-                    report.samples,
-                    report.duration.as_secs_f64(),
-                    report.steps,
-                    report.loss
-                ));
-            }
-            if work.evaluate {
-                let found =
-                    if found.is_empty() { "nothing to test it on".to_owned() } else { found.join(", ") };
-                said.push(format!("tested the model of round {}: {found}", round.saturating_sub(1)));
-            }
-            if work.personalise {
-                said.push("made a model of its own".to_owned());
-            }
-            format!("round {round}: {}; sending {bytes} bytes", said.join("; "))
-        }
-        Notice::Ineligible { round, reason } => format!("round {round}: not now: {reason}"),
-        Notice::NoRoom { round, reason } => {
-            format!(
-                "round {round}: the disk is full, so the update stays in memory: {reason}; saving is retried"
-            )
-        }
-        Notice::NoRoomForState { round, reason } => {
-            format!(
-                "round {round}: the disk is full, so the client state stays in the outbox: {reason}; moving it is retried"
-            )
-        }
-        Notice::Failed { round, failure: Failure { blame, reason, .. } } => {
-            format!("round {round}: training failed, {blame}: {reason}")
-        }
-        Notice::Receipt { round, verdict: Verdict::Accepted } => format!("round {round}: update accepted"),
-        Notice::Receipt { round, verdict: Verdict::Rejected(reason) } => {
-            format!("round {round}: update rejected: {reason}")
-        }
-        Notice::Receipt { round, verdict: Verdict::Discarded(reason) } => {
-            format!("round {round}: update not used: {reason}")
-        }
-    }
-}
-
-/// The event as JSON; none for events that only the status line shows.
-fn object(event: &Event) -> Option<Value> {
-    Some(match event {
-        Event::Started { client, format, skipped, samples, shape, device, threads, state } => json!({
-            "event": "started", "client": client, "data": format.to_string(), "skipped": skipped.count,
-            "skipped_others": skipped.others, "skipped_reasons": skipped.reasons, "samples": samples, "shape": shape,
-            "device": device, "threads": threads, "state": state.display().to_string(),
-        }),
-        Event::Connecting { server } => json!({ "event": "connecting", "server": server }),
-        Event::Pinned { key, path } => json!({
-            "event": "pinned", "key": key, "path": path.display().to_string(),
-        }),
-        Event::Notice(notice) => return notice_object(notice),
-        Event::Stopping => json!({ "event": "stopping" }),
-        Event::Ended(SessionEnd::Completed { rounds }) => json!({ "event": "completed", "rounds": rounds }),
-        Event::Ended(SessionEnd::Stopped) => json!({ "event": "stopped" }),
-        Event::Ended(SessionEnd::Refused(refusal)) => {
-            json!({ "event": "refused", "reason": refusal.to_string() })
-        }
-        Event::Ended(SessionEnd::Outdated(error)) => {
-            json!({ "event": "outdated", "reason": error.to_string() })
-        }
-        Event::Ended(SessionEnd::Unfit(Failure { blame, reason, .. })) => {
-            json!({ "event": "unfit", "blame": blame, "reason": reason })
-        }
-    })
-}
-
-fn notice_object(notice: &Notice) -> Option<Value> {
-    Some(match notice {
+fn said_of_notice(notice: &Notice) -> Option<Said> {
+    let (line, object) = match notice {
         Notice::Receiving { .. } | Notice::Progress(_) | Notice::Alive => return None,
-        Notice::Connected { server } => json!({ "event": "connected", "server": server }),
-        Notice::Disconnected { reason, retry, .. } => json!({
-            "event": "disconnected", "reason": reason, "retry_seconds": retry.as_secs_f64(),
-        }),
-        Notice::TurnedBack { refusal } => json!({ "event": "turned-back", "reason": refusal.to_string() }),
-        Notice::ServerKey { key } => json!({ "event": "server-key", "key": key }),
-        Notice::Joined { spec } => json!({
-            "event": "joined", "run": spec.run, "name": spec.name, "rounds": spec.rounds,
-            "algorithm": spec.algorithm.name, "model": spec.architecture.name,
-        }),
+        Notice::Connected { server } => {
+            (format!("connected to {server}"), json!({ "event": "connected", "server": server }))
+        }
+        Notice::Disconnected { reason, retry, .. } => {
+            let retry = retry.as_secs_f64();
+            (
+                format!("not connected: {reason}; trying again in {retry:.1} s"),
+                json!({ "event": "disconnected", "reason": reason, "retry_seconds": retry }),
+            )
+        }
+        Notice::TurnedBack { refusal } => (
+            format!("not yet: {refusal}; trying again until then"),
+            json!({ "event": "turned-back", "reason": refusal.to_string() }),
+        ),
+        Notice::ServerKey { key } => {
+            ("the server has a new key".to_owned(), json!({ "event": "server-key", "key": key }))
+        }
+        Notice::Joined { spec } => {
+            let RunSpec { run, name, rounds, .. } = &**spec;
+            let (algorithm, model) = (&spec.algorithm.name, &spec.architecture.name);
+            (
+                format!("joined run {name:?}: {rounds} rounds of {algorithm} with model {model}"),
+                json!({
+                    "event": "joined", "run": run, "name": name, "rounds": rounds, "algorithm": algorithm, "model": model,
+                }),
+            )
+        }
         Notice::Training { round, work } => {
-            let event = match work.purpose() {
-                Purpose::Training => "training",
-                Purpose::Personalising => "personalising",
-                Purpose::Testing => "testing",
+            let (what, event) = match work.purpose() {
+                Purpose::Training => ("training", "training"),
+                Purpose::Personalising => ("making a model of its own", "personalising"),
+                Purpose::Testing => ("testing the model", "testing"),
             };
-            json!({ "event": event, "round": round })
+            (format!("round {round}: {what}"), json!({ "event": event, "round": round }))
         }
         Notice::Trained { round, work, report, bytes } => {
-            let found: serde_json::Map<String, Value> = report
-                .metrics
-                .iter()
-                .flatten()
-                .flat_map(|metric| metric.values())
-                .map(|(name, value)| (name, value.into()))
-                .collect();
             let event = match work.purpose() {
                 Purpose::Training => "trained",
                 Purpose::Personalising => "personalised",
                 Purpose::Testing => "tested",
             };
-            json!({
-                "event": event, "round": round, "samples": report.samples,
-                "steps": report.steps, "loss": report.loss, "seconds": report.duration.as_secs_f64(), "bytes": bytes,
-                "metrics": found,
-            })
+            let metrics = report.metrics.iter().flatten().flat_map(|metric| metric.values());
+            let metrics: Map<_, _> = metrics.map(|(name, value)| (name, value.into())).collect();
+            let object = json!({
+                "event": event, "round": round, "samples": report.samples, "steps": report.steps, "loss": report.loss,
+                "seconds": report.duration.as_secs_f64(), "bytes": bytes, "metrics": metrics,
+            });
+            (format!("round {round}: {}; sending {bytes} bytes", done(*round, *work, report)), object)
         }
-        Notice::Ineligible { round, reason } => {
-            json!({ "event": "not-now", "round": round, "reason": reason.to_string() })
-        }
-        Notice::NoRoom { round, reason } | Notice::NoRoomForState { round, reason } => {
-            json!({ "event": "no-room", "round": round, "reason": reason })
-        }
-        Notice::Failed { round, failure: Failure { blame, reason, .. } } => {
-            json!({ "event": "failed", "round": round, "blame": blame, "reason": reason })
-        }
+        Notice::Ineligible { round, reason } => (
+            format!("round {round}: not now: {reason}"),
+            json!({ "event": "not-now", "round": round, "reason": reason.to_string() }),
+        ),
+        Notice::NoRoom { round, reason } => (
+            format!(
+                "round {round}: the disk is full, so the update stays in memory: {reason}; saving is retried"
+            ),
+            json!({ "event": "no-room", "round": round, "reason": reason }),
+        ),
+        Notice::NoRoomForState { round, reason } => (
+            format!(
+                "round {round}: the disk is full, so the client state stays in the outbox: {reason}; moving it is retried"
+            ),
+            json!({ "event": "no-room", "round": round, "reason": reason }),
+        ),
+        Notice::Failed { round, failure: Failure { blame, reason, .. } } => (
+            format!("round {round}: training failed, {blame}: {reason}"),
+            json!({ "event": "failed", "round": round, "blame": blame, "reason": reason }),
+        ),
         Notice::Receipt { round, verdict } => {
-            let (verdict, reason) = match verdict {
-                Verdict::Accepted => ("accepted", None),
-                Verdict::Rejected(reason) => ("rejected", Some(reason.to_string())),
-                Verdict::Discarded(reason) => ("discarded", Some(reason.to_string())),
+            let (said, verdict, reason) = match verdict {
+                Verdict::Accepted => ("accepted", "accepted", None),
+                Verdict::Rejected(reason) => ("rejected", "rejected", Some(reason.to_string())),
+                Verdict::Discarded(reason) => ("not used", "discarded", Some(reason.to_string())),
             };
-            json!({ "event": "receipt", "round": round, "verdict": verdict, "reason": reason })
+            let why = reason.as_ref().map_or_else(String::new, |reason| format!(": {reason}"));
+            (
+                format!("round {round}: update {said}{why}"),
+                json!({ "event": "receipt", "round": round, "verdict": verdict, "reason": reason }),
+            )
         }
-    })
+    };
+    Some(one(line, object))
+}
+
+/// What a finished task did, for people.
+fn done(round: u32, work: TaskKind, report: &TrainReport) -> String {
+    let mut done = Vec::new();
+    if work.train {
+        done.push(format!(
+            "trained on {} samples in {:.1} s, {} steps, mean loss {:.4}",
+            report.samples,
+            report.duration.as_secs_f64(),
+            report.steps,
+            report.loss
+        ));
+    }
+    if work.evaluate {
+        let found = report.metrics.iter().flatten().filter(|metric| metric.is_of_model());
+        let found = found.flat_map(|metric| metric.values());
+        let found: Vec<String> = found.map(|(name, value)| format!("{name} {value:.4}")).collect();
+        let found = if found.is_empty() { "nothing to test it on".to_owned() } else { found.join(", ") };
+        done.push(format!("tested the model of round {}: {found}", round.saturating_sub(1)));
+    }
+    if work.personalise {
+        done.push("made a model of its own".to_owned());
+    }
+    done.join("; ")
 }
 
 #[cfg(test)]

@@ -4,18 +4,18 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use shared::cli::{Processor, Systemd};
 use shared::data::{DataError, Dataset, Format, ReadOptions, Split, View, registry};
 use tokio::sync::watch;
 use tracing::warn;
 
 use super::arguments::JoinArguments;
-use super::device;
-use super::error::CliError;
-use super::event::{Event, Output};
+use super::error::{CliError, Exit};
+use super::event::{self, Event, Output};
 use super::server::{Server, take_ticket};
 use super::signals::Signals;
 use super::summary::Summary;
-use super::systemd::Systemd;
+use super::systemd::Service;
 use super::terminal;
 use crate::driver::{self, Notice, Participant};
 use crate::memory;
@@ -42,7 +42,7 @@ pub(super) fn run(arguments: &JoinArguments) -> Result<(), CliError> {
     let store = DiskStore::open(&state?)?;
     let server = Server::new(store.server(), arguments, output.clone())?;
     let threads = threads(arguments);
-    let mut systemd = Systemd::new();
+    let mut systemd = Service::new();
     let participant = Participant {
         client: store.client(),
         data,
@@ -53,7 +53,7 @@ pub(super) fn run(arguments: &JoinArguments) -> Result<(), CliError> {
             tests(format, arguments.samples.data.clone(), options)
         },
         sensors: Sensors::of_device(&store.directory),
-        backend: device::best(),
+        backend: Processor::best(),
         pool: TrainPool::single(threads)?,
         at_rest: memory::give_back,
         progress: output.progress().or(systemd.progress()),
@@ -73,12 +73,11 @@ pub(super) fn run(arguments: &JoinArguments) -> Result<(), CliError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(|error| CliError::System { action: "start a thread for the network", error })?;
+        .map_err(|error| CliError::system("start a thread for the network", &error))?;
     let connector = QuicConnector::new(server.addresses.clone(), server.trust.clone(), &store.key)
         .with_ticket(server.ticket());
     let result = runtime.block_on(async {
-        let signals =
-            Signals::new().map_err(|error| CliError::System { action: "receive signals", error })?;
+        let signals = Signals::new().map_err(|error| CliError::system("receive signals", &error))?;
         output.show(&started);
         let addresses = server.addresses.join(" or ");
         systemd.ready(&addresses);
@@ -91,27 +90,33 @@ pub(super) fn run(arguments: &JoinArguments) -> Result<(), CliError> {
         terminal::status("");
     }
     let (end, summary) = result?;
-    let ended = Event::Ended(end.clone());
-    let result = match end {
-        SessionEnd::Completed { .. } => match summary.nothing() {
-            Some((rounds, last)) => Err(CliError::NothingCounted { rounds, last }),
-            None => Ok(()),
-        },
-        SessionEnd::Stopped => Ok(()),
-        SessionEnd::Refused(refusal) => Err(CliError::Refused(refusal)),
-        SessionEnd::Outdated(error) => Err(CliError::Outdated(error)),
-        SessionEnd::Unfit(failure) => Err(CliError::Unfit(failure)),
-    };
+    let result = outcome(&end, summary);
     // People read a refusal in the error that this command ends with.
-    match result {
-        Err(CliError::Refused(_) | CliError::Outdated(_) | CliError::Unfit(_))
-            if !matches!(output, Output::Json) =>
-        {
-            terminal::status("");
-        }
-        _ => output.show(&ended),
+    let refused = !matches!(end, SessionEnd::Completed { .. } | SessionEnd::Stopped);
+    if refused && !matches!(output, Output::Json) {
+        terminal::status("");
+    } else {
+        output.show(&Event::Ended(end));
     }
     result
+}
+
+/// What the command ends with, after a session with these rounds.
+fn outcome(end: &SessionEnd, rounds: Summary) -> Result<(), CliError> {
+    let exit = match end {
+        SessionEnd::Completed { .. } => {
+            let Some((rounds, last)) = rounds.nothing() else { return Ok(()) };
+            let text = format!(
+                "none of this device's rounds brought an update that counts, in {rounds} tried; the last one {last}"
+            );
+            return Err(CliError::new(last.exit(), text));
+        }
+        SessionEnd::Stopped => return Ok(()),
+        SessionEnd::Refused(_) => Exit::Server,
+        SessionEnd::Outdated(_) => Exit::Outdated,
+        SessionEnd::Unfit(failure) => failure.blame.into(),
+    };
+    Err(CliError::new(exit, event::ending(end)))
 }
 
 /// The device's training samples, their format, and how they are read.
@@ -132,9 +137,10 @@ fn or_unlabelled(problem: DataError, arguments: &JoinArguments) -> CliError {
             && registry::detect(&arguments.samples.data, Split::Train, &options).is_ok()
     };
     if !arguments.reading.unlabelled && (problem.lacks_labels() || unsorted()) {
-        return CliError::NoLabels(problem);
+        let way = "join with --unlabelled if the run's labels are at the server";
+        return CliError::new(Exit::Local, format!("{problem}; {way}"));
     }
-    CliError::Data(problem)
+    problem.into()
 }
 
 /// The test split beside the device's training samples, if it has one of the same format.
@@ -159,7 +165,7 @@ async fn take_part(
     mut server: Server,
     mut signals: Signals,
     output: &Output,
-    mut systemd: Systemd,
+    mut systemd: Service,
 ) -> Result<(SessionEnd, Summary), CliError> {
     let (stop, stopped) = watch::channel(false);
     let mut summary = Summary::default();
@@ -184,9 +190,10 @@ async fn take_part(
                 result = &mut work => break result,
                 () = signals.next() => {
                     if stop.send_replace(true) {
-                        return Err(CliError::Interrupted);
+                        let text = "stopped at once; nothing that was finished is lost";
+                        return Err(CliError::new(Exit::Unexpected, text));
                     }
-                    Systemd::stopping();
+                    Systemd::of_environment().stopping();
                     output.show(&Event::Stopping);
                 }
             }
@@ -209,9 +216,12 @@ mod tests {
     use clap::Parser;
     use models::{Array, ParamSet, Precision, codec};
     use shared::data::idx::write_split;
+    use shared::message::{Refusal, Rejection, Verdict};
+    use shared::spec::SpecError;
 
     use super::super::arguments::{Arguments, Command};
     use super::*;
+    use crate::failure::{Blame, Failure};
 
     fn join(folder: &std::path::Path, more: &[&str]) -> JoinArguments {
         let data = folder.to_str().unwrap();
@@ -254,7 +264,52 @@ mod tests {
         }
         // Where more is missing than labels, it is no way.
         let arguments = join(&data("other", "test.csv", b"a,label\n1,2\n"), &[]);
-        let error = or_unlabelled(samples(&arguments).unwrap_err(), &arguments);
-        assert!(matches!(error, CliError::Data(DataError::OtherSplit { .. })), "{error}");
+        let problem = samples(&arguments).unwrap_err();
+        assert!(matches!(problem, DataError::OtherSplit { .. }), "{problem}");
+        let expected = format!("the data cannot be used: {problem}");
+        assert_eq!(or_unlabelled(problem, &arguments).to_string(), expected);
+    }
+
+    fn completed(notices: &[Notice]) -> Result<(), CliError> {
+        let mut summary = Summary::default();
+        notices.iter().for_each(|notice| summary.handle(notice));
+        outcome(&SessionEnd::Completed { rounds: 3 }, summary)
+    }
+
+    #[test]
+    fn the_exit_code_says_how_the_session_ended() {
+        let end = |end| outcome(&end, Summary::default());
+        let unknown = SpecError::Unknown { key: "privacy.clip".to_owned() };
+        let rejected = Verdict::Rejected(Rejection::NotInCohort { round: 1 });
+        let rejected = completed(&[Notice::Receipt { round: 1, verdict: rejected }]);
+        for (error, exit) in [
+            (end(SessionEnd::Outdated(unknown)), Exit::Outdated),
+            (end(SessionEnd::Refused(Refusal::NoSamples)), Exit::Server),
+            (rejected, Exit::Rejected),
+        ] {
+            assert_eq!(error.unwrap_err().exit(), exit);
+        }
+        for good in [end(SessionEnd::Stopped), completed(&[])] {
+            assert!(good.is_ok(), "{good:?}");
+        }
+    }
+
+    #[test]
+    fn the_exit_code_says_who_can_fix_a_failed_task() {
+        for (blame, exit, says) in [
+            (Blame::Owner, Exit::Local, "data or arguments"),
+            (Blame::Machine, Exit::Local, "machine"),
+            (Blame::Server, Exit::Server, "server or its run"),
+            (Blame::Program, Exit::Unexpected, "bug"),
+        ] {
+            let failure = Failure::new(blame, "the reason");
+            let failed = |round| Notice::Failed { round, failure: failure.clone() };
+            let unfit = outcome(&SessionEnd::Unfit(failure.clone()), Summary::default());
+            for error in [unfit, completed(&[failed(1), failed(2)])].map(Result::unwrap_err) {
+                assert_eq!(error.exit(), exit, "{error}");
+                let text = error.to_string();
+                assert!(text.contains(says) && text.ends_with(": the reason"), "{text}");
+            }
+        }
     }
 }

@@ -5,8 +5,6 @@
 
 mod arguments;
 mod bench;
-mod completions;
-mod device;
 mod doctor;
 mod error;
 mod evaluate;
@@ -25,12 +23,13 @@ mod systemd;
 mod terminal;
 mod ticket;
 
+use clap::CommandFactory as _;
+
 pub use arguments::{
     Arguments, BenchArguments, Command, DoctorArguments, EvaluateArguments, JoinArguments, PersonalArguments,
     PredictArguments, ReadArguments, RebaseArguments, StateArguments,
 };
 pub use error::{CliError, Exit};
-pub use summary::Setback;
 
 /// Runs the command of the arguments.
 pub fn run(arguments: &Arguments) -> Result<(), CliError> {
@@ -42,8 +41,6 @@ pub fn run(arguments: &Arguments) -> Result<(), CliError> {
         Command::Rebase(rebase) => rebase::run(rebase),
         Command::Doctor(arguments) => doctor::run(arguments),
         Command::Bench(bench) => bench::run(bench),
-        Command::Completions { shell } => completions::completions(*shell),
-        Command::Man { out: None } => completions::page(),
-        Command::Man { out: Some(folder) } => completions::pages(folder),
+        Command::Manual(manual) => Ok(manual.run(Arguments::command())?),
     }
 }

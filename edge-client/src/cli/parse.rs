@@ -3,6 +3,7 @@
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
+use shared::cli::address;
 use shared::ticket::{ParseTicketError, Ticket};
 
 /// The shape of one sample.
@@ -21,34 +22,6 @@ pub(super) fn seconds(text: &str) -> Result<Duration, String> {
     seconds
         .map(Duration::from_secs_f64)
         .ok_or_else(|| "give a number of seconds from 0.001 to 3600".to_owned())
-}
-
-/// Checks the syntax; connecting shows whether the host exists.
-pub(super) fn parse_address(text: &str) -> Result<String, String> {
-    if let Some((scheme, rest)) = text.split_once("://") {
-        let place = rest.split('/').next().unwrap_or_default();
-        let place = if place.is_empty() { "lab.example:4433" } else { place };
-        return Err(format!(
-            "the aggregator is not a web server, it is reached over QUIC: leave {scheme}:// out and give HOST:PORT, as \
-             in {place}"
-        ));
-    }
-    if text.contains('/') {
-        return Err("an address has no path: give HOST:PORT, as in lab.example:4433".to_owned());
-    }
-    let Some((host, port)) = text.rsplit_once(':') else {
-        return Err("the port is missing: give HOST:PORT, as in lab.example:4433".to_owned());
-    };
-    if host.is_empty() {
-        return Err("the host is missing: give HOST:PORT, as in lab.example:4433".to_owned());
-    }
-    if host.contains(':') && !(host.starts_with('[') && host.ends_with(']')) {
-        return Err(format!("write an IPv6 address in brackets, as in [{host}]:4433"));
-    }
-    match port.parse::<u16>() {
-        Ok(1..) => Ok(text.to_owned()),
-        _ => Err(format!("{port:?} is not a port: a number from 1 to 65535")),
-    }
 }
 
 /// The largest batch that can be measured.
@@ -82,8 +55,8 @@ pub enum Target {
 pub(super) fn target(text: &str) -> Result<Target, String> {
     match text.parse::<Ticket>() {
         Ok(ticket) => Ok(Target::Ticket(Box::new(ticket))),
-        Err(ParseTicketError::Other) => parse_address(text).map(Target::Address),
+        Err(ParseTicketError::Other) => address(text).map(Target::Address),
         // It may be the name of a host.
-        Err(error) => Ok(parse_address(text).map_or(Target::Mistyped(error), Target::Address)),
+        Err(error) => Ok(address(text).map_or(Target::Mistyped(error), Target::Address)),
     }
 }

@@ -32,5 +32,5 @@ pub(super) fn run(arguments: &RebaseArguments) -> Result<(), CliError> {
     } else {
         format!("the personal model {} uses the new global model", path.display())
     };
-    writeln!(io::stdout(), "{line}").map_err(CliError::Output)
+    writeln!(io::stdout(), "{line}").map_err(CliError::output)
 }

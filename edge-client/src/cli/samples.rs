@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use clap::{Args, ValueEnum, ValueHint};
+use clap::{Args, ValueHint};
 use shared::data::{DataError, Labels, OnError, ReadOptions, Split, View, registry};
 use shared::spec::DataSpec;
 
-use super::error::CliError;
+use super::error::{CliError, Exit};
 use super::event::{left_out, printable};
 use super::terminal;
 
@@ -21,8 +21,8 @@ pub struct SampleArguments {
     #[arg(long, value_name = "COLUMN", default_value = "label")]
     pub label: String,
     /// What to do about a sample that cannot be used: a damaged image, a row without a label
-    #[arg(long, value_enum, default_value_t = Unusable::Stop)]
-    pub on_error: Unusable,
+    #[arg(long, value_enum, default_value_t = OnError::Stop)]
+    pub on_error: OnError,
 }
 
 impl SampleArguments {
@@ -35,7 +35,7 @@ impl SampleArguments {
     ) -> Result<View, DataError> {
         let options = ReadOptions {
             column: self.label.clone(),
-            on_error: self.on_error.into(),
+            on_error: self.on_error,
             ..DataSpec::reading(spec, classes)
         };
         let (_, data) = registry::read(&self.data, split, &options)?;
@@ -49,26 +49,8 @@ impl SampleArguments {
 /// The error of a command for which `way` names the option that uses the other split.
 pub(super) fn or_by(way: &'static str) -> impl FnOnce(DataError) -> CliError {
     move |problem| match problem {
-        DataError::OtherSplit { .. } => CliError::OtherSplit { problem, way },
-        problem => CliError::Data(problem),
-    }
-}
-
-/// What to do about a sample that cannot be used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Unusable {
-    /// End with an error.
-    Stop,
-    /// Leave it out, and report how many were.
-    Skip,
-}
-
-impl From<Unusable> for OnError {
-    fn from(unusable: Unusable) -> Self {
-        match unusable {
-            Unusable::Stop => Self::Stop,
-            Unusable::Skip => Self::Skip,
-        }
+        DataError::OtherSplit { .. } => CliError::new(Exit::Local, format!("{problem}; {way}")),
+        problem => problem.into(),
     }
 }
 

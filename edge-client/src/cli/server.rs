@@ -6,7 +6,7 @@ use shared::identity::PublicKey;
 use shared::ticket::TicketSecret;
 
 use super::arguments::JoinArguments;
-use super::error::CliError;
+use super::error::{CliError, Exit};
 use super::event::{Event, Output};
 use super::parse::Target;
 use super::ticket;
@@ -41,10 +41,9 @@ impl Server {
                 let trusted = remembered.as_ref().map(|server| server.key).or(arguments.server_key);
                 (remembered, vec![address.clone()], trusted)
             }
-            Some(Target::Mistyped(problem)) => return Err(CliError::Mistyped(*problem)),
+            Some(Target::Mistyped(problem)) => return Err(CliError::new(Exit::Usage, problem.to_string())),
             Some(Target::Ticket(_)) | None => {
-                let server =
-                    file.load()?.ok_or_else(|| CliError::NoServer { path: file.path().to_path_buf() })?;
+                let server = file.load()?.ok_or_else(|| no_server(file.path()))?;
                 let given = arguments.server_key.filter(|given| !server.has_had(*given));
                 let (addresses, key) = (server.addresses.clone(), given.unwrap_or(server.key));
                 (Some(server), addresses, Some(key))
@@ -107,6 +106,15 @@ impl Server {
     fn tell(&self, key: PublicKey) {
         self.output.show(&Event::Pinned { key, path: self.file.path().to_path_buf() });
     }
+}
+
+fn no_server(file: &Path) -> CliError {
+    let text = format!(
+        "this device belongs to no server yet ({} does not exist): join with a ticket, which `aggregator ticket` prints on \
+         the server's machine, or with an address",
+        file.display()
+    );
+    CliError::new(Exit::Local, text)
 }
 
 /// Stores the ticket of the arguments, if there is one, in the state directory `state`. From then on it is not needed again.

@@ -7,135 +7,110 @@ use crate::driver::Notice;
 /// Characters of a bar.
 const BAR: usize = 24;
 
+const WAITING: &str = "waiting for a task";
+
 /// What the client is doing now.
 #[derive(Clone, Debug)]
 pub(super) struct Status {
-    now: Now,
+    doing: Doing,
+    line: String,
     /// Epochs per round of the joined run.
     epochs: u64,
 }
 
-#[derive(Clone, Debug)]
-enum Now {
-    Connecting {
-        server: String,
-    },
+/// What decides which notices change the line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Doing {
+    /// Whatever comes next is shown.
     Waiting,
+    /// The operator has to approve the device, whether it is connected or not.
     Approval,
-    Receiving {
-        round: u32,
-        received: u64,
-        total: u64,
-    },
-    Training(Progress),
-    Testing {
-        round: u32,
-    },
-    Personalising {
-        round: u32,
-    },
-    /// The server asks again later.
-    Ineligible {
-        round: u32,
-        reason: String,
-    },
-    Sending {
-        round: u32,
-        bytes: usize,
-    },
-    Over,
+    /// Training, which needs no connection.
+    Training,
+    /// A test, or a personal model: as training, but without progress.
+    OtherTask,
+    Sending,
 }
 
 impl Status {
     pub(super) fn new() -> Self {
-        Self { now: Now::Over, epochs: 0 }
+        Self { doing: Doing::Waiting, line: String::new(), epochs: 0 }
     }
 
     pub(super) fn connecting(&mut self, server: &str) {
-        self.now = Now::Connecting { server: server.to_owned() };
+        (self.doing, self.line) = (Doing::Waiting, format!("connecting to {server}"));
     }
 
     pub(super) fn over(&mut self) {
-        self.now = Now::Over;
+        *self = Self::new();
     }
 
     pub(super) fn handle(&mut self, notice: &Notice) {
-        self.now = match notice {
-            // Training goes on without a server.
-            Notice::Connected { .. } | Notice::Disconnected { .. } if self.works() => {
+        let works = matches!(self.doing, Doing::Training | Doing::OtherTask);
+        (self.doing, self.line) = match notice {
+            // The task of a newer round may arrive while this one is trained.
+            Notice::Connected { .. } | Notice::Disconnected { .. } | Notice::Receiving { .. } if works => {
                 return;
             }
-            Notice::Connected { .. } | Notice::Disconnected { .. } if matches!(self.now, Now::Approval) => {
-                return;
-            }
-            Notice::Disconnected { server, .. } => Now::Connecting { server: server.clone() },
+            Notice::Connected { .. } | Notice::Disconnected { .. } if self.doing == Doing::Approval => return,
+            Notice::Disconnected { server, .. } => return self.connecting(server),
             Notice::Joined { spec } => {
                 self.epochs = spec.training.epochs.into();
-                if self.works() || matches!(self.now, Now::Sending { .. }) {
+                if works || self.doing == Doing::Sending {
                     return;
                 }
-                Now::Waiting
+                (Doing::Waiting, WAITING.to_owned())
             }
-            // The task of a newer round may arrive while this one is trained.
-            Notice::Receiving { .. } if self.works() => return,
-            &Notice::Receiving { round, received, total } => Now::Receiving { round, received, total },
+            &Notice::Receiving { round, received, total } => {
+                let (bar, received, total) = (bar(received, total), megabytes(received), megabytes(total));
+                (Doing::Waiting, format!("round {round}: receiving {bar} {received} of {total}"))
+            }
             &Notice::Training { round, work } => match work.purpose() {
-                Purpose::Training => Now::Training(Progress { round: Some(round), done: 0, total: 0 }),
-                Purpose::Personalising => Now::Personalising { round },
-                Purpose::Testing => Now::Testing { round },
+                Purpose::Training => {
+                    let progress = Progress { round: Some(round), done: 0, total: 0 };
+                    (Doing::Training, self.training(progress))
+                }
+                Purpose::Personalising => {
+                    (Doing::OtherTask, format!("round {round}: making a model of its own"))
+                }
+                Purpose::Testing => (Doing::OtherTask, format!("round {round}: testing the model")),
             },
             Notice::NoRoom { .. }
             | Notice::NoRoomForState { .. }
             | Notice::ServerKey { .. }
             | Notice::Alive => return,
-            Notice::Progress(_) if matches!(self.now, Now::Testing { .. } | Now::Personalising { .. }) => {
-                return;
+            Notice::Progress(_) if self.doing == Doing::OtherTask => return,
+            Notice::Progress(progress) => (Doing::Training, self.training(*progress)),
+            &Notice::Trained { round, bytes, .. } => {
+                (Doing::Sending, format!("round {round}: sending {}", megabytes(bytes as u64)))
             }
-            Notice::Progress(progress) => Now::Training(*progress),
-            &Notice::Trained { round, bytes, .. } => Now::Sending { round, bytes },
-            Notice::TurnedBack { .. } => Now::Approval,
-            &Notice::Ineligible { round, reason } => Now::Ineligible { round, reason: reason.to_string() },
-            Notice::Connected { .. } | Notice::Failed { .. } | Notice::Receipt { .. } => Now::Waiting,
+            Notice::TurnedBack { .. } => (Doing::Approval, "waiting for the operator's approval".to_owned()),
+            // The server asks again later.
+            Notice::Ineligible { round, reason } => {
+                (Doing::Waiting, format!("round {round}: not trained ({reason}); {WAITING}"))
+            }
+            Notice::Connected { .. } | Notice::Failed { .. } | Notice::Receipt { .. } => {
+                (Doing::Waiting, WAITING.to_owned())
+            }
         };
     }
 
-    /// Whether it works on a task, which needs no connection.
-    fn works(&self) -> bool {
-        matches!(self.now, Now::Training(_) | Now::Testing { .. } | Now::Personalising { .. })
+    /// The line; empty if there is nothing to show.
+    pub(super) fn line(&self) -> &str {
+        &self.line
     }
 
-    /// The line; empty if there is nothing to show.
-    pub(super) fn line(&self) -> String {
-        match &self.now {
-            Now::Connecting { server } => format!("connecting to {server}"),
-            Now::Waiting => "waiting for a task".to_owned(),
-            Now::Approval => "waiting for the operator's approval".to_owned(),
-            Now::Receiving { round, received, total } => {
-                let bar = bar(*received, *total);
-                format!("round {round}: receiving {bar} {} of {}", megabytes(*received), megabytes(*total))
+    fn training(&self, Progress { round, done, total }: Progress) -> String {
+        let round = round.map(|round| format!("round {round}: ")).unwrap_or_default();
+        let bar = bar(done, total);
+        // All epochs have the same number of steps.
+        let ended = (u128::from(done) * u128::from(self.epochs)).checked_div(total.into());
+        match ended.filter(|_| self.epochs > 0) {
+            Some(ended) => {
+                let epoch = (ended + 1).min(self.epochs.into());
+                format!("{round}training {bar} epoch {epoch}/{}, step {done}/{total}", self.epochs)
             }
-            Now::Training(Progress { round, done, total }) => {
-                let round = round.map(|round| format!("round {round}: ")).unwrap_or_default();
-                let bar = bar(*done, *total);
-                // All epochs have the same number of steps.
-                let epoch = (u128::from(*done) * u128::from(self.epochs)).checked_div((*total).into());
-                match epoch.filter(|_| self.epochs > 0) {
-                    Some(ended) => {
-                        let epoch = (ended + 1).min(self.epochs.into());
-                        format!("{round}training {bar} epoch {epoch}/{}, step {done}/{total}", self.epochs)
-                    }
-                    None => format!("{round}training {bar}"),
-                }
-            }
-            Now::Testing { round } => format!("round {round}: testing the model"),
-            Now::Personalising { round } => format!("round {round}: making a model of its own"),
-            Now::Ineligible { round, reason } => {
-                format!("round {round}: not trained ({reason}); waiting for a task")
-            }
-            Now::Sending { round, bytes } => {
-                format!("round {round}: sending {}", megabytes(*bytes as u64))
-            }
-            Now::Over => String::new(),
+            None => format!("{round}training {bar}"),
         }
     }
 }

@@ -2,18 +2,29 @@
 
 use shared::message::Verdict;
 
+use super::error::Exit;
 use crate::driver::Notice;
 use crate::failure::Failure;
 
 /// Why a round brought no update.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Setback {
+pub(super) enum Setback {
     /// The task failed on the device.
     #[error("failed {}: {}", .0.blame, .0.reason)]
     Failed(Failure),
     /// The server rejected the update, for this reason.
     #[error("was rejected by the server: {0}")]
     Rejected(String),
+}
+
+impl Setback {
+    /// The exit code if it is what the run ends with.
+    pub(super) fn exit(&self) -> Exit {
+        match self {
+            Self::Failed(failure) => failure.blame.into(),
+            Self::Rejected(_) => Exit::Rejected,
+        }
+    }
 }
 
 /// Counts rounds with and without an update.

@@ -5,9 +5,9 @@ use std::io::{self, IsTerminal as _, Read as _, Write as _};
 use std::path::Path;
 use std::process::Command;
 
-use shared::ticket::Ticket;
+use shared::ticket::{ParseTicketError, Ticket};
 
-use super::error::CliError;
+use super::error::{CliError, Exit};
 use super::parse::Target;
 
 /// Limit for a file with a ticket.
@@ -18,14 +18,18 @@ pub(super) fn given(server: Option<&Target>, file: Option<&Path>) -> Result<Opti
     Ok(match (server, file) {
         (_, Some(path)) => Some(read(path)?),
         (Some(Target::Ticket(ticket)), None) => Some((**ticket).clone()),
-        (Some(Target::Mistyped(problem)), None) => return Err(CliError::Mistyped(*problem)),
+        (Some(Target::Mistyped(problem)), None) => {
+            return Err(CliError::new(Exit::Usage, problem.to_string()));
+        }
         (Some(Target::Address(_)) | None, None) => None,
     })
 }
 
 /// Reads a ticket from a file or standard input; on a terminal, one line.
 fn read(path: &Path) -> Result<Ticket, CliError> {
-    let unreadable = |error: io::Error| CliError::TicketFile { path: path.to_path_buf(), error };
+    let place = path.display();
+    let unreadable =
+        |error: io::Error| CliError::new(Exit::Local, format!("cannot read the ticket in {place}: {error}"));
     let mut text = String::new();
     if path != Path::new("-") {
         std::fs::File::open(path)
@@ -38,7 +42,9 @@ fn read(path: &Path) -> Result<Ticket, CliError> {
     } else {
         io::stdin().take(MAX_FILE).read_to_string(&mut text).map_err(unreadable)?;
     }
-    text.parse().map_err(|problem| CliError::Ticket { path: path.to_path_buf(), problem })
+    text.parse().map_err(|problem: ParseTicketError| {
+        CliError::new(Exit::Usage, format!("{place} is no ticket: {problem}"))
+    })
 }
 
 /// Restarts this program, in the same process, without a ticket that it no longer needs. If that is not possible, it goes on.

@@ -8,8 +8,9 @@ use serde::{Deserialize, Serialize};
 /// How the members of an ensemble become one answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
 pub enum Fusion {
-    /// Features, each member's by how far it is from what the member makes of noise.
+    /// Features, each member's by how much more than noise it finds in a sample.
     #[default]
     Informative,
     /// Features, by the members' numbers of samples.

@@ -52,11 +52,12 @@ impl ReadOptions {
 /// What to do about a sample that cannot be used: a damaged image, a row without a label.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
 pub enum OnError {
-    /// Read nothing and return the error.
+    /// End with an error.
     #[default]
     Stop,
-    /// Skip the sample and count it in [`Skipped`](super::Skipped).
+    /// Leave it out, and report how many were.
     Skip,
 }
 

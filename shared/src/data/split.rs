@@ -2,10 +2,11 @@
 
 /// Training or test samples. The names of a data set's files follow from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
 pub enum Split {
-    /// Samples to train on.
+    /// The training samples.
     Train,
-    /// Samples to evaluate on.
+    /// The test samples.
     Test,
 }
 

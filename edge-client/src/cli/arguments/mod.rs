@@ -7,17 +7,16 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum, ValueHint};
-use clap_complete::Shell;
-use shared::data::{Labels, ReadOptions, Split};
+use clap::{ArgAction, Args, Parser, Subcommand, ValueHint};
+use shared::cli::{Manual, Processor};
+use shared::data::{Labels, OnError, ReadOptions, Split};
 use shared::id::RunId;
 use shared::identity::PublicKey;
 
 use self::help::{ABOUT, LONG_ABOUT, after_long_help, data};
-use super::error::CliError;
+use super::error::{CliError, Exit};
 use super::parse::{Shape, Target, limit, samples, seconds, shape, target, threads};
-use super::samples::{SampleArguments, Unusable, classes};
+use super::samples::{SampleArguments, classes};
 
 /// The command line.
 #[derive(Clone, Debug, Parser)]
@@ -85,19 +84,9 @@ pub enum Command {
     /// descent, samples and floating-point operations per second, the share of what this device reaches in matrix
     /// products, and memory. Each row is measured in a process of its own, for about two seconds.
     Bench(BenchArguments),
-    /// Print a completion script for a shell
-    ///
-    /// For bash: edge-client completions bash > ~/.local/share/bash-completion/completions/edge-client
-    Completions {
-        /// The shell.
-        shell: Shell,
-    },
-    /// Print the manual page, or write one for each command
-    Man {
-        /// Directory to write the pages to; without it, the main page is printed
-        #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
-        out: Option<PathBuf>,
-    },
+    /// The completions and the manual pages.
+    #[command(flatten)]
+    Manual(Manual),
 }
 
 /// The state directory.
@@ -111,8 +100,8 @@ pub struct StateArguments {
 impl StateArguments {
     /// The directory that the user named, or the default one.
     pub(super) fn directory(&self) -> Result<PathBuf, CliError> {
-        let default = || default_state(std::env::var_os("XDG_STATE_HOME"), std::env::var_os("HOME"));
-        self.state.clone().or_else(default).ok_or(CliError::NoStateDirectory)
+        let variable = std::env::var_os;
+        self.state.clone().map_or_else(|| default_state(variable("XDG_STATE_HOME"), variable("HOME")), Ok)
     }
 }
 
@@ -135,12 +124,12 @@ pub struct ReadArguments {
 
 impl ReadArguments {
     /// The options for reading samples whose labels, in a CSV table, are in `column`.
-    pub(super) fn options(&self, column: &str, on_error: Unusable) -> ReadOptions {
+    pub(super) fn options(&self, column: &str, on_error: OnError) -> ReadOptions {
         ReadOptions {
             shape: self.shape.as_ref().map(|shape| shape.0.clone()),
             labels: (!self.unlabelled).then(|| self.classes.clone()),
             column: column.to_owned(),
-            on_error: on_error.into(),
+            on_error,
         }
     }
 }
@@ -243,7 +232,7 @@ pub struct PredictArguments {
     #[command(flatten)]
     pub samples: SampleArguments,
     /// Which half of the data to use
-    #[arg(long, value_parser = split(), default_value = "test")]
+    #[arg(long, value_enum, default_value_t = Split::Test)]
     pub split: Split,
     /// Use only the first N samples, and show all of them
     ///
@@ -273,8 +262,8 @@ pub struct DoctorArguments {
     #[arg(long, value_name = "COLUMN", default_value = "label")]
     pub label: String,
     /// What joining will do about a sample that cannot be used
-    #[arg(long, value_enum, default_value_t = Unusable::Stop)]
-    pub on_error: Unusable,
+    #[arg(long, value_enum, default_value_t = OnError::Stop)]
+    pub on_error: OnError,
     /// How joining will read them.
     #[command(flatten)]
     pub reading: ReadArguments,
@@ -315,30 +304,17 @@ pub struct BenchArguments {
     pub in_process: bool,
 }
 
-/// A processor to train on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Processor {
-    /// On the processor's cores.
-    Cpu,
-    /// On the first CUDA device.
-    Cuda,
-}
-
-/// Parses a split by its name.
-fn split() -> impl TypedValueParser<Value = Split> {
-    let names = [(Split::Train, "The training samples"), (Split::Test, "The test samples")];
-    let names = names.map(|(split, help)| PossibleValue::new(split.name()).help(help));
-    PossibleValuesParser::new(names)
-        .map(|name| if name == Split::Train.name() { Split::Train } else { Split::Test })
-}
-
 /// The default state directory, by the XDG base directory specification, which ignores relative paths.
-#[must_use]
-fn default_state(state_home: Option<OsString>, home: Option<OsString>) -> Option<PathBuf> {
+fn default_state(state_home: Option<OsString>, home: Option<OsString>) -> Result<PathBuf, CliError> {
     let absolute = |path: OsString| Some(PathBuf::from(path)).filter(|path| path.is_absolute());
     let state_home = state_home.and_then(absolute);
-    let base = state_home.or_else(|| home.and_then(absolute).map(|home| home.join(".local/state")))?;
-    Some(base.join("edge-client"))
+    let base = state_home.or_else(|| home.and_then(absolute).map(|home| home.join(".local/state")));
+    base.map(|base| base.join("edge-client")).ok_or_else(|| {
+        CliError::new(
+            Exit::Local,
+            "neither XDG_STATE_HOME nor HOME names an absolute path: name the state directory with --state DIR",
+        )
+    })
 }
 
 #[cfg(test)]

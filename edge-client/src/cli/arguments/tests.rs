@@ -110,11 +110,34 @@ fn the_long_help_says_what_one_has_to_know() {
 #[test]
 fn state_lies_where_the_specification_says() {
     let default = |state: Option<&str>, home: Option<&str>| {
-        default_state(state.map(OsString::from), home.map(OsString::from))
+        default_state(state.map(OsString::from), home.map(OsString::from)).map_err(|error| error.exit())
     };
-    assert_eq!(default(Some("/s"), Some("/h")), Some("/s/edge-client".into()));
-    assert_eq!(default(None, Some("/h")), Some("/h/.local/state/edge-client".into()));
-    assert_eq!(default(Some("s"), Some("/h")), Some("/h/.local/state/edge-client".into()));
-    assert_eq!(default(Some(""), None), None);
-    assert_eq!(default(None, None), None);
+    assert_eq!(default(Some("/s"), Some("/h")), Ok("/s/edge-client".into()));
+    assert_eq!(default(None, Some("/h")), Ok("/h/.local/state/edge-client".into()));
+    assert_eq!(default(Some("s"), Some("/h")), Ok("/h/.local/state/edge-client".into()));
+    assert_eq!(default(Some(""), None), Err(Exit::Local));
+    assert_eq!(default(None, None), Err(Exit::Local));
+}
+
+#[test]
+fn there_is_a_page_for_every_command_with_the_exit_codes_in_the_first() {
+    let folder = tempfile::tempdir().unwrap();
+    let man = folder.path().join("a/man1");
+    let pages = |folder: &std::path::Path| {
+        Manual::Man { out: Some(folder.to_path_buf()) }.run(Arguments::command()).map_err(CliError::from)
+    };
+    pages(&man).unwrap();
+    for command in ["", "-join", "-predict", "-completions", "-man"] {
+        let page = std::fs::read_to_string(man.join(format!("edge-client{command}.1"))).unwrap();
+        let title = page.lines().find(|line| line.starts_with(".TH")).unwrap();
+        assert!(title.contains(&format!("\"edge-client {}\"", env!("CARGO_PKG_VERSION"))), "{title}");
+    }
+    let main = std::fs::read_to_string(man.join("edge-client.1")).unwrap();
+    assert!(main.contains("Exit codes"), "{main}");
+    // A directory that cannot be is the user's to mend.
+    let file = folder.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let error = pages(&file.join("man1")).unwrap_err();
+    assert_eq!(error.exit(), Exit::Local);
+    assert!(error.to_string().starts_with("cannot write the manual pages to"), "{error}");
 }

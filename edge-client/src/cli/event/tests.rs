@@ -1,10 +1,17 @@
 use std::time::Duration;
 
-use shared::message::{Discard, Metric, Metrics, Refusal, Rejection, TaskKind, TrainReport};
-use shared::spec::RunSpec;
+use shared::message::{Discard, Metric, Metrics, Refusal, Rejection};
 
 use super::*;
 use crate::failure::Blame;
+
+fn lines(event: &Event) -> Vec<String> {
+    said(event).map_or_else(Vec::new, |said| said.lines)
+}
+
+fn object(event: &Event) -> Option<Value> {
+    said(event).map(|said| said.object)
+}
 
 fn events() -> Vec<Event> {
     let mut metrics = Metrics::default();

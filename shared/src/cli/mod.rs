@@ -1,0 +1,15 @@
+//! The command line, as far as both programs have the same. With the feature `cli` only: the rest of the crate needs none of it.
+
+mod address;
+mod causes;
+mod manual;
+mod predictions;
+mod processor;
+mod systemd;
+
+pub use address::address;
+pub use causes::causes;
+pub use manual::{Manual, ManualError};
+pub use predictions::Predictions;
+pub use processor::{NoCuda, Processor};
+pub use systemd::Systemd;

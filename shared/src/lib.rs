@@ -13,7 +13,7 @@
 //! | [`seed`], [`id`] | labelled randomness and identifiers |
 //! | [`identity`], [`ticket`] | key pairs, how they are proved in the handshake, and how a device gets in |
 //! | [`personalisation`] | what a device makes of the global model for itself |
-//! | [`share`], [`calendar`] | how many a share of a whole is, and which date a moment is |
+//! | [`share`], [`calendar`] | how many a share of a whole is, and which date a moment has |
 //! | [`prediction`] | what a model says about a sample |
 //! | [`durable`] | the steps of atomic and durable writes |
 //! | [`chown`] | files that root creates are given to the owner of their directory |

@@ -6,6 +6,7 @@ use std::time::SystemTime;
 
 use clap::Args;
 use serde::Serialize;
+use shared::calendar::utc;
 
 use super::exit::Failure;
 use super::parse::count;
@@ -13,7 +14,7 @@ use super::terminal;
 use crate::coordinator::{Activity, Awaited, Status, WaitingFor};
 use crate::database::{Database, FILE, moment};
 use crate::history::{RunLock, StoredArrival, StoredEvent, StoredRound, StoredRun, StoredSkipped, short};
-use crate::report::clock::{elapsed, utc};
+use crate::report::clock::elapsed;
 use crate::report::console;
 use crate::report::units::counted;
 use crate::run::directory::RunDirectory;

@@ -21,7 +21,7 @@ mod schema;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavior};
 
@@ -29,6 +29,7 @@ use crate::storage::{Disk, FileLayer as _, create_dir_durably, private};
 use error::failed;
 
 pub use error::DatabaseError;
+pub use shared::calendar::moment;
 
 /// The database's file in the directory of the server's identity.
 pub const FILE: &str = "aggregator.sqlite3";
@@ -185,15 +186,6 @@ fn connect(path: &Path) -> Result<Connection, DatabaseError> {
         Ok(connection)
     } else {
         Err(DatabaseError::Foreign { path: path.to_owned() })
-    }
-}
-
-/// A moment in the database: milliseconds since 1970.
-#[must_use]
-pub fn moment(time: SystemTime) -> i64 {
-    match time.duration_since(SystemTime::UNIX_EPOCH) {
-        Ok(since) => i64::try_from(since.as_millis()).unwrap_or(i64::MAX),
-        Err(before) => i64::try_from(before.duration().as_millis()).map_or(i64::MIN, |millis| -millis),
     }
 }
 

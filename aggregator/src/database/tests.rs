@@ -1,5 +1,6 @@
 use std::fs;
 use std::path::Path;
+use std::time::SystemTime;
 
 use super::*;
 

@@ -3,9 +3,10 @@
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use serde_json::{Map, Value, json};
+use shared::calendar::{moment, utc};
 use shared::data::{Format, Skipped};
 use shared::id::ClientId;
 use shared::identity::PublicKey;
@@ -13,7 +14,7 @@ use shared::message::{Purpose, TaskKind, TrainReport, Verdict};
 use shared::spec::RunSpec;
 
 use super::status::Status;
-use super::{log, terminal};
+use super::terminal;
 use crate::driver::Notice;
 use crate::failure::Failure;
 use crate::session::SessionEnd;
@@ -95,7 +96,7 @@ impl Output {
         match self {
             Self::Lines => {
                 for line in said.iter().flat_map(|said| &said.lines) {
-                    let _ = writeln!(io::stderr(), "{} {}", log::timestamp(), printable(line));
+                    let _ = writeln!(io::stderr(), "{} {}", utc(moment(SystemTime::now())), printable(line));
                 }
             }
             Self::Screen(status) => {

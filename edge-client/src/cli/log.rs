@@ -4,8 +4,6 @@ use std::io::{self, IsTerminal as _};
 
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
-use tracing_subscriber::fmt::format::Writer;
-use tracing_subscriber::fmt::time::{FormatTime as _, SystemTime};
 
 use super::terminal::Log;
 
@@ -23,13 +21,4 @@ pub(super) fn start(verbose: u8) {
         .with_writer(|| Log)
         .with_ansi(io::stderr().is_terminal())
         .try_init();
-}
-
-/// The time in UTC, to the second: `2026-03-01T12:30:59Z`.
-pub(super) fn timestamp() -> String {
-    let mut time = String::new();
-    // Writing to a string never fails.
-    let _ = SystemTime.format_time(&mut Writer::new(&mut time));
-    let seconds = time.find(['.', 'Z']).unwrap_or(time.len());
-    format!("{}Z", &time[..seconds])
 }

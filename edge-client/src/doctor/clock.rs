@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use shared::calendar::Date;
+use shared::calendar::{moment, utc};
 
 use super::Finding;
 use crate::system::System;
@@ -36,9 +36,7 @@ pub fn look_at(system: &System) -> Vec<Finding> {
 
 /// `2026-11-22 05:30`.
 fn date(time: SystemTime) -> String {
-    let since = time.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    let Date { year, month, day, hour, minute, .. } = Date::of(i64::try_from(since).unwrap_or(i64::MAX / 2));
-    format!("{year}-{month:02}-{day:02} {hour:02}:{minute:02}")
+    utc(moment(time))[.."2026-11-22T05:30".len()].replace('T', " ")
 }
 
 #[cfg(test)]

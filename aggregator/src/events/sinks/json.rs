@@ -6,10 +6,9 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use serde::Serialize;
+use shared::calendar::{moment, utc};
 
-use crate::database::moment;
 use crate::events::{Level, Notice, Sink, text};
-use crate::report::clock::utc;
 
 /// One line of the file.
 #[derive(Serialize)]

@@ -5,11 +5,10 @@ use std::time::{Duration, Instant, SystemTime};
 
 use ::console::Term;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use shared::calendar::{moment, utc};
 
 use crate::coordinator::Status;
-use crate::database::moment;
 use crate::events::{Level, Notice, Sink, text};
-use crate::report::clock::utc;
 use crate::report::console;
 use crate::round::{RoundRecord, jsonl};
 

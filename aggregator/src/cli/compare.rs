@@ -8,11 +8,12 @@ use clap::Args;
 use edge_client::system::System;
 use edge_client::system::memory::memory;
 use indicatif::ProgressBar;
-use shared::cli::Processor;
+use shared::cli::{Processor, cores};
+use tracing::warn;
 
 use super::exit::Failure;
 use super::parse::whole;
-use super::run::{cores, runtime};
+use super::run::runtime;
 use super::terminal;
 use crate::compare::content;
 use crate::compare::csv::csv;
@@ -71,6 +72,7 @@ impl From<ExperimentError> for Failure {
 pub(super) fn compare(arguments: &CompareArgs) -> Result<(), Failure> {
     edge_client::memory::keep_freed(edge_client::memory::Heaps::Each);
     let plan = Plan::of(Experiment::read(&arguments.experiment, &arguments.form)?, &arguments.overrides)?;
+    plan.renamed().iter().for_each(|renamed| warn!("{renamed}"));
     let out = arguments.out.clone().unwrap_or_else(|| {
         let stem = arguments.experiment.file_stem().unwrap_or_default().to_string_lossy();
         PathBuf::from("experiments").join(format!("{stem}-{}", arguments.form))
@@ -252,9 +254,9 @@ fn run_all(
     let spread = match arguments.jobs {
         Some(jobs) => {
             let jobs = usize::from(jobs).min(left.len());
-            Spread { jobs, threads: cores().div_ceil(jobs) }
+            Spread { jobs, threads: cores().get().div_ceil(jobs) }
         }
-        None => Spread::over(cores(), available_memory(), &planned),
+        None => Spread::over(cores().get(), available_memory(), &planned),
     };
     terminal::tell(&format!(
         "{} of {} to do, {} at a time",

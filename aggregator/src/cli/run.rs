@@ -108,8 +108,3 @@ pub(super) fn conclude(
 pub(super) fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
     tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(Failure::environment)
 }
-
-#[cfg(feature = "simulate")]
-pub(super) fn cores() -> usize {
-    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
-}

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use clap::Args;
-use shared::cli::Processor;
+use shared::cli::{Processor, cores};
 use tokio::runtime::{Builder, Runtime};
 
 use super::RunArgs;
 use super::exit::Failure;
 use super::parse::whole;
-use super::run::{Histograms, conclude, cores, report_skipped, runtime};
+use super::run::{Histograms, conclude, report_skipped, runtime};
 use super::terminal;
 use crate::events::sinks::terminal::Terminal;
 use crate::simulate::{SimulateError, Transport, simulate as simulate_run};
@@ -34,7 +34,7 @@ pub(super) fn simulate(arguments: &SimulateArgs, verbose: bool) -> Result<(), Fa
     let backend = Processor::backend(given.device)?;
     let (started, ()) = given.start(given.config.validated()?, Arc::new(Unsynced), |_| Ok(()))?;
     let shares = crate::data::shares(started.run.config())?;
-    let threads = threads.map_or_else(cores, usize::from);
+    let threads = threads.map_or_else(|| cores().get(), usize::from);
     if let Some(attackers) = &started.run.config().attackers {
         let (clients, seed) = (started.run.config().data.clients, started.run.spec().root_seed());
         terminal::tell(&format!("attack: {}", attackers.describe(clients, &seed)));

@@ -9,7 +9,7 @@ use toml::Value;
 pub use super::experiment::Target;
 use super::experiment::{Experiment, ExperimentError, Point};
 use crate::config::excerpt::{self, Excerpt};
-use crate::config::{Config, ConfigErrors, Raw};
+use crate::config::{Config, ConfigErrors, Raw, Renamed};
 use crate::run::directory::{RunDirectory, newest_checkpoint};
 use crate::storage::{FileLayer, create_dir_durably};
 
@@ -159,6 +159,18 @@ impl Plan {
             }
         }
         mistakes.none_or(plan)
+    }
+
+    /// The keys that the experiment gives by a former name, each once.
+    #[must_use]
+    pub fn renamed(&self) -> Vec<&Renamed> {
+        let mut renamed = Vec::new();
+        for key in self.runs.iter().flat_map(|run| &run.config.renamed) {
+            if !renamed.contains(&key) {
+                renamed.push(key);
+            }
+        }
+        renamed
     }
 
     /// A variant in its cell: `iid/fedavg`.

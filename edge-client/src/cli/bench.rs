@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use clap::ValueEnum as _;
 use models::{Architecture, BUILT_INS};
 use serde::{Deserialize, Serialize};
-use shared::cli::Processor;
+use shared::cli::{Processor, cores};
 
 use super::arguments::BenchArguments;
 use super::error::{CliError, Exit};
@@ -45,8 +45,7 @@ struct Row {
 }
 
 pub(super) fn run(arguments: &BenchArguments) -> Result<(), CliError> {
-    let available = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
-    let threads = if arguments.threads.is_empty() { &[available][..] } else { &arguments.threads };
+    let threads = if arguments.threads.is_empty() { &[cores()][..] } else { &arguments.threads };
     let all: Vec<String> = BUILT_INS.iter().map(|built_in| built_in.name.to_owned()).collect();
     let models = if arguments.models.is_empty() { &all } else { &arguments.models };
     // Mistakes are reported before anything is measured.

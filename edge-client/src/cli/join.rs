@@ -1,10 +1,9 @@
 //! `edge-client join`.
 
-use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use shared::cli::{Processor, Systemd};
+use shared::cli::{Processor, Systemd, cores};
 use shared::data::{DataError, Dataset, Format, ReadOptions, Split, View, registry};
 use tokio::sync::watch;
 use tracing::warn;
@@ -41,7 +40,7 @@ pub(super) fn run(arguments: &JoinArguments) -> Result<(), CliError> {
     let data = View::whole(Arc::new(data));
     let store = DiskStore::open(&state?)?;
     let server = Server::new(store.server(), arguments, output.clone())?;
-    let threads = threads(arguments);
+    let threads = arguments.threads.unwrap_or_else(cores).get();
     let mut systemd = Service::new();
     let participant = Participant {
         client: store.client(),
@@ -203,12 +202,6 @@ async fn take_part(
         Some(error) => Err(error.into()),
         None => Ok((result?, summary)),
     }
-}
-
-fn threads(arguments: &JoinArguments) -> usize {
-    // A system that does not say how many threads it runs at once surely runs one.
-    let available = || std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
-    arguments.threads.unwrap_or_else(available).get()
 }
 
 #[cfg(test)]

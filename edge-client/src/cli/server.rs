@@ -41,8 +41,8 @@ impl Server {
                 let trusted = remembered.as_ref().map(|server| server.key).or(arguments.server_key);
                 (remembered, vec![address.clone()], trusted)
             }
-            Some(Target::Mistyped(problem)) => return Err(CliError::new(Exit::Usage, problem.to_string())),
-            Some(Target::Ticket(_)) | None => {
+            // A mistyped ticket was refused when tickets were taken.
+            Some(Target::Ticket(_) | Target::Mistyped(_)) | None => {
                 let server = file.load()?.ok_or_else(|| no_server(file.path()))?;
                 let given = arguments.server_key.filter(|given| !server.has_had(*given));
                 let (addresses, key) = (server.addresses.clone(), given.unwrap_or(server.key));

@@ -21,7 +21,7 @@ pub(super) struct Status {
 /// What decides which notices change the line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Doing {
-    /// Whatever comes next is shown.
+    /// The next notice is shown.
     Waiting,
     /// The operator has to approve the device, whether it is connected or not.
     Approval,

@@ -11,5 +11,5 @@ pub use address::address;
 pub use causes::causes;
 pub use manual::{Manual, ManualError};
 pub use predictions::Predictions;
-pub use processor::{NoCuda, Processor};
+pub use processor::{NoCuda, Processor, cores};
 pub use systemd::Systemd;

@@ -1,5 +1,7 @@
 //! The choice of a processor to compute on.
 
+use std::num::NonZeroUsize;
+
 use clap::ValueEnum;
 use models::{Backend, ModelError};
 
@@ -41,6 +43,12 @@ impl Processor {
         }
         backend
     }
+}
+
+/// How many threads this machine runs at once; one if it does not say.
+#[must_use]
+pub fn cores() -> NonZeroUsize {
+    std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN)
 }
 
 #[cfg(test)]

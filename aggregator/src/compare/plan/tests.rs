@@ -159,6 +159,17 @@ fn seeds_are_not_set_from_the_command_line() {
 }
 
 #[test]
+fn keys_by_their_former_names_are_named_once() {
+    let former = WHOLE.replace("learning-rate", "rate");
+    let plan = plan(&former, "full").expect("former names are read");
+    let said: Vec<_> = plan.renamed().iter().map(ToString::to_string).collect();
+    assert_eq!(said.len(), 2, "one of each variant: {said:?}");
+    assert_ne!(said[0], said[1], "each with its place");
+    let now = "is called `training.optimizer.sgd.learning-rate` now";
+    assert!(said.iter().all(|said| said.contains(now)), "{said:?}");
+}
+
+#[test]
 fn a_run_on_disk_is_compared_with_the_plan() {
     let planned = plan(WHOLE, "reduced").expect("a plan").runs.remove(0);
     let folder = tempfile::tempdir().expect("a temporary folder");

@@ -134,7 +134,7 @@ fn there_is_a_page_for_every_command_with_the_exit_codes_in_the_first() {
     }
     let main = std::fs::read_to_string(man.join("edge-client.1")).unwrap();
     assert!(main.contains("Exit codes"), "{main}");
-    // A directory that cannot be is the user's to mend.
+    // A directory that cannot be made is for the user to repair.
     let file = folder.path().join("file");
     std::fs::write(&file, "").unwrap();
     let error = pages(&file.join("man1")).unwrap_err();

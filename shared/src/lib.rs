@@ -20,7 +20,7 @@
 //! | [`watchdog`] | whether a program makes progress |
 //! | `cli` | what both command lines have in common, with the feature `cli` alone |
 //!
-//! The crate has no clock, no sockets and no runtime: its dependency list enforces that. Both state
+//! The crate has no clock, no sockets and no runtime, but for `cli`: its dependency list enforces that. Both state
 //! machines (`edge_client::session`, `aggregator::coordinator`) are built from these types alone.
 
 pub mod aggregation;

@@ -3,6 +3,7 @@
 use std::io::{self, IsTerminal as _, Write as _};
 
 use serde::Serialize;
+use shared::cli::Signals;
 use tokio::sync::watch;
 
 use super::exit::{AT_ONCE, Failure};
@@ -47,32 +48,22 @@ pub(super) fn print_json(value: &impl Serialize) -> Result<(), Failure> {
 pub(super) fn stop_on_signal() -> watch::Receiver<bool> {
     let (stop, stopped) = watch::channel(false);
     tokio::spawn(async move {
-        signal().await;
+        let mut signals = match Signals::new() {
+            Ok(signals) => signals,
+            Err(error) => {
+                tracing::warn!("requests to stop cannot be received: {error}");
+                return stop.closed().await;
+            }
+        };
+        signals.next().await;
         if io::stderr().is_terminal() {
             // Behind the ^C that a terminal shows.
             eprintln!();
         }
         tell("stopping; once more to stop at once");
         let _ = stop.send(true);
-        signal().await;
+        signals.next().await;
         std::process::exit(AT_ONCE);
     });
     stopped
-}
-
-#[cfg(unix)]
-async fn signal() {
-    use tokio::signal::unix::{SignalKind, signal};
-    match signal(SignalKind::terminate()) {
-        Ok(mut terminate) => tokio::select! {
-            _ = tokio::signal::ctrl_c() => {}
-            _ = terminate.recv() => {}
-        },
-        Err(_) => drop(tokio::signal::ctrl_c().await),
-    }
-}
-
-#[cfg(not(unix))]
-async fn signal() {
-    let _ = tokio::signal::ctrl_c().await;
 }

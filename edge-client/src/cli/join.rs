@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use shared::cli::{Processor, Systemd, cores};
+use shared::cli::{Processor, Signals, Systemd, cores};
 use shared::data::{DataError, Dataset, Format, ReadOptions, Split, View, registry};
 use tokio::sync::watch;
 use tracing::warn;
@@ -12,7 +12,6 @@ use super::arguments::JoinArguments;
 use super::error::{CliError, Exit};
 use super::event::{self, Event, Output};
 use super::server::{Server, take_ticket};
-use super::signals::Signals;
 use super::summary::Summary;
 use super::systemd::Service;
 use super::terminal;

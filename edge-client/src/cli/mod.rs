@@ -16,7 +16,6 @@ mod predict;
 mod rebase;
 mod samples;
 mod server;
-mod signals;
 mod status;
 mod summary;
 mod systemd;

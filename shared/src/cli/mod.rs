@@ -5,6 +5,7 @@ mod causes;
 mod manual;
 mod predictions;
 mod processor;
+mod signals;
 mod systemd;
 
 pub use address::address;
@@ -12,4 +13,5 @@ pub use causes::causes;
 pub use manual::{Manual, ManualError};
 pub use predictions::Predictions;
 pub use processor::{NoCuda, Processor, cores};
+pub use signals::Signals;
 pub use systemd::Systemd;

@@ -7,7 +7,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Receives requests to stop from the moment it is made.
 #[derive(Debug)]
-pub(super) struct Signals {
+pub struct Signals {
     #[cfg(unix)]
     interrupt: Signal,
     #[cfg(unix)]
@@ -17,18 +17,18 @@ pub(super) struct Signals {
 impl Signals {
     /// Takes the signals over from the system's default, which is to end the process. Needs a tokio runtime.
     #[cfg(unix)]
-    pub(super) fn new() -> io::Result<Self> {
+    pub fn new() -> io::Result<Self> {
         Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
     }
 
     /// The handler is installed at the first wait.
     #[cfg(not(unix))]
-    pub(super) fn new() -> io::Result<Self> {
+    pub fn new() -> io::Result<Self> {
         Ok(Self {})
     }
 
     /// Waits for the next request.
-    pub(super) async fn next(&mut self) {
+    pub async fn next(&mut self) {
         #[cfg(unix)]
         tokio::select! {
             _ = self.interrupt.recv() => {}

@@ -89,15 +89,13 @@ pub fn start_on<T>(
             }
             Ok(())
         };
-        let claim = claim(&*files, &directory, &config, fresh, &mut ready)?;
-        let (continued, lock) = match claim {
-            Claim::Passed(why) => {
-                passed.push(format!("{} {why}", directory.root().display()));
-                continue;
-            }
-            Claim::Continue(lock) => (true, lock),
-            Claim::Begin(lock) => (false, lock),
+        let (occupant, lock) = claim(&*files, &directory, &config, fresh, &mut ready)?;
+        let Some(lock) = lock else {
+            let why = occupant.in_the_way(fresh).unwrap_or_default();
+            passed.push(format!("{} {why}", directory.root().display()));
+            continue;
         };
+        let continued = matches!(occupant, Occupant::Same);
         let prepared = prepared.expect("what is claimed was prepared for");
         let (run, resume) = if continued {
             config.spec.run = identity(&*files, &directory)?;
@@ -130,50 +128,31 @@ fn numbered(name: &str, number: u32) -> String {
     if number == 1 { name.to_owned() } else { format!("{name}-{number}") }
 }
 
-/// The use of a directory.
-enum Claim {
-    /// It is another one's: why.
-    Passed(String),
-    /// The unfinished run in it goes on.
-    Continue(File),
-    /// A run begins in it.
-    Begin(File),
-}
-
 /// Looks at the directory before anything is created in it, and once more when it is locked: another process may have
-/// begun, continued or completed a run there meanwhile.
+/// begun, continued or completed a run there meanwhile. Gives the lock if a run begins or goes on there.
 fn claim(
     files: &dyn FileLayer,
     directory: &RunDirectory,
     config: &Config,
     fresh: bool,
     ready: &mut dyn FnMut() -> Result<(), StartError>,
-) -> Result<Claim, StartError> {
-    let look = || -> Result<Result<Occupant, String>, RunError> {
-        Ok(match occupant(files, directory, config)? {
-            Occupant::Other(why) => Err(why),
-            Occupant::Complete => Err("is complete".to_owned()),
-            Occupant::Same if fresh => Err("is unfinished, and --fresh was given".to_owned()),
-            occupant => Ok(occupant),
-        })
-    };
-    match look()? {
-        Err(why) => return Ok(Claim::Passed(why)),
-        Ok(Occupant::Vacant) => ready()?,
-        Ok(_) => {}
+) -> Result<(Occupant, Option<File>), StartError> {
+    let seen = occupant(files, directory, config)?;
+    if seen.in_the_way(fresh).is_some() {
+        return Ok((seen, None));
+    }
+    if matches!(seen, Occupant::Vacant) {
+        ready()?;
     }
     let state = directory.state();
     create_dir_durably(files, &state).map_err(disk("create", &state))?;
     let lock = lock(files, directory)?;
-    let occupant = match look()? {
-        Err(why) => return Ok(Claim::Passed(why)),
-        Ok(occupant) => occupant,
-    };
+    let seen = occupant(files, directory, config)?;
+    if seen.in_the_way(fresh).is_some() {
+        return Ok((seen, None));
+    }
     ready()?;
-    Ok(match occupant {
-        Occupant::Vacant => Claim::Begin(lock),
-        _ => Claim::Continue(lock),
-    })
+    Ok((seen, Some(lock)))
 }
 
 enum Occupant {
@@ -185,6 +164,18 @@ enum Occupant {
     Complete,
     /// Something else: what it is.
     Other(String),
+}
+
+impl Occupant {
+    /// Why no run begins or goes on here, if so; `fresh` never continues.
+    fn in_the_way(&self, fresh: bool) -> Option<&str> {
+        match self {
+            Self::Other(why) => Some(why),
+            Self::Complete => Some("is complete"),
+            Self::Same if fresh => Some("is unfinished, and --fresh was given"),
+            Self::Same | Self::Vacant => None,
+        }
+    }
 }
 
 fn occupant(files: &dyn FileLayer, directory: &RunDirectory, config: &Config) -> Result<Occupant, RunError> {
@@ -199,17 +190,17 @@ fn occupant(files: &dyn FileLayer, directory: &RunDirectory, config: &Config) ->
         return Ok(Occupant::Other("has a configuration that cannot be read".to_owned()));
     };
     let same = stored.without_local_paths() == config.effective.without_local_paths();
-    if there(&directory.finished())? {
-        let other = || Occupant::Other("is complete".to_owned());
-        return Ok(if same { Occupant::Complete } else { other() });
-    }
-    if !same {
-        let closed = newest_checkpoint(files, directory).unwrap_or(0);
-        return Ok(Occupant::Other(format!(
-            "is unfinished after round {closed}, but its configuration (config.toml in it) is another one"
-        )));
-    }
-    Ok(Occupant::Same)
+    Ok(match (same, there(&directory.finished())?) {
+        (true, true) => Occupant::Complete,
+        (true, false) => Occupant::Same,
+        (false, true) => Occupant::Other("is complete".to_owned()),
+        (false, false) => {
+            let closed = newest_checkpoint(files, directory).unwrap_or(0);
+            Occupant::Other(format!(
+                "is unfinished after round {closed}, but its configuration (config.toml in it) is another one"
+            ))
+        }
+    })
 }
 
 /// Is there nothing, or nothing but what a process leaves that dies while it begins a run? The lock comes first, so a

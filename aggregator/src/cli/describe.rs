@@ -35,8 +35,5 @@ pub(super) fn describe(arguments: &DescribeArgs) -> Result<(), Failure> {
         write_durably(&Disk, path, |out| out.write_all(page.as_bytes()))
             .map_err(|error| Failure::file("write", path, error))?;
     }
-    if arguments.json {
-        return terminal::print_json(&description);
-    }
-    terminal::print(&text(&description, terminal::columns()))
+    terminal::show(arguments.json, &description, || text(&description, terminal::columns()))
 }

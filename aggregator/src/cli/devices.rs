@@ -162,17 +162,7 @@ fn one<'a>(all: &'a [Device], name: &str) -> Result<&'a Device, Failure> {
 
 fn list(all: &[Device], json: bool) -> Result<(), Failure> {
     if json {
-        let all: Vec<_> = all
-            .iter()
-            .map(|device| {
-                json!({
-                    "device": device.client, "name": device.name, "standing": device.standing, "key": device.key,
-                    "since": device.since, "seen": device.seen, "address": device.address,
-                    "software": device.software, "samples": device.samples,
-                })
-            })
-            .collect();
-        return terminal::print_json(&all);
+        return terminal::print_json(&json!(all));
     }
     if all.is_empty() {
         return terminal::print("no device was here yet; `aggregator ticket` prints what one joins with\n");

@@ -61,7 +61,7 @@ pub(super) fn ensemble(command: &EnsembleCommand) -> Result<(), Failure> {
     match command {
         EnsembleCommand::Show { ensemble, json } => {
             let bundle = Bundle::open(files, ensemble)?;
-            if *json { terminal::print_json(&object(&bundle)) } else { terminal::print(&table(&bundle)) }
+            terminal::show(*json, &object(&bundle), || table(&bundle))
         }
         EnsembleCommand::Extend { ensemble, with, out } => {
             let (bundle, other) =

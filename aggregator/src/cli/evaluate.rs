@@ -31,11 +31,9 @@ pub(super) fn evaluate(arguments: &EvaluateArgs) -> Result<(), Failure> {
     };
     let tests = TestSet::new(view, usable.preparation(), BATCH);
     let evaluation = tests.evaluate(architecture, params, &Backend::cpu())?;
-    if arguments.json {
-        terminal::print_json(&evaluation)
-    } else {
-        terminal::print(&format!("{} on {called}: {}\n", architecture.name, in_words(&evaluation)))
-    }
+    terminal::show(arguments.json, &evaluation, || {
+        format!("{} on {called}: {}\n", architecture.name, in_words(&evaluation))
+    })
 }
 
 fn in_words(evaluation: &Evaluation) -> String {

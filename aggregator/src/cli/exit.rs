@@ -23,10 +23,7 @@ use crate::transport::identity::IdentityError;
 /// Why a command failed, and whose fault it is.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
-    /// The configuration is wrong.
-    #[error(transparent)]
-    Configuration(ConfigErrors),
-    /// A request makes no sense.
+    /// The configuration is wrong, or a request makes no sense.
     #[error("{0}")]
     Usage(String),
     /// Something on this machine is in the way.
@@ -92,7 +89,7 @@ impl Failure {
 impl From<ConfigErrors> for Failure {
     fn from(errors: ConfigErrors) -> Self {
         let ours = errors.all().iter().any(|error| matches!(error, ConfigError::Internal { .. }));
-        if ours { Self::Internal(errors.to_string()) } else { Self::Configuration(errors) }
+        if ours { Self::Internal(errors.to_string()) } else { Self::Usage(errors.to_string()) }
     }
 }
 
@@ -156,9 +153,7 @@ impl From<StartError> for Failure {
     fn from(error: StartError) -> Self {
         match error {
             StartError::Run(error) => error.into(),
-            StartError::Listen(_) | StartError::InUse { .. } | StartError::Random(_) => {
-                Self::environment(error)
-            }
+            error => Self::environment(error),
         }
     }
 }
@@ -172,7 +167,7 @@ pub fn exit_code(result: &Result<(), Failure>) -> ExitCode {
     ExitCode::from(match result {
         Ok(()) => 0,
         Err(Failure::Internal(_)) => 1,
-        Err(Failure::Configuration(_) | Failure::Usage(_)) => 2,
+        Err(Failure::Usage(_)) => 2,
         Err(Failure::Environment(_)) => 3,
         Err(Failure::NoProgress(_)) => 4,
         Err(Failure::Idle(_)) => 5,
@@ -202,7 +197,7 @@ mod tests {
         let failure: Failure = error.into();
         let code = match failure {
             Failure::Internal(_) => 1,
-            Failure::Configuration(_) | Failure::Usage(_) => 2,
+            Failure::Usage(_) => 2,
             Failure::Environment(_) => 3,
             Failure::NoProgress(_) => 4,
             Failure::Idle(_) => 5,

@@ -70,7 +70,7 @@ Of an open round it says since when it waits for which devices, and what each is
 uploading, or away, with the time since it was last heard. Devices are named by the beginning of their identity.
 
 The exit code is 0 if what is shown is served or is over, and 5 if a run is not over and no process serves it; 3 if no run \
-was ever served here, or the database cannot be read.
+was ever served here, or the database cannot be read. --json prints one object per run.
 
 Examples:
   aggregator status

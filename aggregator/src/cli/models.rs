@@ -58,10 +58,7 @@ pub(super) fn models(arguments: &ModelsArgs) -> Result<(), Failure> {
     }
     let rows = BUILT_INS.iter().map(row).collect::<Result<Vec<_>, _>>();
     let rows = rows.map_err(Failure::internal)?;
-    if arguments.json {
-        return terminal::print_json(&rows);
-    }
-    terminal::print(&table(&rows))
+    terminal::show(arguments.json, &rows, || table(&rows))
 }
 
 fn row(built_in: &BuiltIn) -> Result<Row, ArchitectureError> {

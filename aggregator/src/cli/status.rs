@@ -1,7 +1,7 @@
 //! `aggregator status`: the state of runs and their latest events.
 
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::SystemTime;
 
 use clap::Args;
@@ -10,7 +10,7 @@ use shared::calendar::utc;
 
 use super::exit::Failure;
 use super::parse::count;
-use super::terminal;
+use super::{LabArgs, terminal};
 use crate::coordinator::{Activity, Awaited, Status, WaitingFor};
 use crate::database::{Database, FILE, moment};
 use crate::history::{RunLock, StoredArrival, StoredEvent, StoredRound, StoredRun, StoredSkipped, short};
@@ -21,12 +21,8 @@ use crate::run::directory::RunDirectory;
 
 #[derive(Debug, Args)]
 pub(super) struct StatusArgs {
-    /// Directory that holds one directory per run
-    #[arg(long, value_name = "DIR", default_value = "runs")]
-    runs: PathBuf,
-    /// Directory of the server's identity, where its database is [default: RUNS/identity]
-    #[arg(long, value_name = "DIR")]
-    identity: Option<PathBuf>,
+    #[command(flatten)]
+    lab: LabArgs,
     /// Show this run: the name of its directory, or the beginning of its identity
     #[arg(long, value_name = "NAME")]
     run: Option<String>,
@@ -36,9 +32,6 @@ pub(super) struct StatusArgs {
     /// Events to show, the newest
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = count, allow_negative_numbers = true)]
     events: u32,
-    /// Print one JSON object per run
-    #[arg(long)]
-    json: bool,
 }
 
 /// All that is shown of one run.
@@ -58,7 +51,7 @@ struct Shown {
 }
 
 pub(super) fn status(arguments: &StatusArgs) -> Result<(), Failure> {
-    let directory = arguments.identity.clone().unwrap_or_else(|| arguments.runs.join("identity"));
+    let directory = arguments.lab.directory();
     let nothing = || {
         Failure::Environment(format!(
             "no run was served here: there is no {} (--runs or --identity says where the server keeps it)",
@@ -87,7 +80,7 @@ pub(super) fn status(arguments: &StatusArgs) -> Result<(), Failure> {
             idle.push(name(&run));
         }
         let shown = Shown { run, serving, newest, arrivals, left_out, events };
-        if arguments.json {
+        if arguments.lab.json {
             terminal::print_json(&shown)?;
         } else {
             terminal::print(&text(&shown, now))?;

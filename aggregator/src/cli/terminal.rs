@@ -44,6 +44,11 @@ pub(super) fn print_json(value: &impl Serialize) -> Result<(), Failure> {
     print(&(serde_json::to_string(value).map_err(Failure::internal)? + "\n"))
 }
 
+/// Prints the value as JSON, or as the text that people read.
+pub(super) fn show(json: bool, value: &impl Serialize, text: impl FnOnce() -> String) -> Result<(), Failure> {
+    if json { print_json(value) } else { print(&text()) }
+}
+
 /// Turns true at the first Ctrl-C (or SIGTERM); the second one ends the process at once.
 pub(super) fn stop_on_signal() -> watch::Receiver<bool> {
     let (stop, stopped) = watch::channel(false);

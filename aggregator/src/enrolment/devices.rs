@@ -58,9 +58,10 @@ impl FromSql for Standing {
 }
 
 /// A known device.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Device {
     /// Its id.
+    #[serde(rename = "device")]
     pub client: ClientId,
     /// Its key.
     pub key: PublicKey,

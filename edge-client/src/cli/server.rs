@@ -83,18 +83,17 @@ impl Server {
 
     fn connected(&mut self) -> Result<(), StoreError> {
         let Some(key) = self.trust.trusted() else { return Ok(()) };
-        let known = self.remembered.as_ref();
-        let new_key = known.is_none_or(|server| server.key != key);
-        if new_key {
-            self.remember(KnownServer::new(key, self.addresses.clone()))?;
-        } else if let Some(server) = known.filter(|server| server.addresses != self.addresses) {
-            let server = server.clone().at(self.addresses.clone());
-            self.remember(server)?;
+        match self.remembered.as_ref().filter(|server| server.key == key) {
+            None => {
+                self.remember(KnownServer::new(key, self.addresses.clone()))?;
+                self.tell(key);
+                Ok(())
+            }
+            Some(server) if server.addresses != self.addresses => {
+                self.remember(server.clone().at(self.addresses.clone()))
+            }
+            Some(_) => Ok(()),
         }
-        if new_key {
-            self.tell(key);
-        }
-        Ok(())
     }
 
     fn remember(&mut self, server: KnownServer) -> Result<(), StoreError> {

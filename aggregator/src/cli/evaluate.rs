@@ -48,7 +48,7 @@ fn in_words(evaluation: &Evaluation) -> String {
 
 /// Every fusion and the members alone, since the members have to be run for one of them anyway.
 fn ensemble(arguments: &EvaluateArgs, bundle: &Bundle, view: &View, called: &str) -> Result<(), Failure> {
-    let manifest = bundle.manifest;
+    let manifest = &bundle.manifest;
     let chosen = arguments.given.fusion.unwrap_or(manifest.answering.fusion);
     let preparation = &manifest.data.preparation;
     let question = Question { view, preparation, batch: BATCH, fusions: &Fusion::ALL };

@@ -15,7 +15,11 @@ impl PositionalSpec {
     /// what they do not know, or a number with more digits than their 32 bits have.
     #[must_use]
     pub fn of(spec: &RunSpec) -> Option<Self> {
-        Self::lossy(spec).filter(|form| form.clone().into_spec().as_ref() == Ok(spec))
+        let form = Self::lossy(spec)?;
+        let mut read = form.clone().into_spec().ok()?;
+        // Hyper-parameters have the algorithm's own encoding, which has a place for all of them.
+        read.algorithm.clone_from(&spec.algorithm);
+        (explicit(read) == explicit(spec.clone())).then_some(form)
     }
 
     /// The form without the keys that it has no place for.
@@ -70,6 +74,15 @@ impl PositionalSpec {
             heartbeat: self.heartbeat,
         })
     }
+}
+
+/// A specification with what it leaves open written out: two that mean the same are equal then.
+fn explicit(mut spec: RunSpec) -> RunSpec {
+    spec.update.broadcast = Some(spec.update.broadcast());
+    if spec.personalised().is_none() {
+        spec.personalisation = Box::default();
+    }
+    spec
 }
 
 impl From<Training> for PositionalTraining {

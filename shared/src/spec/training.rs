@@ -21,7 +21,7 @@ crate::section! {
         pub optimizer: Optimizer = Optimizer::default();
         /// How the learning rate falls from round to round
         pub schedule: Schedule = Schedule::default();
-        /// Rounds over which the learning rate rises linearly to what the schedule gives; 0 begins with all of it
+        /// Rounds over which the learning rate rises linearly to the schedule's; 0 is none
         pub warmup: u32 = 0, in Kind::COUNT;
         /// Greatest norm of a batch's gradient; longer ones are shortened to it
         ///

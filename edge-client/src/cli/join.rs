@@ -264,7 +264,9 @@ mod tests {
 
     fn completed(notices: &[Notice]) -> Result<(), CliError> {
         let mut summary = Summary::default();
-        notices.iter().for_each(|notice| summary.handle(notice));
+        for notice in notices {
+            summary.handle(notice);
+        }
         outcome(&SessionEnd::Completed { rounds: 3 }, summary)
     }
 

@@ -36,12 +36,14 @@ pub enum FromPeer {
         /// free for the next one when this is dropped.
         place: Option<OwnedSemaphorePermit>,
     },
-    /// It speaks a version of the protocol that cannot be asked for `[eligibility]`.
-    NoEligibility {
+    /// It speaks a version of the protocol that does not know something of the run.
+    Outdated {
         /// Which.
         peer: PeerId,
         /// The version.
         protocol: Protocol,
+        /// Whether it cannot take part; if it can, it is `[eligibility]` that it cannot be asked for.
+        refused: bool,
     },
     /// An update arrived; its payload is unread.
     Uploaded {

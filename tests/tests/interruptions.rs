@@ -231,6 +231,22 @@ async fn that_an_older_device_cannot_be_asked_for_its_state_is_told() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_older_device_is_refused_a_run_that_it_would_train_otherwise() {
+    let directory = tempfile::tempdir().unwrap();
+    let scenario = Scenario::small(&["training.warmup=2"]);
+    let in_process = InProcessServer::start(scenario, &directory.path().join("run"));
+    let (key, transport) = (device_key(1), quinn::TransportConfig::default());
+    let older =
+        RawPeer::connect_speaking(Protocol::V5, in_process.address(), in_process.pin(), &key, transport)
+            .await;
+    let mut older = older.unwrap();
+    say(&mut older, ToServer::Hello(greeting(&in_process, None))).await;
+    let refused = older.answer().await;
+    assert!(matches!(refused, Ok(ToClient::Refused(_))), "{refused:?}");
+    in_process.remark(&["turned away", "federation/5", "update it"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_rest_of_something_else_is_refused_and_the_whole_update_taken() {
     let (directory, in_process) = in_process(1);
     let gate = in_process.gate(0);

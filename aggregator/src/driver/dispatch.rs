@@ -54,10 +54,15 @@ impl Driver<'_> {
             FromPeer::Full { places } => {
                 self.events.tell(&Notice::Full { connections: places });
             }
-            FromPeer::NoEligibility { peer, protocol } => {
+            FromPeer::Outdated { peer, protocol, refused } => {
                 if let Some(&Known { client, told: true, .. }) = self.known.get(&peer) {
                     let protocol = &String::from_utf8_lossy(protocol.name());
-                    self.events.tell(&Notice::NoEligibility { client, protocol });
+                    let notice = if refused {
+                        Notice::Outdated { client, protocol }
+                    } else {
+                        Notice::NoEligibility { client, protocol }
+                    };
+                    self.events.tell(&notice);
                 }
             }
             FromPeer::ForeignProtocol { address } => {

@@ -170,6 +170,13 @@ pub enum Notice<'a> {
         /// The version.
         protocol: &'a str,
     },
+    /// A client cannot take part: it speaks a version of the protocol that cannot say what the run uses.
+    Outdated {
+        /// The client.
+        client: ClientId,
+        /// The version.
+        protocol: &'a str,
+    },
     /// A peer speaks no version of the protocol that this program speaks.
     ForeignProtocol {
         /// Where it is.

@@ -55,6 +55,10 @@ pub fn text(notice: &Notice<'_>) -> Option<String> {
              edge-client is updated",
             client.short()
         ),
+        Notice::Outdated { client, protocol } => format!(
+            "client {} was turned away: it speaks {protocol}, and this run uses what came with a newer edge-client: update it",
+            client.short()
+        ),
         Notice::ForeignProtocol { address } => format!(
             "the peer at {address} speaks no version of the protocol that this server speaks ({}): if it is a device, update \
              its edge-client, or this aggregator if that is older. This is reported once per address",

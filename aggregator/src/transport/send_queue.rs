@@ -48,15 +48,17 @@ impl Peer {
                             // One upload at a time, from now on.
                             self.connection.set_max_concurrent_uni_streams(VarInt::from_u32(1));
                         }
-                        let (asks, protocol) = (matches!(message, ToClient::Conditions(_)), self.protocol());
-                        match message.for_peer(protocol) {
-                            Some(message) => {
-                                messages
-                                    .try_send(frame::encode(&message, 0))
-                                    .map_err(|_| PeerError::NotReading)?;
-                            }
-                            None if asks => self.tell(FromPeer::NoEligibility { peer: self.id, protocol })?,
-                            None => {}
+                        let protocol = self.protocol();
+                        let asks = matches!(message, ToClient::Conditions(_));
+                        let welcomes = matches!(message, ToClient::Welcome { .. });
+                        let message = message.for_peer(protocol);
+                        let refused = welcomes && matches!(message, Some(ToClient::Refused(_)));
+                        if refused || (asks && message.is_none()) {
+                            self.tell(FromPeer::Outdated { peer: self.id, protocol, refused })?;
+                        }
+                        if let Some(message) = message {
+                            let frame = frame::encode(&message, 0);
+                            messages.try_send(frame).map_err(|_| PeerError::NotReading)?;
                         }
                     }
                     ToPeer::Task(broadcast) => {

@@ -25,6 +25,7 @@ use crate::compare::progress::Progress;
 use crate::compare::results::{Rounds, lines};
 use crate::compare::runs::{Spread, Step, recorded, work};
 use crate::compare::text::text;
+use crate::events::sinks::terminal::progress_bar;
 use crate::report::units::{counted, percent, seconds};
 use crate::storage::{Disk, FileLayer as _, create_dir_durably, write_durably};
 
@@ -265,7 +266,7 @@ fn run_all(
         spread.jobs
     ));
     let progress = Progress::new(plan, standing, spread.jobs);
-    let bar = terminal::progress_bar(progress.rounds().1, "{bar:12} {prefix}  {wide_msg}");
+    let bar = progress_bar(progress.rounds().1, "{bar:12} {prefix}  {wide_msg}");
     let display = Mutex::new(Display { plan, bar, progress, failures: Vec::new(), stopped: false });
     let runtime = runtime()?;
     let stop = {

@@ -7,7 +7,7 @@ use shared::cli::Signals;
 use tokio::sync::watch;
 
 use super::exit::{AT_ONCE, Failure};
-pub(super) use crate::events::sinks::terminal::{columns, progress_bar, tell};
+pub(super) use crate::events::sinks::terminal::{columns, tell};
 
 /// Diagnostics go to standard error; `RUST_LOG` overrides the flags.
 pub(super) fn log_to_stderr(verbose: u8) {

@@ -17,6 +17,7 @@ pub(crate) enum Axis<'a> {
     /// Rounds up to this one.
     Rounds(u32),
     /// This number of values of another kind, evenly spaced.
+    #[cfg_attr(not(feature = "simulate"), expect(dead_code, reason = "experiments alone draw it"))]
     Values {
         /// What they are of.
         name: &'a str,

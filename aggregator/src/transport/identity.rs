@@ -1,7 +1,7 @@
 //! The server's identity: its key pair and, for some time after a change, the former one.
 
 use std::fs::{File, TryLockError};
-use std::io::{self, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -9,13 +9,15 @@ use sha2::{Digest, Sha256};
 use shared::identity::{PublicKey, SecretKey};
 
 use crate::report::units::counted;
-use crate::storage::{FileLayer, create_dir_durably, parent, partial, read_if_there};
+use crate::storage::{FileLayer, create_dir_durably, parent, partial};
 use shared::chown::advice;
 
 /// The key that the server is known by.
 const CURRENT: &str = "server.key";
 /// The key that it was known by before, and until when devices may still ask for it.
 const FORMER: &str = "former.key";
+/// More than a file with a key has.
+const MAX_FILE: u64 = 4096;
 
 /// The keys of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -201,8 +203,13 @@ fn file(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Identity
 
 /// The content of a small file, empty if it is not text; `None` if there is no such file.
 fn read(files: &dyn FileLayer, path: &Path) -> Result<Option<String>, IdentityError> {
-    let bytes = read_if_there(files, path).map_err(file("read", path))?;
-    Ok(bytes.map(|bytes| String::from_utf8(bytes).unwrap_or_default()))
+    if files.length(path).map_err(file("look at", path))?.is_none() {
+        return Ok(None);
+    }
+    let mut bytes = Vec::new();
+    let input = files.open(path).map_err(file("open", path))?;
+    input.take(MAX_FILE).read_to_end(&mut bytes).map_err(file("read", path))?;
+    Ok(Some(String::from_utf8(bytes).unwrap_or_default()))
 }
 
 fn write_private(files: &dyn FileLayer, path: &Path, text: &str) -> io::Result<()> {

@@ -215,32 +215,32 @@ async fn a_device_of_the_version_before_takes_part_and_is_sent_nothing_newer() {
     assert_eq!(in_process.end().0, Outcome::Completed);
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn that_an_older_device_cannot_be_asked_for_its_state_is_told() {
+/// A server with these settings, and a device of this version that has said hello to it.
+async fn older_device(
+    protocol: Protocol,
+    settings: &[&str],
+) -> (tempfile::TempDir, InProcessServer, RawPeer) {
     let directory = tempfile::tempdir().unwrap();
-    let scenario = Scenario::small(&["data.clients=2", "eligibility.max-temperature=80"]);
-    let in_process = InProcessServer::start(scenario, &directory.path().join("run"));
+    let in_process = InProcessServer::start(Scenario::small(settings), &directory.path().join("run"));
     let (key, transport) = (device_key(1), quinn::TransportConfig::default());
     let older =
-        RawPeer::connect_speaking(Protocol::V3, in_process.address(), in_process.pin(), &key, transport)
-            .await;
+        RawPeer::connect_speaking(protocol, in_process.address(), in_process.pin(), &key, transport).await;
     let mut older = older.unwrap();
     say(&mut older, ToServer::Hello(greeting(&in_process, None))).await;
+    (directory, in_process, older)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn that_an_older_device_cannot_be_asked_for_its_state_is_told() {
+    let (_directory, in_process, mut older) =
+        older_device(Protocol::V3, &["data.clients=2", "eligibility.max-temperature=80"]).await;
     assert!(matches!(older.answer().await, Ok(ToClient::PositionalWelcome { .. })), "it takes part");
     in_process.remark(&["federation/3", "[eligibility]", "until its edge-client is updated"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_older_device_is_refused_a_run_that_it_would_train_otherwise() {
-    let directory = tempfile::tempdir().unwrap();
-    let scenario = Scenario::small(&["training.warmup=2"]);
-    let in_process = InProcessServer::start(scenario, &directory.path().join("run"));
-    let (key, transport) = (device_key(1), quinn::TransportConfig::default());
-    let older =
-        RawPeer::connect_speaking(Protocol::V5, in_process.address(), in_process.pin(), &key, transport)
-            .await;
-    let mut older = older.unwrap();
-    say(&mut older, ToServer::Hello(greeting(&in_process, None))).await;
+    let (_directory, in_process, mut older) = older_device(Protocol::V5, &["training.warmup=2"]).await;
     let refused = older.answer().await;
     assert!(matches!(refused, Ok(ToClient::Refused(_))), "{refused:?}");
     in_process.remark(&["turned away", "federation/5", "update it"]);

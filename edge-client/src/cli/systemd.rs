@@ -1,4 +1,4 @@
-//! What systemd hears of `join`, where it started the program.
+//! Reports of `join` to systemd: readiness, status line and keep-alives.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What systemd hears of a served run, where it started the program.
+//! The sink that reports a served run to systemd: readiness, status line and keep-alives.
 
 use std::time::{Duration, Instant};
 

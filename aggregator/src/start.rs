@@ -5,17 +5,17 @@
 //! is free if it is not there, is empty, or holds what a process leaves that dies while it begins a run.
 
 use std::fs::{File, TryLockError};
-use std::io::{ErrorKind, Read as _};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use shared::id::RunId;
 
-use crate::config::{Config, Raw};
+use crate::config::Config;
 use crate::coordinator::Resume;
 use crate::data;
 use crate::run::directory::{RunDirectory, newest_checkpoint};
-use crate::run::{Run, RunError, damaged, disk};
+use crate::run::{Run, RunError, RunManifest, disk};
 use crate::storage::{FileLayer, create_dir_durably};
 use crate::transport::ListenError;
 
@@ -95,11 +95,13 @@ pub fn start_on<T>(
             passed.push(format!("{} {why}", directory.root().display()));
             continue;
         };
-        let continued = matches!(occupant, Occupant::Same);
         let prepared = prepared.expect("what is claimed was prepared for");
-        let (run, resume) = if continued {
-            config.spec.run = identity(&*files, &directory)?;
-            Run::resume(files, directory, config, tests)?
+        let continued = matches!(occupant, Occupant::Same(_));
+        let (run, resume) = if let Occupant::Same(manifest) = occupant {
+            config.spec.run = manifest.run;
+            let (mut run, resume) = Run::resume(files, directory, config, tests)?;
+            run.restore_config(&manifest)?;
+            (run, resume)
         } else {
             (Run::begin(files, directory, config, tests)?, Resume::default())
         };
@@ -116,9 +118,9 @@ pub fn completed(files: &dyn FileLayer, config: &Config, runs: &Path) -> Result<
         let directory = RunDirectory::new(runs.join(numbered(&config.spec.name, number)));
         match occupant(files, &directory, config)? {
             Occupant::Vacant => break,
-            Occupant::Same => return Ok(None),
+            Occupant::Same(_) => return Ok(None),
             Occupant::Complete => complete = Some(directory.root().to_owned()),
-            Occupant::Other(_) => {}
+            Occupant::Other(_) | Occupant::Damaged(_) => {}
         }
     }
     Ok(complete)
@@ -137,7 +139,7 @@ fn claim(
     fresh: bool,
     ready: &mut dyn FnMut() -> Result<(), StartError>,
 ) -> Result<(Occupant, Option<File>), StartError> {
-    let seen = occupant(files, directory, config)?;
+    let seen = occupant(files, directory, config)?.sound_or(fresh)?;
     if seen.in_the_way(fresh).is_some() {
         return Ok((seen, None));
     }
@@ -147,7 +149,7 @@ fn claim(
     let state = directory.state();
     create_dir_durably(files, &state).map_err(disk("create", &state))?;
     let lock = lock(files, directory)?;
-    let seen = occupant(files, directory, config)?;
+    let seen = occupant(files, directory, config)?.sound_or(fresh)?;
     if seen.in_the_way(fresh).is_some() {
         return Ok((seen, None));
     }
@@ -159,21 +161,32 @@ enum Occupant {
     /// The directory is free, or holds the beginning of a run that never came to be.
     Vacant,
     /// An unfinished run of the same configuration.
-    Same,
+    Same(RunManifest),
     /// A complete one.
     Complete,
     /// Something else: what it is.
     Other(String),
+    /// A run, and nobody can tell whether it is of this configuration.
+    Damaged(RunError),
 }
 
 impl Occupant {
+    /// An unfinished run may be behind damage, and must not begin again beside it in silence; `fresh` asks for another run.
+    fn sound_or(self, fresh: bool) -> Result<Self, RunError> {
+        match self {
+            Self::Damaged(error) if !fresh => Err(error),
+            seen => Ok(seen),
+        }
+    }
+
     /// Why no run begins or goes on here, if so; `fresh` never continues.
     fn in_the_way(&self, fresh: bool) -> Option<&str> {
         match self {
             Self::Other(why) => Some(why),
             Self::Complete => Some("is complete"),
-            Self::Same if fresh => Some("is unfinished, and --fresh was given"),
-            Self::Same | Self::Vacant => None,
+            Self::Damaged(_) => Some("is damaged, and --fresh was given"),
+            Self::Same(_) if fresh => Some("is unfinished, and --fresh was given"),
+            Self::Same(_) | Self::Vacant => None,
         }
     }
 }
@@ -182,17 +195,30 @@ fn occupant(files: &dyn FileLayer, directory: &RunDirectory, config: &Config) ->
     let there = |path: &Path| -> Result<bool, RunError> {
         Ok(files.length(path).map_err(disk("look at", path))?.is_some())
     };
-    if !there(&directory.identity())? {
-        let foreign = || Occupant::Other("holds something else".to_owned());
-        return Ok(if is_free(files, directory)? { Occupant::Vacant } else { foreign() });
-    }
-    let Ok(stored) = Raw::layered(Some(&directory.config()), &[]) else {
-        return Ok(Occupant::Other("has a configuration that cannot be read".to_owned()));
+    let read = RunManifest::read(files, directory);
+    let read = read.and_then(|found| match found {
+        Some(manifest) => Ok(Some((manifest.config(directory)?, manifest))),
+        None => Ok(None),
+    });
+    let (stored, manifest) = match read {
+        Ok(Some(found)) => found,
+        Ok(None) if is_free(files, directory)? => return Ok(Occupant::Vacant),
+        Ok(None) => {
+            return Ok(match newest_checkpoint(files, directory).filter(|&round| round > 0) {
+                Some(round) => Occupant::Damaged(RunError::Damaged {
+                    path: directory.identity(),
+                    reason: format!("it is not there, and the checkpoint of round {round} is"),
+                }),
+                None => Occupant::Other("holds something else".to_owned()),
+            });
+        }
+        Err(error @ RunError::Damaged { .. }) => return Ok(Occupant::Damaged(error)),
+        Err(error) => return Err(error),
     };
     let same = stored.without_local_paths() == config.effective.without_local_paths();
     Ok(match (same, there(&directory.finished())?) {
         (true, true) => Occupant::Complete,
-        (true, false) => Occupant::Same,
+        (true, false) => Occupant::Same(manifest),
         (false, true) => Occupant::Other("is complete".to_owned()),
         (false, false) => {
             let closed = newest_checkpoint(files, directory).unwrap_or(0);
@@ -237,15 +263,6 @@ fn is_free(files: &dyn FileLayer, directory: &RunDirectory) -> Result<bool, RunE
     Ok(root.iter().all(ours)
         && state.iter().all(|name| STATE.contains(&name.as_str()))
         && (begun || state.is_empty()))
-}
-
-fn identity(files: &dyn FileLayer, directory: &RunDirectory) -> Result<RunId, RunError> {
-    let path = directory.identity();
-    let mut json = String::new();
-    let mut file = files.open(&path).map_err(disk("open", &path))?;
-    file.read_to_string(&mut json).map_err(disk("read", &path))?;
-    let json: serde_json::Value = serde_json::from_str(&json).map_err(damaged(&path))?;
-    json["run"].as_str().unwrap_or_default().parse().map_err(damaged(&path))
 }
 
 fn lock(files: &dyn FileLayer, directory: &RunDirectory) -> Result<File, StartError> {

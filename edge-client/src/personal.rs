@@ -8,11 +8,11 @@
 //! | `split` `[samples]` | of each sample of the device: 0 the expert's, 1 the gate's, 2 held out for tests |
 //!
 //! The metadata describes them: `personal-model` (the format's version), `method`, `mix`, `architecture` and `samples`
-//! (JSON, as in a model file), `run`, `name` (the run's) and `round`.
+//! (JSON, as in a model file), `run`, `name` (the run's), `round` and `crc32`.
 
 use std::collections::BTreeMap;
 
-use models::codec::{self, DecodeError, Limits};
+use models::codec::{self, DecodeError, Limits, Verifying};
 use models::model_file::ARCHITECTURE_KEY;
 use models::{Array, Backend, Precision};
 use serde::Serialize;
@@ -117,8 +117,12 @@ impl Personal {
             ("round", self.round.to_string()),
         ];
         let metadata = metadata.map(|(key, value)| (key.to_owned(), value));
-        codec::to_bytes(&tensors, Precision::F32, &BTreeMap::from(metadata))
-            .expect("no parameter has the name that the format reserves, and memory takes all bytes")
+        let mut bytes = Vec::new();
+        codec::write_with_checksum(&BTreeMap::from(metadata), &mut bytes, |metadata, out| {
+            codec::write(&tensors, Precision::F32, metadata, out)
+        })
+        .expect("no parameter has the name that the format reserves, and memory takes all bytes");
+        bytes
     }
 
     /// Reads a file's bytes.
@@ -127,7 +131,9 @@ impl Personal {
     /// [`PersonalError`]; a model that was read can be used without a panic.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, PersonalError> {
         let limits = Limits { max_bytes: bytes.len() as u64, ..Limits::default() };
-        let (mut tensors, metadata) = codec::from_bytes(bytes, limits)?;
+        let mut input = Verifying::new(bytes);
+        let (mut tensors, metadata) = codec::read(&mut input, limits)?;
+        input.finish()?;
         let version = metadata.get(VERSION_KEY).ok_or(PersonalError::NotPersonal)?;
         match version.parse() {
             Ok(VERSION) => {}

@@ -1,11 +1,11 @@
-//! Model files: safetensors with the architecture in the metadata.
+//! Model files: safetensors with the architecture and a checksum in the metadata.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 
 use crate::architecture::{Architecture, ArchitectureError};
 use crate::network::check_fit;
-use crate::params::codec::{self, DecodeError, Limits};
+use crate::params::codec::{self, CHECKSUM_KEY, DecodeError, Limits, Verifying};
 use crate::params::{Mismatch, ParamSet, Precision};
 
 /// The metadata key of the architecture, which is JSON.
@@ -17,7 +17,10 @@ pub const ARCHITECTURE_KEY: &str = "architecture";
 pub enum ModelFileError {
     /// The bytes are not safetensors, or some are missing.
     #[error("this is not a readable safetensors file; was it copied completely, and is it the right file?")]
-    NotSafetensors(#[from] DecodeError),
+    NotSafetensors(#[source] DecodeError),
+    /// The bytes are not those that were written.
+    #[error("the model file is damaged: {0}; restore it from a backup or copy it again")]
+    Damaged(DecodeError),
     /// The file does not contain the architecture of its parameters.
     #[error(
         "the file has no `{ARCHITECTURE_KEY}` in its metadata: it was not written as a model by this program"
@@ -34,12 +37,21 @@ pub enum ModelFileError {
     /// The parameters do not fit the architecture.
     #[error("the model's parameters do not fit its architecture")]
     Mismatch(#[from] Mismatch),
-    /// The caller's metadata uses the key that holds the architecture.
-    #[error("the metadata key `{ARCHITECTURE_KEY}` is taken by the architecture; choose another")]
+    /// The caller's metadata uses the key that holds the architecture, or that of the checksum.
+    #[error("the metadata keys `{ARCHITECTURE_KEY}` and `{CHECKSUM_KEY}` are taken; choose another")]
     ReservedKey,
     /// Writing failed.
     #[error("writing the model failed")]
     Write(#[source] io::Error),
+}
+
+impl From<DecodeError> for ModelFileError {
+    fn from(error: DecodeError) -> Self {
+        match error {
+            DecodeError::Checksum => Self::Damaged(error),
+            error => Self::NotSafetensors(error),
+        }
+    }
 }
 
 /// Writes a model in `f32`, with the caller's own metadata (such as the normalisation of inputs and the names of classes)
@@ -57,10 +69,13 @@ pub fn write_model(
     check_fit(architecture, params)??;
     let mut metadata = extra.clone();
     let json = serde_json::to_string(architecture).map_err(|error| ModelFileError::Write(error.into()))?;
-    if metadata.insert(ARCHITECTURE_KEY.to_owned(), json).is_some() {
+    if metadata.insert(ARCHITECTURE_KEY.to_owned(), json).is_some() || metadata.contains_key(CHECKSUM_KEY) {
         return Err(ModelFileError::ReservedKey);
     }
-    codec::write(params, Precision::F32, &metadata, out).map_err(ModelFileError::Write)
+    codec::write_with_checksum(&metadata, out, |metadata, out| {
+        codec::write(params, Precision::F32, metadata, out)
+    })
+    .map_err(ModelFileError::Write)
 }
 
 /// Reads a model: architecture, parameters that fit it, and the other metadata. Accepts up to the default [`Limits`].
@@ -70,7 +85,10 @@ pub fn write_model(
 pub fn read_model(
     input: &mut dyn Read,
 ) -> Result<(Architecture, ParamSet, BTreeMap<String, String>), ModelFileError> {
-    let (params, mut metadata) = codec::read(input, Limits::default())?;
+    let mut input = Verifying::new(input);
+    let (params, mut metadata) = codec::read(&mut input, Limits::default())?;
+    input.finish()?;
+    metadata.remove(CHECKSUM_KEY);
     let json = metadata.remove(ARCHITECTURE_KEY).ok_or(ModelFileError::NoArchitecture)?;
     let architecture: Architecture =
         serde_json::from_str(&json).map_err(ModelFileError::UnknownArchitecture)?;

@@ -17,6 +17,7 @@ use aggregator::round::Tally;
 use aggregator::run::{Broadcast, Run, RunError, Traffic, Upload};
 use aggregator::start::{StartError, start_on};
 use aggregator::storage::FileLayer;
+use aggregator::storage::checksum::Checksum;
 use bytes::Bytes;
 use shared::frame;
 use shared::id::ClientId;
@@ -143,6 +144,9 @@ impl Server {
         let file = self.run.directory().spool().join(format!("{}.upload", upload.0));
         let mut bytes = frame::encode(&ToServer::Update(header), payload.len() as u64);
         bytes.extend_from_slice(payload);
+        let mut sum = Checksum::default();
+        sum.update(&bytes);
+        bytes.extend_from_slice(sum.trailer().as_bytes());
         let mut spooled = self.files.create(&file)?;
         spooled.write_all(&bytes)?;
         if synced {

@@ -14,6 +14,7 @@ mod ensembles;
 mod evaluation;
 mod experiments;
 mod fedmix;
+mod flipped_bits;
 mod folding;
 mod hostile_peers;
 mod interop;

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aggregator::coordinator::{Outcome, WaitingFor};
-use aggregator::round::jsonl;
+use aggregator::round::{RoundRecord, jsonl};
 use aggregator::run::{Run, RunError};
 use aggregator::storage::Disk;
+use aggregator::storage::checksum::read_checked;
 use federation_tests::faults::Faults;
 use federation_tests::scenario::Scenario;
 use federation_tests::server::Server;
@@ -79,12 +80,13 @@ fn an_undamaged_run_says_nothing() {
 #[test]
 fn an_accepted_update_that_the_disk_has_lost_is_asked_for_again() {
     let reference = reference();
-    let damages: [Damage<[u8]>; 5] = [
+    let damages: [Damage<[u8]>; 6] = [
         |_| Vec::new(),
         |bytes| bytes[..bytes.len() / 2].to_vec(),
         |bytes| bytes[..bytes.len() - 1].to_vec(),
         |bytes| vec![0; bytes.len()],
-        |bytes| [&bytes[..bytes.len() - 4], &f32::NAN.to_le_bytes()].concat(),
+        |bytes| [&bytes[..bytes.len() - 20], &f32::NAN.to_le_bytes()].concat(),
+        |bytes| [&bytes[..bytes.len() - 20], &f32::NAN.to_le_bytes(), &bytes[bytes.len() - 16..]].concat(),
     ];
     for (number, damage) in damages.into_iter().enumerate() {
         let (simulator, _folder) = meddled(|root| {
@@ -96,6 +98,11 @@ fn an_accepted_update_that_the_disk_has_lost_is_asked_for_again() {
         assert_eq!(simulator.resumes[0].open.as_ref().unwrap().accepted.len(), 1, "damage {number}");
         assert_eq!(simulator.model(), reference, "damage {number}");
     }
+}
+
+/// What a file holds, without its checksum: a file of an earlier version.
+fn content(path: &Path) -> Vec<u8> {
+    read_checked(&Disk, path).unwrap().expect("it is there")
 }
 
 /// The same update, of a client that reports this number of training samples.
@@ -114,7 +121,7 @@ fn an_accepted_update_that_claims_other_samples_than_were_declared_is_asked_for_
     for samples in [1, 41, 1 << 40, u64::MAX] {
         let (simulator, _folder) = meddled(|root| {
             let update = &accepted_updates(root)[0];
-            fs::write(update, claiming(&fs::read(update).unwrap(), samples)).unwrap();
+            fs::write(update, claiming(&content(update), samples)).unwrap();
         });
         let warnings = warnings(&simulator);
         assert!(warnings.contains("asked for it again") && warnings.contains("declared 40"), "{warnings:?}");
@@ -168,7 +175,7 @@ fn the_traffic_of_a_killed_process_counts_what_is_durable() {
     let mut simulator = simulator(directory.path());
     simulator.run_until(stands_at(1, 2));
     let updates = accepted_updates(simulator.run_directory().root());
-    let bytes: u64 = updates.iter().map(|update| fs::metadata(update).unwrap().len()).sum();
+    let bytes: u64 = updates.iter().map(|update| content(update).len() as u64).sum();
     simulator.kill_server();
     simulator.run_until(|_| true);
     let run = simulator.server().unwrap().run();
@@ -200,8 +207,10 @@ fn a_torn_last_line_of_rounds_is_taken_back() {
 fn a_line_of_a_round_that_is_not_closed_is_taken_back() {
     let (simulator, _folder) = meddled(|root| {
         let path = root.join("rounds.jsonl");
-        let line = fs::read_to_string(&path).unwrap();
-        fs::write(&path, line.clone() + &line.replace("\"round\":1", "\"round\":2")).unwrap();
+        let text = fs::read_to_string(&path).unwrap();
+        let mut records = jsonl::read(&text).unwrap().records;
+        records.push(RoundRecord { round: 2, ..records[0].clone() });
+        fs::write(&path, jsonl::write(&records)).unwrap();
     });
     assert_eq!(warnings(&simulator), "", "that is how a kill between the line and the checkpoint looks");
     let text = fs::read_to_string(simulator.run_directory().rounds()).unwrap();

@@ -60,12 +60,12 @@ pub(super) fn ensemble(command: &EnsembleCommand) -> Result<(), Failure> {
     let files = Arc::new(Disk);
     match command {
         EnsembleCommand::Show { ensemble, json } => {
-            let bundle = Bundle::open(files, ensemble)?;
+            let bundle = Bundle::open_verified(files, ensemble)?;
             terminal::show(*json, &object(&bundle), || table(&bundle))
         }
         EnsembleCommand::Extend { ensemble, with, out } => {
             let (bundle, other) =
-                (Bundle::open(files.clone(), ensemble)?, Bundle::open(files.clone(), with)?);
+                (Bundle::open_verified(files.clone(), ensemble)?, Bundle::open_verified(files.clone(), with)?);
             let out = out.as_ref().unwrap_or(ensemble);
             let extended = extend(&*files, &bundle, &other, out)?;
             terminal::print(&format!(
@@ -77,7 +77,7 @@ pub(super) fn ensemble(command: &EnsembleCommand) -> Result<(), Failure> {
             ))
         }
         EnsembleCommand::Drop { ensemble, client, out } => {
-            let bundle = Bundle::open(files.clone(), ensemble)?;
+            let bundle = Bundle::open_verified(files.clone(), ensemble)?;
             let out = out.as_ref().unwrap_or(ensemble);
             let left = leave_out(&*files, &bundle, &client.iter().copied().collect(), out)?;
             terminal::print(&format!("{}: {left} members are left\n", out.display()))

@@ -3,6 +3,7 @@
 use std::time::SystemTime;
 
 use super::exit::Failure;
+use super::terminal;
 use crate::coordinator::{Outcome, Resume};
 use crate::database::Database;
 use crate::events::{Notice, Sink};
@@ -32,6 +33,7 @@ impl History {
         let presence = RunLock::of(run.directory())
             .map_err(|error| Failure::file("lock", &run.directory().presence(), error))?;
         let health = Health::default();
+        restore_rounds(database, run)?;
         let mut log = RoundLog::begin(database.clone(), run, resume, health.clone(), SystemTime::now())?;
         run.on_closed(move |round| log.enter(round));
         let recorder = Recorder::start(database.clone(), run.spec().run, health.clone());
@@ -72,4 +74,20 @@ impl Sink for Sinks<'_> {
             None => {}
         }
     }
+}
+
+/// Writes the closed rounds that the run's own file lacks again, from the database.
+fn restore_rounds(database: &Database, run: &mut Run) -> Result<(), Failure> {
+    let missing = run.missing_rounds().len();
+    if missing == 0 {
+        return Ok(());
+    }
+    let stored = database.rounds(&run.spec().run.to_string(), u32::MAX)?;
+    let restored = run.restore_rounds(stored.into_iter().filter_map(|round| round.record).collect())?;
+    if restored > 0 {
+        terminal::tell(&format!(
+            "{restored} of {missing} missing rounds are written again from what the database knows of them"
+        ));
+    }
+    Ok(())
 }

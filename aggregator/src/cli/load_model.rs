@@ -78,7 +78,7 @@ impl Usable {
             Limits { max_bytes: u64::MAX, max_header: 256 << 20, max_tensors: 1 << 20, any_order: true };
         let described = TensorStream::open_described(BufReader::new(open()?), limits);
         if described.is_ok_and(|(_, metadata)| metadata.contains_key(MANIFEST_KEY)) {
-            return Ok(Self::Ensemble(Box::new(Bundle::open(Arc::new(Disk), path)?)));
+            return Ok(Self::Ensemble(Box::new(Bundle::open_verified(Arc::new(Disk), path)?)));
         }
         let (architecture, params, metadata) = models::read_model(&mut open()?)
             .map_err(|error| Failure::file("read the model", path, causes(&error)))?;

@@ -42,6 +42,15 @@ impl Raw {
         let layers = Layers::read(file, overrides)?;
         layers.findings.none_or(layers.raw)
     }
+
+    /// The defaults under this text, as if it stood in the file `path`.
+    pub fn of_text(text: &str, path: &Path) -> Result<Self, ConfigErrors> {
+        let (table, lines) = parsed(text, path)?;
+        let mut joined = Layers::defaults();
+        joined.lay(table, lines, |layer| beside(layer, path))?;
+        let layers = joined.finish()?;
+        layers.findings.none_or(layers.raw)
+    }
 }
 
 impl Layers {

@@ -1,11 +1,11 @@
 //! Reading of an ensemble's file, one member at a time.
 
-use std::io::Read as _;
+use std::io::{BufReader, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use models::params::codec::TensorStream;
-use models::{Array, Limits, ParamSet, Precision};
+use models::params::codec::{TensorStream, Verifying};
+use models::{Array, DecodeError, Limits, ParamSet, Precision};
 use shared::algorithm::ensemble::prototypes_of;
 
 use super::error::disk;
@@ -112,6 +112,25 @@ impl Bundle {
         bundle.prototypes = values.take(count)?;
         bundle.finite(&bundle.prototypes, || PROTOTYPES.to_owned())?;
         Ok(bundle)
+    }
+
+    /// [Opens](Self::open) and [verifies](Self::verify) an ensemble.
+    pub fn open_verified(files: Arc<dyn FileLayer>, path: &Path) -> Result<Self, EnsembleError> {
+        let bundle = Self::open(files, path)?;
+        bundle.verify()?;
+        Ok(bundle)
+    }
+
+    /// Reads the whole file and compares its checksum, if it has one.
+    ///
+    /// # Errors
+    /// [`EnsembleError::Damaged`] if a disk or a copy has changed it, [`EnsembleError::Disk`] if it cannot be read.
+    pub fn verify(&self) -> Result<(), EnsembleError> {
+        let input = Reading::open(&*self.files, &self.path).map_err(disk("open", &self.path))?;
+        Verifying::new(BufReader::with_capacity(CHUNK, input)).finish().map_err(|error| match error {
+            DecodeError::Io(source) => disk("read", &self.path)(source),
+            _ => EnsembleError::Damaged { path: self.path.clone() },
+        })
     }
 
     /// Its file.

@@ -26,6 +26,12 @@ pub enum EnsembleError {
         /// The error.
         source: DecodeError,
     },
+    /// The file is not as it was written.
+    #[error("{} is damaged: its content does not match its checksum; restore it from a backup or copy it again", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+    },
     /// The file is safetensors and not an ensemble.
     #[error("{} is no ensemble: {reason}; name the ensemble.safetensors that a run has left", path.display())]
     NotAnEnsemble {

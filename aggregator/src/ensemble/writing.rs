@@ -1,9 +1,10 @@
 //! Writing of an ensemble, a few values at a time.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 
-use models::params::codec::{write_header, write_values};
+use models::params::codec::{write_header, write_values, write_with_checksum};
 
 use super::bundle::{Bundle, Layout, Values};
 use super::error::disk;
@@ -48,7 +49,10 @@ pub fn write(
     let layout = Layout::of(&manifest)
         .map_err(|reason| EnsembleError::NotAnEnsemble { path: path.to_owned(), reason })?;
     let written = write_durably(files, path, |out| {
-        pass_on(&manifest, &layout, members, out).map_err(|error| match error {
+        let written = write_with_checksum(&manifest.metadata(), out, |metadata, out| {
+            pass_on(metadata, &layout, members, out)
+        });
+        written.map_err(|error| match error {
             EnsembleError::Disk { source, .. } => source,
             error => io::Error::other(error),
         })
@@ -57,7 +61,7 @@ pub fn write(
 }
 
 fn pass_on(
-    manifest: &Manifest,
+    metadata: &BTreeMap<String, String>,
     layout: &Layout,
     members: &[Source<'_>],
     out: &mut dyn io::Write,
@@ -65,7 +69,7 @@ fn pass_on(
     let failed = |source| EnsembleError::Disk { action: "write", path: "".into(), source };
     let tensors: Vec<_> = layout.of_ensemble(members.len()).collect();
     let declared = tensors.iter().map(|(name, shape)| (name.as_str(), *shape));
-    write_header(declared, &manifest.metadata(), out).map_err(failed)?;
+    write_header(declared, metadata, out).map_err(failed)?;
     let (prototypes, shape) = &layout.prototypes;
     let mut mean = MeanSum::new(shape.iter().product());
     for (member, origin) in members {

@@ -46,7 +46,7 @@ pub(super) fn closed(
              ON CONFLICT DO UPDATE SET closed = coalesce(closed, excluded.closed), cohort = excluded.cohort, \
              record = excluded.record",
         )?
-        .execute(params![name, round, at, count(record.sampled), jsonl::line(record).trim_end()])?;
+        .execute(params![name, round, at, count(record.sampled), jsonl::object(record)])?;
     for client in contributors {
         accepted(transaction, run, round, *client, None)?;
     }

@@ -109,6 +109,9 @@ pub fn summary(summary: &Summary) -> String {
         let _ = write!(text, ", half of them within {}", seconds(median));
     }
     text.push('\n');
+    if summary.missing > 0 {
+        let _ = writeln!(text, "without {}, whose records are lost", counted(summary.missing, "earlier round"));
+    }
     if let (Some((last, _)), Some((best, round))) = (summary.last, summary.best) {
         let _ = writeln!(text, "accuracy {}, at best {} in round {round}", percent(last), percent(best));
     }

@@ -7,6 +7,8 @@ use crate::round::RoundRecord;
 pub struct Summary {
     /// Rounds of training that closed.
     pub rounds: usize,
+    /// Rounds before the last one of which there is no record.
+    pub missing: usize,
     /// The best accuracy and the first round that reached it.
     pub best: Option<(f64, u32)>,
     /// The last accuracy measured and its round.
@@ -97,6 +99,7 @@ impl Summary {
         };
         Self {
             rounds: rounds.iter().filter(|round| !round.closing).count(),
+            missing: rounds.last().map_or(0, |last| (last.round as usize).saturating_sub(rounds.len())),
             best,
             last: tested().next_back(),
             target: target.map(reached),

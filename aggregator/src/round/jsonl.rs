@@ -1,14 +1,18 @@
 //! `rounds.jsonl`: one JSON object per line, one line per closed round, in order.
 //!
 //! A line is appended when a round closes. A crash can leave the last line half-written; reading tells that apart
-//! from a file that is damaged.
+//! from a file that is damaged. The last key of a line, `crc32`, is the checksum of the line without it; lines of earlier versions
+//! have none.
 
 use thiserror::Error;
 
 use super::RoundRecord;
 
+/// What stands before the digits of a line's checksum.
+const CHECKSUM: &str = ",\"crc32\":\"";
+
 /// What a file of rounds holds.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Rounds {
     /// The complete rounds.
     pub records: Vec<RoundRecord>,
@@ -28,16 +32,38 @@ pub struct JsonlError {
     pub shown: String,
 }
 
-/// One round as a line, with the line break.
+/// One round as a JSON object.
 ///
 /// # Panics
 /// Never: JSON can hold every record.
 #[must_use]
+pub fn object(record: &RoundRecord) -> String {
+    serde_json::to_string(record).expect("a record has only numbers and names, which JSON can hold")
+}
+
+/// One round as a line, with its checksum and the line break.
+///
+/// # Panics
+/// Never, as [`object`].
+#[must_use]
 pub fn line(record: &RoundRecord) -> String {
-    let mut line =
-        serde_json::to_string(record).expect("a record has only numbers and names, which JSON can hold");
-    line.push('\n');
-    line
+    let json = object(record);
+    let sum = crc32fast::hash(json.as_bytes());
+    let fields = json.strip_suffix('}').expect("a record is an object");
+    format!("{fields}{CHECKSUM}{sum:08x}\"}}\n")
+}
+
+/// The record in a line without its line break.
+fn parse(line: &[u8]) -> Result<RoundRecord, String> {
+    let text = str::from_utf8(line).map_err(|_| "it is not text".to_owned())?;
+    let record = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    if let Some((fields, rest)) = text.rsplit_once(CHECKSUM) {
+        let sum = crc32fast::hash(format!("{fields}}}").as_bytes());
+        if rest != format!("{sum:08x}\"}}") {
+            return Err("its content does not match its checksum".to_owned());
+        }
+    }
+    Ok(record)
 }
 
 /// Rounds as the text of a file.
@@ -51,16 +77,14 @@ pub fn write(records: &[RoundRecord]) -> String {
 pub fn read(text: &(impl AsRef<[u8]> + ?Sized)) -> Result<Rounds, JsonlError> {
     let mut lines: Vec<&[u8]> = text.as_ref().split(|&byte| byte == b'\n').collect();
     let torn = lines.pop().is_some_and(|last| !last.is_empty());
-    let parse = |(index, line): (usize, &[u8])| {
-        let text = str::from_utf8(line).map_err(|_| "it is not text".to_owned());
-        let record = text.and_then(|text| serde_json::from_str(text).map_err(|error| error.to_string()));
-        record.map_err(|reason| JsonlError {
+    let record = |(index, line): (usize, &[u8])| {
+        parse(line).map_err(|reason| JsonlError {
             line: index + 1,
             reason,
             shown: String::from_utf8_lossy(line).chars().take(60).collect(),
         })
     };
-    let records = lines.into_iter().enumerate().map(parse).collect::<Result<_, _>>()?;
+    let records = lines.into_iter().enumerate().map(record).collect::<Result<_, _>>()?;
     Ok(Rounds { records, torn })
 }
 
@@ -102,19 +126,23 @@ mod tests {
     fn the_format_is_fixed() {
         let expected = "{\"round\":3,\"accuracy\":null,\"loss\":null,\"train_loss\":0.5,\"sampled\":10,\"accepted\":8,\
              \"rejected\":1,\"discarded\":0,\"failed\":0,\"lost\":1,\"bytes_down\":1000000,\
-             \"bytes_up\":18446744073709551615,\"seconds\":1.25,\"waited_for\":\"max-time\"}\n";
-        assert_eq!(line(&record(3, None)), expected);
+             \"bytes_up\":18446744073709551615,\"seconds\":1.25,\"waited_for\":\"max-time\"";
+        // CRC-32 computed with Python's zlib.
+        assert_eq!(line(&record(3, None)), format!("{expected},\"crc32\":\"bb890088\"}}\n"));
         // Nothing more is asked of the lines of earlier versions.
-        assert_eq!(read(expected).map(|read| read.records), Ok(vec![record(3, None)]));
+        let earlier = format!("{expected}}}\n");
+        assert_eq!(read(&earlier).map(|read| read.records), Ok(vec![record(3, None)]));
         let void = RoundRecord { void: true, ..record(3, None) };
         let text = line(&void);
-        assert!(text.ends_with("\"waited_for\":\"max-time\",\"void\":true}\n"), "{text}");
+        assert!(text.contains("\"waited_for\":\"max-time\",\"void\":true,\"crc32\":"), "{text}");
         assert_eq!(read(&text).map(|read| read.records), Ok(vec![void]));
     }
 
     #[test]
     fn a_line_of_a_newer_version_is_read_without_what_it_has_more() {
-        let newer = line(&record(3, None)).replace("{\"round\":3,", "{\"round\":3,\"invented\":{\"a\":[1]},");
+        let known = line(&record(3, None));
+        let (known, _) = known.split_once(CHECKSUM).expect("it has one");
+        let newer = known.replace("{\"round\":3,", "{\"round\":3,\"invented\":{\"a\":[1]},") + "}\n";
         assert!(newer.contains("invented"), "{newer}");
         assert_eq!(read(&newer).map(|read| read.records), Ok(vec![record(3, None)]));
     }
@@ -137,6 +165,22 @@ mod tests {
         let message = read(&text).expect_err("line 2 is damaged").to_string();
         assert!(message.contains("line 2") && message.contains("two"), "{message}");
         assert!(read("\n").is_err(), "an empty line is no round");
+    }
+
+    #[test]
+    fn every_flipped_bit_is_noticed_or_changes_nothing() {
+        let (whole, meant) = (line(&record(1, Some(0.25))), record(1, Some(0.25)));
+        let mut noticed = 0;
+        for bit in 0..8 * (whole.len() - 1) {
+            let mut bytes = whole.clone().into_bytes();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            match read(&bytes) {
+                Err(_) => noticed += 1,
+                // The name of the checksum is another one, which is passed over.
+                Ok(read) => assert_eq!(read.records, std::slice::from_ref(&meant), "bit {bit}"),
+            }
+        }
+        assert!(noticed > 8 * (whole.len() - 20), "{noticed}");
     }
 
     #[test]

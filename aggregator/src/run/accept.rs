@@ -18,6 +18,7 @@ use crate::coordinator::Opening;
 use crate::data::TestSet;
 use crate::ensemble::is_sound;
 use crate::storage::FileLayer;
+use crate::storage::checksum::Checksum;
 use crate::storage::retry_full::retry_while_full;
 
 /// An update that is believed. There is nothing in it of a round without training.
@@ -235,9 +236,12 @@ impl Acceptance<'_> {
     fn spooled(&self, client: ClientId, frame: &[u8], payload: &Payload) -> Result<PathBuf, RunError> {
         let path = self.directory.spool().join(format!("{client}.upload"));
         let write = || {
-            let mut file = self.files.create(&path)?;
-            file.write_all(frame)?;
-            payload.pieces().iter().try_for_each(|piece| file.write_all(piece))?;
+            let (mut file, mut sum) = (self.files.create(&path)?, Checksum::default());
+            for piece in std::iter::once(frame).chain(payload.pieces().iter().map(|piece| &**piece)) {
+                sum.update(piece);
+                file.write_all(piece)?;
+            }
+            file.write_all(sum.trailer().as_bytes())?;
             file.flush()
         };
         retry_while_full(self.files, &path, write).map_err(disk("spool an update in", &path))?;

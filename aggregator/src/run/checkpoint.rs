@@ -8,7 +8,8 @@ use super::directory::round_in;
 use super::error::{damaged, disk};
 use super::{Run, RunError, SMALL};
 use crate::round::jsonl;
-use crate::storage::{Reading, append_durably, write_durably};
+use crate::storage::checksum::write_checked;
+use crate::storage::{Reading, append_durably};
 
 impl Run {
     pub(super) fn load(&self, round: u32) -> Result<Global, RunError> {
@@ -21,7 +22,7 @@ impl Run {
 
     pub(super) fn write_checkpoint(&self, round: u32, state: &Record) -> Result<(), RunError> {
         let path = self.directory.checkpoint(round);
-        write_durably(&*self.files, &path, |out| state.write_to(Precision::F32, out))
+        write_checked(&*self.files, &path, |out| state.write_to(Precision::F32, out))
             .map_err(disk("write", &path))
     }
 

@@ -9,7 +9,7 @@
 //!     ensemble.safetensors     in its place where the clients' models stay side by side; as of the last closed round
 //!     report.html              the same for people
 //!     state/
-//!         run.json             the run's identity; written last, so its presence makes the directory a run
+//!         run.json             the run's identity and configuration; written last, so its presence makes the directory a run
 //!         finished             the run is complete, and its model and report are written
 //!         checkpoint-000007.safetensors    the server's state after round 7; the newest one counts, and the one behind
 //!                              the best model stays
@@ -21,6 +21,8 @@
 //!         clients/             what simulated clients keep from round to round
 //!         spool/               payloads under way; after a restart the beginnings of devices' updates go on
 //! ```
+//!
+//! What is read back from `state/` has a [checksum](crate::storage::checksum); so has every line of `rounds.jsonl`.
 
 use std::path::{Path, PathBuf};
 
@@ -63,7 +65,7 @@ impl RunDirectory {
         report = "report.html";
         /// What is needed to continue.
         state = "state";
-        /// The run's identity.
+        /// The run's identity and configuration.
         identity = "state/run.json";
         /// There once the model and the report of the completed run are written.
         finished = "state/finished";

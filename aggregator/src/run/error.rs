@@ -12,6 +12,7 @@ use shared::record::RecordError;
 
 use crate::data::{EvaluateError, PlanError};
 use crate::ensemble::EnsembleError;
+use crate::storage::checksum::ChecksumMismatch;
 
 /// Why a run cannot go on. No accepted update is lost: the same command resumes the run once the cause is removed.
 #[derive(Debug, thiserror::Error)]
@@ -103,10 +104,16 @@ impl RunError {
     }
 }
 
-/// For `map_err`: says what was tried on which file.
+/// For `map_err`: says what was tried on which file. A file whose checksum does not match is damaged.
 pub(crate) fn disk(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> RunError {
     let path = path.to_owned();
-    move |source| RunError::Disk { action, path, source }
+    move |source| {
+        if ChecksumMismatch::is(&source) {
+            RunError::Damaged { path, reason: ChecksumMismatch.to_string() }
+        } else {
+            RunError::Disk { action, path, source }
+        }
+    }
 }
 
 /// For `map_err`: the file is not what this program wrote.

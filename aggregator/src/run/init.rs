@@ -9,7 +9,7 @@ use shared::seed::Seed;
 use super::directory::RunDirectory;
 use super::error::disk;
 use super::supervised::{DIVERGED, OwnLoss};
-use super::{Run, RunError};
+use super::{Run, RunError, RunManifest};
 use crate::config::Config;
 use crate::data::TestSet;
 use crate::storage::{FileLayer, create_dir_durably, write_durably};
@@ -41,11 +41,7 @@ impl Run {
         }
         run.write_broadcast(1, &run.algorithm.broadcast(&global))?;
         run.write_checkpoint(0, &run.algorithm.store(global))?;
-        let path = run.directory.identity();
-        let identity =
-            serde_json::json!({ "run": run.config.spec.run, "version": env!("CARGO_PKG_VERSION") });
-        write_durably(files, &path, |out| out.write_all(format!("{identity}\n").as_bytes()))
-            .map_err(disk("write", &path))?;
+        RunManifest::new(&run).write(files, &run.directory)?;
         Ok(run)
     }
 

@@ -62,9 +62,11 @@ mod ensemble;
 mod error;
 mod fold;
 mod init;
+mod manifest;
 mod opening;
 mod recovery;
 mod roster_file;
+mod rounds_file;
 mod stored;
 mod supervised;
 pub(crate) mod update_file;
@@ -97,6 +99,7 @@ use supervised::OwnTraining;
 
 pub use broadcast::Broadcast;
 pub use error::RunError;
+pub use manifest::RunManifest;
 pub use supervised::OwnProgress;
 pub use upload::Upload;
 

@@ -7,7 +7,7 @@ use super::error::{damaged, disk};
 use super::{Run, RunError, Traffic};
 use crate::coordinator::{Closing, Opening};
 use crate::storage::retry_full::retry_while_full;
-use crate::storage::{read_if_there, write_durably};
+use crate::storage::checksum::{read_checked, write_checked};
 
 /// The opening of a round, on disk.
 #[derive(Serialize, Deserialize)]
@@ -51,12 +51,12 @@ impl Run {
         let path = self.directory.opening(opening.round);
         let record = OpeningRecord { opening: opening.clone(), decision: decision.cloned() };
         let json = serde_json::to_vec(&record).expect("ids, counts and names are JSON");
-        write_durably(&*self.files, &path, |out| out.write_all(&json)).map_err(disk("write", &path))
+        write_checked(&*self.files, &path, |out| out.write_all(&json)).map_err(disk("write", &path))
     }
 
     pub(super) fn read_opening(&self, round: u32) -> Result<Option<OpeningRecord>, RunError> {
         let path = self.directory.opening(round);
-        let Some(json) = read_if_there(&*self.files, &path).map_err(disk("read", &path))? else {
+        let Some(json) = read_checked(&*self.files, &path).map_err(disk("read", &path))? else {
             return Ok(None);
         };
         let mut record: OpeningRecord = serde_json::from_slice(&json).map_err(damaged(&path))?;

@@ -9,13 +9,13 @@ use super::directory::{RunDirectory, client_in, newest_checkpoint, uploader_in};
 use super::error::disk;
 use super::opening::{Decision, OpeningRecord};
 use super::update_file::outcome;
-use super::{Run, RunError, client_metrics};
+use super::{Run, RunError};
 use crate::config::Config;
 use crate::coordinator::{Closing, Opening, OutstandingTask, Reopened, Resume};
 use crate::data::TestSet;
-use crate::round::jsonl::{self, Rounds};
-use crate::round::{RoundRecord, stopping};
-use crate::storage::{FileLayer, read_if_there, write_durably};
+use crate::round::stopping;
+use crate::storage::checksum::content_length;
+use crate::storage::FileLayer;
 
 impl Run {
     /// Continues the run in `directory` and says where it stands.
@@ -38,6 +38,9 @@ impl Run {
         run.empty_spool()?;
         (run.closed, run.settled) = (closed, closed);
         run.restore_records(closed)?;
+        if let Some(bundle) = run.bundle()? {
+            bundle.verify()?;
+        }
         run.settle()?;
         // Broadcasts are never synced: after a power failure one may be there and be empty. It is made again.
         let unsynced = run.directory.broadcast(closed + 1);
@@ -162,7 +165,7 @@ impl Run {
         let mut accepted = BTreeSet::new();
         for client in clients {
             let path = self.directory.accepted_update(round, client);
-            let length = self.files.length(&path).map_err(disk("look at", &path))?;
+            let length = content_length(&*self.files, &path).map_err(disk("look at", &path))?;
             let (acceptance, open) = self.acceptance()?;
             let read = acceptance.read(&path).and_then(|read| {
                 acceptance.is_as_declared(opening, client, read.0)?;
@@ -207,51 +210,6 @@ impl Run {
         let (contributors, late) = record.contributors();
         counted.extend(trained_in(self.closed, &contributors, &late));
         Ok(counted)
-    }
-
-    /// The closed rounds as they are written down, with what each client measured.
-    pub(crate) fn written_records(&self) -> Result<Vec<RoundRecord>, RunError> {
-        Ok(self.read_rounds()?.map_or(Vec::new(), |rounds| rounds.records))
-    }
-
-    /// Reads `rounds.jsonl`; `None` if there is no such file.
-    fn read_rounds(&self) -> Result<Option<Rounds>, RunError> {
-        let path = self.directory.rounds();
-        let Some(bytes) = read_if_there(&*self.files, &path).map_err(disk("read", &path))? else {
-            return Ok(None);
-        };
-        let damaged = |reason: String| RunError::Rounds { path: path.clone(), reason };
-        let rounds = jsonl::read(&bytes).map_err(|error| damaged(error.to_string()))?;
-        if let Some(line) = rounds.records.windows(2).position(|pair| pair[0].round >= pair[1].round) {
-            let round = rounds.records[line + 1].round;
-            return Err(damaged(format!("line {} holds round {round}, out of order", line + 2)));
-        }
-        Ok(Some(rounds))
-    }
-
-    /// Reads `rounds.jsonl`. Lines of rounds that the checkpoint does not know are taken back: those rounds will be
-    /// closed again.
-    fn restore_records(&mut self, closed: u32) -> Result<(), RunError> {
-        let path = self.directory.rounds();
-        let Some(Rounds { records: read, torn }) = self.read_rounds()? else {
-            if closed > 0 {
-                self.warnings.push(format!("{} is not there: the report begins anew", path.display()));
-            }
-            return Ok(());
-        };
-        let written = read.len();
-        let records: Vec<_> = read.into_iter().filter(|record| record.round <= closed).collect();
-        if records.len() != written || torn {
-            let kept = jsonl::write(&records);
-            write_durably(&*self.files, &path, |out| out.write_all(kept.as_bytes()))
-                .map_err(disk("write", &path))?;
-        }
-        if torn {
-            self.warnings.push(format!("the half-written last line of {} is taken back", path.display()));
-        }
-        self.records = records;
-        client_metrics::keep_newest(&mut self.records);
-        Ok(())
     }
 }
 

@@ -9,24 +9,29 @@ use shared::id::ClientId;
 use super::error::disk;
 use super::{Run, RunError};
 use crate::coordinator::RosterSnapshot;
-use crate::storage::{read_if_there, write_durably};
+use crate::storage::checksum::{ChecksumMismatch, read_checked, write_checked};
 
 impl Run {
     /// Step *save roster*: makes the roster durable.
     pub fn save_roster(&self, known: &RosterSnapshot) -> Result<(), RunError> {
         let path = self.directory.roster();
         let json = serde_json::to_vec(known).expect("ids and counts are JSON");
-        write_durably(&*self.files, &path, |out| out.write_all(&json)).map_err(disk("write", &path))
+        write_checked(&*self.files, &path, |out| out.write_all(&json)).map_err(disk("write", &path))
     }
 
     /// The roster, if it was saved since `round`, the newest, was opened. There may be no file: it is written only when needed,
     /// and older versions did not write it.
     pub(super) fn known_since(&mut self, round: u32) -> Result<Option<BTreeMap<ClientId, u64>>, RunError> {
         let path = self.directory.roster();
-        let Some(json) = read_if_there(&*self.files, &path).map_err(disk("read", &path))? else {
-            return Ok(None);
+        let known = match read_checked(&*self.files, &path) {
+            Ok(None) => return Ok(None),
+            Ok(Some(json)) => {
+                serde_json::from_slice::<RosterSnapshot>(&json).map_err(|error| error.to_string())
+            }
+            Err(error) if ChecksumMismatch::is(&error) => Err(error.to_string()),
+            Err(error) => return Err(disk("read", &path)(error)),
         };
-        match serde_json::from_slice::<RosterSnapshot>(&json) {
+        match known {
             Ok(known) => Ok((known.since >= round).then_some(known.roster)),
             Err(error) => {
                 let path = path.display();

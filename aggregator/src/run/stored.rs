@@ -7,6 +7,7 @@ use shared::aggregation::{Chunk, Contributor, StoredError, StoredUpdates};
 use shared::message::reason;
 
 use super::update_file;
+use crate::storage::checksum::content_length;
 use crate::storage::{FileLayer, Reading};
 
 /// Values that are read of all updates together: 4 MiB of them, however many updates there are.
@@ -67,7 +68,8 @@ struct Row {
 impl StoredRound<'_> {
     fn row(&self, index: usize) -> Result<Row, StoredError> {
         let (file, cursor) = self.open(index)?.into_parts();
-        let length = self.files.length(&self.paths[index]).map_err(|error| self.failed(index, &error))?;
+        let length =
+            content_length(self.files, &self.paths[index]).map_err(|error| self.failed(index, &error))?;
         Ok(Row { file: (index < OPEN).then_some(file), length: length.unwrap_or(0), cursor })
     }
 
@@ -83,7 +85,7 @@ impl StoredRound<'_> {
         let file = if let Some(file) = &mut row.file {
             file
         } else {
-            // An update's data ends with its file.
+            // An update's data ends with its content.
             let start = row.length.saturating_sub(row.cursor.remaining());
             again = Reading::open_at(self.files, &self.paths[index], start)
                 .map_err(|error| self.failed(index, &error))?;

@@ -8,7 +8,7 @@ use shared::payload::Payload;
 /// A whole frame with its payload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Upload {
-    /// In a file of the spool, synced on receipt. Once accepted it is durable.
+    /// In a file of the spool with its [checksum](crate::storage::checksum), synced on receipt. Once accepted it is durable.
     File(PathBuf),
     /// In the memory of a client that is a part of this process and shares it. It does not become durable (and stays in
     /// memory, unless the round's rule needs every update): when this

@@ -3,6 +3,7 @@
 //! A step is durable when its bytes and its directory entry are synced; only then is it reported. Everything durable goes
 //! through [`FileLayer`], so that tests can crash the process between any two calls.
 
+pub mod checksum;
 pub mod descriptors;
 pub mod outage;
 pub mod retry_full;
@@ -13,6 +14,7 @@ use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io::{self, BufWriter, Read, Seek as _, SeekFrom, Write};
 use std::path::Path;
 
+use checksum::{ChecksumMismatch, Verification};
 use retry_full::{FullDetector, retry_while_full};
 use shared::chown::chown_like_parent;
 use shared::durable::{self, absent_is_ok};
@@ -124,22 +126,24 @@ pub fn append_durably(files: &dyn FileLayer, path: &Path, bytes: &[u8]) -> io::R
     if new { files.sync_dir(parent(path)) } else { Ok(()) }
 }
 
-/// A file being read that remembers whether the disk failed. Decoders report that as malformed content, and content is
-/// another one's fault.
+/// A file being read, without its [checksum](checksum), which is compared at the end. It remembers whether the disk failed:
+/// decoders report that as malformed content, and content is another one's fault.
 pub struct Reading {
     file: Box<dyn Read + Send>,
+    verification: Option<Verification>,
     failure: Option<io::Error>,
 }
 
 impl Reading {
     /// Opens a file to read it from its start.
     pub fn open(files: &dyn FileLayer, path: &Path) -> io::Result<Self> {
-        Ok(Self { file: files.open(path)?, failure: None })
+        let file = files.open(path)?;
+        Ok(Self { file, verification: Verification::of(files, path)?, failure: None })
     }
 
-    /// Opens a file to read it from this byte on.
+    /// Opens a file to read it from this byte on. A part of a file has no checksum.
     pub fn open_at(files: &dyn FileLayer, path: &Path, start: u64) -> io::Result<Self> {
-        Ok(Self { file: files.open_at(path, start)?, failure: None })
+        Ok(Self { file: files.open_at(path, start)?, verification: None, failure: None })
     }
 
     /// What a decoder made of the file, unless the disk failed meanwhile.
@@ -150,8 +154,12 @@ impl Reading {
 
 impl Read for Reading {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        self.file.read(bytes).inspect_err(|error| {
-            if error.kind() != io::ErrorKind::Interrupted {
+        let read = match &mut self.verification {
+            Some(verification) => verification.read(&mut *self.file, bytes),
+            None => self.file.read(bytes),
+        };
+        read.inspect_err(|error| {
+            if error.kind() != io::ErrorKind::Interrupted && !ChecksumMismatch::is(error) {
                 let copy = match error.raw_os_error() {
                     Some(code) => io::Error::from_raw_os_error(code),
                     None => io::Error::new(error.kind(), error.to_string()),
@@ -297,10 +305,10 @@ mod tests {
             let decoded = reading.read_exact(&mut byte).map_err(|_| "malformed");
             reading.judge(decoded)
         };
-        let failing = Reading { file: Box::new(Failing), failure: None };
+        let failing = Reading { file: Box::new(Failing), verification: None, failure: None };
         let error = decode(failing).expect_err("the disk fails");
         assert_eq!(error.raw_os_error(), Some(5));
-        let empty = Reading { file: Box::new(io::empty()), failure: None };
+        let empty = Reading { file: Box::new(io::empty()), verification: None, failure: None };
         assert_eq!(decode(empty).expect("the disk is fine"), Err("malformed"));
     }
 

@@ -9,6 +9,7 @@ use sha2::{Digest as _, Sha256};
 use shared::message::{ResumePoint, UpdateHeader};
 
 use crate::run::update_file::read_header;
+use crate::storage::checksum::Checksum;
 
 /// The part of an update that has arrived.
 #[derive(Clone, Debug, PartialEq)]
@@ -44,20 +45,33 @@ impl PartialUpload {
         let digest = digest(&mut file, self.bytes)?;
         Ok(ResumePoint { round: self.header.round, bytes: self.bytes, digest })
     }
+
+    /// Opens the file to write the rest, and adds to `sum` what is in it.
+    pub(super) fn reopen(&self, mut sum: Checksum) -> io::Result<(File, Checksum)> {
+        let mut file = File::options().read(true).write(true).open(&self.path)?;
+        each_chunk(&mut file, self.begins + self.bytes, |chunk| sum.update(chunk))?;
+        Ok((file, sum))
+    }
 }
 
 /// SHA-256 of the next `bytes` bytes.
 pub(super) fn digest(source: &mut impl Read, bytes: u64) -> io::Result<[u8; 32]> {
     let mut hash = Sha256::new();
+    each_chunk(source, bytes, |chunk| hash.update(chunk))?;
+    Ok(hash.finalize().into())
+}
+
+/// Reads the next `bytes` bytes, a chunk at a time.
+fn each_chunk(source: &mut impl Read, bytes: u64, mut visit: impl FnMut(&[u8])) -> io::Result<()> {
     let mut chunk = vec![0; 128 << 10];
     let mut left = bytes;
     while left > 0 {
         let want = usize::try_from(left).unwrap_or(chunk.len()).min(chunk.len());
         source.read_exact(&mut chunk[..want])?;
-        hash.update(&chunk[..want]);
+        visit(&chunk[..want]);
         left -= want as u64;
     }
-    Ok(hash.finalize().into())
+    Ok(())
 }
 
 /// Removes the file. One that cannot be removed now is removed by the next start.

@@ -6,7 +6,7 @@
 //! the driver is therefore told from here that the peer waits. Whether it is alive is QUIC's own idle timeout to find out.
 
 use std::fs::File;
-use std::io::{Seek as _, SeekFrom, Write as _};
+use std::io::Write as _;
 
 use quinn::{RecvStream, VarInt};
 use shared::frame::{self, FrameError};
@@ -21,6 +21,7 @@ use super::resume::{PartialUploads, Resumable};
 use crate::peer::FromPeer;
 use crate::run::Upload;
 use crate::run::directory::upload_of;
+use crate::storage::checksum::Checksum;
 use shared::chown::chown_like_parent;
 
 /// Bytes that are written to the spool at a time.
@@ -135,15 +136,19 @@ impl Peer {
     /// is not.
     async fn spool(&self, incoming: &mut Incoming<'_>, stream: &mut RecvStream) -> Result<(), PeerError> {
         let part = incoming.part.as_mut().expect("an update that is coming in has a file");
+        let mut sum = Checksum::default();
         let mut file = if part.bytes == 0 {
             let mut file = File::create(&part.path).map_err(PeerError::Spool)?;
             chown_like_parent(&file, &part.path);
             let frame = frame::encode(&ToServer::Update(part.header), part.total);
             file.write_all(&frame).map_err(PeerError::Spool)?;
+            sum.update(&frame);
             file
         } else {
-            let mut file = File::options().write(true).open(&part.path).map_err(PeerError::Spool)?;
-            file.seek(SeekFrom::Start(part.begins + part.bytes)).map_err(PeerError::Spool)?;
+            let begun = part.clone();
+            let opened = on_blocking_pool(move || begun.reopen(sum)).await;
+            let (file, begun) = opened.map_err(PeerError::Spool)?;
+            sum = begun;
             file
         };
         let payload = part.total - part.bytes;
@@ -166,6 +171,7 @@ impl Peer {
                         return Err(PeerError::Frame(FrameError::Truncated));
                     };
                     file.write_all(&chunk.bytes).map_err(PeerError::Spool)?;
+                    sum.update(&chunk.bytes);
                     left -= chunk.bytes.len() as u64;
                     part.bytes += chunk.bytes.len() as u64;
                 }
@@ -173,7 +179,13 @@ impl Peer {
             })
             .await?;
         }
-        let synced = tokio::task::spawn_blocking(move || file.sync_data()).await;
-        synced.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic())).map_err(PeerError::Spool)
+        file.write_all(sum.trailer().as_bytes()).map_err(PeerError::Spool)?;
+        on_blocking_pool(move || file.sync_data()).await.map_err(PeerError::Spool)
     }
+}
+
+/// Does what takes the disk's time where it keeps no connection waiting.
+async fn on_blocking_pool<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
 }

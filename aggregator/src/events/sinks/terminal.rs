@@ -125,7 +125,7 @@ impl Terminal {
     }
 
     fn show_round(&mut self, record: &RoundRecord) {
-        let line = if self.json { jsonl::line(record) } else { round_lines(record, self.rounds) };
+        let line = if self.json { jsonl::object(record) + "\n" } else { round_lines(record, self.rounds) };
         // The round is on disk: a reader that has gone away loses nothing. Any other error ends the command after the last round.
         let written = self.bar.suspend(|| {
             let mut out = io::stdout().lock();

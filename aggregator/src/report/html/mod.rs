@@ -94,7 +94,9 @@ fn figures(report: &Report<'_>, summary: &Summary) -> Markup {
                     @let reached = target.round.map_or_else(|| "not reached".to_owned(), in_round);
                     (figure("Target accuracy", &percent(target.accuracy), &[reached]))
                 }
-                (figure("Rounds", &grouped(summary.rounds), &[format!("of {} planned", report.config.spec.rounds)]))
+                @let lost = (summary.missing > 0).then(|| format!("{} without a record", summary.missing));
+                @let planned = format!("of {} planned", report.config.spec.rounds);
+                (figure("Rounds", &grouped(summary.rounds), &[vec![planned], lost.into_iter().collect()].concat()))
                 @if let Some(median) = summary.median_seconds {
                     @let (down, up) = (summary.bytes_down, summary.bytes_up);
                     (figure("Total time", &seconds(summary.seconds), &["median round".to_owned(), seconds(median)]))

@@ -11,6 +11,9 @@ pub enum DecodeError {
     /// The tensors do not come in the order of their names, as the reader asks.
     #[error("its tensors are not in the order of their names")]
     Order,
+    /// The file is not as it was written: its checksum is another one.
+    #[error("its content does not match its checksum: a disk or a copy has changed it")]
+    Checksum,
     /// The source failed.
     #[error("reading parameters failed")]
     Io(#[source] io::Error),

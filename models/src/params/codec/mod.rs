@@ -7,6 +7,7 @@
 //! The same set, precision and metadata always give the same bytes: tensors, their data and the metadata are in name
 //! order. Both directions stream, 16-bit values through a buffer of 64 KiB, so no second copy of a model is ever in memory.
 
+mod checksum;
 mod declaration;
 mod decode;
 mod decode_error;
@@ -17,6 +18,7 @@ mod stream;
 use std::collections::BTreeMap;
 use std::io::{self, Read};
 
+pub use checksum::{CHECKSUM_KEY, Verifying, write_with_checksum};
 pub use decode::{from_pieces, from_shared, read, read_with_integers};
 pub use decode_error::DecodeError;
 pub use encode::{

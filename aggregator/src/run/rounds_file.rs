@@ -1,0 +1,90 @@
+//! `rounds.jsonl` when a run is resumed. The model does not depend on it: which round is the best does, and the report.
+
+use std::collections::BTreeSet;
+
+use super::error::disk;
+use super::{Run, RunError, client_metrics};
+use crate::round::RoundRecord;
+use crate::round::jsonl::{self, Rounds};
+use crate::storage::{read_if_there, write_durably};
+
+impl Run {
+    /// The closed rounds as they are written down, with what each client measured.
+    pub(crate) fn written_records(&self) -> Result<Vec<RoundRecord>, RunError> {
+        Ok(self.read_rounds()?.map_or(Vec::new(), |rounds| rounds.records))
+    }
+
+    /// Reads `rounds.jsonl`; `None` if there is no such file.
+    fn read_rounds(&self) -> Result<Option<Rounds>, RunError> {
+        let path = self.directory.rounds();
+        let Some(bytes) = read_if_there(&*self.files, &path).map_err(disk("read", &path))? else {
+            return Ok(None);
+        };
+        let damaged = |reason: String| RunError::Rounds { path: path.clone(), reason };
+        let rounds = jsonl::read(&bytes).map_err(|error| damaged(error.to_string()))?;
+        if let Some(line) = rounds.records.windows(2).position(|pair| pair[0].round >= pair[1].round) {
+            let round = rounds.records[line + 1].round;
+            return Err(damaged(format!("line {} holds round {round}, out of order", line + 2)));
+        }
+        Ok(Some(rounds))
+    }
+
+    /// Reads `rounds.jsonl`. Lines of rounds that the checkpoint does not know are taken back: those rounds will be
+    /// closed again.
+    pub(super) fn restore_records(&mut self, closed: u32) -> Result<(), RunError> {
+        let Rounds { records: read, torn } = self.read_rounds()?.unwrap_or_default();
+        let written = read.len();
+        let records: Vec<_> = read.into_iter().filter(|record| record.round <= closed).collect();
+        if records.len() != written || torn {
+            self.write_rounds(&records)?;
+        }
+        let path = self.directory.rounds();
+        if torn {
+            self.warnings.push(format!("the half-written last line of {} is taken back", path.display()));
+        }
+        self.records = records;
+        client_metrics::keep_newest(&mut self.records);
+        let missing = self.missing_rounds().len();
+        if missing > 0 {
+            self.warnings.push(format!(
+                "{} lacks {missing} of {closed} closed rounds: the model does not depend on them, but the report begins anew \
+                 without them, and so do [stop] and the best model",
+                path.display()
+            ));
+        }
+        Ok(())
+    }
+
+    fn write_rounds(&self, records: &[RoundRecord]) -> Result<(), RunError> {
+        let (path, text) = (self.directory.rounds(), jsonl::write(records));
+        write_durably(&*self.files, &path, |out| out.write_all(text.as_bytes())).map_err(disk("write", &path))
+    }
+
+    /// The closed rounds that have no record: the file was cut off, emptied or removed.
+    #[must_use]
+    pub fn missing_rounds(&self) -> BTreeSet<u32> {
+        let mut missing: BTreeSet<u32> = (1..=self.closed).collect();
+        for record in &self.records {
+            missing.remove(&record.round);
+        }
+        missing
+    }
+
+    /// Writes [missing rounds](Self::missing_rounds) again, from records of another place; other records are left out. Gives how
+    /// many were written.
+    pub fn restore_rounds(&mut self, from: Vec<RoundRecord>) -> Result<usize, RunError> {
+        let missing = self.missing_rounds();
+        let mut records = self.written_records()?;
+        let before = records.len();
+        records.extend(from.into_iter().filter(|record| missing.contains(&record.round)));
+        records.sort_by_key(|record| record.round);
+        records.dedup_by_key(|record| record.round);
+        let restored = records.len() - before;
+        if restored > 0 {
+            self.write_rounds(&records)?;
+            self.records = records;
+            client_metrics::keep_newest(&mut self.records);
+        }
+        Ok(restored)
+    }
+}

@@ -6,8 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aggregator::coordinator::{Outcome, WaitingFor};
+use aggregator::database::Database;
+use aggregator::history::restore_rounds;
+use aggregator::report::Summary;
 use aggregator::round::{RoundRecord, jsonl};
 use aggregator::run::{Run, RunError};
+use aggregator::start::start_on;
 use aggregator::storage::Disk;
 use aggregator::storage::checksum::read_checked;
 use federation_tests::faults::Faults;
@@ -250,5 +254,37 @@ fn damaged_rounds_stop_the_run_until_they_are_moved_away_as_the_message_says() {
         let rounds: Vec<_> =
             simulator.server().unwrap().run().records().iter().map(|record| record.round).collect();
         assert_eq!(rounds, [2]);
+    }
+}
+
+#[test]
+fn rounds_that_the_file_has_lost_are_told_and_come_back_from_the_database() {
+    let losses: [(&str, Damage<str>, usize); 3] = [
+        ("emptied", |_| Vec::new(), 2),
+        ("cut at the end of a line", |text| text.split_inclusive('\n').next().unwrap().into(), 1),
+        ("without its first line", |text| text.split_inclusive('\n').nth(1).unwrap().into(), 1),
+    ];
+    for (what, loss, lost) in losses {
+        let directory = tempfile::tempdir().unwrap();
+        let database = Database::open(&directory.path().join("identity")).unwrap();
+        let scenario = Scenario::small(&["run.rounds=3", "round.min-updates=4"]);
+        let mut simulator = Simulator::new(scenario.clone(), Faults::NONE, 0, directory.path());
+        simulator.database = Some(database.clone());
+        simulator.run_until(stands_at(2, 1));
+        simulator.kill_server();
+        let run = simulator.run_directory();
+        let whole = fs::read_to_string(run.rounds()).unwrap();
+        fs::write(run.rounds(), loss(&whole)).unwrap();
+
+        let runs = directory.path();
+        let (started, ()) = start_on(Arc::new(Disk), scenario.config, runs, false, |_| Ok(())).unwrap();
+        let (mut resumed, _, _lock) = started.into_parts();
+        assert_eq!(resumed.missing_rounds().len(), lost, "{what}");
+        let told = resumed.warnings().join(" ");
+        assert!(told.contains(&format!("lacks {lost} of 2 closed rounds")), "{what}: {told}");
+        assert_eq!(Summary::of(resumed.records(), None).missing, usize::from(what.contains("first")));
+        assert_eq!(restore_rounds(&database, &mut resumed).unwrap(), lost, "{what}");
+        assert_eq!(resumed.missing_rounds().len(), 0, "{what}");
+        assert_eq!(fs::read_to_string(run.rounds()).unwrap(), whole, "{what}");
     }
 }

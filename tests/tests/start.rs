@@ -11,8 +11,10 @@ use aggregator::coordinator::Resume;
 use aggregator::start::{StartError, Started, completed, start_on};
 use aggregator::storage::{Disk, FileLayer};
 use aggregator::transport::identity::ServerIdentity;
+use federation_tests::faults::Faults;
 use federation_tests::faulty_disk::{FaultyDisk, Loss};
 use federation_tests::scenario::Scenario;
+use federation_tests::simulator::Simulator;
 use federation_tests::watched_disk::WatchedDisk;
 
 const LOSSES: [Loss; 5] = [Loss::Nothing, Loss::Everything, Loss::Bytes, Loss::Some(1), Loss::Some(2)];
@@ -184,6 +186,36 @@ fn a_damaged_identity_is_told_and_fresh_gets_by_as_the_message_says() {
     fs::write(identity, "{}").unwrap();
     let error = begin(Arc::new(Disk), folder.path(), false).err().unwrap().to_string();
     assert!(error.contains("--fresh"), "{error}");
+    assert_eq!(name(&begin(Arc::new(Disk), folder.path(), true).unwrap()), "glyphs-fedavg-2");
+}
+
+#[test]
+fn a_run_whose_description_is_lost_never_begins_again_in_silence() {
+    let folder = tempfile::tempdir().unwrap();
+    let scenario = Scenario::small(&[]);
+    let mut simulator = Simulator::new(scenario, Faults::NONE, 0, folder.path());
+    simulator.run_until(|server| server.coordinator().status(Duration::ZERO).closed == 2);
+    simulator.kill_server();
+    let run = simulator.run_directory();
+    drop(begin(Arc::new(Disk), folder.path(), false).unwrap());
+
+    // The configuration is written again, whatever became of it.
+    let text = fs::read(run.config()).unwrap();
+    for damage in [None, Some(&b""[..]), Some(b"[training]\nepochs = 7\n"), Some(b"\xff\xfe")] {
+        match damage {
+            None => fs::remove_file(run.config()).unwrap(),
+            Some(bytes) => fs::write(run.config(), bytes).unwrap(),
+        }
+        let started = begin(Arc::new(Disk), folder.path(), false).unwrap();
+        let told = started.run.warnings().join(" ");
+        assert!(started.continued && told.contains("config.toml"), "{damage:?}: {told}");
+        assert_eq!(fs::read(run.config()).unwrap(), text, "{damage:?}");
+    }
+
+    // Without the identity nobody knows what the checkpoints belong to.
+    fs::remove_file(run.identity()).unwrap();
+    let error = begin(Arc::new(Disk), folder.path(), false).err().unwrap().to_string();
+    assert!(error.contains("run.json") && error.contains("round 2") && error.contains("--fresh"), "{error}");
     assert_eq!(name(&begin(Arc::new(Disk), folder.path(), true).unwrap()), "glyphs-fedavg-2");
 }
 

@@ -64,8 +64,10 @@ pub(super) fn ensemble(command: &EnsembleCommand) -> Result<(), Failure> {
             terminal::show(*json, &object(&bundle), || table(&bundle))
         }
         EnsembleCommand::Extend { ensemble, with, out } => {
-            let (bundle, other) =
-                (Bundle::open_verified(files.clone(), ensemble)?, Bundle::open_verified(files.clone(), with)?);
+            let (bundle, other) = (
+                Bundle::open_verified(files.clone(), ensemble)?,
+                Bundle::open_verified(files.clone(), with)?,
+            );
             let out = out.as_ref().unwrap_or(ensemble);
             let extended = extend(&*files, &bundle, &other, out)?;
             terminal::print(&format!(

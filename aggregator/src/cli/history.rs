@@ -7,7 +7,7 @@ use super::terminal;
 use crate::coordinator::{Outcome, Resume};
 use crate::database::Database;
 use crate::events::{Notice, Sink};
-use crate::history::{Health, Recorder, RoundLog, RoundLogError, RunLock};
+use crate::history::{self, Health, Recorder, RoundLog, RoundLogError, RunLock};
 use crate::run::Run;
 use crate::storage::retry_full::{FullDisk, SpaceChange};
 
@@ -79,14 +79,10 @@ impl Sink for Sinks<'_> {
 /// Writes the closed rounds that the run's own file lacks again, from the database.
 fn restore_rounds(database: &Database, run: &mut Run) -> Result<(), Failure> {
     let missing = run.missing_rounds().len();
-    if missing == 0 {
-        return Ok(());
-    }
-    let stored = database.rounds(&run.spec().run.to_string(), u32::MAX)?;
-    let restored = run.restore_rounds(stored.into_iter().filter_map(|round| round.record).collect())?;
+    let restored = history::restore_rounds(database, run)?;
     if restored > 0 {
         terminal::tell(&format!(
-            "{restored} of {missing} missing rounds are written again from what the database knows of them"
+            "{restored} of {missing} missing rounds are written again, as the database knows them"
         ));
     }
     Ok(())

@@ -105,6 +105,16 @@ impl RoundLog {
     }
 }
 
+/// Writes the closed rounds that the run's own file lacks again, as the database knows them; gives how many those are.
+pub fn restore_rounds(database: &Database, run: &mut Run) -> Result<usize, RoundLogError> {
+    if run.missing_rounds().is_empty() {
+        return Ok(0);
+    }
+    let stored = database.rounds(&run.spec().run.to_string(), u32::MAX)?;
+    let records = stored.into_iter().filter_map(|round| round.record).collect();
+    Ok(run.restore_rounds(records)?)
+}
+
 fn rounds_entered(connection: &Connection, run: RunId) -> rusqlite::Result<BTreeSet<u32>> {
     let mut rounds = connection.prepare("SELECT round FROM rounds WHERE run = ?1 AND record IS NOT NULL")?;
     rounds.query_map([run.to_string()], |row| row.get(0))?.collect()

@@ -14,7 +14,7 @@ mod recorder;
 mod rows;
 mod skipped_samples;
 
-pub use closed_rounds::{RoundLog, RoundLogError};
+pub use closed_rounds::{RoundLog, RoundLogError, restore_rounds};
 pub use health::Health;
 pub use lock::RunLock;
 pub(crate) use read::short;

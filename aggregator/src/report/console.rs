@@ -110,7 +110,8 @@ pub fn summary(summary: &Summary) -> String {
     }
     text.push('\n');
     if summary.missing > 0 {
-        let _ = writeln!(text, "without {}, whose records are lost", counted(summary.missing, "earlier round"));
+        let _ =
+            writeln!(text, "without {}, whose records are lost", counted(summary.missing, "earlier round"));
     }
     if let (Some((last, _)), Some((best, round))) = (summary.last, summary.best) {
         let _ = writeln!(text, "accuracy {}, at best {} in round {round}", percent(last), percent(best));

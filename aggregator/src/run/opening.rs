@@ -6,8 +6,8 @@ use super::broadcast::Broadcast;
 use super::error::{damaged, disk};
 use super::{Run, RunError, Traffic};
 use crate::coordinator::{Closing, Opening};
-use crate::storage::retry_full::retry_while_full;
 use crate::storage::checksum::{read_checked, write_checked};
+use crate::storage::retry_full::retry_while_full;
 
 /// The opening of a round, on disk.
 #[derive(Serialize, Deserialize)]

@@ -14,8 +14,8 @@ use crate::config::Config;
 use crate::coordinator::{Closing, Opening, OutstandingTask, Reopened, Resume};
 use crate::data::TestSet;
 use crate::round::stopping;
-use crate::storage::checksum::content_length;
 use crate::storage::FileLayer;
+use crate::storage::checksum::content_length;
 
 impl Run {
     /// Continues the run in `directory` and says where it stands.

@@ -101,7 +101,8 @@ impl<R: Read> Read for Verifying<R> {
                 && let Some(length) = self.begin.first_chunk()
             {
                 // It grows as bytes arrive: a declared length alone allocates nothing.
-                self.header = usize::try_from(u64::from_le_bytes(*length)).unwrap_or(usize::MAX).saturating_add(8);
+                self.header =
+                    usize::try_from(u64::from_le_bytes(*length)).unwrap_or(usize::MAX).saturating_add(8);
             }
         }
         self.data.update(read);

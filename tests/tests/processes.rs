@@ -2,6 +2,7 @@
 //! end one. Wherever a run completes, its model is the simulation's, byte for byte.
 #![cfg(unix)]
 
+use std::fs;
 use std::process::Command;
 
 use aggregator::round::RoundRecord;
@@ -301,4 +302,42 @@ fn a_service_that_is_started_again_leaves_a_complete_run_alone() {
     let runs: Vec<_> =
         std::fs::read_dir(testbed.path("runs")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(runs.len(), 1, "{runs:?}");
+}
+
+#[test]
+fn a_run_that_is_removed_under_its_server_ends_with_the_reason() {
+    for removed in ["", "state/spool", "state/accepted-000001"] {
+        let testbed = with_gate();
+        let server = testbed.serve();
+        let mut devices = join(&testbed);
+        let held = testbed.gate(4).held();
+        accepted(&mut devices, 1);
+        fs::remove_dir_all(testbed.run().join(removed)).unwrap();
+        held.open();
+        let ended = server.wait();
+        assert_eq!(ended.code, Some(3), "{removed}: {}", ended.text);
+        assert!(ended.text.contains("it was removed"), "{removed}: {}", ended.text);
+        assert!(!ended.text.contains("what is on disk is safe"), "{removed}: {}", ended.text);
+        devices.into_iter().for_each(Process::kill);
+    }
+}
+
+#[test]
+fn a_server_whose_key_is_lost_says_so_and_makes_no_other_by_itself() {
+    let testbed = with_gate();
+    let server = testbed.serve();
+    let devices = join(&testbed);
+    drop(testbed.gate(4).held());
+    server.kill();
+    devices.into_iter().for_each(Process::kill);
+    let key = testbed.path("identity").join("server.key");
+    fs::remove_file(&key).unwrap();
+    let arguments = testbed.serve_arguments("identity");
+    let arguments: Vec<&str> = ["serve"].into_iter().chain(arguments.iter().map(String::as_str)).collect();
+    let ended = run(&programs().aggregator, &arguments);
+    assert_eq!(ended.code, Some(3), "{}", ended.text);
+    assert!(ended.text.contains("--new-identity") && !key.exists(), "{}", ended.text);
+    let server = testbed.serve_with(&["--new-identity"]);
+    until("there is a key again", || key.exists());
+    server.kill();
 }

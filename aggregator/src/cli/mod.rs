@@ -12,6 +12,7 @@ mod help;
 mod history;
 mod key;
 mod load_model;
+mod lost_identity;
 mod models;
 mod parse;
 mod predict;

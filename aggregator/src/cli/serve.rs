@@ -10,6 +10,7 @@ use shared::cli::{Processor, Systemd};
 
 use super::exit::Failure;
 use super::history::{History, Sinks};
+use super::lost_identity::refuse_if_lost;
 use super::parse::{address, count};
 use super::run::{conclude, report_skipped, runtime};
 use super::{RunArgs, terminal};
@@ -47,6 +48,9 @@ pub(super) struct ServeArgs {
     /// Directory of the server's key and of what it knows of devices, made at the first start [default: RUNS/identity]
     #[arg(long, value_name = "DIR")]
     identity: Option<PathBuf>,
+    /// Where the server's key or what it knows of devices is lost, begin with new ones: every device then needs a new ticket
+    #[arg(long)]
+    new_identity: bool,
     /// Which devices may take part that the server does not know yet
     #[arg(long, alias = "admit", value_enum, default_value_t)]
     enrolment: Policy,
@@ -75,6 +79,9 @@ pub(super) fn serve(arguments: &ServeArgs) -> Result<(), Failure> {
     }
     let backend = Processor::backend(given.device)?;
     let directory = arguments.identity.clone().unwrap_or_else(|| identity_directory(&given.runs));
+    if !arguments.new_identity {
+        refuse_if_lost(&directory, &given.runs)?;
+    }
     let database = Database::open(&directory)?;
     let identity = ServerIdentity::load_or_create(&Disk, &directory)?;
     let runtime = runtime()?;

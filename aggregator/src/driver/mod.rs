@@ -12,6 +12,7 @@ mod watchdog;
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use shared::frame;
@@ -23,7 +24,7 @@ use tracing::{debug, warn};
 use crate::coordinator::{Action, Coordinator, Event, Outcome, PeerId, Resume, Status, UploadId};
 use crate::events::{Events, Notice, Party, Sink, TaskResult};
 use crate::peer::{FromPeer, ToPeer};
-use crate::run::{Broadcast, OwnProgress, Run, RunError, Traffic, Upload};
+use crate::run::{Broadcast, OwnProgress, Run, RunError, Traffic, Upload, disk};
 use crate::storage::{Disk, FileLayer as _};
 use disk_space::DiskSpace;
 use disk_worker::{Done, Job};
@@ -110,8 +111,8 @@ pub async fn drive(
             deadline.map_or(Duration::from_hours(1), |moment| moment.saturating_sub(started.elapsed()));
         let event = tokio::select! {
             Some(event) = peers.recv() => match event {
-                FromPeer::SpoolFailed { path, error: source, .. } if is_fatal(&source) => {
-                    failure = Some(RunError::Disk { action: "spool an update in", path, source });
+                FromPeer::SpoolFailed { path, error: source, .. } if is_fatal(&source, &path) => {
+                    failure = Some(disk("spool an update in", &path)(source));
                     Some(Event::Stop)
                 }
                 event => driver.handle_peer(event),
@@ -328,11 +329,12 @@ fn drop_upload(upload: Upload) {
     });
 }
 
-/// Whether the disk is read-only or broken, so that no update can be accepted until the operator repairs it. Other errors, such as
-/// too many open files or a full disk, may be temporary.
-fn is_fatal(error: &std::io::Error) -> bool {
+/// Whether the disk is read-only or broken or the folder of `path` is gone, so that no update can be accepted until the operator
+/// repairs it. Other errors, such as too many open files or a full disk, may be temporary.
+fn is_fatal(error: &std::io::Error, path: &Path) -> bool {
     /// `EIO`, for which `ErrorKind` has no variant; the same number on every Unix.
     const INPUT_OUTPUT: i32 = 5;
     error.kind() == ErrorKind::ReadOnlyFilesystem
         || (cfg!(unix) && error.raw_os_error() == Some(INPUT_OUTPUT))
+        || (error.kind() == ErrorKind::NotFound && !crate::storage::parent(path).exists())
 }

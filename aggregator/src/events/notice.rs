@@ -12,7 +12,6 @@ use shared::message::Refusal;
 
 use crate::coordinator::Status;
 use crate::round::RoundRecord;
-use crate::storage::retry_full::is_full;
 
 /// How much a notice matters to the operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -280,8 +279,8 @@ impl Notice<'_> {
             | Self::Result { shown: false, .. }
             | Self::SkippedSamples { shown: false, .. } => Level::Data,
             Self::Unidentified { .. } => Level::Aside,
-            Self::SpoolFailed { error, .. } if is_full(error) => Level::Alarm,
-            Self::DiskFull { .. }
+            Self::SpoolFailed { .. }
+            | Self::DiskFull { .. }
             | Self::DiskRecovered
             | Self::DatabaseFailed { .. }
             | Self::DatabaseRecovered

@@ -1,6 +1,6 @@
 //! What can end a run from the inside.
 
-use std::io;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use models::ModelError;
@@ -26,6 +26,17 @@ pub enum RunError {
         path: PathBuf,
         /// What the system says.
         source: io::Error,
+    },
+    /// A file or a folder of the run's directory was removed.
+    #[error(
+        "cannot {action} {}: it was removed, or its folder was; restore the run's directory from a backup or start a new run with \
+         --fresh", path.display()
+    )]
+    Removed {
+        /// What was tried.
+        action: &'static str,
+        /// On which file or directory.
+        path: PathBuf,
     },
     /// A file of the run directory is not what this program wrote.
     #[error("{} is damaged ({reason}); restore it from a backup or start a new run with --fresh", path.display())]
@@ -104,12 +115,14 @@ impl RunError {
     }
 }
 
-/// For `map_err`: says what was tried on which file. A file whose checksum does not match is damaged.
+/// For `map_err`: says what was tried on which file, and tells a disk that refuses from a file that is damaged or was removed.
 pub(crate) fn disk(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> RunError {
     let path = path.to_owned();
     move |source| {
         if ChecksumMismatch::is(&source) {
             RunError::Damaged { path, reason: ChecksumMismatch.to_string() }
+        } else if source.kind() == ErrorKind::NotFound {
+            RunError::Removed { action, path }
         } else {
             RunError::Disk { action, path, source }
         }

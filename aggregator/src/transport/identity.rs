@@ -12,8 +12,8 @@ use crate::report::units::counted;
 use crate::storage::{FileLayer, create_dir_durably, parent, partial};
 use shared::chown::advice;
 
-/// The key that the server is known by.
-const CURRENT: &str = "server.key";
+/// The file of the key that the server is known by.
+pub const KEY_FILE: &str = "server.key";
 /// The key that it was known by before, and until when devices may still ask for it.
 const FORMER: &str = "former.key";
 /// More than a file with a key has.
@@ -105,14 +105,14 @@ impl ServerIdentity {
             return Ok(identity);
         }
         let made = Self::generate()?;
-        let path = directory.join(CURRENT);
+        let path = directory.join(KEY_FILE);
         write_private(files, &path, &format!("{}\n", made.key.digits())).map_err(file("write", &path))?;
         Ok(made)
     }
 
     /// The identity stored in `directory`, if there is one.
     pub fn load(files: &dyn FileLayer, directory: &Path) -> Result<Option<Self>, IdentityError> {
-        let path = directory.join(CURRENT);
+        let path = directory.join(KEY_FILE);
         let damaged = |path: &Path| IdentityError::Damaged { path: path.to_owned() };
         let Some(text) = read(files, &path)? else { return Ok(None) };
         let key = SecretKey::parse(text.trim()).map_err(|_| damaged(&path))?;
@@ -147,7 +147,7 @@ impl ServerIdentity {
         let path = directory.join(FORMER);
         let text = format!("{} {since}\n", former.key.digits());
         write_private(files, &path, &text).map_err(file("write", &path))?;
-        let path = directory.join(CURRENT);
+        let path = directory.join(KEY_FILE);
         write_private(files, &path, &format!("{}\n", made.key.digits())).map_err(file("write", &path))?;
         Ok(Self { former: Some(former), ..made })
     }
@@ -240,7 +240,7 @@ mod tests {
         #[cfg(unix)]
         {
             use std::os::unix::fs::PermissionsExt as _;
-            let key = fs::metadata(directory.path().join(CURRENT)).expect("written");
+            let key = fs::metadata(directory.path().join(KEY_FILE)).expect("written");
             assert_eq!(key.permissions().mode() & 0o777, 0o600);
         }
     }
@@ -249,10 +249,10 @@ mod tests {
     fn a_damaged_key_is_neither_believed_nor_replaced() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         for damage in ["", "0123", "\u{fffd}"] {
-            fs::write(directory.path().join(CURRENT), damage).expect("written");
+            fs::write(directory.path().join(KEY_FILE), damage).expect("written");
             let damaged = ServerIdentity::load_or_create(&Disk, directory.path());
             assert!(matches!(damaged, Err(IdentityError::Damaged { .. })));
-            assert_eq!(fs::read_to_string(directory.path().join(CURRENT)).expect("there"), damage);
+            assert_eq!(fs::read_to_string(directory.path().join(KEY_FILE)).expect("there"), damage);
         }
     }
 

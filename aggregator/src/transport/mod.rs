@@ -16,6 +16,7 @@
 //! | `send_queue` | messages and tasks to a peer |
 //! | `upload`, `resume`, `partial_upload` | updates: from the wire to the spool, and how they are resumed |
 
+mod backoff;
 mod budget;
 mod connection;
 mod endpoint;
@@ -31,7 +32,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use quinn::crypto::rustls::QuicServerConfig;
 use quinn::{ConnectionError, Endpoint, Incoming, ServerConfig, TransportErrorCode, VarInt};
@@ -185,7 +186,7 @@ impl Listener {
                 let _ = incoming.retry();
                 continue;
             }
-            let slot = budget.preauth.acquire(address);
+            let slot = budget.preauth.acquire(address, incoming.remote_address_validated(), Instant::now());
             let place = budget.connections.clone().try_acquire_owned();
             let (Some(slot), Ok(place)) = (slot, place) else {
                 incoming.refuse();

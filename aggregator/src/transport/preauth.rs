@@ -2,19 +2,21 @@
 //!
 //! Anyone can connect and stay silent, from any number of addresses. To keep the server's devices from being crowded out, half
 //! of the slots are reserved for networks from which a device was admitted lately, and while the other half is scarce, a
-//! silent connection from elsewhere is closed sooner.
+//! silent connection from elsewhere is closed sooner, and its network gets no other slot for some time (`backoff`).
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::future::Future;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use super::backoff::Backoffs;
 use super::limits::{
-    HANDSHAKE_TIMEOUT, HANDSHAKE_TIMEOUT_CROWDED, KNOWN_NETWORKS, PREAUTH_CONNECTIONS, PREAUTH_PER_ADDRESS,
+    HANDSHAKE_TIMEOUT, HANDSHAKE_TIMEOUT_CROWDED, HANDSHAKE_TIMEOUT_FULL, KNOWN_NETWORKS,
+    PREAUTH_CONNECTIONS, PREAUTH_PER_ADDRESS,
 };
 use crate::enrolment::network;
 
@@ -27,6 +29,8 @@ pub(super) struct PreauthSlots {
     /// Occupied slots by network.
     per_network: Arc<Mutex<BTreeMap<IpAddr, usize>>>,
     known: Mutex<KnownNetworks>,
+    /// Networks whose connections were silent.
+    backoffs: Arc<Mutex<Backoffs>>,
 }
 
 /// Networks from which a device was admitted lately, the [`KNOWN_NETWORKS`] newest.
@@ -59,18 +63,19 @@ impl PreauthSlots {
             unknown_total,
             per_network: Arc::default(),
             known: Mutex::default(),
+            backoffs: Arc::default(),
         }
     }
 
     /// Records that a device was admitted from `address`.
     pub(super) fn remember(&self, address: IpAddr) {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner).remember(network(address));
+        lock(&self.known).remember(network(address));
+        lock(&self.backoffs).forget(network(address));
     }
 
     /// Loopback is always known.
     fn is_known(&self, address: IpAddr) -> bool {
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        address.is_loopback() || known.networks.contains_key(&network(address))
+        address.is_loopback() || lock(&self.known).networks.contains_key(&network(address))
     }
 
     /// Whether slots are so scarce that a connection from `address` must first prove that the address is its own.
@@ -85,12 +90,16 @@ impl PreauthSlots {
         lock(&self.per_network).get(&network(address)).copied().unwrap_or(0)
     }
 
-    /// A slot for a connection from `address`; `None` if there is none left for it.
-    pub(super) fn acquire(&self, address: IpAddr) -> Option<PreauthSlot> {
+    /// A slot for a connection from `address`, which may be validated; `None` if there is none left for it.
+    pub(super) fn acquire(&self, address: IpAddr, validated: bool, now: Instant) -> Option<PreauthSlot> {
         let place = self.places.clone().try_acquire_owned().ok()?;
         let unknown = if self.is_known(address) {
             None
         } else {
+            let scarce = is_scarce(&self.unknown, self.unknown_total);
+            if scarce && lock(&self.backoffs).holds_back(network(address), now) {
+                return None;
+            }
             Some((self.unknown.clone().try_acquire_owned().ok()?, self.unknown.clone()))
         };
         let counted = (!address.is_loopback()).then(|| network(address));
@@ -102,8 +111,16 @@ impl PreauthSlots {
             }
             *here += 1;
         }
-        let per_network = self.per_network.clone();
-        Some(PreauthSlot { _place: place, unknown, of: self.unknown_total, per_network, counted })
+        let (per_network, backoffs) = (self.per_network.clone(), self.backoffs.clone());
+        Some(PreauthSlot {
+            _place: place,
+            unknown,
+            of: self.unknown_total,
+            per_network,
+            counted,
+            validated,
+            backoffs,
+        })
     }
 }
 
@@ -111,8 +128,8 @@ fn is_scarce(places: &Semaphore, of: usize) -> bool {
     places.available_permits() < of / 2
 }
 
-fn lock(per_network: &Mutex<BTreeMap<IpAddr, usize>>) -> MutexGuard<'_, BTreeMap<IpAddr, usize>> {
-    per_network.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The slot of one connection; free for another when this is dropped.
@@ -124,6 +141,9 @@ pub(super) struct PreauthSlot {
     of: usize,
     per_network: Arc<Mutex<BTreeMap<IpAddr, usize>>>,
     counted: Option<IpAddr>,
+    /// Whether the address is known to be the peer's own.
+    validated: bool,
+    backoffs: Arc<Mutex<Backoffs>>,
 }
 
 impl PreauthSlot {
@@ -132,18 +152,30 @@ impl PreauthSlot {
         tokio::pin!(future);
         let mut waited = Duration::ZERO;
         while !self.is_expired(waited) {
-            if let Ok(done) = tokio::time::timeout(HANDSHAKE_TIMEOUT_CROWDED, &mut future).await {
+            if let Ok(done) = tokio::time::timeout(HANDSHAKE_TIMEOUT_FULL, &mut future).await {
                 return Some(done);
             }
-            waited += HANDSHAKE_TIMEOUT_CROWDED;
+            waited += HANDSHAKE_TIMEOUT_FULL;
         }
+        self.was_silent(Instant::now());
         None
+    }
+
+    /// The connection has not done what it was given the slot for.
+    fn was_silent(&self, now: Instant) {
+        if let (Some(network), Some(_), true) = (self.counted, &self.unknown, self.validated) {
+            lock(&self.backoffs).note(network, now);
+        }
     }
 
     /// Whether the slot must be given up after `waited`.
     fn is_expired(&self, waited: Duration) -> bool {
-        let is_hurried = || self.unknown.as_ref().is_some_and(|(_, places)| is_scarce(places, self.of));
-        waited >= HANDSHAKE_TIMEOUT || waited >= HANDSHAKE_TIMEOUT_CROWDED && is_hurried()
+        let limit = match &self.unknown {
+            Some((_, places)) if places.available_permits() == 0 => HANDSHAKE_TIMEOUT_FULL,
+            Some((_, places)) if is_scarce(places, self.of) => HANDSHAKE_TIMEOUT_CROWDED,
+            _ => HANDSHAKE_TIMEOUT,
+        };
+        waited >= limit
     }
 }
 
@@ -168,25 +200,30 @@ mod tests {
         text.parse().expect("an address")
     }
 
+    /// A slot for a validated address.
+    fn slot(slots: &PreauthSlots, address: IpAddr) -> Option<PreauthSlot> {
+        slots.acquire(address, true, Instant::now())
+    }
+
     #[test]
     fn one_address_does_not_take_all_places() {
         let slots = PreauthSlots::new(1000);
         let [greedy, neighbour] = ["2001:db8::1", "2001:db8::ffff:2"].map(address);
         let other = address("192.0.2.7");
         let mut here: Vec<_> =
-            (0..PREAUTH_PER_ADDRESS).map(|_| slots.acquire(greedy).expect("a place")).collect();
-        assert!(slots.acquire(greedy).is_none() && slots.acquire(neighbour).is_none());
-        assert!(slots.acquire(other).is_some(), "others have theirs");
+            (0..PREAUTH_PER_ADDRESS).map(|_| slot(&slots, greedy).expect("a place")).collect();
+        assert!(slot(&slots, greedy).is_none() && slot(&slots, neighbour).is_none());
+        assert!(slot(&slots, other).is_some(), "others have theirs");
         here.pop();
         assert_eq!(slots.occupied_by(neighbour), PREAUTH_PER_ADDRESS - 1);
-        assert!(slots.acquire(neighbour).is_some());
+        assert!(slot(&slots, neighbour).is_some());
         drop(here);
         assert_eq!(slots.occupied_by(greedy), 0);
         assert!(lock(&slots.per_network).is_empty(), "nothing is kept of peers that have disconnected");
         let itself = address("127.0.0.1");
-        let all: Vec<_> = (0..PREAUTH_CONNECTIONS).map_while(|_| slots.acquire(itself)).collect();
+        let all: Vec<_> = (0..PREAUTH_CONNECTIONS).map_while(|_| slot(&slots, itself)).collect();
         assert_eq!(all.len(), PREAUTH_CONNECTIONS);
-        assert!(slots.acquire(itself).is_none() && slots.acquire(other).is_none());
+        assert!(slot(&slots, itself).is_none() && slot(&slots, other).is_none());
     }
 
     #[test]
@@ -194,13 +231,17 @@ mod tests {
         let slots = PreauthSlots::new(1000);
         let known = address("::ffff:192.0.2.7");
         slots.remember(address("192.0.2.7"));
-        let mute = (0..PREAUTH_CONNECTIONS as u8).filter_map(|n| slots.acquire([10, 0, 0, n].into()));
-        let mute: Vec<_> = mute.collect();
+        let mute = (0..PREAUTH_CONNECTIONS as u8).filter_map(|n| slot(&slots, [10, 0, 0, n].into()));
+        let mut mute: Vec<_> = mute.collect();
         assert_eq!(mute.len(), PREAUTH_CONNECTIONS / 2);
         assert!(slots.must_validate(known), "every peer has to validate its address");
-        let devices: Vec<_> = (0..PREAUTH_PER_ADDRESS).map_while(|_| slots.acquire(known)).collect();
+        let devices: Vec<_> = (0..PREAUTH_PER_ADDRESS).map_while(|_| slot(&slots, known)).collect();
         assert_eq!(devices.len(), PREAUTH_PER_ADDRESS);
         // There are many that say nothing: they have to go, and devices that are known have their time.
+        assert!(
+            !mute[0].is_expired(HANDSHAKE_TIMEOUT_FULL / 2) && mute[0].is_expired(HANDSHAKE_TIMEOUT_FULL)
+        );
+        mute.pop();
         assert!(
             !mute[0].is_expired(HANDSHAKE_TIMEOUT_CROWDED / 2)
                 && mute[0].is_expired(HANDSHAKE_TIMEOUT_CROWDED)
@@ -209,8 +250,57 @@ mod tests {
             !devices[0].is_expired(HANDSHAKE_TIMEOUT_CROWDED) && devices[0].is_expired(HANDSHAKE_TIMEOUT)
         );
         drop(mute);
-        let alone = slots.acquire([10, 0, 0, 1].into()).expect("there is room again");
+        let alone = slot(&slots, [10, 0, 0, 1].into()).expect("there is room again");
         assert!(!alone.is_expired(HANDSHAKE_TIMEOUT_CROWDED) && alone.is_expired(HANDSHAKE_TIMEOUT));
+    }
+
+    /// A flood of silent connections from 250 addresses, each of which tries again every 50 ms, and nine devices that come one
+    /// after the other, with a client's backoff.
+    #[test]
+    fn a_silent_flood_does_not_keep_new_devices_waiting() {
+        const TICK: Duration = Duration::from_millis(50);
+        let (slots, start) = (PreauthSlots::new(1000), Instant::now());
+        let flooder = |n: u8| IpAddr::from([10, 0, 0, n]);
+        let mut silent: Vec<(Duration, PreauthSlot)> = Vec::new();
+        let mut held = [false; 250];
+        // Of each device: when it tries next, and how often it has.
+        let mut devices: Vec<_> = (0..9).map(|n| (Duration::from_secs(5 + 2 * n), 0_u32)).collect();
+        let mut waits = Vec::new();
+        for tick in 0..1200 {
+            let now = tick * TICK;
+            silent.retain(|(since, slot)| {
+                let expired = slot.is_expired(now - *since);
+                if expired {
+                    slot.was_silent(start + now);
+                    let network = slot.counted.expect("it is counted");
+                    held.iter_mut().zip(0..).for_each(|(held, n)| *held &= flooder(n) != network);
+                }
+                !expired
+            });
+            for (held, n) in held.iter_mut().zip(0..) {
+                if !*held && let Some(slot) = slots.acquire(flooder(n), true, start + now) {
+                    *held = true;
+                    silent.push((now, slot));
+                }
+            }
+            for (n, (at, tries)) in (0..).zip(&mut devices) {
+                if *at == now {
+                    *tries += 1;
+                    if slots.acquire([192, 0, 2, n].into(), true, start + now).is_some() {
+                        let from = Duration::from_secs(5 + 2 * u64::from(n));
+                        waits.push((from, now - from));
+                    } else {
+                        *at += TICK * 5 * 2_u32.pow(*tries);
+                    }
+                }
+            }
+        }
+        assert_eq!(waits.len(), 9, "{waits:?}");
+        // Every address of the flood has held a slot within twelve seconds, and is held back from then on.
+        for (from, wait) in &waits {
+            let most = if *from < Duration::from_secs(12) { 10 } else { 0 };
+            assert!(*wait <= Duration::from_secs(most), "{waits:?}");
+        }
     }
 
     #[test]

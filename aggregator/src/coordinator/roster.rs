@@ -60,6 +60,8 @@ pub(super) struct Connection {
     pub(super) progress: Progress,
     /// The round that it has finished training in, as far as its heartbeats tell.
     pub(super) trained: Option<u32>,
+    /// What the client was told of its client state, until it has answered.
+    pub(super) counted: Option<Option<u32>>,
 }
 
 impl Coordinator {

@@ -10,7 +10,7 @@ use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
-use edge_client::store::{MemoryStore, Store, StoreError, SyncHandle, Update};
+use edge_client::store::{MemoryStore, Standing, Store, StoreError, SyncHandle, Update};
 use shared::durable::absent_is_ok;
 use shared::id::{ClientId, RunId};
 use shared::message::{TaskId, TrainReport, Verdict};
@@ -113,8 +113,8 @@ impl Store for ClientStore {
         Ok(())
     }
 
-    fn sync_handle(&self) -> SyncHandle {
-        Box::new(|| Ok(()))
+    fn sync_handle(&self) -> Option<SyncHandle> {
+        None
     }
 
     fn forget(&mut self, verdict: Option<&Verdict>) -> Result<(), StoreError> {
@@ -140,6 +140,11 @@ impl Store for ClientStore {
             Ok(Some(local))
         };
         read().map_err(|error| failed("read", path, error))
+    }
+
+    fn standing(&mut self, _: RunId) -> Result<Standing, StoreError> {
+        let Some(slot) = self.newest()? else { return Ok(Standing::Absent) };
+        Ok(round(&self.slots[slot])?.map_or(Standing::Absent, Standing::After))
     }
 
     fn save_personal(&mut self, _: RunId, bytes: &[u8]) -> Result<(), StoreError> {

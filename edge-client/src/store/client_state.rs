@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 
 use shared::id::RunId;
 
-use super::RUNS_KEPT;
 use super::durable;
 use super::error::StoreError;
-use super::file_format::{self, Kind, OpenError};
+use super::file_format::{self, Kind, OpenError, StateHead};
+use super::{RUNS_KEPT, Standing};
 
 /// The `runs/` directory.
 #[derive(Debug)]
@@ -22,7 +22,16 @@ impl ClientStates {
 
     /// Reads the client state of a run.
     pub(super) fn read(&self, run: RunId) -> Result<Option<Vec<u8>>, StoreError> {
-        read(&self.path(run), run)
+        Ok(read(&self.path(run), run)?.map(|(_, local)| local))
+    }
+
+    /// Which client state of a run is committed.
+    pub(super) fn standing(&self, run: RunId) -> Result<Standing, StoreError> {
+        Ok(match read(&self.path(run), run)? {
+            None => Standing::Absent,
+            Some((None, _)) => Standing::Unknown,
+            Some((Some(round), _)) => Standing::After(round),
+        })
     }
 
     /// Moves a run's client state here from `file`, durably, and removes the oldest runs beyond the limit.
@@ -61,15 +70,15 @@ impl ClientStates {
     }
 }
 
-/// Reads client state of `run` from a file.
-pub(super) fn read(path: &Path, run: RunId) -> Result<Option<Vec<u8>>, StoreError> {
+/// Reads client state of `run` from a file, and the round after which it stands, if the file says that.
+pub(super) fn read(path: &Path, run: RunId) -> Result<Option<(Option<u32>, Vec<u8>)>, StoreError> {
     // Starting afresh changes what is learned.
     let remedy = "remove it to start afresh in this run, or restore it from a backup";
     let damaged = |problem| StoreError::Damaged { path: path.to_path_buf(), problem, remedy };
-    match file_format::read::<RunId>(path, Kind::Local) {
+    match file_format::read::<StateHead>(path, Kind::Local) {
         Ok(None) => Ok(None),
-        Ok(Some((found, local))) if found == run => Ok(Some(local.into())),
-        Ok(Some((found, _))) => Err(damaged(format!("it is of run {found}"))),
+        Ok(Some((found, local))) if found.run == run => Ok(Some((found.round, local.into()))),
+        Ok(Some((found, _))) => Err(damaged(format!("it is of run {}", found.run))),
         Err(OpenError::Damaged(problem)) => Err(damaged(format!("it {problem}"))),
         Err(OpenError::Store(error)) => Err(error),
     }
@@ -88,7 +97,7 @@ mod tests {
 
     fn adopt(locals: &ClientStates, folder: &Path, run: RunId, content: &[u8]) {
         let file = folder.join("local");
-        file_format::write(&file, Kind::Local, &run, content).unwrap();
+        file_format::write(&file, Kind::Local, &StateHead { run, round: Some(3) }, content).unwrap();
         locals.adopt(run, &file).unwrap();
     }
 

@@ -21,11 +21,11 @@ const RUN: RunId = RunId::from_bytes([9; 8]);
 /// What clients keep, and the settings that make them.
 const KEPT: [(&str, &[&str]); 4] = [
     ("scaffold", &["algorithm.scaffold={}", "training.batch=0"]),
-    ("moon", &["algorithm.moon={}", "model.name=mlp-2nn"]),
+    ("moon", &["algorithm.moon={}", "model.name=mlp-2nn", "data.max-samples=40"]),
     ("local", &["algorithm.local={}"]),
     (
         "personal models",
-        &["model.name=cnn-small", "personalisation.method=[\"mfe\",\"ft\"]", "personalisation.every=1"],
+        &["data.max-samples=40", "model.name=cnn-small", "personalisation.method=[\"mfe\",\"ft\"]", "personalisation.every=1"],
     ),
 ];
 
@@ -151,8 +151,6 @@ fn a_backup_that_does_not_belong_to_the_other_side_is_told_on_both() {
     let (five, fifteen) = (Some(5), Some(15));
     let scaffold = &["algorithm.scaffold={}", "training.batch=0"][..];
     let moon = &["algorithm.moon={}", "model.name=mlp-2nn", "data.max-samples=40"][..];
-    let buffers = &["aggregation.buffers=local", "model.name=resnet-8"][..];
-    let _ = buffers;
     let rows: [(&str, &[&str], Fault, Told); 6] = [
         ("fedavg keeps nothing", &[], Fault::Run, Vec::new()),
         ("scaffold, the run", scaffold, Fault::Run, all(five, fifteen)),

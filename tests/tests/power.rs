@@ -25,7 +25,12 @@ const KEPT: [(&str, &[&str]); 4] = [
     ("local", &["algorithm.local={}"]),
     (
         "personal models",
-        &["data.max-samples=40", "model.name=cnn-small", "personalisation.method=[\"mfe\",\"ft\"]", "personalisation.every=1"],
+        &[
+            "data.max-samples=40",
+            "model.name=cnn-small",
+            "personalisation.method=[\"mfe\",\"ft\"]",
+            "personalisation.every=1",
+        ],
     ),
 ];
 

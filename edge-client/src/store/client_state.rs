@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use shared::id::RunId;
+use shared::message::TaskId;
 
 use super::durable;
 use super::error::StoreError;
@@ -22,12 +23,12 @@ impl ClientStates {
 
     /// Reads the client state of a run.
     pub(super) fn read(&self, run: RunId) -> Result<Option<Vec<u8>>, StoreError> {
-        Ok(read(&self.path(run), run)?.map(|(_, local)| local))
+        Ok(read_state(&self.path(run), run)?.map(|(_, local)| local))
     }
 
     /// Which client state of a run is committed.
     pub(super) fn standing(&self, run: RunId) -> Result<Standing, StoreError> {
-        Ok(match read(&self.path(run), run)? {
+        Ok(match read_state(&self.path(run), run)? {
             None => Standing::Absent,
             Some((None, _)) => Standing::Unknown,
             Some((Some(round), _)) => Standing::After(round),
@@ -70,8 +71,19 @@ impl ClientStates {
     }
 }
 
+/// Writes client state to a file, with the update that it stands after; not synced.
+///
+/// # Errors
+/// [`StoreError::Io`] if the disk fails.
+pub fn write_state(path: &Path, id: TaskId, state: &[u8]) -> Result<(), StoreError> {
+    file_format::write(path, Kind::Local, &StateHead { run: id.run, round: Some(id.round) }, state)
+}
+
 /// Reads client state of `run` from a file, and the round after which it stands, if the file says that.
-pub(super) fn read(path: &Path, run: RunId) -> Result<Option<(Option<u32>, Vec<u8>)>, StoreError> {
+///
+/// # Errors
+/// [`StoreError::Damaged`] if it is not as it was written, or of another run.
+pub fn read_state(path: &Path, run: RunId) -> Result<Option<(Option<u32>, Vec<u8>)>, StoreError> {
     // Starting afresh changes what is learned.
     let remedy = "remove it to start afresh in this run, or restore it from a backup";
     let damaged = |problem| StoreError::Damaged { path: path.to_path_buf(), problem, remedy };
@@ -97,7 +109,7 @@ mod tests {
 
     fn adopt(locals: &ClientStates, folder: &Path, run: RunId, content: &[u8]) {
         let file = folder.join("local");
-        file_format::write(&file, Kind::Local, &StateHead { run, round: Some(3) }, content).unwrap();
+        write_state(&file, TaskId { run, round: 3 }, content).unwrap();
         locals.adopt(run, &file).unwrap();
     }
 

@@ -111,8 +111,7 @@ impl Outbox {
         durable::create_dir(&partial)?;
         file_format::write(&partial.join("update"), Kind::Update, &(*id, *report), payload)?;
         if let Some(local) = local {
-            let head = StateHead { run: id.run, round: Some(id.round) };
-            file_format::write(&partial.join("local"), Kind::Local, &head, local)?;
+            client_state::write_state(&partial.join("local"), *id, local)?;
         }
         durable::rename(&partial, &self.directory)
     }
@@ -143,7 +142,7 @@ impl Outbox {
     /// The client state of `run`: as of the pending update, if that is of this run and has any, or else the committed one.
     pub(super) fn client_state(&self, run: RunId) -> Result<Option<Vec<u8>>, StoreError> {
         if self.held.is_some_and(|(held, _)| held.run == run)
-            && let Some((_, newest)) = client_state::read(&self.local_path(), run)?
+            && let Some((_, newest)) = client_state::read_state(&self.local_path(), run)?
         {
             return Ok(Some(newest));
         }

@@ -5,6 +5,7 @@ mod closing;
 mod connections;
 mod in_vain;
 mod late;
+mod ledger;
 mod not_now;
 mod open;
 mod opening;

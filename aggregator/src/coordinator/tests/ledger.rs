@@ -44,7 +44,7 @@ fn the_last_update_that_counts_is_told_and_goes_into_every_opening() {
 #[test]
 fn another_state_than_was_told_is_the_operators_to_know_once_a_connection() {
     let resumed =
-        || keeping(Resume { closed: 5, ledger: Some([(client(1), 5)].into()), ..Resume::default() });
+        || keeping(Resume { closed: 1, ledger: Some([(client(1), 5)].into()), ..Resume::default() });
     let differs = |server, device| [Action::StateDiffers { client: client(1), server, device }];
     let says = |bench: &mut Bench, n, round| bench.says(n, ToServer::ClientState { round });
     for (device, expected) in [
@@ -59,7 +59,7 @@ fn another_state_than_was_told_is_the_operators_to_know_once_a_connection() {
         assert_eq!(says(&mut bench, 1, Some(17)), [], "it has said it");
     }
     // A run of an earlier program knows nothing of it.
-    let mut old = keeping(Resume { closed: 5, ..Resume::default() });
+    let mut old = keeping(Resume { closed: 1, ..Resume::default() });
     assert_eq!(old.joins(1)[0], welcome(old.peer(1), None));
     assert_eq!(says(&mut old, 1, Some(9)), []);
 }

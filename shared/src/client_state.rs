@@ -41,6 +41,10 @@ fn has_buffers(spec: &RunSpec) -> bool {
     specs.iter().any(|parameter| parameter.kind == models::ParameterKind::Buffer)
 }
 
+/// Where client state stands: the last round whose update counted, or before any.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stands(pub Option<u32>);
+
 /// How the state that a device keeps differs from the one that it must have by what the server knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Difference {

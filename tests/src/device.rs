@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use edge_client::failure::Failure;
 use edge_client::session::{Action, DeviceProfile, Event, Session, SessionEnd};
-use edge_client::store::{MemoryStore, Standing, StoreError};
+use edge_client::store::{Standing, StoreError};
 use edge_client::task::{Task, TaskHandle, TaskOutput, TestSamples, run_task};
 use models::Backend;
 use shared::data::View;
@@ -73,7 +73,7 @@ impl Device {
     #[must_use]
     pub fn new(client: ClientId, data: View) -> Self {
         let identity = DeviceProfile::of(client, &data, 0);
-        let kept = Kept::Memory(MemoryStore::default());
+        let kept = Kept::Memory(Box::default());
         let (begun, session, task, running, outcome) = (Vec::new(), None, None, None, None);
         Self { identity, data, session, kept, task, begun, running, life: 0, told: Vec::new(), outcome }
     }

@@ -103,13 +103,8 @@ impl Coordinator {
             self.disconnect(peer);
             return;
         }
-        let link = Some(Connection {
-            peer,
-            heard: now,
-            progress: Progress::default(),
-            trained: None,
-            counted: None,
-        });
+        let link =
+            Some(Connection { peer, heard: now, progress: Progress::default(), trained: None, told: None });
         if let Some(previous) = previous {
             self.forget(previous.peer);
             self.refuse(previous.peer, Refusal::Replaced);
@@ -141,7 +136,7 @@ impl Coordinator {
         }
         let told = self.tell_counted(peer, client);
         if let Some(link) = self.members.get_mut(&client).and_then(|member| member.link.as_mut()) {
-            link.counted = told;
+            link.told = told;
         }
         self.send(peer, ToClient::Welcome { spec: self.text.clone(), wants });
         if let Some(round) = wants.filter(|round| ask && held != Some(*round)) {

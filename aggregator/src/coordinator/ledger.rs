@@ -9,7 +9,7 @@
 
 use std::collections::BTreeMap;
 
-use shared::client_state::{self, Difference};
+use shared::client_state::{self, Difference, Stands};
 use shared::id::ClientId;
 use shared::message::ToClient;
 use shared::spec::RunSpec;
@@ -42,16 +42,16 @@ impl Ledger {
     }
 
     /// What a client is told; `None` if it is told nothing.
-    fn of_client(&self, client: ClientId) -> Option<Option<u32>> {
-        Some(self.0.as_ref()?.get(&client).copied())
+    fn of_client(&self, client: ClientId) -> Option<Stands> {
+        Some(Stands(self.0.as_ref()?.get(&client).copied()))
     }
 }
 
 impl Coordinator {
     /// Tells a client which state it must have. Returns what it was told.
-    pub(super) fn tell_counted(&mut self, peer: PeerId, client: ClientId) -> Option<Option<u32>> {
+    pub(super) fn tell_counted(&mut self, peer: PeerId, client: ClientId) -> Option<Stands> {
         let told = self.ledger.of_client(client);
-        if let Some(round) = told {
+        if let Some(Stands(round)) = told {
             self.send(peer, ToClient::Counted { round });
         }
         told
@@ -60,7 +60,7 @@ impl Coordinator {
     /// A client says which state it has: that is compared with what it was told, since its next update may count meanwhile.
     pub(super) fn compare_state(&mut self, client: ClientId, device: Option<u32>) {
         let link = self.members.get_mut(&client).and_then(|member| member.link.as_mut());
-        let Some(server) = link.and_then(|link| link.counted.take()) else { return };
+        let Some(Stands(server)) = link.and_then(|link| link.told.take()) else { return };
         if Difference::between(server, device).is_some() {
             self.actions.push_back(Action::StateDiffers { client, server, device });
         }

@@ -100,7 +100,7 @@ impl ClientStore {
     /// The round and the state in a file; `None` without a file. A damaged one is removed.
     fn read(&self, path: &Path) -> Result<Option<(u32, Vec<u8>)>, StoreError> {
         match read_state(path, self.run) {
-            Ok(found) => Ok(found.and_then(|(round, local)| Some((round?, local)))),
+            Ok(found) => Ok(found.and_then(|found| Some((found.round?, found.state)))),
             Err(StoreError::Damaged { problem, .. }) => {
                 if let Some(found) = read_old(path).map_err(|error| failed("read", path, error))? {
                     return Ok(Some(found));

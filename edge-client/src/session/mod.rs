@@ -60,7 +60,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use shared::algorithm::registry;
-use shared::client_state::Difference;
+use shared::client_state::{Difference, Stands};
 use shared::eligibility::Eligibility;
 use shared::message::{self, Hello, Progress, TaskId, TaskKind, ToClient, ToServer, TrainReport};
 use shared::spec::{RunSpec, SpecError};
@@ -98,7 +98,7 @@ pub struct Session {
     /// Whether the held update is being synced with its client state, and may not be sent before.
     syncing: bool,
     /// The round after whose update the client state must stand, as the server has said on this connection.
-    counted: Option<Option<u32>>,
+    counted: Option<Stands>,
     /// The difference that was reported last: what the server said, and what the device has.
     differed: Option<(Option<u32>, Option<u32>)>,
     progress: Progress,
@@ -248,7 +248,7 @@ impl Session {
             // The transport handles the server's key and resumed transfers.
             ToClient::ServerKey { .. } | ToClient::ResumePoint(_) | ToClient::TaskRest { .. } => {}
             ToClient::Conditions(conditions) => self.conditions = conditions,
-            ToClient::Counted { round } => self.counted = Some(round),
+            ToClient::Counted { round } => self.counted = Some(Stands(round)),
             ToClient::Task { round, work } => self.task(round, work),
             ToClient::Receipt { round, verdict } => self.receipt(round, verdict),
             ToClient::Finished { rounds }
@@ -298,7 +298,8 @@ impl Session {
 
     /// Says which client state there is, and reports one that is not what it must be; the same one once.
     fn state_found(&mut self, device: Option<u32>) {
-        let Some(server) = self.counted.take().filter(|_| matches!(self.connection, ConnState::Joined(_)))
+        let Some(Stands(server)) =
+            self.counted.take().filter(|_| matches!(self.connection, ConnState::Joined(_)))
         else {
             return;
         };

@@ -23,15 +23,15 @@ impl ClientStates {
 
     /// Reads the client state of a run.
     pub(super) fn read(&self, run: RunId) -> Result<Option<Vec<u8>>, StoreError> {
-        Ok(read_state(&self.path(run), run)?.map(|(_, local)| local))
+        Ok(read_state(&self.path(run), run)?.map(|found| found.state))
     }
 
     /// Which client state of a run is committed.
     pub(super) fn standing(&self, run: RunId) -> Result<Standing, StoreError> {
         Ok(match read_state(&self.path(run), run)? {
             None => Standing::Absent,
-            Some((None, _)) => Standing::Unknown,
-            Some((Some(round), _)) => Standing::After(round),
+            Some(StoredState { round: None, .. }) => Standing::Unknown,
+            Some(StoredState { round: Some(round), .. }) => Standing::After(round),
         })
     }
 
@@ -79,17 +79,28 @@ pub fn write_state(path: &Path, id: TaskId, state: &[u8]) -> Result<(), StoreErr
     file_format::write(path, Kind::Local, &StateHead { run: id.run, round: Some(id.round) }, state)
 }
 
-/// Reads client state of `run` from a file, and the round after which it stands, if the file says that.
+/// Client state in a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredState {
+    /// The round after whose update it stands. Files of earlier programs do not say.
+    pub round: Option<u32>,
+    /// The algorithm's own bytes.
+    pub state: Vec<u8>,
+}
+
+/// Reads client state of `run` from a file; `None` if there is none.
 ///
 /// # Errors
 /// [`StoreError::Damaged`] if it is not as it was written, or of another run.
-pub fn read_state(path: &Path, run: RunId) -> Result<Option<(Option<u32>, Vec<u8>)>, StoreError> {
+pub fn read_state(path: &Path, run: RunId) -> Result<Option<StoredState>, StoreError> {
     // Starting afresh changes what is learned.
     let remedy = "remove it to start afresh in this run, or restore it from a backup";
     let damaged = |problem| StoreError::Damaged { path: path.to_path_buf(), problem, remedy };
     match file_format::read::<StateHead>(path, Kind::Local) {
         Ok(None) => Ok(None),
-        Ok(Some((found, local))) if found.run == run => Ok(Some((found.round, local.into()))),
+        Ok(Some((found, local))) if found.run == run => {
+            Ok(Some(StoredState { round: found.round, state: local.into() }))
+        }
         Ok(Some((found, _))) => Err(damaged(format!("it is of run {}", found.run))),
         Err(OpenError::Damaged(problem)) => Err(damaged(format!("it {problem}"))),
         Err(OpenError::Store(error)) => Err(error),

@@ -50,7 +50,7 @@ use shared::id::RunId;
 use shared::message::{TaskId, TrainReport, Verdict};
 use shared::payload::Payload;
 
-pub use client_state::{read_state, write_state};
+pub use client_state::{StoredState, read_state, write_state};
 pub use disk::{DiskStore, client_of};
 pub use error::StoreError;
 pub use memory::MemoryStore;

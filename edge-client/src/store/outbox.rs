@@ -142,9 +142,9 @@ impl Outbox {
     /// The client state of `run`: as of the pending update, if that is of this run and has any, or else the committed one.
     pub(super) fn client_state(&self, run: RunId) -> Result<Option<Vec<u8>>, StoreError> {
         if self.held.is_some_and(|(held, _)| held.run == run)
-            && let Some((_, newest)) = client_state::read_state(&self.local_path(), run)?
+            && let Some(newest) = client_state::read_state(&self.local_path(), run)?
         {
-            return Ok(Some(newest));
+            return Ok(Some(newest.state));
         }
         self.locals.read(run)
     }

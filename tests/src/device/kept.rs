@@ -10,7 +10,7 @@ use crate::faulty_disk::{FaultyDisk, Loss};
 
 /// A store that outlives the device's processes.
 pub(super) enum Kept {
-    Memory(MemoryStore),
+    Memory(Box<MemoryStore>),
     Disk(Box<OnDisk>),
 }
 
@@ -33,7 +33,7 @@ impl Kept {
         work: impl FnOnce(&mut dyn Store) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         match self {
-            Self::Memory(store) => work(store),
+            Self::Memory(store) => work(&mut **store),
             Self::Disk(kept) => {
                 let OnDisk { directory, disk, store } = &mut **kept;
                 let disk = disk.clone();

@@ -128,7 +128,9 @@ impl Cache {
     pub(super) fn before_rename(&mut self, from: &Path, to: &Path) -> io::Result<()> {
         let replaced = if to.exists() { Some(self.put_away(to)?) } else { None };
         if from.is_dir() {
-            self.entries.iter_mut().for_each(|entry| entry.shift(from, to));
+            for entry in &mut self.entries {
+                entry.shift(from, to);
+            }
         }
         self.renamed(from, to);
         self.entries.push(Entry::Renamed(from.to_owned(), to.to_owned(), replaced));
@@ -209,7 +211,9 @@ impl Cache {
             if let Entry::Renamed(from, to, _) = &entry
                 && to.is_dir()
             {
-                undone.iter_mut().for_each(|earlier| earlier.shift(to, from));
+                for earlier in &mut undone {
+                    earlier.shift(to, from);
+                }
             }
             self.undo(entry)?;
         }

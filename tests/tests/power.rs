@@ -34,6 +34,9 @@ const KEPT: [(&str, &[&str]); 4] = [
     ),
 ];
 
+/// What both sides were told: the device, the round of the server, and that of the device.
+type Told = Vec<(usize, Option<u32>, Option<u32>)>;
+
 /// A federation with its disks, in folders of its own.
 struct Federation {
     simulator: Simulator,
@@ -44,8 +47,10 @@ struct Federation {
 #[derive(Debug, PartialEq)]
 struct Left {
     model: ParamSet,
-    /// Of every device: its client state and its personal model.
-    devices: Vec<(Option<Vec<u8>>, Option<Vec<u8>>)>,
+    /// The client state of every device.
+    states: Vec<Option<Vec<u8>>>,
+    /// The personal model of every device.
+    personal: Vec<Option<Vec<u8>>>,
 }
 
 impl Federation {
@@ -62,12 +67,9 @@ impl Federation {
     /// Lets it run to its end.
     fn ends(&mut self) -> Left {
         assert_eq!(self.simulator.run_until_end(LIMIT), Some(Outcome::Completed));
-        let state = |simulator: &mut Simulator, device| {
-            let device = simulator.device_mut(device);
-            (device.client_state(RUN), device.personal(RUN))
-        };
-        let devices = (0..4).map(|device| state(&mut self.simulator, device)).collect();
-        Left { model: self.simulator.model(), devices }
+        let states = (0..4).map(|device| self.simulator.device_mut(device).client_state(RUN)).collect();
+        let personal = self.simulator.devices().iter().map(|device| device.personal(RUN)).collect();
+        Left { model: self.simulator.model(), states, personal }
     }
 
     /// Lets it run until so many rounds are closed.
@@ -83,8 +85,8 @@ impl Federation {
         self.folder.path().join("backup")
     }
 
-    /// What both sides were told, which is the same: the device, the round of the server and that of the device.
-    fn told(&self) -> Vec<(usize, Option<u32>, Option<u32>)> {
+    /// What both sides were told, which is the same.
+    fn told(&self) -> Told {
         let devices = self.simulator.devices();
         let index = |client| devices.iter().position(|device| device.client() == client).unwrap();
         let mut operator: Vec<_> =
@@ -152,7 +154,6 @@ enum Fault {
 #[test]
 fn a_backup_that_does_not_belong_to_the_other_side_is_told_on_both() {
     let all = |server, device| (0..4).map(move |client| (client, server, device)).collect::<Vec<_>>();
-    type Told = Vec<(usize, Option<u32>, Option<u32>)>;
     let (five, fifteen) = (Some(5), Some(15));
     let scaffold = &["algorithm.scaffold={}", "training.batch=0"][..];
     let moon = &["algorithm.moon={}", "model.name=mlp-2nn", "data.max-samples=40"][..];

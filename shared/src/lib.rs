@@ -8,6 +8,7 @@
 //! | [`record`] | how an algorithm's values become safetensors on the wire and on disk |
 //! | [`message`], [`frame`], [`protocol`] | one documented enum per direction, the frames that carry them, and versions |
 //! | [`data`] | data sets, the built-in glyphs, partitions |
+//! | [`client_state`] | what a device keeps between rounds, and what holds when device and server disagree on it |
 //! | [`eligibility`] | when a device trains: its temperature, power, memory, disk |
 //! | [`evaluation`] | testing a model on a device's own samples |
 //! | [`seed`], [`id`] | labelled randomness and identifiers |
@@ -29,6 +30,7 @@ pub mod calendar;
 pub mod chown;
 #[cfg(feature = "cli")]
 pub mod cli;
+pub mod client_state;
 pub mod data;
 pub mod durable;
 pub mod eligibility;

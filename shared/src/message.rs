@@ -86,6 +86,12 @@ pub enum ToServer {
         /// What in it the device does not know, for the operator.
         reason: String,
     },
+    /// Which [client state](crate::client_state) the device keeps of the run. After a welcome that [`ToClient::Counted`] came before,
+    /// once. A device that does not know, since an earlier program wrote its state, says nothing.
+    ClientState {
+        /// The round after whose update it stands; `None` if there is none.
+        round: Option<u32>,
+    },
 }
 
 impl ToServer {
@@ -155,6 +161,12 @@ pub enum ToClient {
         /// The open round that still wants this client's update. A client that holds the update or the task
         /// of any other round may forget it; one that holds nothing is sent the task.
         wants: Option<u32>,
+    },
+    /// Which [client state](crate::client_state) the device must have, by what the server knows. Before the welcome, in runs whose
+    /// clients keep any.
+    Counted {
+        /// The last round of training in which the client's update counted; `None` if none has.
+        round: Option<u32>,
     },
 }
 

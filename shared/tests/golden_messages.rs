@@ -103,6 +103,8 @@ fn to_server() -> Vec<(&'static str, ToServer)> {
         ),
         ("left-out", ToServer::SkippedSamples { samples: 300 }),
         ("declined", ToServer::Declined { reason: "privacy.clip".to_owned() }),
+        ("client-state", ToServer::ClientState { round: Some(300) }),
+        ("client-state-none", ToServer::ClientState { round: None }),
         ("redeem", ToServer::Redeem(TicketSecret::from_bytes(*b"sixteen  letters"))),
     ]
 }
@@ -254,6 +256,8 @@ fn to_client() -> Vec<(&'static str, ToClient)> {
         ("receipt-duplicate", discarded(Discard::Duplicate)),
         ("finished", ToClient::Finished { rounds: 1_000 }),
         ("partial", ToClient::ResumePoint(ResumePoint { round: 300, bytes: 1 << 20, digest: [5; 32] })),
+        ("counted", ToClient::Counted { round: Some(300) }),
+        ("counted-none", ToClient::Counted { round: None }),
         (
             "conditions",
             ToClient::Conditions(Eligibility {
@@ -354,9 +358,10 @@ fn every_variant_has_an_example() {
             ToServer::Ineligible { .. } => 8,
             ToServer::SkippedSamples { .. } => 9,
             ToServer::Declined { .. } => 10,
+            ToServer::ClientState { .. } => 11,
         })
         .collect();
-    assert_eq!(to_server, (0..=10).collect());
+    assert_eq!(to_server, (0..=11).collect());
     let to_client: BTreeSet<u8> = to_client()
         .iter()
         .map(|(_, message)| match message {
@@ -368,6 +373,7 @@ fn every_variant_has_an_example() {
             ToClient::TaskRest { .. } => 29,
             ToClient::Conditions(_) => 30,
             ToClient::Welcome { .. } => 31,
+            ToClient::Counted { .. } => 34,
             ToClient::Refused(refusal) => match refusal {
                 Refusal::Shape { .. } => 3,
                 Refusal::Classes { .. } => 4,
@@ -402,7 +408,7 @@ fn every_variant_has_an_example() {
             },
         })
         .collect();
-    assert_eq!(to_client, (0..=33).collect());
+    assert_eq!(to_client, (0..=34).collect());
 }
 
 fn truncate<T: Serialize + DeserializeOwned + Debug>(messages: &[(&'static str, T)]) {

@@ -1,16 +1,22 @@
 //! One simulated device: the real session, the real training, a store that survives its crashes.
 
+mod kept;
+
+use std::path::PathBuf;
 use std::time::Duration;
 
 use bytes::Bytes;
 use edge_client::failure::Failure;
 use edge_client::session::{Action, DeviceProfile, Event, Session, SessionEnd};
-use edge_client::store::{MemoryStore, Store as _};
+use edge_client::store::{Standing, StoreError};
 use edge_client::task::{Task, TaskHandle, TaskOutput, TestSamples, run_task};
 use models::Backend;
 use shared::data::View;
-use shared::id::ClientId;
+use shared::id::{ClientId, RunId};
 use shared::message::{TaskId, ToServer};
+
+use crate::faulty_disk::Loss;
+use kept::Kept;
 
 /// What the device asks of the simulator.
 #[derive(Debug)]
@@ -23,6 +29,8 @@ pub enum Effect {
     Train(Trained),
     /// Cut its connection.
     Cut,
+    /// Its disk fails, and its process with it.
+    Die,
 }
 
 /// A finished task, on its way from the training thread to the session.
@@ -47,13 +55,15 @@ pub struct Device {
     identity: DeviceProfile,
     data: View,
     session: Option<Session>,
-    store: MemoryStore,
+    kept: Kept,
     task: Option<Bytes>,
     /// What it has begun to train with, by round: the broadcast, and what it had kept.
     pub begun: Vec<(u32, Bytes, Option<Vec<u8>>)>,
     running: Option<TaskId>,
     /// How many times it was started.
     pub life: u32,
+    /// What its user was told of its client state: the round of the server, and its own.
+    pub told: Vec<(Option<u32>, Option<u32>)>,
     /// How its session ended, once it has.
     pub outcome: Option<SessionEnd>,
 }
@@ -63,9 +73,26 @@ impl Device {
     #[must_use]
     pub fn new(client: ClientId, data: View) -> Self {
         let identity = DeviceProfile::of(client, &data, 0);
-        let store = MemoryStore::default();
+        let kept = Kept::Memory(Box::default());
         let (begun, session, task, running, outcome) = (Vec::new(), None, None, None, None);
-        Self { identity, data, session, store, task, begun, running, life: 0, outcome }
+        Self { identity, data, session, kept, task, begun, running, life: 0, told: Vec::new(), outcome }
+    }
+
+    /// The same device with a state directory on a disk that can fail.
+    #[must_use]
+    pub fn on_disk(self, directory: PathBuf) -> Self {
+        Self { kept: Kept::on_disk(directory), ..self }
+    }
+
+    /// Lets the device die at the disk operation `fatal` from now, with this loss.
+    pub fn die_at(&mut self, fatal: usize, loss: Loss) {
+        self.kept.die_at(fatal, loss);
+    }
+
+    /// The disk operations of the device's present life.
+    #[must_use]
+    pub fn operations(&self) -> usize {
+        self.kept.operations()
     }
 
     /// Its identity.
@@ -74,10 +101,18 @@ impl Device {
         self.identity.client
     }
 
-    /// Its personal model, as the bytes of a file.
+    /// Its personal model of a run, as the bytes of a file.
     #[must_use]
-    pub fn personal(&self) -> Option<&[u8]> {
-        self.store.personal().map(|(_, bytes)| bytes)
+    pub fn personal(&self, run: RunId) -> Option<Vec<u8>> {
+        self.kept.personal(run)
+    }
+
+    /// Its committed client state of a run.
+    ///
+    /// # Panics
+    /// If it cannot be read.
+    pub fn client_state(&mut self, run: RunId) -> Option<Vec<u8>> {
+        self.kept.with(|store| store.client_state(run)).expect("it can be read")
     }
 
     /// Its state machine, while its process is alive.
@@ -93,14 +128,15 @@ impl Device {
     }
 
     /// Starts the process.
-    ///
-    /// # Panics
-    /// Never: a store in memory does not fail.
     pub fn start(&mut self, now: Duration) -> Vec<Effect> {
-        let held = self.store.pending().expect("memory does not fail");
-        self.session = Some(Session::new(self.identity.clone(), held, now));
         self.life += 1;
-        self.act()
+        match self.kept.with(|store| store.pending()) {
+            Ok(held) => {
+                self.session = Some(Session::new(self.identity.clone(), held, now));
+                self.act(now)
+            }
+            Err(error) => self.dies(&error),
+        }
     }
 
     /// Kills the process: all is lost but the store.
@@ -108,6 +144,18 @@ impl Device {
         self.session = None;
         self.task = None;
         self.running = None;
+        self.kept.close();
+    }
+
+    /// The power fails: of the store, what was not synced is lost as well.
+    pub fn lose_power(&mut self, loss: Loss) {
+        self.crash();
+        self.kept.lose(loss);
+    }
+
+    fn dies(&mut self, error: &StoreError) -> Vec<Effect> {
+        assert!(self.kept.operations() > 0, "memory does not fail: {error}");
+        vec![Effect::Die]
     }
 
     /// When the session wants to be called again.
@@ -127,76 +175,105 @@ impl Device {
             None => Vec::new(),
             Some(session) => {
                 session.handle(now, event);
-                self.act()
+                self.act(now)
             }
         }
     }
 
     /// The training thread is done.
-    ///
-    /// # Panics
-    /// Never: a store in memory does not fail.
     pub fn trained(&mut self, now: Duration, trained: Trained) -> Vec<Effect> {
         if trained.life != self.life || self.running != Some(trained.held) {
             return Vec::new();
         }
         self.running = None;
-        let round = trained.held.round;
+        let (run, round) = (trained.held.run, trained.held.round);
         let mut keeps = false;
-        let outcome = trained.result.map(|result| {
-            if let Some(personal) = &result.personal {
-                self.store.save_personal(trained.held.run, personal).expect("memory does not fail");
+        let outcome = match trained.result {
+            Ok(result) => {
+                let saved = self.kept.with(|store| {
+                    result.personal.as_deref().map_or(Ok(()), |model| store.save_personal(run, model))?;
+                    store.save(&result.update)
+                });
+                if let Err(error) = saved {
+                    return self.dies(&error);
+                }
+                keeps = result.update.local.is_some();
+                Ok(result.update.report)
             }
-            self.store.save(&result.update).expect("memory does not fail");
-            keeps = result.update.local.is_some();
-            result.update.report
-        });
+            Err(failure) => Err(failure),
+        };
         self.handle(now, Event::Trained { round, outcome, keeps })
     }
 
-    fn act(&mut self) -> Vec<Effect> {
+    /// Carries out the session's actions.
+    fn act(&mut self, now: Duration) -> Vec<Effect> {
         let mut effects = Vec::new();
         while let Some(action) = self.session.as_mut().and_then(Session::poll) {
-            match action {
-                Action::Connect => effects.push(Effect::Connect),
-                Action::Send(message) => effects.push(Effect::Deliver(message, None)),
-                Action::Upload(header) => {
-                    let payload = self.store.payload().expect("an upload is of a held update");
-                    effects.push(Effect::Deliver(ToServer::Update(header), Some(payload.to_bytes())));
-                }
-                Action::Train { round, work, spec } => {
-                    let held = TaskId { run: spec.run, round };
-                    self.running = Some(held);
-                    let task = Task {
-                        local: self.store.client_state(spec.run).expect("memory does not fail"),
-                        spec,
-                        round,
-                        work,
-                        tests: TestSamples::none(),
-                        client: self.identity.client,
-                        data: self.data.clone(),
-                        backend: Backend::cpu(),
-                        broadcast: self.task.take().expect("a task comes with its payload"),
-                    };
-                    self.begun.push((round, task.broadcast.clone(), task.local.clone()));
-                    let result = run_task(&task, &TaskHandle::default(), None)
-                        .map(|mut result| {
-                            // Wall time has no place in a simulation with its own clock.
-                            result.update.report.duration = Duration::ZERO;
-                            result
-                        })
-                        .map_err(|error| error.failure());
-                    effects.push(Effect::Train(Trained { life: self.life, held, result }));
-                }
-                Action::Cancel => self.running = None,
-                Action::Forget { verdict, .. } => {
-                    self.store.forget(verdict.as_ref()).expect("memory does not fail");
-                }
-                Action::NotifyVerdict { .. } => {}
-                Action::Disconnect => effects.push(Effect::Cut),
-                Action::Finish(outcome) => self.outcome = Some(outcome),
+            if let Err(error) = self.carry_out(action, now, &mut effects) {
+                effects.extend(self.dies(&error));
+                break;
             }
         }
         effects
+    }
+
+    fn carry_out(
+        &mut self,
+        action: Action,
+        now: Duration,
+        effects: &mut Vec<Effect>,
+    ) -> Result<(), StoreError> {
+        let session = self.session.as_mut().expect("it has asked for this");
+        match action {
+            Action::Connect => effects.push(Effect::Connect),
+            Action::Send(message) => effects.push(Effect::Deliver(message, None)),
+            Action::Sync { round } => {
+                self.kept.with(|store| store.sync_handle().map_or(Ok(()), |sync| sync()))?;
+                session.handle(now, Event::Synced { round });
+            }
+            Action::LookUpState { run } => {
+                let round = match self.kept.with(|store| store.standing(run))? {
+                    Standing::After(round) => Some(round),
+                    Standing::Absent => None,
+                    Standing::Unknown => return Ok(()),
+                };
+                session.handle(now, Event::State { round });
+            }
+            Action::NotifyState { server, device } => self.told.push((server, device)),
+            Action::Upload(header) => {
+                let payload = self.kept.with(|store| store.payload())?;
+                effects.push(Effect::Deliver(ToServer::Update(header), Some(payload.to_bytes())));
+            }
+            Action::Train { round, work, spec } => {
+                let held = TaskId { run: spec.run, round };
+                self.running = Some(held);
+                let task = Task {
+                    local: self.kept.with(|store| store.client_state(spec.run))?,
+                    spec,
+                    round,
+                    work,
+                    tests: TestSamples::none(),
+                    client: self.identity.client,
+                    data: self.data.clone(),
+                    backend: Backend::cpu(),
+                    broadcast: self.task.take().expect("a task comes with its payload"),
+                };
+                self.begun.push((round, task.broadcast.clone(), task.local.clone()));
+                let result = run_task(&task, &TaskHandle::default(), None)
+                    .map(|mut result| {
+                        // Wall time has no place in a simulation with its own clock.
+                        result.update.report.duration = Duration::ZERO;
+                        result
+                    })
+                    .map_err(|error| error.failure());
+                effects.push(Effect::Train(Trained { life: self.life, held, result }));
+            }
+            Action::Cancel => self.running = None,
+            Action::Forget { verdict, .. } => self.kept.with(|store| store.forget(verdict.as_ref()))?,
+            Action::NotifyVerdict { .. } => {}
+            Action::Disconnect => effects.push(Effect::Cut),
+            Action::Finish(outcome) => self.outcome = Some(outcome),
+        }
+        Ok(())
     }
 }

@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use aggregator::storage::{Disk, DurableFile, FileLayer, private};
+use edge_client::store::faults::Operation;
 
 use cache::{Cache, Entry};
 
@@ -100,6 +101,29 @@ impl FaultyDisk {
     /// If the temporary directory cannot be written.
     pub fn cut_power(&self, loss: Loss) {
         self.cache().lose(loss).expect("the temporary directory can be written");
+    }
+
+    /// The next operation, which a device's store makes itself afterwards.
+    pub fn before(&self, operation: Operation<'_>) -> io::Result<()> {
+        let mut cache = self.step()?;
+        match operation {
+            Operation::CreateDir(path) => {
+                cache.before_create_dir(path);
+                Ok(())
+            }
+            Operation::Write(path) => cache.touch(path),
+            Operation::Rename(from, to) => cache.before_rename(from, to),
+            Operation::RemoveFile(path) => cache.remove(path),
+            Operation::RemoveDir(path) => cache.before_remove_dir(path),
+            Operation::Sync(path) if path.is_dir() => {
+                cache.sync_dir(path);
+                Ok(())
+            }
+            Operation::Sync(path) => {
+                cache.unsynced.remove(path);
+                Ok(())
+            }
+        }
     }
 
     fn cache(&self) -> MutexGuard<'_, Cache> {

@@ -30,6 +30,15 @@ pub enum Effect {
     Deliver(PeerId, ToClient, Option<Bytes>),
     /// Cut a connection.
     Cut(PeerId),
+    /// The operator is told that a device's client state is not what it must be.
+    StateDiffers {
+        /// The device.
+        client: ClientId,
+        /// The round that the server knows.
+        server: Option<u32>,
+        /// The round that the device says.
+        device: Option<u32>,
+    },
 }
 
 /// A durable step, as the ledger's thread of the program makes it.
@@ -243,6 +252,9 @@ impl Server {
                 Action::Close { round, tally } => self.steps.push_back(Step::Close { round, tally }),
                 Action::SaveRoster(known) => self.steps.push_back(Step::SaveRoster(known)),
                 Action::Alarm { .. } => {}
+                Action::StateDiffers { client, server, device } => {
+                    effects.push(Effect::StateDiffers { client, server, device });
+                }
                 Action::Finish(outcome) => {
                     self.run.write_model()?;
                     self.run.write_report("a report", outcome != Outcome::Stopped)?;

@@ -7,10 +7,12 @@
 //! so a failing schedule can be replayed. Every message is encoded and decoded.
 
 mod clock;
+mod power;
 mod queue;
 mod restarts;
 mod transport;
 
+pub use power::{Power, copy};
 pub use restarts::model_of;
 
 use std::cmp::Reverse;
@@ -64,6 +66,10 @@ pub struct Simulator {
     outcome: Option<Outcome>,
     /// Devices whose training takes this long, regardless of the fault profile.
     slow: BTreeMap<usize, Duration>,
+    /// What the operator was told of devices' client state.
+    told: Vec<(ClientId, Option<u32>, Option<u32>)>,
+    /// The loss with which the aggregator's power fails when that of a device does.
+    shared_power: Option<Loss>,
     /// Updates that a device was told were durable.
     promised: BTreeSet<(u32, ClientId)>,
     /// How often each device began to train in each round.
@@ -129,6 +135,8 @@ impl Simulator {
             sequence: 0,
             outcome: None,
             slow: BTreeMap::new(),
+            told: Vec::new(),
+            shared_power: None,
             promised: BTreeSet::new(),
             trainings: BTreeMap::new(),
             resumes: Vec::new(),
@@ -159,6 +167,12 @@ impl Simulator {
             assert!(self.outcome.is_none(), "the run ended before");
             self.step();
         }
+    }
+
+    /// What the operator was told of devices' client state: the client, the round of the server, and that of the device.
+    #[must_use]
+    pub fn told(&self) -> &[(ClientId, Option<u32>, Option<u32>)] {
+        &self.told
     }
 
     /// How often each device began to train in each round.
@@ -309,11 +323,8 @@ impl Simulator {
             return;
         }
         if self.happens(self.faults.device_crash) {
-            self.troubles.device_deaths += 1;
             self.devices[device].crash();
-            self.cut(peer);
-            let downtime = self.draw(self.faults.downtime);
-            self.schedule(downtime, Happening::DeviceStarts(device));
+            self.is_down(device, Some(peer));
             return;
         }
         self.give_device(device, event);
@@ -340,6 +351,7 @@ impl Simulator {
                         self.cut(peer);
                     }
                 }
+                device::Effect::Die => return self.device_dies(device),
             }
         }
     }

@@ -133,7 +133,8 @@ fn failed_rounds_do_not_count_for_early_stopping_and_are_recorded() {
     for round in 1..=4 {
         let (cohort, roster) = (cohort.clone(), cohort.clone());
         let (owed, counted) = (BTreeMap::new(), BTreeMap::new());
-        run.open(&Opening { round, work: TaskKind::TRAIN, cohort, roster, owed, counted }).unwrap();
+        run.open(&Opening { round, work: TaskKind::TRAIN, cohort, roster, owed, counted, ledger: None })
+            .unwrap();
         let record = run.close(round, &void, Traffic::default()).unwrap();
         assert!(record.void && record.accuracy.is_some(), "{record:?}");
         assert_eq!(run.ended(), None, "the model had no chance to grow better");

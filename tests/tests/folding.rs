@@ -41,6 +41,7 @@ fn model(algorithm: &str, together: usize) -> (ParamSet, Vec<Result<(), Rejectio
         roster: all,
         owed: BTreeMap::new(),
         counted: BTreeMap::new(),
+        ledger: None,
     })
     .unwrap();
     let sent = run.current_model().unwrap();

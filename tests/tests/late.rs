@@ -39,6 +39,7 @@ fn opening(round: u32, cohort: &[u8], owing: &[(u8, u32)]) -> Opening {
         roster: [1, 3].map(samples).into(),
         owed: owed(owing),
         counted: BTreeMap::new(),
+        ledger: None,
     }
 }
 

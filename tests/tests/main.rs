@@ -26,6 +26,7 @@ mod orderings;
 mod ownership;
 mod papers;
 mod personalisation;
+mod power;
 mod processes;
 mod prose;
 mod recovery;

@@ -42,7 +42,8 @@ fn simulator(scenario: &Scenario, directory: &Path) -> Simulator {
 }
 
 fn kept(simulator: &Simulator) -> Vec<Vec<u8>> {
-    simulator.devices().iter().map(|device| device.personal().unwrap_or_default().to_vec()).collect()
+    let run = RunId::from_bytes([9; 8]);
+    simulator.devices().iter().map(|device| device.personal(run).unwrap_or_default()).collect()
 }
 
 #[test]

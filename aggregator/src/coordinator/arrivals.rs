@@ -65,6 +65,7 @@ impl Coordinator {
                     format!("it says that it leaves out {samples} samples, more than a device can have");
                 self.breaks_protocol(peer, claim);
             }
+            ToServer::ClientState { round } => self.compare_state(client, round),
             // Only for people.
             ToServer::SkippedSamples { .. } => {}
             // The transport handles these, before the hello or with a payload.
@@ -102,7 +103,8 @@ impl Coordinator {
             self.disconnect(peer);
             return;
         }
-        let link = Some(Connection { peer, heard: now, progress: Progress::default(), trained: None });
+        let link =
+            Some(Connection { peer, heard: now, progress: Progress::default(), trained: None, told: None });
         if let Some(previous) = previous {
             self.forget(previous.peer);
             self.refuse(previous.peer, Refusal::Replaced);
@@ -131,6 +133,10 @@ impl Coordinator {
         if let Some(round) = counted.filter(|counted| wants != Some(*counted)) {
             // The client keeps its state only after a receipt.
             self.send(peer, ToClient::Receipt { round, verdict: Verdict::Accepted });
+        }
+        let told = self.tell_counted(peer, client);
+        if let Some(link) = self.members.get_mut(&client).and_then(|member| member.link.as_mut()) {
+            link.told = told;
         }
         self.send(peer, ToClient::Welcome { spec: self.text.clone(), wants });
         if let Some(round) = wants.filter(|round| ask && held != Some(*round)) {

@@ -45,7 +45,8 @@ impl Coordinator {
         }
         let (roster, owed, counted) = (self.roster(), self.owed(), self.counted());
         self.memory.outdated = false;
-        let opening = Opening { round: number, work, cohort, roster, owed, counted };
+        let ledger = self.ledger.entries();
+        let opening = Opening { round: number, work, cohort, roster, owed, counted, ledger };
         self.state = State::Opening { round: OpenRound::new(opening.clone(), self.policy, now), since: now };
         self.actions.push_back(Action::Open(opening));
         self.offer_deferred(now);

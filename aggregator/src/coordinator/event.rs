@@ -128,6 +128,15 @@ pub enum Action {
         /// The payload, with the report.
         upload: UploadId,
     },
+    /// Tell the operator that the client state of a device is not what it must be. Each is the round after whose update it stands.
+    StateDiffers {
+        /// The client.
+        client: ClientId,
+        /// By what the server knows.
+        server: Option<u32>,
+        /// By the device's word.
+        device: Option<u32>,
+    },
     /// Delete the payload.
     Drop {
         /// The payload.
@@ -175,6 +184,10 @@ pub struct Opening {
     /// Clients that are away and may not know that their last update was accepted, with the round that it was trained in.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub counted: BTreeMap<ClientId, u32>,
+    /// Where clients keep state: the last round in which each client's update counted. `None` where they keep none, and in openings of
+    /// earlier programs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ledger: Option<BTreeMap<ClientId, u32>>,
 }
 
 impl Opening {
@@ -239,6 +252,8 @@ pub struct Resume {
     pub owed: BTreeMap<ClientId, OutstandingTask>,
     /// Clients that may not know that their last update was accepted, with the round that it was trained in.
     pub counted: BTreeMap<ClientId, u32>,
+    /// Where clients keep state: the last round in which each client's update counted. `None` if that is not known.
+    pub ledger: Option<BTreeMap<ClientId, u32>>,
     /// The round that was open, if one was.
     pub open: Option<Reopened>,
 }

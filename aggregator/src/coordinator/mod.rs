@@ -56,6 +56,8 @@
 //! | `Closing`, `Gathering` | update of a closed or the closing round | it is owed | same | the update waits for the next round to be opened |
 //! | any | hello | it holds what it owes | same | welcome: wanted |
 //! | any | hello | it holds what has counted last of it | same | receipt: accepted, which it may have missed; welcome |
+//! | any | hello | its clients keep [state](ledger) | same | which it must have; welcome |
+//! | any | client state | not what it must be | same | `StateDiffers` |
 //! | any | revoked | | same | `Disconnect`; the client leaves the roster, and is not waited for |
 //! | any | silence for `connection_timeout` | | same | `Disconnect` |
 //! | any | stalled | | same | times are later by this duration; in `Open` as when resumed |
@@ -74,6 +76,7 @@ mod cohort;
 mod dismissed;
 mod event;
 mod late;
+mod ledger;
 mod open_round;
 mod progression;
 mod roster;
@@ -89,6 +92,7 @@ use shared::spec::{RunSpec, SpecText};
 
 use crate::round::RoundPolicy;
 use dismissed::Dismissed;
+use ledger::Ledger;
 use open_round::OpenRound;
 use roster::{Connection, Member, RosterSync};
 use state::State;
@@ -116,6 +120,7 @@ pub struct Coordinator {
     policy: RoundPolicy,
     members: BTreeMap<ClientId, Member>,
     memory: RosterSync,
+    ledger: Ledger,
     /// One entry for every member that is connected.
     peers: BTreeMap<PeerId, ClientId>,
     /// The same connections by when they were last heard: the next to time out is the first.
@@ -147,6 +152,7 @@ impl Coordinator {
     /// A coordinator that begins or continues a run at `now`.
     #[must_use]
     pub fn new(spec: RunSpec, policy: RoundPolicy, resume: Resume, now: Duration) -> Self {
+        let ledger = Ledger::of(&spec, &resume);
         let members: BTreeMap<_, _> = resume
             .roster
             .into_iter()
@@ -185,6 +191,7 @@ impl Coordinator {
             policy,
             members,
             memory: RosterSync::default(),
+            ledger,
             peers: BTreeMap::new(),
             heard: BTreeSet::new(),
             dismissed: Dismissed::default(),
@@ -364,7 +371,11 @@ impl Coordinator {
             Err(rejection) => Verdict::Rejected(rejection),
         };
         let trained = round.settled(client, &verdict);
+        let learned = round.opening.work.train;
         self.owes_no_more(client, trained);
+        if verdict == Verdict::Accepted && learned {
+            self.ledger.count(client, trained);
+        }
         let Some(member) = self.members.get_mut(&client) else { return };
         if verdict == Verdict::Accepted {
             member.counted = Some(trained);

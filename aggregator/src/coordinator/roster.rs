@@ -12,6 +12,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use shared::client_state::Stands;
 use shared::id::ClientId;
 use shared::message::Progress;
 
@@ -60,6 +61,8 @@ pub(super) struct Connection {
     pub(super) progress: Progress,
     /// The round that it has finished training in, as far as its heartbeats tell.
     pub(super) trained: Option<u32>,
+    /// What the client was told of its client state, until it has answered.
+    pub(super) told: Option<Stands>,
 }
 
 impl Coordinator {

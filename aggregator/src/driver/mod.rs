@@ -251,6 +251,9 @@ impl Driver<'_> {
                 Action::Alarm { rounds, reasons, pause } => {
                     self.events.tell(&Notice::NoProgress { rounds, reasons: &reasons, pause });
                 }
+                Action::StateDiffers { client, server, device } => {
+                    self.events.tell(&Notice::ClientState { client, server, device });
+                }
                 Action::Finish(outcome) => self.outcome = Some(outcome),
             }
         }

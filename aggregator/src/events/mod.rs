@@ -70,6 +70,8 @@ pub struct Events<'s> {
     not_admitted: Throttle<(ClientId, String)>,
     foreign: Throttle<IpAddr>,
     skipped: Throttle<ClientId, u64>,
+    /// By device: the rounds of the difference that was told last.
+    states: Throttle<ClientId, (Option<u32>, Option<u32>)>,
     lookups: Throttle<()>,
     unidentified: RateLimit<String>,
     /// Messages that were not told, and whose.
@@ -86,6 +88,7 @@ impl<'s> Events<'s> {
             not_admitted: Throttle::new(1, MAX_NOT_ADMITTED),
             foreign: Throttle::new(1, MAX_FOREIGN),
             skipped: Throttle::new(1, MAX_ROSTER - 1),
+            states: Throttle::new(1, MAX_ROSTER - 1),
             lookups: Throttle::once(),
             unidentified: RateLimit::every(UNIDENTIFIED_PERIOD),
             suppressed: Default::default(),
@@ -123,6 +126,15 @@ impl<'s> Events<'s> {
                     // Some are told again.
                     self.skipped.clear();
                     return self.skipped.admit(client, samples);
+                }
+                admission
+            }
+            &Notice::ClientState { client, server, device } => {
+                let admission = self.states.admit(client, (server, device));
+                if admission == Admission::Overflow {
+                    // Some are told again.
+                    self.states.clear();
+                    return self.states.admit(client, (server, device));
                 }
                 admission
             }

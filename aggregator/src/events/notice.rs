@@ -200,6 +200,15 @@ pub enum Notice<'a> {
         #[serde(skip)]
         shown: bool,
     },
+    /// The client state that a device keeps is not what it must be. Each is the round after whose update it stands.
+    ClientState {
+        /// The client.
+        client: ClientId,
+        /// By what the server knows: the last round in which its update counted.
+        server: Option<u32>,
+        /// By the device's word.
+        device: Option<u32>,
+    },
     /// Repeated or irrelevant messages of clients, of which no notice was made one by one.
     Suppressed {
         /// The round up to whose end they came.

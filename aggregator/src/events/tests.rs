@@ -160,3 +160,27 @@ fn the_same_number_of_skipped_samples_is_told_once_and_made_up_clients_fill_no_m
     assert!((1..=3 * MAX_ROSTER as u32).all(|n| skips(&mut events, n, 1)));
     assert!(events.skipped.len() <= MAX_ROSTER);
 }
+
+#[test]
+fn client_state_that_differs_is_told_once_until_it_differs_otherwise() {
+    let log = Log::default();
+    let mut sink = sink(&log);
+    let mut events = Events::new(&mut sink);
+    let mut tell = |n, server, device| {
+        let notice = Notice::ClientState { client: client(n), server, device };
+        said(&mut events, &log, |events| {
+            events.tell(&notice);
+        })
+    };
+    let told = tell(1, Some(5), Some(15));
+    let [text] = &told[..] else { panic!("{told:?}") };
+    for part in ["after round 15", "of round 5", "restored from a backup", "goes on with it"] {
+        assert!(text.contains(part), "{text}");
+    }
+    assert_eq!(tell(1, Some(5), Some(15)).len(), 0, "on another connection");
+    assert_eq!((tell(2, Some(5), Some(15)).len(), tell(1, Some(5), None).len()), (1, 1));
+    for n in 0..2 * crate::coordinator::MAX_ROSTER as u32 {
+        tell(n, None, Some(1));
+    }
+    assert!(events.states.len() <= crate::coordinator::MAX_ROSTER);
+}

@@ -4,6 +4,7 @@ use std::fmt::Display;
 use std::path::Path;
 use std::time::Duration;
 
+use shared::client_state::difference_in_words;
 use shared::id::ClientId;
 use shared::protocol::Protocol;
 
@@ -77,6 +78,9 @@ pub fn text(notice: &Notice<'_>) -> Option<String> {
             client.short(),
             training_samples(*samples)
         ),
+        &Notice::ClientState { client, server, device } => {
+            format!("client {}: {}", client.short(), difference_in_words(server, device)?)
+        }
         Notice::Suppressed { round, messages, clients, first } => {
             suppressed(*round, *messages, *clients, *first)
         }

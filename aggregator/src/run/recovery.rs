@@ -104,8 +104,11 @@ impl Run {
             let closing = decision.map(|decision| decision.closing);
             let late = closing.as_ref().map_or(BTreeMap::new(), |closing| closing.late.clone());
             let owed = self.still_owed(&last, &late, closing.as_ref());
+            let whole = || last.cohort.keys().copied().collect();
+            let contributors = closing.map_or_else(whole, |closing| closing.contributors);
+            let ledger = ledger_after(&last, &contributors, &late);
             let roster = self.known_since(closed)?.unwrap_or_else(|| last.known());
-            return Ok(Resume { closed, ended, void, roster, owed, counted, open: None });
+            return Ok(Resume { closed, ended, void, roster, owed, counted, ledger, open: None });
         };
         counted.extend(&opening.counted);
         let roster = self.known_since(closed + 1)?.unwrap_or_else(|| opening.known());
@@ -113,6 +116,7 @@ impl Run {
         let accepted = self.refold(&opening, closing.as_ref())?;
         let late = self.open.as_ref().map_or(BTreeMap::new(), |sums| sums.late.clone());
         counted.extend(trained_in(closed + 1, &accepted, &late));
+        let ledger = ledger_after(&opening, &accepted, &late);
         let reopened = Reopened { opening, accepted, late, closing };
         let owed = self.still_owed(&reopened.opening, &reopened.late, reopened.decided());
         if reopened.decided().is_some()
@@ -120,7 +124,7 @@ impl Run {
         {
             sums.decision = decision;
         }
-        Ok(Resume { closed, ended, void, roster, owed, counted, open: Some(reopened) })
+        Ok(Resume { closed, ended, void, roster, owed, counted, ledger, open: Some(reopened) })
     }
 
     /// What clients owe of what they owed when a round was opened, now that these `late` updates are in; with what the round does
@@ -222,6 +226,19 @@ impl OpeningRecord {
             None => (self.opening.cohort.into_keys().collect(), BTreeMap::new()),
         }
     }
+}
+
+/// The ledger of an opening with what was accepted in its round.
+fn ledger_after(
+    opening: &Opening,
+    accepted: &BTreeSet<ClientId>,
+    late: &BTreeMap<ClientId, u32>,
+) -> Option<BTreeMap<ClientId, u32>> {
+    let mut ledger = opening.ledger.clone()?;
+    if opening.work.train {
+        ledger.extend(trained_in(opening.round, accepted, late));
+    }
+    Some(ledger)
 }
 
 /// Whose updates are part of a round, with the rounds that these were trained in: this one, unless they were late.

@@ -87,7 +87,9 @@ pub async fn simulate(
     let mut clients = JoinSet::new();
     let folder = run.directory().clients();
     let (closed, counted) = (resume.closed, resume.counted.clone());
-    let store = |client: ClientId| ClientStore::new(&folder, client, closed, counted.get(&client).copied());
+    let id = run.spec().run;
+    let store =
+        |client: ClientId| ClientStore::new(&folder, id, client, closed, counted.get(&client).copied());
     run.simulates(shares.iter().filter(|data| !data.is_empty()).count());
     let backend = run.backend.clone();
     let present = |(data, _): &(View, u32)| !data.is_empty();

@@ -5,22 +5,30 @@
 //! therefore has two files, with the state of the last two rounds in which its update was accepted, and resumes from the
 //! newer one that is still valid. A third file holds the state that belongs to an update without a receipt: it replaces
 //! the older of the two if the update is accepted, and is deleted otherwise. Idle clients take no memory.
+//!
+//! The files have the format of a device's client state, with its checksum. They are not synced: what a power failure has damaged is
+//! removed with a warning, and if the client then resumes from an earlier state than the run knows, the operator is told as of a
+//! device ([`client_state`](shared::client_state)).
 
 use std::fs::{self, File};
-use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-use edge_client::store::{MemoryStore, Store, StoreError, SyncHandle, Update};
+use edge_client::store::{
+    MemoryStore, Standing, Store, StoreError, SyncHandle, Update, read_state, write_state,
+};
 use shared::durable::absent_is_ok;
 use shared::id::{ClientId, RunId};
 use shared::message::{TaskId, TrainReport, Verdict};
 use shared::payload::Payload;
+use tracing::warn;
 
 /// The store of one simulated client in one run.
 #[derive(Clone, Debug)]
 pub(super) struct ClientStore {
     /// The pending update; connections are lost in simulations too.
     memory: MemoryStore,
+    run: RunId,
     slots: [PathBuf; 2],
     /// The state that belongs to the pending update, and whether there is any.
     pending: PathBuf,
@@ -43,12 +51,19 @@ struct Left {
 }
 
 impl ClientStore {
-    /// The store of `client` in `folder`, which need not exist. Stored states are valid up to round `closed`, and up to the
+    /// The store of `client` of `run` in `folder`, which need not exist. Stored states are valid up to round `closed`, and up to the
     /// round `counted` of the client's last accepted update.
-    pub(super) fn new(folder: &Path, client: ClientId, closed: u32, counted: Option<u32>) -> Self {
+    pub(super) fn new(
+        folder: &Path,
+        run: RunId,
+        client: ClientId,
+        closed: u32,
+        counted: Option<u32>,
+    ) -> Self {
         let file = |name: &str| folder.join(format!("{client}.{name}"));
         Self {
             memory: MemoryStore::new(),
+            run,
             slots: [file("a"), file("b")],
             pending: file("pending"),
             pends: false,
@@ -63,7 +78,7 @@ impl ClientStore {
         let Some(Left { closed, counted }) = self.left else { return Ok(self.newest) };
         let mut found: Option<(u32, usize)> = None;
         for (slot, path) in self.slots.iter().enumerate() {
-            match round(path)? {
+            match self.read(path)?.map(|(round, _)| round) {
                 Some(round) if round <= closed.max(counted.unwrap_or(0)) => {
                     found = found.max(Some((round, slot)));
                 }
@@ -72,7 +87,7 @@ impl ClientStore {
             }
         }
         self.newest = found.map(|(_, slot)| slot);
-        match round(&self.pending)? {
+        match self.read(&self.pending)?.map(|(round, _)| round) {
             None => {}
             // The process died before its client had the receipt.
             pending if pending == counted => self.adopt()?,
@@ -80,6 +95,22 @@ impl ClientStore {
         }
         self.left = None;
         Ok(self.newest)
+    }
+
+    /// The round and the state in a file; `None` without a file. A damaged one is removed.
+    fn read(&self, path: &Path) -> Result<Option<(u32, Vec<u8>)>, StoreError> {
+        match read_state(path, self.run) {
+            Ok(found) => Ok(found.and_then(|found| Some((found.round?, found.state)))),
+            Err(StoreError::Damaged { problem, .. }) => {
+                if let Some(found) = read_old(path).map_err(|error| failed("read", path, error))? {
+                    return Ok(Some(found));
+                }
+                warn!("removing client state of a simulation in {}: {problem}", path.display());
+                remove(path)?;
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// Commits the state of the pending update. The state before it stays, for a restart from the round before.
@@ -108,13 +139,13 @@ impl Store for ClientStore {
         self.memory.save(&Update { id, report, payload: payload.clone(), local: None })?;
         let Some(local) = local else { return Ok(()) };
         let path = &self.pending;
-        write(path, &[&id.round.to_le_bytes(), local]).map_err(|error| failed("write", path, error))?;
+        replace(path, |partial| write_state(partial, id, local))?;
         self.pends = true;
         Ok(())
     }
 
-    fn sync_handle(&self) -> SyncHandle {
-        Box::new(|| Ok(()))
+    fn sync_handle(&self) -> Option<SyncHandle> {
+        None
     }
 
     fn forget(&mut self, verdict: Option<&Verdict>) -> Result<(), StoreError> {
@@ -132,47 +163,45 @@ impl Store for ClientStore {
         let newest = self.newest()?;
         let path = if self.pends { Some(&self.pending) } else { newest.map(|slot| &self.slots[slot]) };
         let Some(path) = path else { return Ok(None) };
-        let read = || {
-            let mut file = File::open(path)?;
-            file.read_exact(&mut [0; ROUND])?;
-            let mut local = Vec::new();
-            file.read_to_end(&mut local)?;
-            Ok(Some(local))
-        };
-        read().map_err(|error| failed("read", path, error))
+        let lost = || failed("read", path, io::ErrorKind::NotFound.into());
+        self.read(path)?.map(|(_, local)| Some(local)).ok_or_else(lost)
+    }
+
+    fn standing(&mut self, _: RunId) -> Result<Standing, StoreError> {
+        let Some(slot) = self.newest()? else { return Ok(Standing::Absent) };
+        Ok(self.read(&self.slots[slot])?.map_or(Standing::Absent, |(round, _)| Standing::After(round)))
     }
 
     fn save_personal(&mut self, _: RunId, bytes: &[u8]) -> Result<(), StoreError> {
         let path = &self.personal;
-        write(path, &[bytes]).map_err(|error| failed("write", path, error))
+        replace(path, |partial| {
+            let written = File::create(partial).and_then(|mut file| file.write_all(bytes));
+            written.map_err(|error| failed("write", path, error))
+        })
     }
 }
 
-/// Bytes of the round's number before the state.
-const ROUND: usize = size_of::<u32>();
-
-/// The round of the state in a file; `None` without a file.
-fn round(path: &Path) -> Result<Option<u32>, StoreError> {
-    let mut bytes = [0; ROUND];
-    let read = match File::open(path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        opened => opened.and_then(|mut file| file.read_exact(&mut bytes)),
-    };
-    read.map_err(|error| failed("read", path, error))?;
-    Ok(Some(u32::from_le_bytes(bytes)))
+/// The round and the state in a file of an earlier program, which wrote the round's number before the state; `None` if it is none of
+/// those.
+fn read_old(path: &Path) -> io::Result<Option<(u32, Vec<u8>)>> {
+    let bytes = fs::read(path)?;
+    let Some((round, local)) = bytes.split_first_chunk() else { return Ok(None) };
+    // No run has so many rounds that the number could be the beginning of the present format; and there is no round 0.
+    let round = Some(u32::from_le_bytes(*round)).filter(|round| *round > 0 && !bytes.starts_with(b"FLL"));
+    Ok(round.map(|round| (round, local.to_vec())))
 }
 
 fn remove(path: &Path) -> Result<(), StoreError> {
     absent_is_ok(fs::remove_file(path)).map_err(|error| failed("remove", path, error))
 }
 
-fn write(path: &Path, pieces: &[&[u8]]) -> io::Result<()> {
-    fs::create_dir_all(crate::storage::parent(path))?;
+/// Writes a file under another name and then renames it.
+fn replace(path: &Path, write: impl FnOnce(&Path) -> Result<(), StoreError>) -> Result<(), StoreError> {
+    let folder = crate::storage::parent(path);
+    fs::create_dir_all(folder).map_err(|error| failed("create", folder, error))?;
     let partial = crate::storage::partial(path);
-    let mut file = File::create(&partial)?;
-    pieces.iter().try_for_each(|piece| file.write_all(piece))?;
-    drop(file);
-    fs::rename(partial, path)
+    write(&partial)?;
+    fs::rename(partial, path).map_err(|error| failed("move a finished file to", path, error))
 }
 
 fn failed(action: &'static str, path: &Path, error: io::Error) -> StoreError {
@@ -206,7 +235,7 @@ mod tests {
 
     /// A new process.
     fn opened(folder: &Path, closed: u32, counted: Option<u32>) -> ClientStore {
-        ClientStore::new(folder, CLIENT, closed, counted)
+        ClientStore::new(folder, RUN, CLIENT, closed, counted)
     }
 
     #[test]
@@ -286,5 +315,27 @@ mod tests {
             .expect("kept");
         assert!(store.pending().expect("held").is_some() && !path.exists());
         store.forget(None).expect("forgotten");
+    }
+
+    #[test]
+    fn damage_is_noticed_and_files_of_an_earlier_program_are_read() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let old = [&4_u32.to_le_bytes()[..], b"four"].concat();
+        fs::write(folder.path().join(format!("{CLIENT}.a")), old).expect("written");
+        let mut store = opened(folder.path(), 4, None);
+        assert_eq!(found(&mut store).as_deref(), Some("four"));
+        assert_eq!(store.standing(RUN).expect("readable"), Standing::After(4));
+        train(&mut store, 5, "five");
+        assert_eq!(store.standing(RUN).expect("readable"), Standing::After(5));
+        let path = folder.path().join(format!("{CLIENT}.b"));
+        let whole = fs::read(&path).expect("readable");
+        let flipped = whole.iter().enumerate().map(|(at, byte)| byte ^ u8::from(at + 2 == whole.len()));
+        for damaged in [Vec::new(), vec![0; whole.len()], whole[..20].to_vec(), flipped.collect()] {
+            fs::write(&path, damaged).expect("written");
+            let mut store = opened(folder.path(), 5, Some(5));
+            assert_eq!(found(&mut store).as_deref(), Some("four"), "the state before it");
+            assert_eq!(store.standing(RUN).expect("readable"), Standing::After(4), "which the run hears of");
+            assert!(!path.exists());
+        }
     }
 }

@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::{Map, Value, json};
 use shared::calendar::{moment, utc};
+use shared::client_state::difference_in_words;
 use shared::data::{Format, Skipped};
 use shared::id::ClientId;
 use shared::identity::PublicKey;
@@ -275,6 +276,10 @@ fn said_of_notice(notice: &Notice) -> Option<Said> {
                 "round {round}: the disk is full, so the client state stays in the outbox: {reason}; moving it is retried"
             ),
             json!({ "event": "no-room", "round": round, "reason": reason }),
+        ),
+        &Notice::State { server, device } => (
+            format!("WARNING: {}", difference_in_words(server, device)?),
+            json!({ "event": "client-state", "device_round": device, "server_round": server }),
         ),
         Notice::Failed { round, failure: Failure { blame, reason, .. } } => (
             format!("round {round}: training failed, {blame}: {reason}"),

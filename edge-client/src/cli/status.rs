@@ -78,6 +78,7 @@ impl Status {
             Notice::NoRoom { .. }
             | Notice::NoRoomForState { .. }
             | Notice::ServerKey { .. }
+            | Notice::State { .. }
             | Notice::Alive => return,
             Notice::Progress(_) if self.doing == Doing::OtherTask => return,
             Notice::Progress(progress) => (Doing::Training, self.training(*progress)),

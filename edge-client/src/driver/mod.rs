@@ -1,8 +1,8 @@
 //! The driver: does the I/O of the [`Session`].
 //!
-//! Training runs in a [`TrainPool`], so the driver's own thread can always answer. A finished update is saved first and then
-//! uploaded at once; it is synced to the disk beside the upload. Until then a power failure costs at most the training, which
-//! can be repeated.
+//! Training runs in a [`TrainPool`], so the driver's own thread can always answer. A finished update is saved first. With client
+//! state it is synced to the disk before it is uploaded; without, beside the upload, and until then a power failure costs at most
+//! the training, which can be repeated.
 
 mod notice;
 mod persist;
@@ -28,10 +28,10 @@ use tracing::{debug, warn};
 use crate::pool::TrainPool;
 use crate::sensors::Sensors;
 use crate::session::{Action, DeviceProfile, Event, Session, SessionEnd};
-use crate::store::{Store, StoreError};
+use crate::store::{Standing, Store, StoreError};
 use crate::task::{Task, TestSamples};
 use crate::transport::{Channel, ConnectError, Connector, Incoming, Outgoing};
-use persist::{Unforgotten, Unsaved};
+use persist::{Syncing, Unforgotten, Unsaved};
 use training::{Finished, Training};
 use wait::armed;
 
@@ -113,8 +113,10 @@ struct Driver<'a, C, S> {
     /// The server believes that this task is still training.
     unsaved: Option<Unsaved>,
     unforgotten: Option<Unforgotten>,
-    /// Syncs the update that was saved last.
+    /// Syncs the update that was saved last, beside its upload.
     syncing: Option<JoinHandle<()>>,
+    /// Syncs the held update, which is not sent before.
+    promise: Option<Syncing>,
     /// The server whose connection was lost and why, until a notice has reported it.
     lost: Option<(String, String)>,
     /// When the client will count as idle.
@@ -145,6 +147,7 @@ impl<'a, C: Connector, S: Store> Driver<'a, C, S> {
             unsaved: None,
             unforgotten: None,
             syncing: None,
+            promise: None,
             lost: None,
             idle_at: None,
             end: None,
@@ -184,6 +187,9 @@ impl<'a, C: Connector, S: Store> Driver<'a, C, S> {
                 () = armed(self.unforgotten.as_ref().map(|unforgotten| sleep_until(unforgotten.retry_at))) => {
                     self.retry_forget()?;
                     None
+                }
+                result = armed(self.promise.as_mut().map(|syncing| &mut syncing.job)) => {
+                    self.synced(result.unwrap_or_else(|error| Err(StoreError::Unsynced(error.to_string()))))
                 }
                 () = armed(self.idle_at.map(sleep_until)) => {
                     self.idle_at = None;
@@ -236,6 +242,25 @@ impl<'a, C: Connector, S: Store> Driver<'a, C, S> {
                     self.connecting = Some(tokio::spawn(async move { connector.connect().await }));
                 }
                 Action::Send(message) => self.send(Outgoing::Message(Box::new(message))),
+                Action::Sync { round } => {
+                    if let Some(event) = self.sync(round) {
+                        self.session.handle(now, event);
+                    }
+                }
+                Action::LookUpState { run } => {
+                    let round = match self.store.standing(run) {
+                        Ok(Standing::After(round)) => Some(round),
+                        Ok(Standing::Absent) => None,
+                        Ok(Standing::Unknown) => continue,
+                        // Both sides hear of it when it is needed: the task fails.
+                        Err(error) => {
+                            warn!("client state cannot be read: {error}");
+                            continue;
+                        }
+                    };
+                    self.session.handle(now, Event::State { round });
+                }
+                Action::NotifyState { server, device } => (self.notice)(Notice::State { server, device }),
                 Action::Upload(header) => match self.store.payload() {
                     Ok(payload) => self.send(Outgoing::Update(Box::new(header), payload)),
                     Err(error) => {

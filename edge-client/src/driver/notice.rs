@@ -96,6 +96,14 @@ pub enum Notice {
         /// The disk's error.
         reason: String,
     },
+    /// The client state of the run is not what it must be by what the server knows. Each is the round after whose update it
+    /// stands.
+    State {
+        /// The server's word.
+        server: Option<u32>,
+        /// What the device has.
+        device: Option<u32>,
+    },
     /// A task failed.
     Failed {
         /// The round.

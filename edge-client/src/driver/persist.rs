@@ -1,8 +1,9 @@
-//! Saves each update durably before it is announced, and keeps it until the server acknowledges it.
+//! Saves each update before it is announced, durably if client state goes with it, and keeps it until the server acknowledges it.
 
 use std::time::Duration;
 
 use shared::message::{TaskId, Verdict};
+use tokio::task::JoinHandle;
 use tracing::warn;
 
 use super::training::Finished;
@@ -13,9 +14,9 @@ use crate::store::{Store, StoreError, Update};
 use crate::task::TaskOutput;
 use crate::transport::Connector;
 
-/// An update that took less time to train is not synced: after a power failure it is trained again, which wears a memory card
-/// less than a sync in every round. A crash of the process loses neither. The [store](crate::store) and `edge-client --help`
-/// promise this.
+/// An update without client state that took less time to train is not synced: after a power failure it is trained again, unless
+/// the server has it, which wears a memory card less than a sync in every round. A crash of the process loses neither. The
+/// [store](crate::store) and `edge-client --help` promise this.
 const MIN_SYNCED_TRAINING: Duration = Duration::from_secs(1);
 
 /// Interval between attempts to write to a full disk.
@@ -32,6 +33,14 @@ pub(super) struct Unforgotten {
     round: u32,
     verdict: Option<Verdict>,
     pub(super) retry_at: tokio::time::Instant,
+}
+
+/// A sync that the held update waits for.
+pub(super) struct Syncing {
+    round: u32,
+    /// Whether the disk was full before.
+    retry: bool,
+    pub(super) job: JoinHandle<Result<(), StoreError>>,
 }
 
 fn next_retry() -> tokio::time::Instant {
@@ -66,8 +75,10 @@ impl<C: Connector, S: Store> Driver<'_, C, S> {
         // Saving has dropped the update before this one.
         self.unforgotten = None;
         let Update { report, payload, local, .. } = output.update;
-        if report.duration >= MIN_SYNCED_TRAINING {
-            let sync = self.store.sync_handle();
+        if local.is_none()
+            && report.duration >= MIN_SYNCED_TRAINING
+            && let Some(sync) = self.store.sync_handle()
+        {
             // An earlier sync that still runs has nothing left to do.
             self.syncing = Some(tokio::task::spawn_blocking(move || {
                 if let Err(error) = sync() {
@@ -77,6 +88,38 @@ impl<C: Connector, S: Store> Driver<'_, C, S> {
         }
         (self.notice)(Notice::Trained { round, work: output.work, report, bytes: payload.len() });
         Some(Event::Trained { round, outcome: Ok(report), keeps: local.is_some() })
+    }
+
+    /// Begins to sync the held update.
+    pub(super) fn sync(&mut self, round: u32) -> Option<Event> {
+        let Some(sync) = self.store.sync_handle() else { return Some(Event::Synced { round }) };
+        self.promise = Some(Syncing { round, retry: false, job: tokio::task::spawn_blocking(sync) });
+        None
+    }
+
+    /// The sync that the held update waits for has ended: it is durable, or a full disk is tried again, or it is given up.
+    pub(super) fn synced(&mut self, result: Result<(), StoreError>) -> Option<Event> {
+        let Syncing { round, retry, .. } = self.promise.take()?;
+        match result {
+            Ok(()) => Some(Event::Synced { round }),
+            Err(error) if error.is_full() => {
+                if !retry {
+                    (self.notice)(Notice::NoRoom { round, reason: error.to_string() });
+                }
+                let sync = self.store.sync_handle()?;
+                let job = tokio::spawn(async move {
+                    tokio::time::sleep(RETRY_INTERVAL).await;
+                    let synced = tokio::task::spawn_blocking(sync).await;
+                    synced.unwrap_or_else(|error| Err(StoreError::Unsynced(error.to_string())))
+                });
+                self.promise = Some(Syncing { round, retry: true, job });
+                None
+            }
+            Err(error) => {
+                (self.notice)(Notice::Failed { round, failure: error.failure() });
+                Some(Event::Lost { round, reason: error.to_string() })
+            }
+        }
     }
 
     /// The task's output cannot be saved: retries on a full disk, fails on any other error.
@@ -100,6 +143,7 @@ impl<C: Connector, S: Store> Driver<'_, C, S> {
 
     /// Drops the update of `round`, on which this is the verdict, now or as soon as the disk has room for its client state.
     pub(super) fn forget(&mut self, round: u32, verdict: Option<Verdict>) -> Result<(), StoreError> {
+        self.promise = None;
         let retry = self.unforgotten.take().is_some();
         match self.store.forget(verdict.as_ref()) {
             Err(error) if error.is_full() => {

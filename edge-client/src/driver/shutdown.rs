@@ -6,6 +6,7 @@ use tokio::time::timeout;
 use tracing::debug;
 
 use super::Driver;
+use super::persist::Syncing;
 use crate::store::Store;
 use crate::transport::{Channel, Connector, Incoming};
 
@@ -35,6 +36,10 @@ impl<C: Connector, S: Store> Driver<'_, C, S> {
                 incoming.close();
                 let _ = timeout(CLOSE_TIMEOUT, async { while incoming.recv().await.is_some() {} }).await;
             }
+        }
+        if let Some(Syncing { job, .. }) = self.promise.take() {
+            // It is sent after the next start.
+            let _ = job.await;
         }
         if let Some(syncing) = self.syncing.take() {
             // It has logged its own error.

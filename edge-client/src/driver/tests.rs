@@ -13,7 +13,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::*;
 use crate::failure::Blame;
-use crate::store::{MemoryStore, SyncHandle, Update};
+use crate::store::{MemoryStore, Standing, SyncHandle, Update};
 use crate::task::tests::{PERSONALISE, personal_run};
 
 /// The server's end of a connection.
@@ -121,15 +121,15 @@ impl Store for Failing {
         self.memory.save(update)
     }
 
-    fn sync_handle(&self) -> SyncHandle {
+    fn sync_handle(&self) -> Option<SyncHandle> {
         let Some((released, durable)) = self.durable.lock().unwrap().take() else {
             return self.memory.sync_handle();
         };
-        Box::new(move || {
+        Some(Box::new(move || {
             released.recv().unwrap();
             durable.store(true, Ordering::SeqCst);
             Ok(())
-        })
+        }))
     }
 
     fn forget(&mut self, verdict: Option<&Verdict>) -> Result<(), StoreError> {
@@ -149,6 +149,10 @@ impl Store for Failing {
             Some(error) => Err(error()),
             None => self.memory.client_state(run),
         }
+    }
+
+    fn standing(&mut self, run: RunId) -> Result<Standing, StoreError> {
+        self.memory.standing(run)
     }
 
     fn save_personal(&mut self, run: RunId, bytes: &[u8]) -> Result<(), StoreError> {

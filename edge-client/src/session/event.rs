@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use shared::data::View;
 use shared::eligibility::Ineligible;
-use shared::id::ClientId;
+use shared::id::{ClientId, RunId};
 use shared::message::{
     Progress, Refusal, TaskId, TaskKind, ToClient, ToServer, TrainReport, UpdateHeader, Verdict,
 };
@@ -66,7 +66,17 @@ pub enum Event {
         /// Which condition is not met.
         reason: Ineligible,
     },
-    /// The held update cannot be read back.
+    /// [`Action::Sync`] is done: no power failure loses the held update and its client state any more.
+    Synced {
+        /// Its round.
+        round: u32,
+    },
+    /// What [`Action::LookUpState`] has found.
+    State {
+        /// The round after whose update the client state stands; `None` if there is none.
+        round: Option<u32>,
+    },
+    /// The held update cannot be made durable, or not be read back.
     Lost {
         /// Its round.
         round: u32,
@@ -86,8 +96,25 @@ pub enum Action {
     Connect,
     /// Send a message without payload.
     Send(ToServer),
+    /// Make the held update durable with its client state, then report [`Event::Synced`].
+    Sync {
+        /// The round.
+        round: u32,
+    },
     /// Send the held update.
     Upload(UpdateHeader),
+    /// Look up which client state of this run is committed, then report [`Event::State`]; nothing if it is not known.
+    LookUpState {
+        /// The run.
+        run: RunId,
+    },
+    /// Report that client state is not what it must be by what the server knows: the rounds after which either stands.
+    NotifyState {
+        /// The server's word.
+        server: Option<u32>,
+        /// What the device has.
+        device: Option<u32>,
+    },
     /// Begin the task whose payload was received.
     Train {
         /// The round.

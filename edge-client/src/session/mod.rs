@@ -29,19 +29,25 @@
 //! | `Holding` an update with client state | task | same | keeps the task until the receipt |
 //! | `Training` | task of a newer round | `Training` | `Cancel`, `Train` the newer |
 //! | `Training`, `Holding` | task of the same or an older round | same | |
-//! | `Training` | trained | `Holding` | `Upload`, now or when joined again |
+//! | `Training` | trained, without client state | `Holding` | `Upload`, now or when joined again |
+//! | `Training` | trained, with client state | `Holding` | `Sync` |
+//! | `Holding` | synced | same | `Upload`, now or when joined again |
 //! | `Training` | not eligible to train | `Idle` | sends ineligible; without a connection the task comes again |
 //! | `Training` | failed | `Idle` | sends failed, now or after the welcome that still wants it |
 //! | `Training` | failed for good | `Idle` | sends failed and goodbye, `Finish` |
 //! | `Holding` | receipt, also before the welcome | `Idle` | `Forget`, begins the task that waits for it |
 //! | `Training` | receipt of an update that a newer task replaced | same | `NotifyVerdict` |
-//! | `Holding` | the update cannot be read back | `Idle` | `Forget`, sends failed |
+//! | `Holding` | the update cannot be made durable or read back | `Idle` | `Forget`, sends failed |
 //! | `Training`, `Holding` | welcome that wants another round, or another run | `Idle` | `Cancel` or `Forget` |
 //!
 //! Client state is committed only when its update is accepted, and the next task starts from committed state. A device with
 //! client state therefore waits for the receipt before it starts the next task; every update gets one, on the connection that
-//! it was sent on. A server that counted the update of an earlier connection sends the receipt before the welcome. An update
+//! it was sent on. An update is synced with its state before it is sent: otherwise a power failure could leave the server with an update
+//! whose state is nowhere. A server that counted the update of an earlier connection sends the receipt before the welcome. An update
 //! the server neither wants nor mentions is dropped together with its state.
+//!
+//! A server that says after which update the state must stand is told after which it does, and both sides report a
+//! [difference](shared::client_state).
 
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
@@ -54,6 +60,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use shared::algorithm::registry;
+use shared::client_state::{Difference, Stands};
 use shared::eligibility::Eligibility;
 use shared::message::{self, Hello, Progress, TaskId, TaskKind, ToClient, ToServer, TrainReport};
 use shared::spec::{RunSpec, SpecError};
@@ -88,6 +95,12 @@ pub struct Session {
     report: TrainReport,
     /// Whether client state goes with the held update. True if unknown.
     keeps: bool,
+    /// Whether the held update is being synced with its client state, and may not be sent before.
+    syncing: bool,
+    /// The round after whose update the client state must stand, as the server has said on this connection.
+    counted: Option<Stands>,
+    /// The difference that was reported last: what the server said, and what the device has.
+    differed: Option<(Option<u32>, Option<u32>)>,
     progress: Progress,
     /// Whether the task in training makes a personal model and nothing else.
     personal: bool,
@@ -121,6 +134,9 @@ impl Session {
             activity,
             report,
             keeps: true,
+            syncing: false,
+            counted: None,
+            differed: None,
             progress: Progress::default(),
             personal: false,
             overtaken: None,
@@ -186,6 +202,8 @@ impl Session {
             Event::Message(message) => self.message(now, message),
             Event::Progressed(progress) => self.progress = progress,
             Event::Trained { round, outcome, keeps } => self.trained(round, outcome, keeps),
+            Event::Synced { round } => self.synced(round),
+            Event::State { round } => self.state_found(round),
             Event::Ineligible { round, reason } => self.ineligible(round, reason),
             Event::Lost { round, reason } => self.lost(round, &reason),
             Event::Tick => {}
@@ -203,6 +221,7 @@ impl Session {
         self.failed = None;
         self.conditions = Eligibility::default();
         self.overtaken = None;
+        self.counted = None;
         let holds = match &self.activity {
             Activity::Idle => None,
             Activity::Training(id) | Activity::Holding(id) => Some(*id),
@@ -229,6 +248,7 @@ impl Session {
             // The transport handles the server's key and resumed transfers.
             ToClient::ServerKey { .. } | ToClient::ResumePoint(_) | ToClient::TaskRest { .. } => {}
             ToClient::Conditions(conditions) => self.conditions = conditions,
+            ToClient::Counted { round } => self.counted = Some(Stands(round)),
             ToClient::Task { round, work } => self.task(round, work),
             ToClient::Receipt { round, verdict } => self.receipt(round, verdict),
             ToClient::Finished { rounds }
@@ -268,8 +288,27 @@ impl Session {
         if let Some((id, reason)) = self.failed.take().filter(|(id, _)| wanted(id)) {
             self.send_failed(id, &reason);
         }
+        if self.counted.is_some() {
+            // After what was forgotten above, which the state goes by.
+            self.actions.push_back(Action::LookUpState { run: spec.run });
+        }
         self.spec = Some(spec);
         self.begin_early();
+    }
+
+    /// Says which client state there is, and reports one that is not what it must be; the same one once.
+    fn state_found(&mut self, device: Option<u32>) {
+        let Some(Stands(server)) =
+            self.counted.take().filter(|_| matches!(self.connection, ConnState::Joined(_)))
+        else {
+            return;
+        };
+        self.actions.push_back(Action::Send(ToServer::ClientState { round: device }));
+        let differs = Difference::between(server, device).map(|_| (server, device));
+        if let Some((server, device)) = differs.filter(|_| self.differed != differs) {
+            self.actions.push_back(Action::NotifyState { server, device });
+        }
+        self.differed = differs;
     }
 
     fn goodbye(&mut self) {

@@ -70,8 +70,10 @@ impl Session {
         match outcome {
             Ok(report) => {
                 self.activity = Activity::Holding(id);
-                (self.report, self.keeps) = (report, keeps);
-                if matches!(self.connection, ConnState::Joined(_)) {
+                (self.report, self.keeps, self.syncing) = (report, keeps, keeps);
+                if keeps {
+                    self.actions.push_back(Action::Sync { round });
+                } else if matches!(self.connection, ConnState::Joined(_)) {
                     self.upload(round);
                 }
             }
@@ -98,7 +100,22 @@ impl Session {
         }
     }
 
+    /// The held update is durable.
+    pub(super) fn synced(&mut self, round: u32) {
+        if let Activity::Holding(id) = self.activity
+            && id.round == round
+            && std::mem::take(&mut self.syncing)
+            && matches!(self.connection, ConnState::Joined(_))
+        {
+            self.upload(round);
+        }
+    }
+
+    /// Sends the held update, unless that waits for it to be durable.
     pub(super) fn upload(&mut self, round: u32) {
+        if self.syncing {
+            return;
+        }
         self.actions.push_back(Action::Upload(UpdateHeader { round, report: self.report }));
     }
 
@@ -115,7 +132,7 @@ impl Session {
         }
     }
 
-    /// The held update cannot be read back.
+    /// The held update cannot be made durable, or not be read back.
     pub(super) fn lost(&mut self, round: u32, reason: &str) {
         if let Activity::Holding(id) = self.activity
             && id.round == round
@@ -154,6 +171,7 @@ impl Session {
     fn forget(&mut self, verdict: Option<Verdict>) {
         if let Activity::Holding(id) = self.activity {
             self.activity = Activity::Idle;
+            self.syncing = false;
             self.actions.push_back(Action::Forget { round: id.round, verdict });
         }
     }

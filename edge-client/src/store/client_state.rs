@@ -3,11 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use shared::id::RunId;
+use shared::message::TaskId;
 
-use super::RUNS_KEPT;
 use super::durable;
 use super::error::StoreError;
-use super::file_format::{self, Kind, OpenError};
+use super::file_format::{self, Kind, OpenError, StateHead};
+use super::{RUNS_KEPT, Standing};
 
 /// The `runs/` directory.
 #[derive(Debug)]
@@ -22,7 +23,16 @@ impl ClientStates {
 
     /// Reads the client state of a run.
     pub(super) fn read(&self, run: RunId) -> Result<Option<Vec<u8>>, StoreError> {
-        read(&self.path(run), run)
+        Ok(read_state(&self.path(run), run)?.map(|found| found.state))
+    }
+
+    /// Which client state of a run is committed.
+    pub(super) fn standing(&self, run: RunId) -> Result<Standing, StoreError> {
+        Ok(match read_state(&self.path(run), run)? {
+            None => Standing::Absent,
+            Some(StoredState { round: None, .. }) => Standing::Unknown,
+            Some(StoredState { round: Some(round), .. }) => Standing::After(round),
+        })
     }
 
     /// Moves a run's client state here from `file`, durably, and removes the oldest runs beyond the limit.
@@ -61,15 +71,37 @@ impl ClientStates {
     }
 }
 
-/// Reads client state of `run` from a file.
-pub(super) fn read(path: &Path, run: RunId) -> Result<Option<Vec<u8>>, StoreError> {
+/// Writes client state to a file, with the update that it stands after; not synced.
+///
+/// # Errors
+/// [`StoreError::Io`] if the disk fails.
+pub fn write_state(path: &Path, id: TaskId, state: &[u8]) -> Result<(), StoreError> {
+    file_format::write(path, Kind::Local, &StateHead { run: id.run, round: Some(id.round) }, state)
+}
+
+/// Client state in a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredState {
+    /// The round after whose update it stands. Files of earlier programs do not say.
+    pub round: Option<u32>,
+    /// The algorithm's own bytes.
+    pub state: Vec<u8>,
+}
+
+/// Reads client state of `run` from a file; `None` if there is none.
+///
+/// # Errors
+/// [`StoreError::Damaged`] if it is not as it was written, or of another run.
+pub fn read_state(path: &Path, run: RunId) -> Result<Option<StoredState>, StoreError> {
     // Starting afresh changes what is learned.
     let remedy = "remove it to start afresh in this run, or restore it from a backup";
     let damaged = |problem| StoreError::Damaged { path: path.to_path_buf(), problem, remedy };
-    match file_format::read::<RunId>(path, Kind::Local) {
+    match file_format::read::<StateHead>(path, Kind::Local) {
         Ok(None) => Ok(None),
-        Ok(Some((found, local))) if found == run => Ok(Some(local.into())),
-        Ok(Some((found, _))) => Err(damaged(format!("it is of run {found}"))),
+        Ok(Some((found, local))) if found.run == run => {
+            Ok(Some(StoredState { round: found.round, state: local.into() }))
+        }
+        Ok(Some((found, _))) => Err(damaged(format!("it is of run {}", found.run))),
         Err(OpenError::Damaged(problem)) => Err(damaged(format!("it {problem}"))),
         Err(OpenError::Store(error)) => Err(error),
     }
@@ -88,7 +120,7 @@ mod tests {
 
     fn adopt(locals: &ClientStates, folder: &Path, run: RunId, content: &[u8]) {
         let file = folder.join("local");
-        file_format::write(&file, Kind::Local, &run, content).unwrap();
+        write_state(&file, TaskId { run, round: 3 }, content).unwrap();
         locals.adopt(run, &file).unwrap();
     }
 

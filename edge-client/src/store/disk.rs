@@ -14,7 +14,7 @@ use super::error::StoreError;
 use super::outbox::Outbox;
 use super::personal::PersonalModels;
 use super::server::ServerFile;
-use super::{Store, SyncHandle, Update, durable, identity};
+use super::{Standing, Store, SyncHandle, Update, durable, identity};
 
 /// The format of state directories that this program writes.
 const FORMAT: u32 = 1;
@@ -68,8 +68,8 @@ impl Store for DiskStore {
         self.outbox.save(update)
     }
 
-    fn sync_handle(&self) -> SyncHandle {
-        self.outbox.sync_handle()
+    fn sync_handle(&self) -> Option<SyncHandle> {
+        Some(self.outbox.sync_handle())
     }
 
     fn forget(&mut self, verdict: Option<&Verdict>) -> Result<(), StoreError> {
@@ -78,6 +78,10 @@ impl Store for DiskStore {
 
     fn client_state(&mut self, run: RunId) -> Result<Option<Vec<u8>>, StoreError> {
         self.outbox.client_state(run)
+    }
+
+    fn standing(&mut self, run: RunId) -> Result<Standing, StoreError> {
+        self.outbox.standing(run)
     }
 
     fn save_personal(&mut self, run: RunId, bytes: &[u8]) -> Result<(), StoreError> {

@@ -13,6 +13,17 @@ use shared::id::RunId;
 
 use super::error::StoreError;
 
+/// An operation is about to be made: the place where tests let it fail.
+macro_rules! step {
+    ($kind:ident($($path:expr),+)) => {{
+        #[cfg(feature = "faults")]
+        let allowed = super::faults::before(super::faults::Operation::$kind($($path),+));
+        #[cfg(not(feature = "faults"))]
+        let allowed = io::Result::Ok(());
+        allowed
+    }};
+}
+
 /// Limit for a text file, larger than any that belongs here.
 const MAX_TEXT: u64 = 16 << 10;
 
@@ -21,7 +32,9 @@ const TIME_RESOLUTION: Duration = Duration::from_secs(2);
 
 /// Creates a directory and its parents, readable for this user alone. Returns those that were missing, the innermost first.
 pub(super) fn create_dir(path: &Path) -> Result<Vec<&Path>, StoreError> {
-    durable::create_dir(path, durable::private_dir()).map_err(StoreError::io("create the directory", path))
+    step!(CreateDir(path))
+        .and_then(|()| durable::create_dir(path, durable::private_dir()))
+        .map_err(StoreError::io("create the directory", path))
 }
 
 /// Creates a directory like [`create_dir`], and makes it durable.
@@ -31,6 +44,7 @@ pub(super) fn create_dir_durably(path: &Path) -> Result<(), StoreError> {
 
 /// Writes a new file from pieces; not synced.
 pub(super) fn write(path: &Path, pieces: &[&[u8]]) -> Result<(), StoreError> {
+    step!(Write(path)).map_err(StoreError::io("create", path))?;
     let mut file = private().truncate(true).open(path).map_err(StoreError::io("create", path))?;
     chown_like_parent(&file, path);
     pieces.iter().try_for_each(|piece| file.write_all(piece)).map_err(StoreError::io("write", path))
@@ -75,23 +89,34 @@ pub(super) fn read_text(path: &Path) -> Result<Option<Result<String, FromUtf8Err
 
 /// Renames atomically.
 pub(super) fn rename(from: &Path, to: &Path) -> Result<(), StoreError> {
-    fs::rename(from, to).map_err(StoreError::io("move a finished file to", to))
+    step!(Rename(from, to))
+        .and_then(|()| fs::rename(from, to))
+        .map_err(StoreError::io("move a finished file to", to))
 }
 
 /// Removes a file; an absent one is no error.
 pub(super) fn remove_file(path: &Path) -> Result<(), StoreError> {
-    absent_is_ok(fs::remove_file(path)).map_err(StoreError::io("remove", path))
+    step!(RemoveFile(path))
+        .and_then(|()| absent_is_ok(fs::remove_file(path)))
+        .map_err(StoreError::io("remove", path))
 }
 
 /// Removes a directory and everything in it; an absent one is no error.
 pub(super) fn remove_dir(path: &Path) -> Result<(), StoreError> {
-    absent_is_ok(fs::remove_dir_all(path)).map_err(StoreError::io("remove the directory", path))
+    step!(RemoveDir(path))
+        .and_then(|()| absent_is_ok(fs::remove_dir_all(path)))
+        .map_err(StoreError::io("remove the directory", path))
 }
 
 /// Syncs the bytes of a file; one that was removed meanwhile needs no sync.
 pub(super) fn sync_file(path: &Path) -> Result<(), StoreError> {
     #[cfg(test)]
     tests::SYNCED.with_borrow_mut(|synced| synced.push(path.to_path_buf()));
+    step!(Sync(path)).map_err(StoreError::io("sync", path))?;
+    #[cfg(feature = "faults")]
+    if super::faults::are_played() {
+        return Ok(());
+    }
     absent_is_ok(durable::sync_file(path)).map_err(StoreError::io("sync", path))
 }
 

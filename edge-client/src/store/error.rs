@@ -108,6 +108,9 @@ pub enum StoreError {
     /// The system has no random bytes for a new identity.
     #[error("the system gives no random numbers for a new identity: {0}; is this a sandbox without them?")]
     Random(getrandom::Error),
+    /// The thread that syncs an update has panicked: a bug.
+    #[error("internal error: syncing the update panicked ({0}); please report this")]
+    Unsynced(String),
     /// A payload was requested while no update is pending: a bug.
     #[error("internal error: no update is held, so there is no payload; please report this")]
     NothingHeld,
@@ -124,7 +127,11 @@ impl StoreError {
     /// Who can fix it, as a failure of the round that met it.
     #[must_use]
     pub fn failure(&self) -> Failure {
-        let blame = if matches!(self, Self::NothingHeld) { Blame::Program } else { Blame::Machine };
+        let blame = if matches!(self, Self::NothingHeld | Self::Unsynced(_)) {
+            Blame::Program
+        } else {
+            Blame::Machine
+        };
         Failure::new(blame, self)
     }
 

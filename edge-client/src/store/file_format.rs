@@ -24,6 +24,8 @@ use flate2::Crc;
 use models::Limits;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use shared::id::RunId;
+use shared::message::{TaskId, TrainReport};
 
 use super::durable;
 use super::error::StoreError;
@@ -40,7 +42,7 @@ const MAX_HEAD: usize = 512;
 pub(super) enum Kind {
     /// A trained update: head `(TaskId, TrainReport)`, body a record.
     Update,
-    /// Client state: head `RunId`, body the algorithm's own bytes.
+    /// Client state: head [`StateHead`], body the algorithm's own bytes.
     Local,
 }
 
@@ -57,9 +59,61 @@ impl Kind {
     fn versions(self) -> RangeInclusive<u8> {
         match self {
             Self::Update => 3..=3,
-            // Versions 2 and 3 changed the report, which client state does not have.
-            Self::Local => 1..=3,
+            // Versions 2 and 3 changed the report, which client state does not have; version 4 brought the round.
+            Self::Local => 1..=4,
         }
+    }
+}
+
+/// The head of a file.
+pub(super) trait Head: Sized {
+    /// Its bytes, in the newest version.
+    fn encode(&self) -> Vec<u8>;
+
+    /// Reads it as this version has it; `None` if these are not its bytes.
+    fn decode(version: u8, bytes: &[u8]) -> Option<Self>;
+}
+
+impl Head for (TaskId, TrainReport) {
+    fn encode(&self) -> Vec<u8> {
+        encoded(self)
+    }
+
+    fn decode(_: u8, bytes: &[u8]) -> Option<Self> {
+        whole(bytes)
+    }
+}
+
+/// What client state belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct StateHead {
+    pub(super) run: RunId,
+    /// The round after whose update it stands. Versions before 4 did not say.
+    pub(super) round: Option<u32>,
+}
+
+impl Head for StateHead {
+    fn encode(&self) -> Vec<u8> {
+        encoded(&(self.run, self.round))
+    }
+
+    fn decode(version: u8, bytes: &[u8]) -> Option<Self> {
+        match version {
+            ..=3 => Some(Self { run: whole(bytes)?, round: None }),
+            _ => whole(bytes).map(|(run, round)| Self { run, round }),
+        }
+    }
+}
+
+fn encoded(head: &impl Serialize) -> Vec<u8> {
+    postcard::to_stdvec(head).expect("heads are structs of numbers, which postcard encodes")
+}
+
+/// Reads a head that takes all of the bytes.
+fn whole<H: DeserializeOwned>(bytes: &[u8]) -> Option<H> {
+    match postcard::take_from_bytes(bytes) {
+        Ok((head, [])) => Some(head),
+        _ => None,
     }
 }
 
@@ -75,8 +129,8 @@ pub(super) enum OpenError {
 }
 
 /// Writes a file; not synced.
-pub(super) fn write(path: &Path, kind: Kind, head: &impl Serialize, body: &[u8]) -> Result<(), StoreError> {
-    let head = postcard::to_stdvec(head).expect("heads are structs of numbers, which postcard encodes");
+pub(super) fn write(path: &Path, kind: Kind, head: &impl Head, body: &[u8]) -> Result<(), StoreError> {
+    let head = head.encode();
     assert!(head.len() <= MAX_HEAD, "heads are a few numbers");
     let mut fixed = [0; FIXED];
     fixed[..3].copy_from_slice(&kind.magic());
@@ -89,7 +143,7 @@ pub(super) fn write(path: &Path, kind: Kind, head: &impl Serialize, body: &[u8])
 }
 
 /// Reads a file; `None` if there is none. Nothing is allocated that the file's own length does not cover.
-pub(super) fn read<H: DeserializeOwned>(path: &Path, kind: Kind) -> Result<Option<(H, Bytes)>, OpenError> {
+pub(super) fn read<H: Head>(path: &Path, kind: Kind) -> Result<Option<(H, Bytes)>, OpenError> {
     let failed = |error| OpenError::Store(StoreError::io("read", path)(error));
     let mut file = match File::open(path) {
         Ok(file) => file,
@@ -114,9 +168,9 @@ pub(super) fn read<H: DeserializeOwned>(path: &Path, kind: Kind) -> Result<Optio
     if checksum(&[&fixed[..CHECKED], &head, &body]).to_le_bytes() != fixed[CHECKED..] {
         return Err(OpenError::Damaged("fails its checksum".to_owned()));
     }
-    match postcard::take_from_bytes(&head) {
-        Ok((head, [])) => Ok(Some((head, Bytes::from(body)))),
-        _ => Err(OpenError::Damaged("has a head that does not decode".to_owned())),
+    match H::decode(fixed[3], &head) {
+        Some(head) => Ok(Some((head, Bytes::from(body)))),
+        None => Err(OpenError::Damaged("has a head that does not decode".to_owned())),
     }
 }
 
@@ -168,15 +222,14 @@ mod tests {
     use std::time::Duration;
 
     use proptest::prelude::*;
-    use shared::id::RunId;
-    use shared::message::{Fraction, Metric, TaskId, TrainReport};
+    use shared::message::{Fraction, Metric};
     use shared::personalisation::Method;
 
     use super::*;
 
-    type Head = (TaskId, TrainReport);
+    type UpdateHead = (TaskId, TrainReport);
 
-    fn head() -> Head {
+    fn head() -> UpdateHead {
         let report = TrainReport {
             samples: 300,
             steps: 5,
@@ -194,7 +247,7 @@ mod tests {
         (path, bytes)
     }
 
-    fn read_update(path: &Path) -> Result<Option<(Head, Bytes)>, OpenError> {
+    fn read_update(path: &Path) -> Result<Option<(UpdateHead, Bytes)>, OpenError> {
         read(path, Kind::Update)
     }
 
@@ -224,15 +277,22 @@ mod tests {
             expected.extend(sum.to_le_bytes());
             expected.extend(b"run-0001state");
             fs::write(&path, &expected).unwrap();
-            let found = read::<RunId>(&path, Kind::Local).unwrap();
-            assert_eq!(found, Some((run, Bytes::from_static(b"state"))), "version {version}");
-            write(&path, Kind::Local, &run, b"state").unwrap();
-            let as_now = fs::read(&path).unwrap() == expected;
-            assert_eq!(as_now, version == 3, "old state would be misread: raise the version of client state");
+            let found = read::<StateHead>(&path, Kind::Local).unwrap();
+            let head = StateHead { run, round: None };
+            assert_eq!(found, Some((head, Bytes::from_static(b"state"))), "version {version}");
         }
-        fs::write(&path, b"FLL\x04\x08\0\0\0\x05\0\0\0\0\0\0\0\0\0\0\0run-0001state").unwrap();
-        let newer = read::<RunId>(&path, Kind::Local);
-        assert!(matches!(newer, Err(OpenError::Store(StoreError::Newer { found: 4, known: 3, .. }))));
+        let head = StateHead { run, round: Some(300) };
+        write(&path, Kind::Local, &head, b"state").unwrap();
+        let mut expected = b"FLL\x04\x0b\0\0\0\x05\0\0\0\0\0\0\0".to_vec();
+        expected.extend(0xd0bb_2391u32.to_le_bytes());
+        expected.extend(b"run-0001\x01\xac\x02state");
+        let now = fs::read(&path).unwrap();
+        assert_eq!(now, expected, "old state would be misread: raise the version of client state");
+        let found = read::<StateHead>(&path, Kind::Local).unwrap();
+        assert_eq!(found, Some((head, Bytes::from_static(b"state"))));
+        fs::write(&path, b"FLL\x05\x08\0\0\0\x05\0\0\0\0\0\0\0\0\0\0\0run-0001state").unwrap();
+        let newer = read::<StateHead>(&path, Kind::Local);
+        assert!(matches!(newer, Err(OpenError::Store(StoreError::Newer { found: 5, known: 4, .. }))));
     }
 
     #[test]
@@ -272,7 +332,7 @@ mod tests {
         }
         fs::write(&path, [&bytes[..], b"x"].concat()).unwrap();
         assert!(matches!(read_update(&path), Err(OpenError::Damaged(_))));
-        assert!(matches!(read::<RunId>(&path, Kind::Local), Err(OpenError::Damaged(_))));
+        assert!(matches!(read::<StateHead>(&path, Kind::Local), Err(OpenError::Damaged(_))));
     }
 
     #[test]

@@ -7,15 +7,15 @@ use shared::message::{TaskId, TrainReport, Verdict};
 use shared::payload::Payload;
 
 use super::error::StoreError;
-use super::{RUNS_KEPT, Store, SyncHandle, Update};
+use super::{RUNS_KEPT, Standing, Store, SyncHandle, Update};
 
 /// Keeps everything in memory, without copying payloads. Survives lost connections, but not the process.
 #[derive(Clone, Debug, Default)]
 pub struct MemoryStore {
     /// The update without a receipt.
     update: Option<Update>,
-    /// The last written run comes last.
-    locals: VecDeque<(RunId, Vec<u8>)>,
+    /// The client state of each run, and the update that it stands after. The last written run comes last.
+    locals: VecDeque<(TaskId, Vec<u8>)>,
     personal: Option<(RunId, Vec<u8>)>,
 }
 
@@ -47,15 +47,15 @@ impl Store for MemoryStore {
         Ok(())
     }
 
-    fn sync_handle(&self) -> SyncHandle {
-        Box::new(|| Ok(()))
+    fn sync_handle(&self) -> Option<SyncHandle> {
+        None
     }
 
     fn forget(&mut self, verdict: Option<&Verdict>) -> Result<(), StoreError> {
         let update = self.update.take().filter(|_| verdict.is_some_and(Verdict::counts));
         if let Some(Update { id, local: Some(local), .. }) = update {
-            self.locals.retain(|(run, _)| *run != id.run);
-            self.locals.push_back((id.run, local));
+            self.locals.retain(|(of, _)| of.run != id.run);
+            self.locals.push_back((id, local));
             if self.locals.len() > RUNS_KEPT {
                 self.locals.pop_front();
             }
@@ -66,8 +66,13 @@ impl Store for MemoryStore {
     fn client_state(&mut self, run: RunId) -> Result<Option<Vec<u8>>, StoreError> {
         let held = self.update.as_ref().filter(|update| update.id.run == run);
         let newest = held.and_then(|update| update.local.as_ref());
-        let before = || self.locals.iter().find(|(kept, _)| *kept == run).map(|(_, local)| local);
+        let before = || self.locals.iter().find(|(of, _)| of.run == run).map(|(_, local)| local);
         Ok(newest.or_else(before).cloned())
+    }
+
+    fn standing(&mut self, run: RunId) -> Result<Standing, StoreError> {
+        let kept = self.locals.iter().find(|(of, _)| of.run == run);
+        Ok(kept.map_or(Standing::Absent, |(of, _)| Standing::After(of.round)))
     }
 
     fn save_personal(&mut self, run: RunId, bytes: &[u8]) -> Result<(), StoreError> {

@@ -2,12 +2,12 @@
 //! client state that the algorithm keeps between rounds.
 //!
 //! A [`DiskStore`] keeps them in a state directory. A crash of the process or a reboot loses nothing. A power failure loses at most
-//! the update of the round just trained, if the [driver](crate::driver) has not synced it (training that took less than a second)
-//! or the sync was still under way: the device then trains that round again. A [`MemoryStore`] does the same for simulated
-//! clients, which end with their process.
+//! the update of the round just trained, and never client state of an update that counts: such an update is synced before it is
+//! sent, any other beside the upload or not at all (training that took less than a second). What is lost is trained again, unless
+//! the server has it. A [`MemoryStore`] does the same for simulated clients, which end with their process.
 //!
-//! The driver uses a store in the order of a round: [`save`](Store::save) when training is done, upload while the
-//! [`sync_handle`](Store::sync_handle) runs beside it, [`forget`](Store::forget) at the receipt.
+//! The driver uses a store in the order of a round: [`save`](Store::save) when training is done, the
+//! [`sync_handle`](Store::sync_handle) before the upload or beside it, [`forget`](Store::forget) at the receipt.
 //!
 //! # The state directory
 //!
@@ -37,6 +37,8 @@ mod client_state;
 mod disk;
 mod durable;
 mod error;
+#[cfg(feature = "faults")]
+pub mod faults;
 mod file_format;
 mod identity;
 mod memory;
@@ -48,6 +50,7 @@ use shared::id::RunId;
 use shared::message::{TaskId, TrainReport, Verdict};
 use shared::payload::Payload;
 
+pub use client_state::{StoredState, read_state, write_state};
 pub use disk::{DiskStore, client_of};
 pub use error::StoreError;
 pub use memory::MemoryStore;
@@ -60,6 +63,17 @@ pub const RUNS_KEPT: usize = 8;
 
 /// Syncs what was saved before it was made. It may run on any thread, also after the update was forgotten: then it does nothing.
 pub type SyncHandle = Box<dyn FnOnce() -> Result<(), StoreError> + Send>;
+
+/// Which client state of a run is committed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// There is none.
+    Absent,
+    /// That of an earlier program, which did not write down the round.
+    Unknown,
+    /// That of the update of this round, which counted.
+    After(u32),
+}
 
 /// A finished update, to be saved until its receipt.
 #[derive(Clone, Debug)]
@@ -87,8 +101,9 @@ pub trait Store: Send {
     /// see [`sync_handle`](Self::sync_handle).
     fn save(&mut self, update: &Update) -> Result<(), StoreError>;
 
-    /// A job that syncs what was saved so far. It can run on another thread beside the upload.
-    fn sync_handle(&self) -> SyncHandle;
+    /// A job that syncs what was saved so far. It can run on another thread beside the upload. `None` if there is nothing to sync,
+    /// since all of it ends with the process.
+    fn sync_handle(&self) -> Option<SyncHandle>;
 
     /// Deletes the pending update, if there is one. Commits its client state if the verdict [counts](Verdict::counts) the update;
     /// otherwise restores the previous state.
@@ -96,6 +111,10 @@ pub trait Store: Send {
 
     /// The latest client state of this run: that of the pending update, or else the committed one.
     fn client_state(&mut self, run: RunId) -> Result<Option<Vec<u8>>, StoreError>;
+
+    /// Which client state of this run is committed. That of a pending update is, once the update was
+    /// [forgotten](Self::forget) as one that counts, even if the disk has had no room to move it.
+    fn standing(&mut self, run: RunId) -> Result<Standing, StoreError>;
 
     /// Saves the personal model of a run durably, a [`Personal`](crate::personal) file, and replaces an earlier one.
     fn save_personal(&mut self, run: RunId, bytes: &[u8]) -> Result<(), StoreError>;

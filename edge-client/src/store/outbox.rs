@@ -9,8 +9,8 @@ use shared::message::{TaskId, TrainReport};
 use super::client_state::{self, ClientStates};
 use super::durable;
 use super::error::StoreError;
-use super::file_format::{self, Kind, OpenError};
-use super::{SyncHandle, Update};
+use super::file_format::{self, Kind, OpenError, StateHead};
+use super::{Standing, SyncHandle, Update};
 
 /// The `outbox/` directory.
 #[derive(Debug)]
@@ -39,7 +39,13 @@ impl Outbox {
         let mut outbox = Self { directory, locals, held: None, counts: false, payload: None };
         durable::remove_dir(&outbox.partial())?;
         match outbox.look() {
-            Ok(Found { update: Some(held), .. }) => outbox.held = Some(held),
+            Ok(Found { update: Some(held), local }) => {
+                outbox.held = Some(held);
+                // The process before may not have come to it, and the update is sent as soon as it is asked for.
+                if local.is_some() {
+                    outbox.sync_handle()()?;
+                }
+            }
             Ok(Found { update: None, local }) => {
                 // Client state alone is left by a crash in the middle of committing an update that counted.
                 if let Some(run) = local {
@@ -103,9 +109,9 @@ impl Outbox {
         let partial = self.partial();
         durable::remove_dir(&partial)?;
         durable::create_dir(&partial)?;
-        file_format::write(&partial.join("update"), Kind::Update, &(id, report), payload)?;
+        file_format::write(&partial.join("update"), Kind::Update, &(*id, *report), payload)?;
         if let Some(local) = local {
-            file_format::write(&partial.join("local"), Kind::Local, &id.run, local)?;
+            client_state::write_state(&partial.join("local"), *id, local)?;
         }
         durable::rename(&partial, &self.directory)
     }
@@ -136,11 +142,21 @@ impl Outbox {
     /// The client state of `run`: as of the pending update, if that is of this run and has any, or else the committed one.
     pub(super) fn client_state(&self, run: RunId) -> Result<Option<Vec<u8>>, StoreError> {
         if self.held.is_some_and(|(held, _)| held.run == run)
-            && let Some(newest) = client_state::read(&self.local_path(), run)?
+            && let Some(newest) = client_state::read_state(&self.local_path(), run)?
         {
-            return Ok(Some(newest));
+            return Ok(Some(newest.state));
         }
         self.locals.read(run)
+    }
+
+    /// Which client state of `run` counts: that of the pending update only if the server has counted it.
+    pub(super) fn standing(&self, run: RunId) -> Result<Standing, StoreError> {
+        match self.held {
+            Some((held, _)) if self.counts && held.run == run && durable::exists(&self.local_path())? => {
+                Ok(Standing::After(held.round))
+            }
+            _ => self.locals.standing(run),
+        }
     }
 
     pub(super) fn sync_handle(&self) -> SyncHandle {
@@ -155,8 +171,8 @@ impl Outbox {
 
     fn look(&self) -> Result<Found, OpenError> {
         let update = file_format::read::<(TaskId, TrainReport)>(&self.update_path(), Kind::Update)?;
-        let local = file_format::read::<RunId>(&self.local_path(), Kind::Local)?;
-        let (update, local) = (update.map(|(head, _)| head), local.map(|(run, _)| run));
+        let local = file_format::read::<StateHead>(&self.local_path(), Kind::Local)?;
+        let (update, local) = (update.map(|(head, _)| head), local.map(|(head, _)| head.run));
         match (&update, local) {
             (Some((held, _)), Some(run)) if run != held.run => {
                 Err(OpenError::Damaged(format!("has client state of run {run} beside it")))

@@ -47,6 +47,8 @@ pub trait ErasedAlgorithm: Send + Sync {
     fn check_data(&self, data: &DataSpec, training: &Training) -> Result<(), String>;
     /// [`Algorithm::network`].
     fn network(&self, configured: Architecture) -> Result<Architecture, String>;
+    /// Whether a client keeps something between rounds ([`Algorithm::Local`]).
+    fn keeps_state(&self) -> bool;
     /// [`Algorithm::init`].
     fn init(&self, params: ParamSet) -> Global;
     /// The server state from its checkpoint.
@@ -122,6 +124,11 @@ impl<A: Algorithm> ErasedAlgorithm for A {
 
     fn network(&self, configured: Architecture) -> Result<Architecture, String> {
         Algorithm::network(self, configured)
+    }
+
+    fn keeps_state(&self) -> bool {
+        // What has no size holds nothing.
+        size_of::<A::Local>() > 0
     }
 
     fn init(&self, params: ParamSet) -> Global {

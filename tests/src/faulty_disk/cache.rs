@@ -48,6 +48,24 @@ impl Entry {
         }
     }
 
+    /// A directory has another name.
+    fn shift(&mut self, from: &Path, to: &Path) {
+        let paths: Vec<&mut PathBuf> = match self {
+            Self::Created(path)
+            | Self::CreatedDir(path)
+            | Self::Removed(path, _)
+            | Self::RemovedDir(path) => {
+                vec![path]
+            }
+            Self::Renamed(old, new, _) => vec![old, new],
+        };
+        for path in paths {
+            if let Ok(below) = path.strip_prefix(from) {
+                *path = to.join(below);
+            }
+        }
+    }
+
     fn touches(&self, directories: &[PathBuf]) -> bool {
         self.directories().iter().any(|own| directories.iter().any(|other| other == own))
     }
@@ -85,9 +103,50 @@ impl Cache {
     /// Renames a file and takes along what is known of it.
     fn shift(&mut self, from: &Path, to: &Path) -> io::Result<()> {
         fs::rename(from, to)?;
-        if let Some(durable) = self.unsynced.remove(from) {
-            self.unsynced.insert(to.to_owned(), durable);
+        self.renamed(from, to);
+        Ok(())
+    }
+
+    /// A file or directory has another name, and with it what is below it.
+    fn renamed(&mut self, from: &Path, to: &Path) {
+        let below = |path: &&PathBuf| path.starts_with(from);
+        for old in self.unsynced.keys().filter(below).cloned().collect::<Vec<_>>() {
+            if let (Some(durable), Ok(rest)) = (self.unsynced.remove(&old), old.strip_prefix(from)) {
+                let new = if rest.as_os_str().is_empty() { to.to_owned() } else { to.join(rest) };
+                self.unsynced.insert(new, durable);
+            }
         }
+    }
+
+    /// Someone else is about to create a directory and its missing parents.
+    pub(super) fn before_create_dir(&mut self, path: &Path) {
+        let missing: Vec<_> = path.ancestors().take_while(|path| !path.exists()).collect();
+        self.entries.extend(missing.into_iter().rev().map(|path| Entry::CreatedDir(path.to_owned())));
+    }
+
+    /// Someone else is about to rename a file, or a directory to a name that is free.
+    pub(super) fn before_rename(&mut self, from: &Path, to: &Path) -> io::Result<()> {
+        let replaced = if to.exists() { Some(self.put_away(to)?) } else { None };
+        if from.is_dir() {
+            for entry in &mut self.entries {
+                entry.shift(from, to);
+            }
+        }
+        self.renamed(from, to);
+        self.entries.push(Entry::Renamed(from.to_owned(), to.to_owned(), replaced));
+        Ok(())
+    }
+
+    /// Someone else is about to remove a directory with everything in it.
+    pub(super) fn before_remove_dir(&mut self, path: &Path) -> io::Result<()> {
+        if !path.exists() {
+            return Ok(());
+        }
+        for entry in fs::read_dir(path)? {
+            let entry = entry?.path();
+            if entry.is_dir() { self.before_remove_dir(&entry)? } else { self.remove(&entry)? }
+        }
+        self.entries.push(Entry::RemovedDir(path.to_owned()));
         Ok(())
     }
 
@@ -148,7 +207,14 @@ impl Cache {
                 undone.push(entry);
             }
         }
-        for entry in undone.into_iter().rev() {
+        while let Some(entry) = undone.pop() {
+            if let Entry::Renamed(from, to, _) = &entry
+                && to.is_dir()
+            {
+                for earlier in &mut undone {
+                    earlier.shift(to, from);
+                }
+            }
             self.undo(entry)?;
         }
         for (path, durable) in std::mem::take(&mut self.unsynced) {

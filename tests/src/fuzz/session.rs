@@ -47,6 +47,12 @@ enum Op {
     Lost {
         round: u8,
     },
+    Synced {
+        round: u8,
+    },
+    State {
+        round: Option<u8>,
+    },
     Progressed {
         round: u8,
     },
@@ -70,6 +76,8 @@ struct Driver {
     training: Option<u32>,
     /// The store.
     holding: Option<(TaskId, TrainReport)>,
+    /// The round of the held update, while it is not durable.
+    syncing: Option<u32>,
     /// The run that the session was welcomed to last.
     run: RunId,
     finished: bool,
@@ -99,6 +107,7 @@ impl Driver {
             welcomed: false,
             training: None,
             holding,
+            syncing: None,
             run: RunId::from_bytes([0; 8]),
             finished: false,
         };
@@ -128,6 +137,7 @@ impl Driver {
                 Action::Upload(header) => {
                     assert!(self.connected && self.welcomed);
                     assert_eq!(self.holding.map(|(held, _)| held.round), Some(header.round));
+                    assert_eq!(self.syncing, None, "durable before it is sent");
                 }
                 Action::Train { round, .. } => {
                     assert!(self.connected && self.welcomed);
@@ -137,8 +147,11 @@ impl Driver {
                 Action::Cancel => assert!(self.training.take().is_some()),
                 Action::Forget { round, .. } => {
                     assert_eq!(self.holding.take().map(|(held, _)| held.round), Some(round));
+                    self.syncing = None;
                 }
-                Action::NotifyVerdict { .. } => {}
+                Action::Sync { round } => self.syncing = Some(round),
+                Action::LookUpState { .. } => assert!(self.connected && self.welcomed),
+                Action::NotifyVerdict { .. } | Action::NotifyState { .. } => {}
                 Action::Disconnect => assert!(self.connected),
                 Action::Finish(_) => self.finished = true,
             }
@@ -181,6 +194,11 @@ impl Driver {
         self.give(Event::Trained { round, outcome, keeps: round.is_multiple_of(2) });
     }
 
+    fn synced(&mut self, round: u32) {
+        self.syncing.take_if(|syncing| *syncing == round);
+        self.give(Event::Synced { round });
+    }
+
     fn passes(&mut self, until: Duration) {
         self.now = self.now.max(until);
         self.give(Event::Tick);
@@ -214,6 +232,8 @@ impl Driver {
             Op::Trained { round, fine } => {
                 self.trained(self.training.filter(|_| round > 9).unwrap_or(u32::from(round)), fine);
             }
+            Op::Synced { round } => self.synced(u32::from(round % 4)),
+            Op::State { round } => self.give(Event::State { round: round.map(u32::from) }),
             Op::Lost { round } => {
                 self.give(Event::Lost { round: u32::from(round % 4), reason: "a bad block".to_owned() });
             }
@@ -254,6 +274,7 @@ impl Driver {
             }
             if let (Some(round), None) = (self.training, self.session.deadline()) {
                 self.trained(round, true);
+                self.synced(round);
             } else {
                 self.play(Op::Deadline);
             }

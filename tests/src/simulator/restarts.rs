@@ -225,6 +225,9 @@ impl Simulator {
                     self.deliver(peer, 1, happening, message, payload);
                 }
                 Effect::Cut(peer) => self.cut(peer),
+                Effect::StateDiffers { client, server, device } => {
+                    self.told.push((client, server, device));
+                }
             }
         }
     }

@@ -5,6 +5,7 @@ mod closing;
 mod connections;
 mod in_vain;
 mod late;
+mod ledger;
 mod not_now;
 mod open;
 mod opening;
@@ -89,7 +90,7 @@ fn shares(clients: &[u8]) -> BTreeMap<ClientId, u64> {
 fn opening(round: u32, cohort: &[u8], roster: &[u8]) -> Opening {
     let (cohort, roster) = (shares(cohort), shares(roster));
     let (owed, counted) = (BTreeMap::new(), BTreeMap::new());
-    Opening { round, work: TaskKind::TRAIN, cohort, roster, owed, counted }
+    Opening { round, work: TaskKind::TRAIN, cohort, roster, owed, counted, ledger: None }
 }
 
 fn report(n: u8) -> TrainReport {

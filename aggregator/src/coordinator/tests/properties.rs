@@ -164,7 +164,10 @@ impl Ledger {
                 }
                 Action::Finish(_) => self.finished = true,
                 Action::Send { peer, .. } => assert!(!self.revoked.contains(&peer), "nor told anything"),
-                Action::Disconnect { .. } | Action::Alarm { .. } | Action::SaveRoster(_) => {}
+                Action::Disconnect { .. }
+                | Action::Alarm { .. }
+                | Action::StateDiffers { .. }
+                | Action::SaveRoster(_) => {}
             }
         }
     }

@@ -66,6 +66,8 @@ A bug that the release for devices cannot survive ends it with a message and a s
 restarted, for example with Restart=on-abnormal in a unit of systemd: it joins again.
 
 Safety:
-  A crash loses nothing that was trained. What took at least a second to train is also synced to the disk at once, \
-so that a power failure loses it no more; what took less may have to be trained again after one, since syncing \
-every round would wear out memory cards.";
+  A crash loses nothing that was trained. Of a run whose algorithm keeps something on the device (SCAFFOLD, MOON), every update \
+is synced to the disk before it is sent, so that a power failure cannot separate what the server has from what is kept here. Of any \
+other run, what took at least a second to train is synced at once; what took less may be lost by a power failure and is then \
+trained again, unless the server has it: syncing every round would wear out memory cards.
+  If device and server do not agree on what is kept, since either was restored from a backup, both say so.";

@@ -13,6 +13,8 @@ struct Books {
     welcomed: bool,
     training: Option<u32>,
     holding: Option<u32>,
+    /// Whether the held update is not durable, and has client state.
+    syncing: bool,
     finished: bool,
 }
 
@@ -34,6 +36,7 @@ impl Books {
                 Action::Upload(header) => {
                     assert!(self.connected && self.welcomed);
                     assert_eq!(self.holding, Some(header.round));
+                    assert!(!self.syncing, "an update with client state is durable before it is sent");
                 }
                 Action::Train { round, .. } => {
                     assert!(
@@ -42,8 +45,16 @@ impl Books {
                     self.training = Some(round);
                 }
                 Action::Cancel => assert!(self.training.take().is_some()),
-                Action::Forget { round, .. } => assert_eq!(self.holding.take(), Some(round)),
-                Action::NotifyVerdict { .. } => {}
+                Action::Forget { round, .. } => {
+                    assert_eq!(self.holding.take(), Some(round));
+                    self.syncing = false;
+                }
+                Action::Sync { round } => {
+                    assert_eq!(self.holding, Some(round));
+                    self.syncing = true;
+                }
+                Action::LookUpState { .. } => assert!(self.connected && self.welcomed),
+                Action::NotifyVerdict { .. } | Action::NotifyState { .. } => {}
                 Action::Disconnect => assert!(self.connected),
                 Action::Finish(_) => self.finished = true,
             }
@@ -59,6 +70,8 @@ enum Op {
     Hears(ToClient),
     Trained(u32, bool),
     Lost(u32),
+    Synced(u32),
+    State(Option<u32>),
     Progressed(u32),
     Deadline,
     Stop,
@@ -84,6 +97,9 @@ fn op() -> impl Strategy<Value = Op> {
         30 => receipt,
         80 => (round(), prop::bool::weighted(0.7)).prop_map(|(round, fine)| Op::Trained(round, fine)),
         10 => round().prop_map(Op::Lost),
+        40 => round().prop_map(Op::Synced),
+        10 => prop::option::of(round()).prop_map(|round| Op::Hears(ToClient::Counted { round })),
+        20 => prop::option::of(round()).prop_map(Op::State),
         10 => round().prop_map(Op::Progressed),
         60 => Just(Op::Deadline),
         2 => end,
@@ -119,6 +135,11 @@ fn play(holding: Option<TaskId>, ops: Vec<Op>) {
                     bench.fails(round)
                 }
             }
+            Op::Synced(round) => {
+                books.syncing &= books.holding != Some(round);
+                bench.give(Event::Synced { round })
+            }
+            Op::State(round) => bench.give(Event::State { round }),
             Op::Lost(round) => bench.give(Event::Lost { round, reason: "a bad block".to_owned() }),
             Op::Progressed(round) => {
                 bench.give(Event::Progressed(Progress { round: Some(round), done: 1, total: 2 }))

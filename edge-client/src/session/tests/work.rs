@@ -285,7 +285,8 @@ fn a_task_waits_for_the_receipt_of_an_update_that_the_algorithm_keeps_something_
     let holding = || {
         let mut bench = Bench::training(1);
         let event = Event::Trained { round: 1, outcome: Ok(report()), keeps: true };
-        assert_eq!(bench.give(event), [upload(1)]);
+        assert_eq!(bench.give(event), [Action::Sync { round: 1 }]);
+        assert_eq!(bench.give(Event::Synced { round: 1 }), [upload(1)]);
         assert_eq!(bench.task(3), []);
         assert_eq!(bench.task(2), [], "an older one that was overtaken");
         assert_eq!(bench.session.activity(), &Activity::Holding(held(1, 1)));
@@ -312,4 +313,76 @@ fn a_server_that_has_counted_an_update_says_so_before_the_welcome() {
     assert_eq!(bench.hears(receipt), [forget(1, Some(Verdict::Accepted))]);
     assert_eq!(bench.task(2), []);
     assert_eq!(bench.welcome(1, Some(2)), [train(1, 2), heartbeat(Some(2), 0, 0)]);
+}
+
+#[test]
+fn an_update_with_client_state_is_sent_once_it_is_durable() {
+    let syncing = || {
+        let mut bench = Bench::training(1);
+        let event = Event::Trained { round: 1, outcome: Ok(report()), keeps: true };
+        assert_eq!(bench.give(event), [Action::Sync { round: 1 }]);
+        assert_eq!(bench.session.activity(), &Activity::Holding(held(1, 1)));
+        bench
+    };
+    let mut bench = syncing();
+    assert_eq!(bench.give(Event::Synced { round: 2 }), [], "another one");
+    assert_eq!(bench.give(Event::Synced { round: 1 }), [upload(1)]);
+    assert_eq!(bench.give(Event::Synced { round: 1 }), [], "once");
+    // The connection is lost meanwhile, and the next one is there before or after.
+    let mut before = syncing();
+    assert_eq!(before.comes_back(), [hello(Some(held(1, 1)))]);
+    assert_eq!(before.welcome(1, Some(1)), [heartbeat(None, 0, 0)]);
+    assert_eq!(before.give(Event::Synced { round: 1 }), [upload(1)]);
+    let mut after = syncing();
+    assert_eq!(after.comes_back(), [hello(Some(held(1, 1)))]);
+    assert_eq!(after.give(Event::Synced { round: 1 }), []);
+    assert_eq!(after.welcome(1, Some(1)), [upload(1), heartbeat(None, 0, 0)]);
+    // It is not wanted any more; the sync may end all the same.
+    let mut unwanted = syncing();
+    assert_eq!(unwanted.comes_back(), [hello(Some(held(1, 1)))]);
+    assert_eq!(unwanted.welcome(1, None), [forget(1, None), heartbeat(None, 0, 0)]);
+    assert_eq!(unwanted.give(Event::Synced { round: 1 }), []);
+    // The disk fails: the server hears that there is no update.
+    let lost = Event::Lost { round: 1, reason: "out of memory".to_owned() };
+    assert_eq!(syncing().give(lost), [forget(1, None), failed(1)]);
+    // Stopping leaves it for the next process.
+    let end = [Action::Send(ToServer::Goodbye), Action::Disconnect, Action::Finish(SessionEnd::Stopped)];
+    assert_eq!(syncing().give(Event::Stop), end);
+}
+
+#[test]
+fn client_state_is_told_and_a_difference_is_reported_once() {
+    let look_up = Action::LookUpState { run: RunId::from_bytes([1; 8]) };
+    let says = |round| Action::Send(ToServer::ClientState { round });
+    let mut bench = Bench::greeting(None);
+    let mut connection = |server, device| {
+        assert_eq!(bench.hears(ToClient::Counted { round: server }), []);
+        assert_eq!(bench.welcome(1, None), [look_up.clone(), heartbeat(None, 0, 0)]);
+        let said = bench.give(Event::State { round: device });
+        assert_eq!(bench.give(Event::State { round: device }), [], "once");
+        bench.comes_back();
+        said
+    };
+    for agreed in [None, Some(3)] {
+        assert_eq!(connection(agreed, agreed), [says(agreed)]);
+    }
+    let differs = |server, device| [says(device), Action::NotifyState { server, device }];
+    assert_eq!(connection(Some(3), Some(9)), differs(Some(3), Some(9)));
+    assert_eq!(connection(Some(3), Some(9)), [says(Some(9))], "it is known");
+    assert_eq!(connection(Some(4), Some(3)), differs(Some(4), Some(3)));
+    assert_eq!(connection(Some(4), None), differs(Some(4), None));
+    assert_eq!(connection(None, Some(4)), differs(None, Some(4)));
+    // A server that does not say anything of it hears nothing.
+    assert_eq!(bench.welcome(1, None), [heartbeat(None, 0, 0)]);
+}
+
+#[test]
+fn the_receipt_before_the_welcome_is_settled_before_the_state_is_looked_up() {
+    let mut bench = Bench::holding(1);
+    assert_eq!(bench.comes_back(), [hello(Some(held(1, 1)))]);
+    let receipt = ToClient::Receipt { round: 1, verdict: Verdict::Accepted };
+    assert_eq!(bench.hears(receipt), [forget(1, Some(Verdict::Accepted))]);
+    bench.hears(ToClient::Counted { round: Some(1) });
+    let look_up = Action::LookUpState { run: RunId::from_bytes([1; 8]) };
+    assert_eq!(bench.welcome(1, None), [look_up, heartbeat(None, 0, 0)]);
 }

@@ -147,7 +147,7 @@ impl Driver {
                     assert!(under_way.count() < 2, "one at a time, and one more beside an opening");
                     self.steps.push_back(Step::SaveRoster(known));
                 }
-                Action::Alarm { .. } => {}
+                Action::Alarm { .. } | Action::StateDiffers { .. } => {}
                 Action::Finish(outcome) => {
                     let rounds = self.disk.ended.unwrap_or(self.spec.rounds);
                     let nothing = self.disk.void >= rounds;

@@ -21,7 +21,7 @@ use crate::pool::TrainPool;
 use crate::quic::QuicConnector;
 use crate::sensors::Sensors;
 use crate::session::SessionEnd;
-use crate::store::DiskStore;
+use crate::store::{DiskStore, Store as _};
 use crate::task::TestSamples;
 
 pub(super) fn run(arguments: &JoinArguments) -> Result<(), CliError> {
@@ -73,7 +73,8 @@ pub(super) fn run(arguments: &JoinArguments) -> Result<(), CliError> {
         .build()
         .map_err(|error| CliError::system("start a thread for the network", &error))?;
     let connector = QuicConnector::new(server.addresses.clone(), server.trust.clone(), &store.key)
-        .with_ticket(server.ticket());
+        .with_ticket(server.ticket())
+        .with_download(store.download());
     let result = runtime.block_on(async {
         let signals = Signals::new().map_err(|error| CliError::system("receive signals", &error))?;
         output.show(&started);

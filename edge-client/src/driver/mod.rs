@@ -93,6 +93,10 @@ pub async fn take_part<C: Connector, S: Store>(
     let (finished, trained) = mpsc::unbounded_channel();
     let mut driver = Driver::new(participant, session, connector, store, Training::new(finished), notice);
     let result = driver.run(started, stop, trained).await;
+    if result.as_ref().is_ok_and(|end| *end != SessionEnd::Stopped) {
+        // The run goes on without this device, or not at all.
+        driver.store.discard_download(None);
+    }
     driver.shut_down().await;
     result
 }

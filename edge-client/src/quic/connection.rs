@@ -1,6 +1,7 @@
 //! An established connection: messages and models in both directions.
 
 use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
 
 use bytes::Bytes;
 use quinn::{Connection, ReadExactError, RecvStream, SendStream};
@@ -17,8 +18,6 @@ use crate::transport::{Incoming, Outgoing};
 const MAX_BROADCAST: u64 = 8 << 30;
 /// Bytes between two reports of a task's arrival.
 const ARRIVAL_STEP: usize = 256 << 10;
-/// Limit of the buffer allocated for an announced length; a longer one grows as bytes arrive.
-const MAX_PREALLOCATED: usize = 16 << 20;
 
 /// Why a connection was given up.
 #[derive(Debug, thiserror::Error)]
@@ -167,9 +166,10 @@ async fn read_task(
         offset.checked_add(rest).filter(|total| *total <= MAX_BROADCAST).ok_or(ServeError::Payload)?;
     let length = usize::try_from(total).map_err(|_| ServeError::Payload)?;
     let mut arriving = match offset {
-        0 => interrupted.begin(round, length.min(MAX_PREALLOCATED)),
-        _ => interrupted.go_on(round, offset).ok_or(ServeError::Rest)?,
+        0 => interrupted.begin(round, total),
+        _ => interrupted.go_on(round, offset, total).ok_or(ServeError::Rest)?,
     };
+    let began = Instant::now();
     let mut told = None;
     loop {
         let payload = arriving.payload();
@@ -182,12 +182,15 @@ async fn read_task(
             let _ = events.send(Incoming::Arriving { round, received: payload.len() as u64, total });
         }
         match stream.read_chunk(length - payload.len(), true).await {
-            Ok(Some(chunk)) => payload.extend_from_slice(&chunk.bytes),
+            Ok(Some(chunk)) => {
+                payload.extend_from_slice(&chunk.bytes);
+                arriving.keep(began.elapsed());
+            }
             Ok(None) => return Err(FrameError::Truncated.into()),
             Err(error) => {
                 if matches!(error, quinn::ReadError::Reset(_)) {
                     // Its round has closed: the rest will not come.
-                    drop(arriving.take());
+                    arriving.abandon();
                 }
                 return Err(error.into());
             }

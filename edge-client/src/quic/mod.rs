@@ -24,6 +24,7 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tracing::debug;
 
+use crate::store::SharedDownload;
 use crate::transport::{Channel, ConnectError, Connector, Incoming};
 use crate::trust::Trust;
 use resume::Interrupted;
@@ -101,6 +102,13 @@ impl QuicConnector {
     #[must_use]
     pub fn with_ticket(self, ticket: Option<TicketSecret>) -> Self {
         Self { ticket: Arc::new(Mutex::new(ticket)), ..self }
+    }
+
+    /// Begins with the download that an earlier process has left, and keeps long ones there.
+    #[must_use]
+    pub fn with_download(self, download: Option<SharedDownload>) -> Self {
+        let interrupted = download.map_or_else(Interrupted::default, Interrupted::kept_in);
+        Self { interrupted, ..self }
     }
 
     fn unreachable(&self, reason: impl std::fmt::Display) -> ConnectError {

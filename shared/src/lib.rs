@@ -9,6 +9,7 @@
 //! | [`message`], [`frame`], [`protocol`] | one documented enum per direction, the frames that carry them, and versions |
 //! | [`data`] | data sets, the built-in glyphs, partitions |
 //! | [`eligibility`] | when a device trains: its temperature, power, memory, disk |
+//! | [`memory`] | the memory that a round takes on a client |
 //! | [`evaluation`] | testing a model on a device's own samples |
 //! | [`seed`], [`id`] | labelled randomness and identifiers |
 //! | [`identity`], [`ticket`] | key pairs, how they are proved in the handshake, and how a device gets in |
@@ -36,6 +37,7 @@ pub mod evaluation;
 pub mod frame;
 pub mod id;
 pub mod identity;
+pub mod memory;
 pub mod message;
 pub mod payload;
 pub mod personalisation;

@@ -39,10 +39,7 @@ impl SlowDownloads {
     #[must_use]
     pub fn start(&self, index: u8) -> Process {
         let address = format!("{}:{}", front(index), self.testbed.port());
-        Process::start(
-            &format!("device {index}"),
-            &mut self.testbed.join_command(u32::from(index), &address),
-        )
+        Process::start(&format!("device {index}"), &mut self.testbed.join_command(u32::from(index), &address))
     }
 
     /// Bytes that the aggregator has sent towards a device, in datagrams.

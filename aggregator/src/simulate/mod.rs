@@ -106,6 +106,7 @@ pub async fn simulate(
             sensors: Sensors::none(),
             backend: backend.clone(),
             pool: pool.clone(),
+            memory: None,
             at_rest: || {},
             alive: None,
             progress: None,

@@ -58,8 +58,7 @@ impl Simulator {
     /// Delivers a message to a device, and a task whole or in part. A task goes on where an earlier connection was cut, also if the
     /// device was started again since.
     pub(super) fn deliver_to_device(&mut self, peer: PeerId, message: ToClient, payload: Option<Bytes>) {
-        let happening =
-            |message, payload| Happening::ToDevice { peer, message: Box::new(message), payload };
+        let happening = |message, payload| Happening::ToDevice { peer, message: Box::new(message), payload };
         let (&ToClient::Task { round, .. }, Some(payload), Some(connection)) =
             (&message, &payload, self.connections.get(&peer))
         else {

@@ -44,7 +44,7 @@ pub enum EstimateError {
     Algorithm(#[from] RegistryError),
 }
 
-/// The memory that a round of this run takes on a client with so many samples.
+/// The memory that a round of this run takes on a client with this number of samples.
 ///
 /// # Errors
 /// [`EstimateError`], if the specification itself is wrong.

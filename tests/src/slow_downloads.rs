@@ -15,7 +15,7 @@ pub struct SlowDownloads {
 }
 
 impl SlowDownloads {
-    /// One round of this model among so many devices, over links of `width` bytes per second.
+    /// One round of this model among this number of devices, over links of `width` bytes per second.
     ///
     /// # Panics
     /// If the folder or the links cannot be made.

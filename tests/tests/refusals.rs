@@ -86,7 +86,7 @@ fn a_run_that_a_device_has_no_memory_for_is_left_with_the_figures_and_not_joined
     );
     assert!(!ended.text.contains("\"training\""), "{}", ended.text);
     server.line("why the device has left", |line| {
-        line.contains(&testbed.client(0).to_string()) && line.contains("this run needs about 3")
+        line.contains(&testbed.client(0).short()) && line.contains("this run needs about 3")
     });
     // With more it takes part.
     let device = testbed.join_with(0, &["--max-memory", "4GB"]);

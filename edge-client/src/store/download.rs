@@ -63,7 +63,7 @@ pub trait PartialDownload: Debug + Send {
     /// replaces the download of another task.
     fn keep(&mut self, round: u32, total: u64, payload: &[u8]);
 
-    /// Removes the download if it is of `round`, or whatever it is of. Returns whether there was one.
+    /// Removes the download if it is of `round`; without one, the download of any round. Returns whether there was one.
     fn discard(&mut self, round: Option<u32>) -> bool;
 }
 

@@ -72,7 +72,7 @@ impl Architecture {
             shape = sum.sequence(part, part, layers, shape, 0)?;
         }
         // The caller's batch and the engine's copy of it.
-        let samples = 2 * sum.batch.saturating_mul(values(&self.input));
+        let samples = sum.batch.saturating_mul(2).saturating_mul(values(&self.input));
         let (mut stored, mut between) = (0, 0);
         if let Use::Training { sgd, whole_gradient } = what {
             let plain = sgd.momentum == 0.0 && sgd.decay == 0.0 && !whole_gradient;

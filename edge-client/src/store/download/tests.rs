@@ -73,7 +73,7 @@ fn another_task_replaces_it_and_only_its_own_end_removes_it() {
     let other = file(folder.path()).load().unwrap();
     assert_eq!((other.round, other.payload.len()), (ROUND + 1, BLOCK));
     assert!(kept.discard(Some(ROUND + 1)));
-    assert!(!kept.discard(None), "it is gone");
+    assert!(!kept.discard(None), "there is none any more");
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
 }
 
@@ -152,7 +152,7 @@ fn a_full_disk_keeps_the_update_and_not_the_download() {
 }
 
 proptest! {
-    /// Whatever happens to the file, only bytes that were kept are found.
+    /// After any damage to the file, only bytes that were kept are found.
     #[test]
     fn of_a_damaged_file_the_sound_part_counts(
         at in 0..HEADER + 4 * (BLOCK + SUM),

@@ -15,15 +15,14 @@ pub struct SlowDownloads {
 }
 
 impl SlowDownloads {
-    /// One round of this model among this number of devices, over links of `width` bytes per second.
+    /// One round among this number of devices, over links of `width` bytes per second; `overrides` as on the command line.
     ///
     /// # Panics
     /// If the folder or the links cannot be made.
     #[must_use]
-    pub fn new(devices: u8, model: &str, samples: usize, width: f64) -> Self {
-        let (model, samples) = (format!("model.name={model}"), format!("data.max-samples={samples}"));
-        let overrides =
-            [&model[..], &samples, "run.rounds=1", "round.timeout=1800", "round.reconnect-grace=1800"];
+    pub fn new(devices: u8, overrides: &[&str], width: f64) -> Self {
+        let patient = ["run.rounds=1", "round.timeout=1800", "round.reconnect-grace=1800"];
+        let overrides = [&patient[..], overrides].concat();
         let testbed = Testbed::new(u32::from(devices), &overrides);
         let server = SocketAddr::from((Ipv4Addr::LOCALHOST, testbed.port()));
         let link = |index| {

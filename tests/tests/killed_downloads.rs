@@ -12,7 +12,7 @@ const DEVICES: u8 = 2;
 
 #[test]
 fn devices_that_are_killed_again_and_again_receive_a_task_once() {
-    let downloads = SlowDownloads::new(DEVICES, "cnn-mnist", 100 * usize::from(DEVICES), WIDTH);
+    let downloads = SlowDownloads::new(DEVICES, &["model.name=cnn-mnist", "data.max-samples=200"], WIDTH);
     let server = downloads.testbed.serve();
     let devices = thread::scope(|scope| {
         let killed = |index| {

@@ -138,7 +138,7 @@ impl Winograd {
     pub(crate) fn scratch(geometry: Geometry, out: usize, n: usize, learns: bool) -> [u64; 4] {
         let (rows, columns) = grid(geometry);
         let tiles = n.min(group(geometry, out)) * rows * columns;
-        let slabs = |rows: usize, columns| (SLABS * rows * Channels::all(columns).row.tile) as u64;
+        let slabs = |rows: usize, columns| (SLABS * rows) as u64 * Channels::all(columns).row.tile as u64;
         let weights = slabs(geometry.channels, out);
         [weights, if learns { weights } else { 0 }, slabs(tiles, geometry.channels), slabs(tiles, out)]
     }

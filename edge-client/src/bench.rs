@@ -2,9 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use models::{Architecture, Backend, Batch, BatchError, Learner, ModelError, Sgd, peak_gemm_rate};
+use models::{Architecture, Backend, Batch, BatchError, Learner, ModelError, Sgd, Use, peak_gemm_rate};
 use shared::seed::{Seed, below, uniform_f32};
 
+use crate::allowance::in_use;
 use crate::memory;
 
 /// The least number of measured steps, however long they take.
@@ -37,6 +38,8 @@ pub struct Speed {
     pub flops: f64,
     /// The rate of large matrix products, measured right after, in floating-point operations per second.
     pub peak_flops: f64,
+    /// The estimate of that peak: what the process had before, and what the network takes. In bytes, if the system says.
+    pub estimated_memory: Option<u64>,
     /// The most memory that this process has had resident, in bytes, if the system says; before matrix products were
     /// measured.
     pub peak_memory: Option<u64>,
@@ -61,13 +64,17 @@ pub fn measure(
     after_first: impl FnOnce(),
 ) -> Result<Speed, BenchError> {
     let Subject { ref architecture, batch, duration } = *subject;
+    let before = in_use();
+    let sgd = Sgd::plain(1e-3);
+    let what = Use::Training { sgd, whole_gradient: false };
+    let need = architecture.memory(batch, what).map_err(ModelError::from)?.total();
     let seed = Seed::root(0);
     let params = architecture
         .initialise(|name| seed.derive_bytes("init", name.as_bytes()).rng())
         .map_err(ModelError::from)?;
     let batch = noise(architecture, batch, &seed)?;
     // Small, so that noise never diverges.
-    let learner = Learner::new(architecture, &params, Sgd::plain(1e-3), backend)?;
+    let learner = Learner::new(architecture, &params, sgd, backend)?;
     let mut learner = learner.with_seed(*seed.derive("dropout").as_bytes());
     drop(params);
     learner.step(&batch)?;
@@ -94,6 +101,7 @@ pub fn measure(
         steps: steps.len(),
         flops: 3.0 * 2.0 * multiply_adds * batch.len() as f64 / step.as_secs_f64(),
         peak_flops: peak_gemm_rate(duration.mul_f64(PEAK_SHARE)),
+        estimated_memory: before.map(|before| before.saturating_add(need)),
         peak_memory,
     })
 }

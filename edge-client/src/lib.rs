@@ -15,13 +15,15 @@
 //! | [`quic`], [`trust`] | the QUIC transport, and the server that it trusts |
 //! | [`doctor`] | checks for what keeps the device from taking part |
 //! | [`mod@bench`] | the speed of training on this device |
-//! | [`memory`] | peak memory; returning freed memory to the system |
+//! | [`allowance`] | the device's bound on what a run may take of its memory |
+//! | [`memory`] | this process's memory; returning freed memory to the system |
 //! | [`store`] | state that survives a restart |
 //! | [`personal`] | the file format of personal models |
 //! | [`predict`] | predictions of a trained model |
 //! | [`evaluate`] | tests of the personal model |
 //! | [`cli`] | the command line |
 
+pub mod allowance;
 pub mod bench;
 pub mod cli;
 pub mod doctor;

@@ -1,4 +1,4 @@
-//! The memory of this process: its peak, and returning freed memory to the system.
+//! The memory of this process: what it takes, its peak, and returning freed memory to the system.
 //!
 //! If the C library returned the pages of each freed buffer, the next buffer would have to clear and map them again, which takes
 //! a tenth of a round without training (`federation-lab null-round`): while there is work, the process [keeps](keep_freed) freed
@@ -56,8 +56,19 @@ pub fn give_back() {}
 /// The most memory that this process has had resident so far, in bytes: `VmHWM` of Linux. Absent on other systems.
 #[must_use]
 pub fn peak() -> Option<u64> {
+    own("VmHWM:")
+}
+
+/// The memory that this process has resident now, in bytes: `VmRSS` of Linux. Absent on other systems.
+#[must_use]
+pub fn resident() -> Option<u64> {
+    own("VmRSS:")
+}
+
+/// A figure of this process's status, in bytes.
+fn own(name: &str) -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix(name))?;
     let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     Some(kibibytes * 1024)
 }

@@ -29,12 +29,41 @@ fn programs_get_one_object_per_row() {
     let text = String::from_utf8(output.stdout).unwrap();
     let row: serde_json::Value = serde_json::from_str(text.trim()).unwrap();
     assert_eq!((&row["model"], &row["batch"], &row["threads"]), (&"linear".into(), &2.into(), &1.into()));
-    for figure in
-        ["ms_per_step", "samples_per_s", "gflops", "peak_share", "peak_mb", "first_step_ms", "steps"]
-    {
+    for figure in [
+        "ms_per_step",
+        "samples_per_s",
+        "gflops",
+        "peak_share",
+        "estimated_mb",
+        "peak_mb",
+        "first_step_ms",
+        "steps",
+    ] {
         // Other systems do not say how much memory a process has used.
-        let absent = figure == "peak_mb" && !cfg!(target_os = "linux");
+        let absent = figure.ends_with("_mb") && !cfg!(target_os = "linux");
         assert!(absent || row[figure].as_f64().unwrap() > 0.0, "{figure}: {text}");
+    }
+}
+
+/// `join` refuses runs by this estimate.
+#[cfg(target_os = "linux")]
+#[test]
+fn the_estimate_of_memory_is_near_the_peak_that_is_measured() {
+    for (model, batch) in [
+        ("mlp-25m", "10"),
+        ("cnn-mnist", "64"),
+        ("cnn-cifar", "64"),
+        ("resnet-9", "10"),
+        ("resnet-18", "10"),
+        ("char-lstm", "10"),
+    ] {
+        let arguments =
+            ["--model", model, "--batch", batch, "--seconds", "0.001", "--device", "cpu", "--json"];
+        let text = String::from_utf8(bench(&arguments).stdout).unwrap();
+        let row: serde_json::Value = serde_json::from_str(text.trim()).unwrap();
+        let [estimated, peak] = ["estimated_mb", "peak_mb"].map(|figure| row[figure].as_f64().unwrap());
+        let ratio = estimated / peak;
+        assert!((0.7..=1.6).contains(&ratio), "{model} in batches of {batch}: {estimated} MB for {peak} MB");
     }
 }
 

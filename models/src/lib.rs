@@ -81,6 +81,7 @@ pub use architecture::{
 pub use batch::{Batch, BatchError};
 pub use contrast::{mean_cosine, model_contrast};
 pub use correction::Correction;
+pub use cpu::memory::{NetworkMemory, Use};
 pub use device::Backend;
 pub use dropout_masks::Masks;
 pub use engine::OutputGradients;

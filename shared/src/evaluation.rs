@@ -9,7 +9,7 @@ use crate::data::View;
 use crate::spec::RunSpec;
 
 /// Samples per forward pass: bounds memory, not the result.
-const BATCH: usize = 64;
+pub(crate) const BATCH: usize = 64;
 
 /// Loss and accuracy of `params` on `samples`, with the preparation of samples for evaluation. `go_on` is called between batches
 /// and may break to cancel.

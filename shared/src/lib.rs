@@ -10,6 +10,7 @@
 //! | [`data`] | data sets, the built-in glyphs, partitions |
 //! | [`client_state`] | what a device keeps between rounds, and what holds when device and server disagree on it |
 //! | [`eligibility`] | when a device trains: its temperature, power, memory, disk |
+//! | [`memory`] | the memory that a round takes on a client |
 //! | [`evaluation`] | testing a model on a device's own samples |
 //! | [`seed`], [`id`] | labelled randomness and identifiers |
 //! | [`identity`], [`ticket`] | key pairs, how they are proved in the handshake, and how a device gets in |
@@ -38,6 +39,7 @@ pub mod evaluation;
 pub mod frame;
 pub mod id;
 pub mod identity;
+pub mod memory;
 pub mod message;
 pub mod payload;
 pub mod personalisation;

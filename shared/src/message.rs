@@ -81,9 +81,9 @@ pub enum ToServer {
         /// Training samples. They are not among those of the hello.
         samples: u64,
     },
-    /// The device cannot follow the run's specification, and leaves. Nothing follows.
+    /// The device cannot follow the run's specification, or has no memory for it, and leaves. Nothing follows.
     Declined {
-        /// What in it the device does not know, for the operator.
+        /// What in it the device does not know or have, for the operator.
         reason: String,
     },
     /// Which [client state](crate::client_state) the device keeps of the run. After a welcome that [`ToClient::Counted`] came before,

@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use edge_client::failure::Failure;
 use edge_client::session::{Action, DeviceProfile, Event, Session, SessionEnd};
-use edge_client::store::{Standing, StoreError};
+use edge_client::store::{Beginning, Standing, StoreError};
 use edge_client::task::{Task, TaskHandle, TaskOutput, TestSamples, run_task};
 use models::Backend;
 use shared::data::View;
@@ -162,6 +162,21 @@ impl Device {
     #[must_use]
     pub fn deadline(&self) -> Option<Duration> {
         self.session.as_ref().and_then(Session::deadline)
+    }
+
+    /// The beginning of a task's payload arrives, and no more of it.
+    ///
+    /// # Panics
+    /// Never: a store in memory keeps downloads.
+    pub fn begin(&mut self, round: u32, total: u64, beginning: &[u8]) {
+        let download = self.kept.download().expect("this store keeps downloads");
+        download.lock().expect("no holder panics").keep(round, total, beginning);
+    }
+
+    /// The beginning of a task that it has kept.
+    #[must_use]
+    pub fn download(&self) -> Option<Beginning> {
+        self.kept.download()?.lock().ok()?.load()
     }
 
     /// A task's payload arrives, just before its message.

@@ -77,6 +77,7 @@ impl Gate {
             sensors: Sensors::none(),
             backend: Backend::cpu(),
             pool: pool.clone(),
+            memory: None,
             at_rest: || {},
             alive: Some(Duration::from_millis(20)),
             progress: Some(Duration::from_millis(5)),

@@ -22,6 +22,7 @@
 //! | [`bad_network`] | whole runs of processes in namespaces, with emulated networks |
 //! | [`namespaces`] | network namespaces, without root |
 //! | [`netem`] | network emulation: delay, loss, bandwidth |
+//! | [`slow_downloads`] | a federation of processes behind slow links |
 //! | [`raw_peer`] | a QUIC peer that sends any messages |
 //! | [`gate`] | a client whose training waits until the test lets it go on |
 
@@ -45,5 +46,6 @@ pub mod schedule;
 pub mod server;
 pub mod serving;
 pub mod simulator;
+pub mod slow_downloads;
 pub mod testbed;
 pub mod watched_disk;

@@ -2,7 +2,7 @@
 //!
 //! Connections are reliable and ordered, as QUIC makes them; what a bad network does to them is delay, silence and cuts,
 //! after which both sides learn of it at different times and everything under way is lost, but for the beginning of an
-//! update, with which the device's next connection goes on. Payloads travel on streams of their own and may be overtaken
+//! update or a task, with which the device's next connection goes on. Payloads travel on streams of their own and may be overtaken
 //! by messages. Everyone has a clock of its own, and the aggregator's disk takes its time. All chance comes from one seed,
 //! so a failing schedule can be replayed. Every message is encoded and decoded.
 
@@ -101,6 +101,8 @@ pub struct Troubles {
     pub twice: usize,
     /// Updates that went on where they were cut.
     pub resumed: usize,
+    /// Tasks that did.
+    pub resumed_tasks: usize,
     /// Deaths of devices.
     pub device_deaths: usize,
     /// Jumps of clocks.
@@ -305,6 +307,15 @@ impl Simulator {
                     && connection.server_life == self.server_deaths
                 {
                     self.begun.insert(connection.device, (partial, beginning));
+                }
+            }
+            Happening::TaskBegun { peer, round, total, beginning } => {
+                if let Some(connection) = self.connections.get(&peer)
+                    && let device = &mut self.devices[connection.device]
+                    && device.alive()
+                    && device.life == connection.life
+                {
+                    device.begin(round, total, &beginning);
                 }
             }
             Happening::StepIsMade { server_life } => {

@@ -19,6 +19,7 @@ mod folding;
 mod hostile_peers;
 mod interop;
 mod interruptions;
+mod killed_downloads;
 mod late;
 mod layers;
 mod loopback;

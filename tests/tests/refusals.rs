@@ -73,6 +73,27 @@ fn the_first_server_is_remembered_and_no_other_believed() {
     testbed.join(0).object(&json!({ "event": "pinned", "key": other }));
 }
 
+/// A model of 100 MB, and a device that allows less: it does not begin to receive it.
+#[test]
+fn a_run_that_a_device_has_no_memory_for_is_left_with_the_figures_and_not_joined_again() {
+    let testbed = Testbed::new(1, &["model.name=mlp-25m", "run.rounds=1", "data.max-samples=2"]);
+    let mut server = testbed.serve();
+    let ended = testbed.join_with(0, &["--max-memory", "90MB"]).wait();
+    assert_ended(
+        &ended,
+        6,
+        &["\"too-large\"", "needs about 3", "allows 90 MB", "smaller model", "--max-memory"],
+    );
+    assert!(!ended.text.contains("\"training\""), "{}", ended.text);
+    server.line("why the device has left", |line| {
+        line.contains(&testbed.client(0).short()) && line.contains("this run needs about 3")
+    });
+    // With more it takes part.
+    let device = testbed.join_with(0, &["--max-memory", "4GB"]);
+    assert_ended(&device.wait(), 0, &[]);
+    assert_eq!(server.wait().code, Some(0));
+}
+
 #[test]
 fn addresses_and_directories_are_for_one_process() {
     let testbed = Testbed::new(4, &[]);

@@ -53,10 +53,12 @@ fn every_random_schedule_of_faults_ends_with_exact_sums_and_loses_nothing_accept
         troubles.silences += played.troubles.silences;
         troubles.twice += played.troubles.twice;
         troubles.resumed += played.troubles.resumed;
+        troubles.resumed_tasks += played.troubles.resumed_tasks;
         troubles.jumps += played.troubles.jumps;
     }
-    let Troubles { silences, twice, resumed, jumps, .. } = troubles;
-    assert!([silences, twice, resumed, jumps].iter().all(|&count| count > 5), "{troubles:?}");
+    let Troubles { silences, twice, resumed, resumed_tasks, jumps, .. } = troubles;
+    let counts = [silences, twice, resumed, resumed_tasks, jumps];
+    assert!(counts.iter().all(|&count| count > 5), "{troubles:?}");
 }
 
 /// Two rounds that close by time, each without device 3, which would need half as long again.

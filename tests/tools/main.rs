@@ -6,6 +6,7 @@ mod fold;
 mod fuzz;
 mod idle;
 mod idle_devices;
+mod killed_downloads;
 mod memory;
 mod null_round;
 mod schedules;
@@ -28,6 +29,7 @@ enum Tool {
     Schedules(schedules::Arguments),
     Soak(soak::Arguments),
     BadNetwork(bad_network::Arguments),
+    KilledDownloads(killed_downloads::Arguments),
     NullRound(null_round::Arguments),
     Memory(memory::Arguments),
     Idle(idle::Arguments),
@@ -44,6 +46,7 @@ fn main() -> ExitCode {
         Tool::Schedules(arguments) => return schedules::run(&arguments),
         Tool::BadNetwork(arguments) => return bad_network::run(&arguments),
         Tool::Soak(arguments) => soak::run(&arguments),
+        Tool::KilledDownloads(arguments) => killed_downloads::run(&arguments),
         Tool::NullRound(arguments) => null_round::run(&arguments),
         Tool::Memory(arguments) => memory::run(&arguments),
         Tool::Idle(arguments) => idle::run(&arguments),

@@ -66,7 +66,7 @@ struct Sum {
     played: BTreeMap<&'static str, usize>,
     failed: Vec<u64>,
     hours: f64,
-    counts: [usize; 8],
+    counts: [usize; 9],
 }
 
 fn many(count: u64, first: u64) -> ExitCode {
@@ -93,6 +93,7 @@ fn many(count: u64, first: u64) -> ExitCode {
                         troubles.silences,
                         troubles.twice,
                         troubles.resumed,
+                        troubles.resumed_tasks,
                         troubles.jumps,
                         waits,
                     ];
@@ -125,6 +126,7 @@ fn many(count: u64, first: u64) -> ExitCode {
         "connections that fell silent",
         "updates that arrived twice",
         "updates that went on where they were cut",
+        "tasks that did",
         "jumps of clocks",
         "waits for room on the disk",
     ];

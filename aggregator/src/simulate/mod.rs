@@ -108,6 +108,7 @@ pub async fn simulate(
             sensors: Sensors::none(),
             backend: backend.clone(),
             pool: pool.clone(),
+            memory: None,
             at_rest: || {},
             alive: None,
             progress: None,

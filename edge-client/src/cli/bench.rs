@@ -38,6 +38,8 @@ struct Row {
     gflops: f64,
     /// The share of the rate of large matrix products, on the CPU; absent on others.
     peak_share: Option<f64>,
+    /// What the estimate by which `join` refuses runs says of this process.
+    estimated_mb: Option<f64>,
     peak_mb: Option<f64>,
     /// From before the process was started to the end of its first step.
     first_step_ms: f64,
@@ -169,6 +171,7 @@ fn measure_here(
         samples_per_s: batch.get() as f64 / step,
         gflops: speed.flops / 1e9,
         peak_share: (backend.name() == "cpu").then_some(speed.flops / speed.peak_flops),
+        estimated_mb: speed.estimated_memory.map(|bytes| bytes as f64 / 1e6),
         peak_mb: speed.peak_memory.map(|bytes| bytes as f64 / 1e6),
         first_step_ms: Duration::ZERO.as_secs_f64(),
         steps: speed.steps,
@@ -186,8 +189,18 @@ fn print(line: &Line) -> io::Result<()> {
 fn heading(out: &mut dyn Write) -> io::Result<()> {
     writeln!(
         out,
-        "{:<12} {:>6} {:>5} {:>7} {:>9} {:>11} {:>8} {:>7} {:>7} {:>9}",
-        "model", "device", "batch", "threads", "ms/step", "samples/s", "GFLOP/s", "of peak", "MB", "first ms"
+        "{:<12} {:>6} {:>5} {:>7} {:>9} {:>11} {:>8} {:>7} {:>7} {:>7} {:>9}",
+        "model",
+        "device",
+        "batch",
+        "threads",
+        "ms/step",
+        "samples/s",
+        "GFLOP/s",
+        "of peak",
+        "est. MB",
+        "MB",
+        "first ms"
     )
 }
 
@@ -195,7 +208,7 @@ fn line(row: &Row, out: &mut dyn Write) -> io::Result<()> {
     let or_unknown = |text: Option<String>| text.unwrap_or_else(|| "?".to_owned());
     writeln!(
         out,
-        "{:<12} {:>6} {:>5} {:>7} {:>9.3} {:>11.0} {:>8.1} {:>7} {:>7} {:>9.1}",
+        "{:<12} {:>6} {:>5} {:>7} {:>9.3} {:>11.0} {:>8.1} {:>7} {:>7} {:>7} {:>9.1}",
         row.model,
         row.device,
         row.batch,
@@ -204,6 +217,7 @@ fn line(row: &Row, out: &mut dyn Write) -> io::Result<()> {
         row.samples_per_s,
         row.gflops,
         or_unknown(row.peak_share.map(|share| format!("{:.0} %", 100.0 * share))),
+        or_unknown(row.estimated_mb.map(|mb| format!("{mb:.1}"))),
         or_unknown(row.peak_mb.map(|mb| format!("{mb:.1}"))),
         row.first_step_ms,
     )

@@ -33,8 +33,9 @@ pub enum Exit {
     Server = 4,
     /// The run is over, and the server rejected the updates of this client.
     Rejected = 5,
-    /// The run uses what this version of the program does not know.
-    Outdated = 6,
+    /// This device declines the run: it uses what this version of the program does not know, or needs more memory than the device
+    /// allows.
+    Declined = 6,
 }
 
 impl From<Blame> for Exit {
@@ -180,7 +181,7 @@ mod tests {
             Exit::Local,
             Exit::Server,
             Exit::Rejected,
-            Exit::Outdated,
+            Exit::Declined,
         ];
         assert_eq!(codes.map(|exit| exit as u8), [0, 1, 2, 3, 4, 5, 6]);
     }

@@ -181,6 +181,10 @@ fn said(event: &Event) -> Option<Said> {
                 SessionEnd::Stopped => json!({ "event": "stopped" }),
                 SessionEnd::Refused(refusal) => json!({ "event": "refused", "reason": refusal.to_string() }),
                 SessionEnd::Outdated(error) => json!({ "event": "outdated", "reason": error.to_string() }),
+                SessionEnd::TooLarge(error) => json!({
+                    "event": "too-large", "reason": error.to_string(), "needed_bytes": error.needed,
+                    "allowed_bytes": error.allowed,
+                }),
                 SessionEnd::Unfit(Failure { blame, reason, .. }) => {
                     json!({ "event": "unfit", "blame": blame, "reason": reason })
                 }
@@ -197,6 +201,7 @@ pub(super) fn ending(end: &SessionEnd) -> String {
         SessionEnd::Stopped => "stopped; the same command joins again".to_owned(),
         SessionEnd::Refused(refusal) => format!("the server refuses this client: {refusal}"),
         SessionEnd::Outdated(error) => error.to_string(),
+        SessionEnd::TooLarge(error) => error.to_string(),
         SessionEnd::Unfit(Failure { blame, reason, .. }) => {
             format!("this device cannot take part in the run, {blame}: {reason}")
         }

@@ -15,13 +15,14 @@ use super::server::{Server, take_ticket};
 use super::summary::Summary;
 use super::systemd::Service;
 use super::terminal;
+use crate::allowance::Allowance;
 use crate::driver::{self, Notice, Participant};
 use crate::memory;
 use crate::pool::TrainPool;
 use crate::quic::QuicConnector;
 use crate::sensors::Sensors;
 use crate::session::SessionEnd;
-use crate::store::DiskStore;
+use crate::store::{DiskStore, Store as _};
 use crate::task::TestSamples;
 
 pub(super) fn run(arguments: &JoinArguments) -> Result<(), CliError> {
@@ -41,6 +42,14 @@ pub(super) fn run(arguments: &JoinArguments) -> Result<(), CliError> {
     let server = Server::new(store.server(), arguments, output.clone())?;
     let threads = arguments.threads.unwrap_or_else(cores).get();
     let mut systemd = Service::new();
+    let backend = Processor::best();
+    // What a run takes of a GPU's memory is not known here.
+    let on_cpu = backend.name() == "cpu";
+    let memory = match arguments.max_memory {
+        bound @ Some(_) => Allowance::of_process(bound),
+        None if on_cpu => Allowance::of_process(None),
+        None => None,
+    };
     let participant = Participant {
         client: store.client(),
         data,
@@ -51,7 +60,8 @@ pub(super) fn run(arguments: &JoinArguments) -> Result<(), CliError> {
             tests(format, arguments.samples.data.clone(), options)
         },
         sensors: Sensors::of_device(&store.directory),
-        backend: Processor::best(),
+        memory,
+        backend,
         pool: TrainPool::single(threads)?,
         at_rest: memory::give_back,
         progress: output.progress().or(systemd.progress()),
@@ -73,7 +83,9 @@ pub(super) fn run(arguments: &JoinArguments) -> Result<(), CliError> {
         .build()
         .map_err(|error| CliError::system("start a thread for the network", &error))?;
     let connector = QuicConnector::new(server.addresses.clone(), server.trust.clone(), &store.key)
-        .with_ticket(server.ticket());
+        .with_ticket(server.ticket())
+        .with_download(store.download())
+        .with_max_task(participant.memory.map(|memory| memory.left()));
     let result = runtime.block_on(async {
         let signals = Signals::new().map_err(|error| CliError::system("receive signals", &error))?;
         output.show(&started);
@@ -111,7 +123,7 @@ fn outcome(end: &SessionEnd, rounds: Summary) -> Result<(), CliError> {
         }
         SessionEnd::Stopped => return Ok(()),
         SessionEnd::Refused(_) => Exit::Server,
-        SessionEnd::Outdated(_) => Exit::Outdated,
+        SessionEnd::Outdated(_) | SessionEnd::TooLarge(_) => Exit::Declined,
         SessionEnd::Unfit(failure) => failure.blame.into(),
     };
     Err(CliError::new(exit, event::ending(end)))
@@ -208,11 +220,13 @@ mod tests {
     use clap::Parser;
     use models::{Array, ParamSet, Precision, codec};
     use shared::data::idx::write_split;
+    use shared::memory::RoundMemory;
     use shared::message::{Refusal, Rejection, Verdict};
     use shared::spec::SpecError;
 
     use super::super::arguments::{Arguments, Command};
     use super::*;
+    use crate::allowance::TooLarge;
     use crate::failure::{Blame, Failure};
 
     fn join(folder: &std::path::Path, more: &[&str]) -> JoinArguments {
@@ -274,10 +288,13 @@ mod tests {
     fn the_exit_code_says_how_the_session_ended() {
         let end = |end| outcome(&end, Summary::default());
         let unknown = SpecError::Unknown { key: "privacy.clip".to_owned() };
+        let round = RoundMemory { models: 3, batches: 4 };
+        let too_large = TooLarge { needed: 9, allowed: 8, round };
         let rejected = Verdict::Rejected(Rejection::NotInCohort { round: 1 });
         let rejected = completed(&[Notice::Receipt { round: 1, verdict: rejected }]);
         for (error, exit) in [
-            (end(SessionEnd::Outdated(unknown)), Exit::Outdated),
+            (end(SessionEnd::Outdated(unknown)), Exit::Declined),
+            (end(SessionEnd::TooLarge(too_large)), Exit::Declined),
             (end(SessionEnd::Refused(Refusal::NoSamples)), Exit::Server),
             (rejected, Exit::Rejected),
         ] {

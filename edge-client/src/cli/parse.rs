@@ -41,6 +41,26 @@ pub(super) fn threads(text: &str) -> Result<NonZeroUsize, String> {
         .map_err(|_| "give a whole number, at least 1, or leave it out to use the whole machine".to_owned())
 }
 
+/// The units of memory, and their bytes.
+const UNITS: [(&str, f64); 7] = [
+    ("KiB", 1024.0),
+    ("MiB", 1_048_576.0),
+    ("GiB", 1_073_741_824.0),
+    ("kB", 1e3),
+    ("MB", 1e6),
+    ("GB", 1e9),
+    ("B", 1.0),
+];
+
+pub(super) fn memory(text: &str) -> Result<u64, String> {
+    let number =
+        |(unit, bytes): &(&str, f64)| Some(text.strip_suffix(unit)?.trim_end().parse::<f64>().ok()? * bytes);
+    let bytes = UNITS.iter().find_map(number).filter(|bytes| (1.0..=1e18).contains(bytes));
+    bytes.map(|bytes| bytes as u64).ok_or_else(|| {
+        "give a number above 0 and its unit: kB, MB, GB, KiB, MiB or GiB, as in 900MB".to_owned()
+    })
+}
+
 /// The server, as given on the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
@@ -58,5 +78,22 @@ pub(super) fn target(text: &str) -> Result<Target, String> {
         Err(ParseTicketError::Other) => address(text).map(Target::Address),
         // It may be the name of a host.
         Err(error) => Ok(address(text).map_or(Target::Mistyped(error), Target::Address)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::memory;
+
+    #[test]
+    fn memory_is_a_number_with_its_unit() {
+        for (text, bytes) in
+            [("900MB", 900_000_000), ("1.5 GB", 1_500_000_000), ("512MiB", 512 << 20), ("1B", 1)]
+        {
+            assert_eq!(memory(text), Ok(bytes), "{text}");
+        }
+        for text in ["", "900", "MB", "-1MB", "0GB", "NaNGB", "infGB", "1e99GB", "1 TB", "900mb"] {
+            assert!(memory(text).unwrap_err().contains("900MB"), "{text}");
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! Free memory for training.
 
 use super::{Finding, bytes};
+use crate::allowance::default_share;
 use crate::system::System;
 use crate::system::memory::{Memory, limits_are_kept, memory};
 
@@ -18,12 +19,16 @@ pub fn look_at(system: &System) -> Vec<Finding> {
     let Some(Memory { total, available, free }) = memory(system) else { return Vec::new() };
     let limited = if free < available { ", which is what a limit for this process leaves" } else { "" };
     let found = format!("{} of {} are free{limited}", bytes(free), bytes(total));
+    let runs = bytes(default_share(system).unwrap_or(free));
     let of_free = match free {
         0..MIN_FREE => Finding::problem(SUBJECT, found, ADVICE),
         MIN_FREE..ENOUGH => {
             Finding::warning(SUBJECT, format!("{found}: enough for small models alone"), ADVICE)
         }
-        _ => Finding::ok(SUBJECT, found),
+        _ => Finding::ok(
+            SUBJECT,
+            format!("{found}; runs may take {runs}, or what joining says with --max-memory"),
+        ),
     };
     std::iter::once(of_free).chain(limits(system)).collect()
 }

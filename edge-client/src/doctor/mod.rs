@@ -25,6 +25,7 @@ pub mod state;
 
 use serde::Serialize;
 
+use crate::allowance::size as bytes;
 use crate::system::System;
 
 /// The severity of a finding.
@@ -81,15 +82,6 @@ pub fn look_at(system: &System) -> Vec<Finding> {
 #[cfg(test)]
 fn worst(findings: &[Finding]) -> Level {
     findings.iter().map(|finding| finding.level).max().unwrap_or(Level::Ok)
-}
-
-/// A number of bytes, for people.
-fn bytes(count: u64) -> String {
-    match count {
-        0..10_000_000 => format!("{:.1} MB", count as f64 / 1e6),
-        10_000_000..1_000_000_000 => format!("{:.0} MB", count as f64 / 1e6),
-        _ => format!("{:.1} GB", count as f64 / 1e9),
-    }
 }
 
 #[cfg(test)]

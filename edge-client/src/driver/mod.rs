@@ -25,6 +25,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Interval, sleep, sleep_until};
 use tracing::{debug, warn};
 
+use crate::allowance::Allowance;
 use crate::pool::TrainPool;
 use crate::sensors::Sensors;
 use crate::session::{Action, DeviceProfile, Event, Session, SessionEnd};
@@ -53,6 +54,8 @@ pub struct Participant {
     pub tests: TestSamples,
     /// Whether the device is eligible to train.
     pub sensors: Sensors,
+    /// What its memory allows; without it, there is no bound.
+    pub memory: Option<Allowance>,
     /// The processor that it trains on.
     pub backend: Backend,
     /// The threads that train.
@@ -89,10 +92,15 @@ pub async fn take_part<C: Connector, S: Store>(
 ) -> Result<SessionEnd, DriverError> {
     let started = Instant::now();
     let profile = DeviceProfile::of(participant.client, &participant.data, participant.skipped);
+    let profile = DeviceProfile { memory: participant.memory, ..profile };
     let session = Session::new(profile, store.pending()?, started.elapsed());
     let (finished, trained) = mpsc::unbounded_channel();
     let mut driver = Driver::new(participant, session, connector, store, Training::new(finished), notice);
     let result = driver.run(started, stop, trained).await;
+    if result.as_ref().is_ok_and(|end| *end != SessionEnd::Stopped) {
+        // The run goes on without this device, or not at all.
+        driver.store.discard_download(None);
+    }
     driver.shut_down().await;
     result
 }

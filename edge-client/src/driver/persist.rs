@@ -167,6 +167,7 @@ impl<C: Connector, S: Store> Driver<'_, C, S> {
 
     /// Reports a failed task, through the session also to the server.
     pub(super) fn failed(&mut self, round: u32, failure: Failure) -> Event {
+        self.store.discard_download(Some(round));
         (self.notice)(Notice::Failed { round, failure: failure.clone() });
         Event::Trained { round, outcome: Err(failure), keeps: false }
     }

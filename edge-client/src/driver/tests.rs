@@ -182,6 +182,7 @@ fn participant() -> Participant {
         sensors: Sensors::none(),
         backend: Backend::cpu(),
         pool: TrainPool::single(1).unwrap(),
+        memory: None,
         at_rest: || (),
         progress: None,
         alive: None,

@@ -1,6 +1,7 @@
 //! An established connection: messages and models in both directions.
 
 use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
 
 use bytes::Bytes;
 use quinn::{Connection, ReadExactError, RecvStream, SendStream};
@@ -9,16 +10,11 @@ use shared::message::{ResumePoint, ToClient, ToServer, UpdateHeader};
 use shared::protocol::Protocol;
 use tokio::sync::mpsc;
 
-use super::resume::Interrupted;
 use super::{LINGER, QuicConnector};
 use crate::transport::{Incoming, Outgoing};
 
-/// Limit of a broadcast. A device without that much memory fails when it allocates.
-const MAX_BROADCAST: u64 = 8 << 30;
 /// Bytes between two reports of a task's arrival.
 const ARRIVAL_STEP: usize = 256 << 10;
-/// Limit of the buffer allocated for an announced length; a longer one grows as bytes arrive.
-const MAX_PREALLOCATED: usize = 16 << 20;
 
 /// Why a connection was given up.
 #[derive(Debug, thiserror::Error)]
@@ -41,6 +37,8 @@ pub(super) enum ServeError {
     Payload,
     #[error("stream finished early: no message came")]
     Nothing,
+    #[error("the server sends a task of {0} bytes, for which this device has no memory")]
+    TooLarge(u64),
     #[error("the server left")]
     Left,
 }
@@ -86,7 +84,7 @@ pub(super) async fn serve(
     let tasks = async {
         loop {
             let stream = connection.accept_uni().await?;
-            match read_task(stream, &connector.interrupted, events).await {
+            match read_task(stream, connector, events).await {
                 Ok(task) => {
                     let _ = events.send(task);
                 }
@@ -154,22 +152,25 @@ async fn read_message(stream: &mut RecvStream, max_payload: u64) -> Result<(ToCl
 
 async fn read_task(
     mut stream: RecvStream,
-    interrupted: &Interrupted,
+    connector: &QuicConnector,
     events: &mpsc::UnboundedSender<Incoming>,
 ) -> Result<Incoming, ServeError> {
-    let (message, rest) = read_message(&mut stream, MAX_BROADCAST).await?;
+    let (message, rest) = read_message(&mut stream, u64::MAX).await?;
     let (round, work, offset) = match message {
         ToClient::Task { round, work } => (round, work, 0),
         ToClient::TaskRest { round, work, offset } => (round, work, offset),
         _ => return Err(ServeError::Payload),
     };
-    let total =
-        offset.checked_add(rest).filter(|total| *total <= MAX_BROADCAST).ok_or(ServeError::Payload)?;
+    let total = offset.saturating_add(rest);
+    if total > connector.max_task {
+        return Err(ServeError::TooLarge(total));
+    }
     let length = usize::try_from(total).map_err(|_| ServeError::Payload)?;
     let mut arriving = match offset {
-        0 => interrupted.begin(round, length.min(MAX_PREALLOCATED)),
-        _ => interrupted.go_on(round, offset).ok_or(ServeError::Rest)?,
+        0 => connector.interrupted.begin(round, total),
+        _ => connector.interrupted.go_on(round, offset, total).ok_or(ServeError::Rest)?,
     };
+    let began = Instant::now();
     let mut told = None;
     loop {
         let payload = arriving.payload();
@@ -182,12 +183,15 @@ async fn read_task(
             let _ = events.send(Incoming::Arriving { round, received: payload.len() as u64, total });
         }
         match stream.read_chunk(length - payload.len(), true).await {
-            Ok(Some(chunk)) => payload.extend_from_slice(&chunk.bytes),
+            Ok(Some(chunk)) => {
+                payload.extend_from_slice(&chunk.bytes);
+                arriving.keep(began.elapsed());
+            }
             Ok(None) => return Err(FrameError::Truncated.into()),
             Err(error) => {
                 if matches!(error, quinn::ReadError::Reset(_)) {
                     // Its round has closed: the rest will not come.
-                    drop(arriving.take());
+                    arriving.abandon();
                 }
                 return Err(error.into());
             }

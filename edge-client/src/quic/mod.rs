@@ -24,6 +24,7 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tracing::debug;
 
+use crate::store::SharedDownload;
 use crate::transport::{Channel, ConnectError, Connector, Incoming};
 use crate::trust::Trust;
 use resume::Interrupted;
@@ -46,6 +47,8 @@ const SOCKET_BUFFER: usize = 4 << 20;
 const IDLE_TIMEOUT: Duration = Duration::from_secs(15);
 /// Keeps a NAT's mapping and the connection alive between heart-beats.
 const KEEP_ALIVE: Duration = Duration::from_secs(4);
+/// Limit of a task, in bytes.
+const MAX_TASK: u64 = 8 << 30;
 /// Limit for looking up a name.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(5);
 /// Limit for one attempt to connect.
@@ -81,6 +84,8 @@ pub struct QuicConnector {
     key: Arc<CertifiedKey>,
     ticket: Arc<Mutex<Option<TicketSecret>>>,
     interrupted: Interrupted,
+    /// The longest task that is received, in bytes.
+    max_task: u64,
 }
 
 impl QuicConnector {
@@ -94,6 +99,7 @@ impl QuicConnector {
             key: tls::shown(key),
             ticket: Arc::default(),
             interrupted: Interrupted::default(),
+            max_task: MAX_TASK,
         }
     }
 
@@ -101,6 +107,19 @@ impl QuicConnector {
     #[must_use]
     pub fn with_ticket(self, ticket: Option<TicketSecret>) -> Self {
         Self { ticket: Arc::new(Mutex::new(ticket)), ..self }
+    }
+
+    /// Begins with the download that an earlier process has left, and keeps long ones there.
+    #[must_use]
+    pub fn with_download(self, download: Option<SharedDownload>) -> Self {
+        let interrupted = download.map_or_else(Interrupted::default, Interrupted::kept_in);
+        Self { interrupted, ..self }
+    }
+
+    /// Receives no longer task than this, if that is less than any task may have.
+    #[must_use]
+    pub fn with_max_task(self, bytes: Option<u64>) -> Self {
+        Self { max_task: bytes.unwrap_or(MAX_TASK).min(MAX_TASK), ..self }
     }
 
     fn unreachable(&self, reason: impl std::fmt::Display) -> ConnectError {

@@ -10,6 +10,7 @@ use shared::message::{
 };
 use shared::spec::{RunSpec, SpecError};
 
+use crate::allowance::{Allowance, TooLarge};
 use crate::failure::Failure;
 
 /// What a device tells the server of itself.
@@ -25,6 +26,8 @@ pub struct DeviceProfile {
     pub classes: u32,
     /// Number of training samples that it skips as unusable.
     pub skipped: u64,
+    /// What its memory allows; `None` if there is no bound. The server is not told.
+    pub memory: Option<Allowance>,
 }
 
 impl DeviceProfile {
@@ -32,7 +35,8 @@ impl DeviceProfile {
     #[must_use]
     pub fn of(client: ClientId, data: &View, skipped: u64) -> Self {
         let shape = data.shape().iter().map(|&axis| axis as u32).collect();
-        Self { client, samples: data.len() as u64, shape, classes: data.classes() as u32, skipped }
+        let (samples, classes) = (data.len() as u64, data.classes() as u32);
+        Self { client, samples, shape, classes, skipped, memory: None }
     }
 }
 
@@ -158,6 +162,8 @@ pub enum SessionEnd {
     Refused(Refusal),
     /// The run uses what this version of the program does not know.
     Outdated(SpecError),
+    /// The run needs more memory than this device allows.
+    TooLarge(TooLarge),
     /// This device can never take part in the run as it is.
     Unfit(Failure),
     /// The user stopped it.

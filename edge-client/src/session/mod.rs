@@ -11,6 +11,7 @@
 //! | `Waiting` | its moment | `Connecting` | `Connect` |
 //! | `Connecting` | connected | `Greeting` | sends hello |
 //! | `Connecting`, `Greeting`, `Joined` | disconnected | `Waiting` | backs off with jitter; a welcome resets the backoff, but while an update is held only a connection that lasts does |
+//! | `Greeting` | welcome to a run that it cannot follow or has no memory for | `Over` | sends declined, `Finish` |
 //! | `Greeting` | welcome | `Joined` | sends how many samples it skips, resumes what it holds |
 //! | any | refused for a transient reason | same | the server closes the connection: as disconnected |
 //! | `Greeting`, `Joined` | finished, while a personal model is made | `Leaving` | nothing yet |
@@ -268,11 +269,15 @@ impl Session {
         let spec = match spec {
             Ok(spec) => Arc::new(spec),
             Err(error) => {
-                self.actions.push_back(Action::Send(ToServer::Declined { reason: message::reason(&error) }));
-                self.end(SessionEnd::Outdated(error));
+                self.decline(&error.to_string(), SessionEnd::Outdated(error));
                 return;
             }
         };
+        // Before the task: the rest of it is not received.
+        if let Some(Err(error)) = self.device.memory.map(|memory| memory.check(&spec, self.device.samples)) {
+            self.decline(&error.to_string(), SessionEnd::TooLarge(error));
+            return;
+        }
         self.backoff.welcomed(now);
         self.connection = ConnState::Joined(now);
         self.actions.push_back(Action::Send(ToServer::SkippedSamples { samples: self.device.skipped }));
@@ -309,6 +314,12 @@ impl Session {
             self.actions.push_back(Action::NotifyState { server, device });
         }
         self.differed = differs;
+    }
+
+    /// Leaves a run that this device cannot take part in.
+    fn decline(&mut self, reason: &str, end: SessionEnd) {
+        self.actions.push_back(Action::Send(ToServer::Declined { reason: message::reason(&reason) }));
+        self.end(end);
     }
 
     fn goodbye(&mut self) {

@@ -2,6 +2,7 @@
 
 use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use shared::chown::chown_like_parent;
 use shared::id::{ClientId, RunId};
@@ -10,6 +11,7 @@ use shared::message::{TaskId, TrainReport, Verdict};
 use shared::payload::Payload;
 
 use super::client_state::ClientStates;
+use super::download::{DownloadFile, PartialDownload as _, SharedDownload};
 use super::error::StoreError;
 use super::outbox::Outbox;
 use super::personal::PersonalModels;
@@ -27,6 +29,7 @@ pub struct DiskStore {
     /// The private key that proves the device's identity.
     pub key: SecretKey,
     outbox: Outbox,
+    download: Arc<Mutex<DownloadFile>>,
     /// The system releases the lock when the process ends.
     _lock: File,
 }
@@ -39,7 +42,8 @@ impl DiskStore {
         format(directory)?;
         let key = identity::load_or_create(&directory.join("identity"))?;
         let outbox = Outbox::open(directory.join("outbox"), ClientStates::new(directory.join("runs")))?;
-        Ok(Self { directory: directory.to_path_buf(), key, outbox, _lock: lock })
+        let download = Arc::new(Mutex::new(DownloadFile::new(directory.join("download"))));
+        Ok(Self { directory: directory.to_path_buf(), key, outbox, download, _lock: lock })
     }
 
     /// The device's client id, the same after every restart.
@@ -65,7 +69,19 @@ impl Store for DiskStore {
     }
 
     fn save(&mut self, update: &Update) -> Result<(), StoreError> {
-        self.outbox.save(update)
+        let discard = || {
+            let mut download = self.download.lock().unwrap_or_else(PoisonError::into_inner);
+            download.discard(Some(update.id.round))
+        };
+        match self.outbox.save(update) {
+            // What would only save time gives its room to what must not be lost.
+            Err(error) if error.is_full() && discard() => self.outbox.save(update),
+            Err(error) => Err(error),
+            Ok(()) => {
+                discard();
+                Ok(())
+            }
+        }
     }
 
     fn sync_handle(&self) -> Option<SyncHandle> {
@@ -86,6 +102,10 @@ impl Store for DiskStore {
 
     fn save_personal(&mut self, run: RunId, bytes: &[u8]) -> Result<(), StoreError> {
         PersonalModels::of(&self.directory).save(run, bytes)
+    }
+
+    fn download(&self) -> Option<SharedDownload> {
+        Some(self.download.clone())
     }
 }
 

@@ -1,11 +1,13 @@
 //! The store of a simulated client.
 
 use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
 
 use shared::id::RunId;
 use shared::message::{TaskId, TrainReport, Verdict};
 use shared::payload::Payload;
 
+use super::download::{Beginning, SharedDownload};
 use super::error::StoreError;
 use super::{RUNS_KEPT, Standing, Store, SyncHandle, Update};
 
@@ -17,6 +19,7 @@ pub struct MemoryStore {
     /// The client state of each run, and the update that it stands after. The last written run comes last.
     locals: VecDeque<(TaskId, Vec<u8>)>,
     personal: Option<(RunId, Vec<u8>)>,
+    download: Arc<Mutex<Option<Beginning>>>,
 }
 
 impl MemoryStore {
@@ -44,6 +47,7 @@ impl Store for MemoryStore {
 
     fn save(&mut self, update: &Update) -> Result<(), StoreError> {
         self.update = Some(update.clone());
+        self.discard_download(Some(update.id.round));
         Ok(())
     }
 
@@ -78,5 +82,9 @@ impl Store for MemoryStore {
     fn save_personal(&mut self, run: RunId, bytes: &[u8]) -> Result<(), StoreError> {
         self.personal = Some((run, bytes.to_vec()));
         Ok(())
+    }
+
+    fn download(&self) -> Option<SharedDownload> {
+        Some(self.download.clone())
     }
 }

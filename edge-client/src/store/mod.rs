@@ -1,5 +1,5 @@
-//! The store: what must survive a restart of the process. The device's identity, a finished update until its receipt, and the
-//! client state that the algorithm keeps between rounds.
+//! The store: what must survive a restart of the process. The device's identity, a finished update until its receipt, the client
+//! state that the algorithm keeps between rounds, and the part of a long download that has arrived.
 //!
 //! A [`DiskStore`] keeps them in a state directory. A crash of the process or a reboot loses nothing. A power failure loses at most
 //! the update of the round just trained, and never client state of an update that counts: such an update is synced before it is
@@ -22,6 +22,7 @@
 //!         local           the client state as of this update
 //!     runs/RUN-ID/local   the client state as of the last update that counted
 //!     personal/RUN-ID.safetensors     the personal model of a run, for use without a connection
+//!     download                        what has arrived of a task that takes long to receive, until its update is saved
 //! ```
 //!
 //! An update and its client state are written to `outbox.partial/`, which is then renamed: after a crash both exist or neither.
@@ -31,10 +32,12 @@
 //!
 //! A half-written or damaged outbox is removed with a warning: training again brings it back. What cannot be brought back
 //! (identity, client state, the server's key) is an error that says what to do. So is a file of a newer format: its program may
-//! return. Client state belongs to one run: an error in it fails that run's round, and does not end the process.
+//! return. Client state belongs to one run: an error in it fails that run's round, and does not end the process. A partial download
+//! that cannot be written or read is given up: its task is received from the beginning.
 
 mod client_state;
 mod disk;
+mod download;
 mod durable;
 mod error;
 #[cfg(feature = "faults")]
@@ -46,12 +49,15 @@ mod outbox;
 mod personal;
 mod server;
 
+use std::sync::PoisonError;
+
 use shared::id::RunId;
 use shared::message::{TaskId, TrainReport, Verdict};
 use shared::payload::Payload;
 
 pub use client_state::{StoredState, read_state, write_state};
 pub use disk::{DiskStore, client_of};
+pub use download::{Beginning, PartialDownload, SharedDownload};
 pub use error::StoreError;
 pub use memory::MemoryStore;
 pub use personal::PersonalModels;
@@ -97,8 +103,8 @@ pub trait Store: Send {
     fn payload(&mut self) -> Result<Payload, StoreError>;
 
     /// Saves an update with its client state: both or neither survive a crash of the process. Drops an update that is still pending
-    /// first, as one that does not count, unless it is already being forgotten as one that does. Not yet safe from a power failure:
-    /// see [`sync_handle`](Self::sync_handle).
+    /// first, as one that does not count, unless it is already being forgotten as one that does. Discards the
+    /// [download](Self::download) of its task. Not yet safe from a power failure: see [`sync_handle`](Self::sync_handle).
     fn save(&mut self, update: &Update) -> Result<(), StoreError>;
 
     /// A job that syncs what was saved so far. It can run on another thread beside the upload. `None` if there is nothing to sync,
@@ -118,4 +124,16 @@ pub trait Store: Send {
 
     /// Saves the personal model of a run durably, a [`Personal`](crate::personal) file, and replaces an earlier one.
     fn save_personal(&mut self, run: RunId, bytes: &[u8]) -> Result<(), StoreError>;
+
+    /// The partial download, for the transport; `None` if transports of this store bring every task whole.
+    fn download(&self) -> Option<SharedDownload> {
+        None
+    }
+
+    /// Discards the partial download of the task of `round`, or any: it is done, or no longer wanted.
+    fn discard_download(&mut self, round: Option<u32>) {
+        if let Some(download) = self.download() {
+            download.lock().unwrap_or_else(PoisonError::into_inner).discard(round);
+        }
+    }
 }

@@ -30,6 +30,36 @@ enum Algorithm {
     Winograd(Box<Winograd>),
 }
 
+/// Which algorithm is the fastest for some shapes.
+enum Fastest {
+    Direct,
+    Im2col,
+    Winograd,
+}
+
+impl Fastest {
+    fn of(geometry: Geometry, out: usize) -> Self {
+        if pays(geometry, out) {
+            Self::Winograd
+        } else if Direct::suits(geometry, out) {
+            Self::Direct
+        } else {
+            Self::Im2col
+        }
+    }
+}
+
+/// The scratch memory of a convolution for batches of `n`, in values: its own, and what it shares with the others of its network.
+/// `learns` if it has a backward pass too.
+pub(super) fn scratch(geometry: Geometry, out: usize, n: u64, learns: bool) -> (u64, [u64; 4]) {
+    let n = usize::try_from(n).unwrap_or(usize::MAX);
+    match Fastest::of(geometry, out) {
+        Fastest::Winograd => (0, Winograd::scratch(geometry, out, n, learns)),
+        Fastest::Direct => (Direct::scratch(geometry, out, n, learns), [0; 4]),
+        Fastest::Im2col => (Im2col::scratch(geometry, out, n, learns), [0; 4]),
+    }
+}
+
 impl Convolution {
     pub(crate) fn new(
         geometry: Geometry,
@@ -39,11 +69,13 @@ impl Convolution {
         rectified: bool,
         workspace: &Workspace,
     ) -> Self {
-        let winograd = Winograd::new(geometry, out, workspace).filter(|_| pays(geometry, out));
-        let algorithm = match winograd {
-            Some(winograd) => Algorithm::Winograd(Box::new(winograd)),
-            None if Direct::suits(geometry, out) => Algorithm::Direct(Box::new(Direct::new(geometry, out))),
-            None => Algorithm::Im2col(Box::new(Im2col::new(geometry, out))),
+        let algorithm = match Fastest::of(geometry, out) {
+            Fastest::Winograd => {
+                let winograd = Winograd::new(geometry, out, workspace);
+                Algorithm::Winograd(Box::new(winograd.expect("it only pays where it applies")))
+            }
+            Fastest::Direct => Algorithm::Direct(Box::new(Direct::new(geometry, out))),
+            Fastest::Im2col => Algorithm::Im2col(Box::new(Im2col::new(geometry, out))),
         };
         Self { algorithm, weight, bias, places: geometry.places(), rectified }
     }

@@ -13,6 +13,7 @@ mod embedding;
 mod golden;
 mod linear;
 mod lstm;
+pub(crate) mod memory;
 mod normalisation;
 mod operator;
 mod parameter;

@@ -44,12 +44,9 @@ impl<'a> Planner<'a> {
         layers: &[Layer],
     ) -> Result<Sequence, ArchitectureError> {
         let mut sequence = Sequence::new(self.shape.iter().product());
-        let mut layers = pool_first(layers).into_iter().peekable();
-        while let Some((index, layer)) = layers.next() {
+        for (index, layer, rectified) in merged(layers) {
             let label = layer.label(part, place, index);
             let produced = layer.output(part, place, &self.shape)?;
-            let merges = matches!(layer, Layer::Conv { .. } | Layer::Linear { .. } | Layer::MaxPool { .. });
-            let rectified = merges && layers.next_if(|(_, next)| matches!(next, Layer::Relu)).is_some();
             if let Some((operator, learns)) = self.operator(part, &label, layer, rectified)? {
                 sequence.push(operator, produced.iter().product(), learns);
             }
@@ -151,6 +148,18 @@ impl<'a> Planner<'a> {
     fn index(&self, label: &str, kind: &str) -> Option<usize> {
         self.names.binary_search(&format!("{label}.{kind}")).ok()
     }
+}
+
+/// The layers that become operators, with their positions and whether a rectifier after them is a part of them.
+pub(super) fn merged(layers: &[Layer]) -> Vec<(usize, &Layer, bool)> {
+    let mut layers = pool_first(layers).into_iter().peekable();
+    let mut merged = Vec::new();
+    while let Some((index, layer)) = layers.next() {
+        let merges = matches!(layer, Layer::Conv { .. } | Layer::Linear { .. } | Layer::MaxPool { .. });
+        let rectified = merges && layers.next_if(|(_, next)| matches!(next, Layer::Relu)).is_some();
+        merged.push((index, layer, rectified));
+    }
+    merged
 }
 
 /// The layers with their positions, where max pooling moves in front of a rectifier before it. The results are the same,

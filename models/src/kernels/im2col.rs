@@ -79,6 +79,31 @@ impl Im2col {
         Self { geometry, out, whole: Gather::new(geometry), groups: Vec::new(), blocks }
     }
 
+    /// The values of scratch memory for batches of `n`, at most; `learns` if there is a backward pass too.
+    pub(crate) fn scratch(geometry: Geometry, out: usize, n: usize, learns: bool) -> u64 {
+        let (taps, places) = (geometry.taps() as u64, geometry.places() as u64);
+        let (out, row) = (out as u64, geometry.columns as u64);
+        let frame = PaddedLayout::new(geometry).image_size() as u64;
+        let work = out.saturating_mul(taps).saturating_mul(places);
+        let groups = groups(n, usize::try_from(work).unwrap_or(usize::MAX)) as u64;
+        // Several small images, or some rows of one: little more than the limit of a piece, but one row at least.
+        let columns = |taps: u64| {
+            taps.saturating_mul(places).min((taps.saturating_mul(row)).max(MAX_PIECE_VALUES as u64))
+        };
+        let outputs = if places < MIN_COLUMNS as u64 { out.saturating_mul(MIN_COLUMNS as u64) } else { 0 };
+        let each = frame.saturating_add(columns(taps)).saturating_add(outputs);
+        // Where each tap reads, twice: of all channels and of those of each block.
+        let tables = 2 * taps * (size_of::<usize>() / size_of::<f32>()) as u64;
+        let mut all = groups.saturating_mul(each).saturating_add(tables);
+        if learns {
+            let blocks = CHANNEL_BLOCKS.min(geometry.channels) as u64;
+            let block = columns(taps.div_ceil(blocks.max(1))).saturating_add(outputs);
+            all = all.saturating_add(frame).saturating_add(out.saturating_mul(taps));
+            all = all.saturating_add(blocks.saturating_mul(block));
+        }
+        all
+    }
+
     /// `y` `[n, out, rows, columns]` from `x` `[n, channels, height, width]` and `weight` `[out, channels, kernel, kernel]`.
     /// `finish` is called with each image's complete output, possibly in parallel.
     pub(crate) fn forward(

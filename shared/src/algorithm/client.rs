@@ -16,7 +16,7 @@ use crate::task::Progress;
 
 /// Samples per forward pass when a gradient over all data is wanted: bounds memory, not the result. Where samples are normalised
 /// by what is beside them it would, and all are beside each other.
-const GRADIENT_CHUNK: usize = 1000;
+pub(super) const GRADIENT_CHUNK: usize = 1000;
 
 /// The device in one round: data, settings, seed and training loop.
 pub struct Client<'a> {

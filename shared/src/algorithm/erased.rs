@@ -9,8 +9,8 @@ use models::Architecture;
 use models::params::ParamSet;
 
 use super::{
-    AggregateError, Algorithm, Answering, Client, Closed, Conflict, Contribution, Round, Settings,
-    TrainError, combinations,
+    AggregateError, Algorithm, Answering, Client, ClientMemory, Closed, Conflict, Contribution, Round,
+    Settings, TrainError, combinations,
 };
 use crate::aggregation::{MergeError, StoredUpdates};
 use crate::message::{Rejection, reason};
@@ -45,6 +45,8 @@ pub trait ErasedAlgorithm: Send + Sync {
     fn conflicts(&self, settings: &Settings<'_>) -> Vec<Conflict>;
     /// [`Algorithm::check_data`].
     fn check_data(&self, data: &DataSpec, training: &Training) -> Result<(), String>;
+    /// [`Algorithm::client_memory`].
+    fn client_memory(&self) -> ClientMemory;
     /// [`Algorithm::network`].
     fn network(&self, configured: Architecture) -> Result<Architecture, String>;
     /// Whether a client keeps something between rounds ([`Algorithm::Local`]).
@@ -120,6 +122,10 @@ impl<A: Algorithm> ErasedAlgorithm for A {
 
     fn check_data(&self, data: &DataSpec, training: &Training) -> Result<(), String> {
         Algorithm::check_data(self, data, training)
+    }
+
+    fn client_memory(&self) -> ClientMemory {
+        Algorithm::client_memory(self)
     }
 
     fn network(&self, configured: Architecture) -> Result<Architecture, String> {

@@ -26,7 +26,9 @@ use models::params::ParamSet;
 use models::{Architecture, Batch, Layer, PrototypeLoss, PrototypeTerms, Prototyped};
 
 use super::ensemble::{Answering, Fusion, prototypes_of};
-use super::{Algorithm, Client, Closed, Contribution, Incompatible, Round, Setting, TrainError};
+use super::{
+    Algorithm, Client, ClientMemory, Closed, Contribution, Incompatible, Round, Setting, TrainError,
+};
 use crate::aggregation::{EmptySum, MergeError};
 use crate::id::ClientId;
 use crate::message::Rejection;
@@ -159,6 +161,10 @@ impl Algorithm for Fafi {
             );
         }
         Ok(())
+    }
+
+    fn client_memory(&self) -> ClientMemory {
+        ClientMemory { views: if self.contrast > 0.0 { 2 } else { 1 }, ..ClientMemory::default() }
     }
 
     /// All but the last layer become what is fused, and the last, without bias, the prototypes.

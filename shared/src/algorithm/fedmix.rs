@@ -28,7 +28,7 @@ use models::{Batch, pseudo_label};
 use serde::{Deserialize, Serialize};
 
 use super::unlabelled::{Seen, perturbed, suit};
-use super::{Client, Drawn, Objective, TrainError};
+use super::{Client, ClientMemory, Drawn, Objective, TrainError};
 use crate::data::Preparation;
 use crate::settings::{self, Kind};
 use crate::spec::{DataSpec, Training};
@@ -102,6 +102,10 @@ impl Objective for FedMix {
         let [first, second] = self.perturbations;
         let all = [self.perturbation(run, first), self.perturbation(run, second), self.copy(run)];
         suit(Self::NAME, &all, data)
+    }
+
+    fn client_memory(&self) -> ClientMemory {
+        ClientMemory { views: if self.lambda_2 > 0.0 { 3 } else { 1 }, ..ClientMemory::default() }
     }
 
     fn train(&self, client: &mut Client<'_>, w_t: &ParamSet, (): &mut ()) -> Result<ParamSet, TrainError> {

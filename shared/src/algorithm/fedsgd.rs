@@ -12,7 +12,8 @@
 use models::params::ParamSet;
 use serde::{Deserialize, Serialize};
 
-use super::{Client, Incompatible, Objective, Round, ServerModel, Setting, TrainError};
+use super::client::GRADIENT_CHUNK;
+use super::{Client, ClientMemory, Incompatible, Objective, Round, ServerModel, Setting, TrainError};
 
 /// Federated SGD. The server's rate eta is `training.optimizer.sgd.learning-rate`, and along `-eta g` it steps as its optimiser
 /// says. Statistics of normalisation layers are averaged as in FedAvg.
@@ -48,6 +49,11 @@ impl Objective for FedSgd {
         ),
     ];
     type Local = ();
+
+    fn client_memory(&self) -> ClientMemory {
+        // The mean gradient, and a copy of that of a chunk of the samples.
+        ClientMemory { held: 2, batch: Some(GRADIENT_CHUNK as u64), ..ClientMemory::default() }
+    }
 
     /// Gives `g_k`.
     fn train(&self, client: &mut Client<'_>, w_t: &ParamSet, (): &mut ()) -> Result<ParamSet, TrainError> {

@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 
 use super::capability::{Personal, Stored, Supervised};
 use super::ensemble::Answering;
-use super::{Client, Closed, Contribution, Incompatible, Round, TrainError};
+use super::{Client, ClientMemory, Closed, Contribution, Incompatible, Round, TrainError};
 use crate::aggregation::MergeError;
 use crate::message::Rejection;
 use crate::record::ToRecord;
@@ -44,6 +44,11 @@ pub trait Algorithm: Serialize + DeserializeOwned + Send + Sync + 'static {
     /// from labels, which a device does not have whose labels are at the server.
     fn check_data(&self, data: &DataSpec, training: &Training) -> Result<(), String> {
         needs_labels(Self::NAME, data, training)
+    }
+
+    /// What a client needs of its memory.
+    fn client_memory(&self) -> ClientMemory {
+        ClientMemory::default()
     }
 
     /// The network that it learns if this one is configured, or why it cannot.

@@ -112,6 +112,7 @@
 mod aggregate_error;
 pub mod capability;
 mod client;
+mod client_memory;
 pub mod combinations;
 pub mod ensemble;
 mod erased;
@@ -140,6 +141,7 @@ use registry::{Entry, entry};
 pub use aggregate_error::{AggregateError, Closed};
 pub use capability::{Personal, Stored, Supervised};
 pub use client::{Client, Drawn, Workbench};
+pub use client_memory::ClientMemory;
 pub use combinations::{Conflict, Incompatible, Setting, Settings};
 pub use ensemble::{Answering, Fusion};
 pub use erased::{Checked, Deployed, ErasedAlgorithm, Global, Partial, TakeIn, Trained};

@@ -5,7 +5,10 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::interface::needs_labels;
-use super::{Algorithm, Client, Closed, Contribution, Incompatible, Round, ServerModel, Stored, TrainError};
+use super::{
+    Algorithm, Client, ClientMemory, Closed, Contribution, Incompatible, Round, ServerModel, Stored,
+    TrainError,
+};
 use crate::aggregation::{MergeError, StoredUpdates, WeightedSum};
 use crate::message::Rejection;
 use crate::record::ToRecord;
@@ -42,6 +45,11 @@ pub trait Objective: Serialize + DeserializeOwned + Send + Sync + 'static {
         needs_labels(Self::NAME, data, training)
     }
 
+    /// As [`Algorithm::client_memory`].
+    fn client_memory(&self) -> ClientMemory {
+        ClientMemory::default()
+    }
+
     /// The client's work: from the global model to the difference that it has learned.
     fn train(
         &self,
@@ -76,6 +84,10 @@ impl<O: Objective> Algorithm for O {
 
     fn check_data(&self, data: &DataSpec, training: &Training) -> Result<(), String> {
         Objective::check_data(self, data, training)
+    }
+
+    fn client_memory(&self) -> ClientMemory {
+        Objective::client_memory(self)
     }
 
     fn init(&self, params: ParamSet) -> ServerModel {

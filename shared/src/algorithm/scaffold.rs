@@ -22,8 +22,8 @@ use models::params::{Array, ParamSet};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    AggregateError, Algorithm, Client, Closed, Contribution, Incompatible, Round, ServerModel, Setting,
-    TrainError,
+    AggregateError, Algorithm, Client, ClientMemory, Closed, Contribution, Incompatible, Round, ServerModel,
+    Setting, TrainError,
 };
 use crate::aggregation::{ExactSum, MergeError, Template, WeightedSum};
 use crate::message::Rejection;
@@ -107,6 +107,11 @@ impl Algorithm for Scaffold {
     /// `w_k - w_t` and `c_k+ - c_k`.
     type Update = Controlled<ParamSet>;
     type Partial = Sums;
+
+    fn client_memory(&self) -> ClientMemory {
+        // `c_k` and the shift of gradients.
+        ClientMemory { received: 2, held: 2, sent: 2, ..ClientMemory::default() }
+    }
 
     fn init(&self, params: ParamSet) -> Self::Global {
         let at = Controlled { model: ServerModel::new(params), control: ParamSet::new() };

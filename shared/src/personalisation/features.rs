@@ -6,7 +6,7 @@ use super::{PersonaliseError, Steps};
 use crate::data::{Preparation, View};
 
 /// Samples in one forward pass: bounds memory, not the result.
-pub(super) const CHUNK: usize = 256;
+pub(crate) const CHUNK: usize = 256;
 
 /// What the global model says about some samples, in their order.
 ///

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::rc::Rc;
 
-use edge_client::store::{DiskStore, MemoryStore, PersonalModels, Store, StoreError, faults};
+use edge_client::store::{DiskStore, MemoryStore, PersonalModels, Store, SharedDownload, StoreError, faults};
 use shared::id::RunId;
 
 use crate::faulty_disk::{FaultyDisk, Loss};
@@ -44,6 +44,14 @@ impl Kept {
                     work(store.as_mut().expect("opened above"))
                 })
             }
+        }
+    }
+
+    /// The partial download, while a process has the store open.
+    pub(super) fn download(&self) -> Option<SharedDownload> {
+        match self {
+            Self::Memory(store) => store.download(),
+            Self::Disk(kept) => kept.store.as_ref()?.download(),
         }
     }
 

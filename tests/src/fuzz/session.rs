@@ -90,6 +90,7 @@ fn device() -> DeviceProfile {
         shape: vec![1, 2, 2],
         classes: 2,
         skipped: 0,
+        memory: None,
     }
 }
 

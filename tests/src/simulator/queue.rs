@@ -26,6 +26,13 @@ pub(super) enum Happening {
         partial: ResumePoint,
         beginning: Bytes,
     },
+    /// The beginning of a task has arrived, and its connection is cut.
+    TaskBegun {
+        peer: PeerId,
+        round: u32,
+        total: u64,
+        beginning: Bytes,
+    },
     /// The aggregator's next durable step is made.
     StepIsMade {
         server_life: u32,

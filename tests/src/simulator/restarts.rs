@@ -220,9 +220,7 @@ impl Simulator {
                     {
                         self.promised.insert((*round, self.devices[connection.device].client()));
                     }
-                    let happening =
-                        |message, payload| Happening::ToDevice { peer, message: Box::new(message), payload };
-                    self.deliver(peer, 1, happening, message, payload);
+                    self.deliver_to_device(peer, message, payload);
                 }
                 Effect::Cut(peer) => self.cut(peer),
                 Effect::StateDiffers { client, server, device } => {

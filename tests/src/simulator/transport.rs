@@ -5,7 +5,7 @@ use std::time::Duration;
 use aggregator::coordinator::PeerId;
 use bytes::Bytes;
 use rand::RngExt as _;
-use shared::message::{ResumePoint, ToServer};
+use shared::message::{ResumePoint, ToClient, ToServer};
 
 use super::Simulator;
 use super::queue::Happening;
@@ -53,6 +53,33 @@ impl Simulator {
         let Some(offset) = said.offset_in(round, &payload) else { return payload };
         self.troubles.resumed += 1;
         [&beginning[..], &payload[offset..]].concat().into()
+    }
+
+    /// Delivers a message to a device, and a task whole or in part. A task goes on where an earlier connection was cut, also if the
+    /// device was started again since.
+    pub(super) fn deliver_to_device(&mut self, peer: PeerId, message: ToClient, payload: Option<Bytes>) {
+        let happening = |message, payload| Happening::ToDevice { peer, message: Box::new(message), payload };
+        let (&ToClient::Task { round, .. }, Some(payload), Some(connection)) =
+            (&message, &payload, self.connections.get(&peer))
+        else {
+            return self.deliver(peer, 1, happening, message, payload);
+        };
+        let mut whole = payload.clone();
+        if let Some(kept) = self.devices[connection.device].download()
+            && let Some(offset) = ResumePoint::of(kept.round, &kept.payload).offset_in(round, payload)
+        {
+            self.troubles.resumed_tasks += 1;
+            whole = [&kept.payload[..], &payload[offset..]].concat().into();
+        }
+        assert!(whole == payload, "a task that goes on is not what it was");
+        if self.happens(self.faults.cut) {
+            let length = self.chance.random_range(1..payload.len().max(2)).min(payload.len());
+            let (beginning, total) = (payload.slice(..length), payload.len() as u64);
+            let delay = self.draw(self.faults.delay);
+            self.schedule(delay, Happening::TaskBegun { peer, round, total, beginning });
+            return self.cut(peer);
+        }
+        self.deliver(peer, 1, happening, message, Some(whole));
     }
 
     /// Payloads take a stream of their own: they neither wait for earlier messages nor hold later ones up.

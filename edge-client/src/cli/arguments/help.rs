@@ -45,6 +45,7 @@ State:
       identity          this client's private key; keep it secret; without it, the device counts as a new one
       server            the one server that this client trusts: its key and its addresses
       outbox/           a finished update that the server has not confirmed yet
+      download          the part of a model that has arrived, if that takes more than a second: the next start goes on with it
       runs/             what the algorithm keeps between the rounds of a run, for the 8 runs used last; older ones go first
       personal/         personal models, for the 8 runs that made one last; they never leave the device
       lock              held while a client runs: each client needs a state directory of its own
@@ -57,7 +58,8 @@ Exit codes:
   4  the server has to be fixed, or its operator asked: it refuses this client, is not the one that this client trusts, or its \
 run cannot be carried out here
   5  the run is over, and the server rejected the updates of this client
-  6  the run uses what this version of edge-client does not know: update it
+  6  this device declines the run: it uses what this version of edge-client does not know (update it), or needs more memory than \
+this device allows (--max-memory)
   130, 143  ended by Ctrl-C or SIGTERM while the data were read, before anything was begun
 A device whose data can never fit the run leaves at once, with 3. If the run is over and no update counted, the last round \
 decides: 5 if its update was rejected, otherwise 1, 3 or 4 for the one who can fix what failed. The events \"failed\" and \

@@ -15,7 +15,7 @@ use shared::identity::PublicKey;
 
 use self::help::{ABOUT, LONG_ABOUT, after_long_help, data};
 use super::error::{CliError, Exit};
-use super::parse::{Shape, Target, limit, samples, seconds, shape, target, threads};
+use super::parse::{Shape, Target, limit, memory, samples, seconds, shape, target, threads};
 use super::samples::{SampleArguments, classes};
 
 /// The command line.
@@ -82,7 +82,7 @@ pub enum Command {
     ///
     /// Trains every known network, or those named, on noise, and prints a table: milliseconds per step of plain gradient
     /// descent, samples and floating-point operations per second, the share of what this device reaches in matrix
-    /// products, and memory. Each row is measured in a process of its own, for about two seconds.
+    /// products, and memory: the estimate by which joining refuses runs, and what was measured. Each row is measured in a process of its own, for about two seconds.
     Bench(BenchArguments),
     /// The completions and the manual pages.
     #[command(flatten)]
@@ -163,6 +163,12 @@ pub struct JoinArguments {
     /// Threads for training [default: as many as this machine runs at once]
     #[arg(long, value_name = "N", value_parser = threads, allow_negative_numbers = true)]
     pub threads: Option<NonZeroUsize>,
+    /// Memory that this program may take in all, as in 900MB or 1.5GB [default: what it takes with its samples, and 80 % of what is free]
+    ///
+    /// A run that needs more is left before its model is received, and its operator is told. The need is an estimate: it can be off by
+    /// half.
+    #[arg(long, value_name = "SIZE", value_parser = memory, allow_negative_numbers = true)]
+    pub max_memory: Option<u64>,
     /// How the samples are read.
     #[command(flatten)]
     pub reading: ReadArguments,

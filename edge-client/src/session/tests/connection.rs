@@ -1,9 +1,12 @@
 //! The table of the connection: delays, heart-beats, and how a session ends.
 
+use shared::memory::estimate;
+use shared::message::TaskKind;
 use shared::message::positional::PositionalSpec;
 
 use super::super::backoff::{FIRST_DELAY, LASTING};
 use super::*;
+use crate::allowance::{Allowance, TooLarge};
 
 #[test]
 fn reconnect_delays_double_up_to_a_bound_and_are_jittered() {
@@ -194,6 +197,34 @@ fn a_run_that_uses_an_unknown_key_is_declined_by_its_name_and_not_joined_again()
         ]
     );
     assert_eq!(bench.session.deadline(), None);
+}
+
+#[test]
+fn a_run_that_the_device_has_no_memory_for_is_declined_with_the_figures() {
+    let allowing = |bytes| {
+        let device = DeviceProfile { memory: Some(Allowance { bytes, used: 1000 }), ..device() };
+        let mut session = Session::new(device, None, Duration::ZERO);
+        session.handle(Duration::ZERO, Event::Connected);
+        let welcome = ToClient::Welcome { spec: SpecText::of(&spec(1)), wants: Some(3) };
+        session.handle(Duration::ZERO, Event::Message(ToClient::Task { round: 3, work: TaskKind::TRAIN }));
+        session.handle(Duration::ZERO, Event::Message(welcome));
+        (std::iter::from_fn(|| session.poll()).skip(2).collect::<Vec<_>>(), session.deadline())
+    };
+    let round = estimate(&spec(1), device().samples).unwrap();
+    let needed = 1000 + round.total();
+    let refused = TooLarge { needed, allowed: needed - 1, round };
+    let (actions, deadline) = allowing(needed - 1);
+    assert_eq!(
+        actions,
+        [
+            Action::Send(ToServer::Declined { reason: refused.to_string() }),
+            Action::Disconnect,
+            Action::Finish(SessionEnd::TooLarge(refused)),
+        ]
+    );
+    assert_eq!(deadline, None, "it does not join again");
+    let (actions, _) = allowing(needed);
+    assert!(actions.iter().any(|action| matches!(action, Action::Train { .. })), "{actions:?}");
 }
 
 /// What a server of the version before this one sends.

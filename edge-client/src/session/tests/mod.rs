@@ -43,12 +43,13 @@ fn device() -> DeviceProfile {
         shape: vec![1, 2, 2],
         classes: 2,
         skipped: 0,
+        memory: None,
     }
 }
 
 fn hello(holds: Option<TaskId>) -> Action {
     let software = concat!("edge-client ", env!("CARGO_PKG_VERSION")).to_owned();
-    let DeviceProfile { client, samples, shape, classes, skipped: _ } = device();
+    let DeviceProfile { client, samples, shape, classes, skipped: _, memory: _ } = device();
     Action::Send(ToServer::Hello(Hello { client, software, samples, shape, classes, holds }))
 }
 

@@ -73,6 +73,28 @@ impl Direct {
             && out * geometry.taps() <= MAX_CACHED_VALUES / 2
     }
 
+    /// The values of scratch memory for batches of `n`, at most; `learns` if there is a backward pass too. Only for sizes that it
+    /// [suits](Self::suits), which all fit into a cache.
+    pub(crate) fn scratch(geometry: Geometry, out: usize, n: usize, learns: bool) -> u64 {
+        /// The most output channels that a [`Filter`] computes together.
+        const CHANNELS: usize = 8;
+        let frame = PaddedLayout::new(geometry);
+        let weight = out * geometry.taps();
+        let groups = groups(n, weight.saturating_mul(frame.span));
+        let (image, gradient) = (frame.image_size(), frame.gradient_size(out));
+        let runs = CHANNELS * (frame.span + OVERRUN);
+        let each = if learns {
+            image
+                + gradient
+                + runs
+                + (image + gradient).max(MAX_CACHED_VALUES.min(n.saturating_mul(image + gradient)))
+                + weight
+        } else {
+            image + runs
+        };
+        (groups * each + 3 * weight) as u64
+    }
+
     /// `y` `[n, out, rows, columns]` from `x` `[n, channels, height, width]` and `weight` `[out, channels, kernel, kernel]`.
     /// `finish` is called with each image's complete output, possibly in parallel.
     pub(crate) fn forward(

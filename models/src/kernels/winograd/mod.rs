@@ -33,6 +33,7 @@ use interleave::LANES;
 use layout::{Channels, Layout};
 use points::POINTS;
 use slabs::Slabs;
+use tiles::SLABS;
 
 /// Target for the values in the slabs of a group of images, unless [`MIN_GROUP_TILES`] needs more: 4 MiB, a few times the own
 /// caches of two cores. Measured: twice as much is slower by a fifth for 64 -> 128 channels at 32 x 32.
@@ -95,6 +96,22 @@ pub(crate) struct Winograd {
     products: Slabs,
 }
 
+/// Rows and columns of tiles that cover an image.
+fn grid(Geometry { kernel, rows, columns, .. }: Geometry) -> (usize, usize) {
+    let side = 7 - kernel;
+    (rows.div_ceil(side), columns.div_ceil(side))
+}
+
+/// Images in a group.
+fn group(geometry: Geometry, out: usize) -> usize {
+    let (channels, grid) = (geometry.channels, grid(geometry));
+    let tiles = grid.0 * grid.1;
+    let size = POINTS * tiles * (Channels::all(channels).row.tile + Channels::all(out).row.tile);
+    let fewest = MIN_GROUP_TILES.max(channels.min(out)).div_ceil(tiles.max(1));
+    // Even, for two threads.
+    (GROUP_VALUES / size.max(1)).max(fewest).max(1).next_multiple_of(2)
+}
+
 impl Winograd {
     /// A convolution to `out` channels; `None` if it is not of stride 1 with a kernel of size 3 or 5.
     pub(crate) fn new(geometry: Geometry, out: usize, workspace: &Workspace) -> Option<Self> {
@@ -102,25 +119,28 @@ impl Winograd {
         if stride != 1 || !matches!(kernel, 3 | 5) {
             return None;
         }
-        let side = 7 - kernel;
-        let grid = (rows.div_ceil(side), columns.div_ceil(side));
-        let tiles = grid.0 * grid.1;
-        let size = POINTS * tiles * (Channels::all(channels).row.tile + Channels::all(out).row.tile);
-        let fewest = MIN_GROUP_TILES.max(channels.min(out)).div_ceil(tiles.max(1));
-        // Even, for two threads.
-        let group = (GROUP_VALUES / size.max(1)).max(fewest).max(1).next_multiple_of(2);
+        let grid = grid(geometry);
         Some(Self {
             geometry,
             out,
             inputs: Layout::inputs(kernel, grid, (height, width), padding),
             outputs: Layout::outputs(kernel, grid, (rows, columns)),
-            group,
+            group: group(geometry, out),
             workspace: workspace.clone(),
             weights: Slabs::new(out),
             gradient: Slabs::new(out),
             pixels: Slabs::new(channels),
             products: Slabs::new(out),
         })
+    }
+
+    /// The values of the workspace that such a convolution needs for batches of `n`; `learns` if it has a backward pass too.
+    pub(crate) fn scratch(geometry: Geometry, out: usize, n: usize, learns: bool) -> [u64; 4] {
+        let (rows, columns) = grid(geometry);
+        let tiles = n.min(group(geometry, out)) * rows * columns;
+        let slabs = |rows: usize, columns| (SLABS * rows) as u64 * Channels::all(columns).row.tile as u64;
+        let weights = slabs(geometry.channels, out);
+        [weights, if learns { weights } else { 0 }, slabs(tiles, geometry.channels), slabs(tiles, out)]
     }
 
     /// `y` `[n, out, rows, columns]` from `x` `[n, channels, height, width]` and `weight` `[out, channels, kernel, kernel]`.

@@ -47,8 +47,8 @@ use models::{Architecture, Batch, LossGradients, ModelError, Network, pseudo_lab
 
 use super::unlabelled::{Seen, perturbed, suit};
 use super::{
-    AggregateError, Algorithm, Client, Closed, Contribution, Drawn, Incompatible, Round, ServerModel,
-    Setting, Supervised, TrainError,
+    AggregateError, Algorithm, Client, ClientMemory, Closed, Contribution, Drawn, Incompatible, Round,
+    ServerModel, Setting, Supervised, TrainError,
 };
 use crate::aggregation::{MergeError, WeightedSum};
 use crate::data::Preparation;
@@ -206,6 +206,18 @@ impl Algorithm for FedMatch {
     fn broadcast(&self, global: &Self::Global) -> Self::Broadcast {
         let Parts { sigma, psi, theta, bank } = global;
         Parts { sigma: sigma.clone(), psi: psi.w.clone(), theta: theta.clone(), bank: bank.clone() }
+    }
+
+    fn client_memory(&self) -> ClientMemory {
+        // Helpers are put together from their parts; samples and their moved copies are learned from together.
+        let helpers = self.helpers.min(self.bank);
+        ClientMemory {
+            received: 2 + if helpers > 0 { self.bank } else { 0 },
+            held: 1 + helpers,
+            frozen: helpers,
+            views: 2,
+            ..ClientMemory::default()
+        }
     }
 
     fn train(

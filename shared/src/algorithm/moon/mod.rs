@@ -40,7 +40,7 @@ mod frozen;
 use models::params::ParamSet;
 use models::{Network, model_contrast};
 
-use super::{Client, Incompatible, Objective, Setting, TrainError};
+use super::{Client, ClientMemory, Incompatible, Objective, Setting, TrainError};
 use crate::settings::{self, Kind};
 use frozen::Frozen;
 
@@ -71,6 +71,11 @@ impl Objective for Moon {
 
     fn validate(&self) -> Result<(), String> {
         settings::check(self)
+    }
+
+    fn client_memory(&self) -> ClientMemory {
+        // The model of the last round, and a copy of this one's for the next.
+        ClientMemory { held: 2, frozen: 2, ..ClientMemory::default() }
     }
 
     fn train(

@@ -1,0 +1,26 @@
+//! What an algorithm takes of a client's memory, in models and batches.
+
+/// What a client needs in a round. The default is federated averaging's.
+///
+/// It is for the [estimate](crate::memory) by which a device refuses a run that it has no memory for, and decides nothing else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClientMemory {
+    /// Models in the broadcast.
+    pub received: u32,
+    /// Models that the client holds beside these and the one in training: its own state and what it is made of.
+    pub held: u32,
+    /// Models in the update.
+    pub sent: u32,
+    /// Networks that are run beside the one in training, and learn nothing.
+    pub frozen: u32,
+    /// By what the samples of a step exceed a batch of the configuration.
+    pub views: u32,
+    /// Samples in a batch, if the algorithm and not the configuration decides: at most this many.
+    pub batch: Option<u64>,
+}
+
+impl Default for ClientMemory {
+    fn default() -> Self {
+        Self { received: 1, held: 0, sent: 1, frozen: 0, views: 1, batch: None }
+    }
+}

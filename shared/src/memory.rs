@@ -1,0 +1,205 @@
+//! The memory that a round takes on a client, from the run's specification alone.
+//!
+//! An estimate, for a device that refuses in time what would end it later. It follows the largest of what is in memory together:
+//! the broadcast, and either the training, or the update as it is sent, or the personal model. It counts what training on the CPU
+//! takes; the program and its samples come on top.
+
+use models::{Architecture, ArchitectureError, ParameterKind, Use};
+
+use crate::algorithm::registry::{self, RegistryError};
+use crate::evaluation::BATCH as TEST_BATCH;
+use crate::personalisation::features::CHUNK as FEATURES_BATCH;
+use crate::spec::personalisation::Tuning;
+use crate::spec::{Personalisation, RunSpec};
+
+/// Memory of a client in a round, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RoundMemory {
+    /// Models: received, in training with gradients and velocity, kept, sent.
+    pub models: u64,
+    /// Samples of a batch, what layers make of them, and the memory that they work in.
+    pub batches: u64,
+}
+
+impl RoundMemory {
+    /// All of it.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.models.saturating_add(self.batches)
+    }
+
+    fn plus_models(self, more: u64) -> Self {
+        Self { models: self.models.saturating_add(more), ..self }
+    }
+}
+
+/// Why there is no estimate: the specification is of no run.
+#[derive(Debug, thiserror::Error)]
+pub enum EstimateError {
+    /// The network is none.
+    #[error(transparent)]
+    Architecture(#[from] ArchitectureError),
+    /// There is no such algorithm here.
+    #[error(transparent)]
+    Algorithm(#[from] RegistryError),
+}
+
+/// The memory that a round of this run takes on a client with this number of samples.
+///
+/// # Errors
+/// [`EstimateError`], if the specification itself is wrong.
+pub fn estimate(spec: &RunSpec, samples: u64) -> Result<RoundMemory, EstimateError> {
+    let client = registry::build(&spec.algorithm)?.client_memory();
+    let network = &spec.architecture;
+    let model = network.memory(0, Use::Evaluation)?.parameters;
+    let times = |count: u32| model.saturating_mul(u64::from(count));
+    // In f32 it is used where it lies; other formats are decoded beside it.
+    let received = match spec.update.broadcast().bytes() as u64 {
+        4 => times(client.received),
+        bytes => times(client.received).saturating_add(times(client.received) / 4 * bytes),
+    };
+    let held = received.saturating_add(times(client.held));
+
+    let sent = times(client.sent);
+    let encoded = sent / 4 * spec.update.precision.bytes() as u64;
+    let mut phases = vec![RoundMemory { models: sent.saturating_add(encoded), batches: 0 }];
+    if spec.training.epochs > 0 {
+        // Where samples are normalised by what is beside them, all are beside each other.
+        let whole = network.parameter_specs()?.iter().any(|spec| spec.kind == ParameterKind::Buffer);
+        let batch = match client.batch {
+            None => spec.training.batch_of(samples),
+            Some(most) if !whole => samples.min(most),
+            Some(_) => samples,
+        };
+        let batch = size(batch.saturating_mul(u64::from(client.views)));
+        let training = network.memory(
+            batch,
+            Use::Training {
+                sgd: spec.training.optimizer.sgd(),
+                whole_gradient: spec.training.clip_norm.is_some() || client.batch.is_some(),
+            },
+        )?;
+        let frozen = network.memory(batch, Use::Evaluation)?.working();
+        let frozen = frozen.saturating_mul(u64::from(client.frozen));
+        phases.push(RoundMemory {
+            models: training.parameters.saturating_add(training.optimiser),
+            batches: training.activations.saturating_add(training.scratch).saturating_add(frozen),
+        });
+    }
+    if spec.evaluate.on_clients_every > 0 {
+        phases
+            .push(RoundMemory { models: 0, batches: network.memory(TEST_BATCH, Use::Evaluation)?.working() });
+    }
+    if let Some(settings) = spec.personalised() {
+        phases.extend(personal(settings, network, samples, model)?);
+    }
+    let largest = phases.into_iter().max_by_key(RoundMemory::total).unwrap_or_default();
+    Ok(largest.plus_models(held))
+}
+
+/// What the personal models take: the learning of all parameters, that of those behind the extractor, and the file of the result.
+fn personal(
+    settings: &Personalisation,
+    network: &Architecture,
+    samples: u64,
+    model: u64,
+) -> Result<Vec<RoundMemory>, EstimateError> {
+    let learning = |tuning: &Tuning| -> Result<RoundMemory, EstimateError> {
+        let batch = if tuning.batch == 0 { samples } else { u64::from(tuning.batch).min(samples) };
+        let what = Use::Training { sgd: tuning.sgd(), whole_gradient: false };
+        let memory = network.memory(size(batch), what)?;
+        Ok(RoundMemory {
+            models: memory.parameters.saturating_add(memory.optimiser),
+            batches: memory.activations.saturating_add(memory.scratch),
+        })
+    };
+    // Written in one piece: the global expert, and the local one.
+    let mut phases = vec![RoundMemory { models: model.saturating_mul(4), batches: 0 }];
+    if settings.methods().iter().any(|method| method.is_whole()) {
+        phases.push(learning(&settings.whole)?);
+    }
+    if settings.methods().iter().any(|method| !method.is_whole()) {
+        let each = network.feature_shape()?.iter().product::<usize>() as u64;
+        let features = samples.saturating_mul(each).saturating_mul(4);
+        let chunk = network.memory(FEATURES_BATCH.min(size(samples)), Use::Evaluation)?.working();
+        // What stands on the extractor learns with its gradients and its velocity.
+        let specs = network.parameter_specs()?;
+        let head = specs
+            .iter()
+            .filter(|spec| spec.kind != ParameterKind::Buffer && !spec.name.starts_with("extractor."));
+        let head = head.map(|spec| spec.shape.iter().product::<usize>() as u64).sum::<u64>();
+        let head = head.saturating_mul(3 * 4);
+        phases.push(RoundMemory { models: head, batches: features.saturating_add(chunk) });
+    }
+    Ok(phases)
+}
+
+fn size(samples: u64) -> usize {
+    usize::try_from(samples).unwrap_or(usize::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use models::Precision;
+
+    use super::*;
+    use crate::spec::personalisation::{Method, Methods};
+
+    /// `mlp-2nn` with a model of 796,840 bytes.
+    fn spec(algorithm: &str) -> RunSpec {
+        let mut spec = RunSpec::example(algorithm);
+        spec.architecture = Architecture::by_name("mlp-2nn", &[1, 28, 28], 10).unwrap();
+        spec.training.batch = 10;
+        spec
+    }
+
+    const MODEL: u64 = 4 * 199_210;
+
+    #[test]
+    fn federated_averaging_holds_what_it_receives_what_it_trains_and_what_it_sends() {
+        // The update and its encoded copy are more than the training with its small batch.
+        let found = estimate(&spec("fedavg"), 600).unwrap();
+        assert_eq!((found.models, found.batches), (3 * MODEL, 0));
+        let mut large = spec("fedavg");
+        large.training.batch = 0;
+        let found = estimate(&large, 600).unwrap();
+        assert_eq!(found.models, 2 * MODEL);
+        assert!(found.batches > 600 * 4 * (2 * 784 + 3 * 200), "{found:?}");
+        // Fewer samples than a batch are no batch.
+        large.training.batch = 10_000;
+        assert_eq!(estimate(&large, 600).unwrap(), found);
+        let mut half = spec("fedavg");
+        half.update.precision = Precision::F16;
+        assert_eq!(estimate(&half, 600).unwrap().models, MODEL * 3 / 2 + MODEL * 3 / 2);
+    }
+
+    #[test]
+    fn what_an_algorithm_adds_is_counted() {
+        let of = |name| estimate(&spec(name), 600).unwrap().total();
+        for (more, less) in
+            [("scaffold", "fedavg"), ("moon", "fedavg"), ("fedmatch", "moon"), ("fedsgd", "fedavg")]
+        {
+            assert!(of(more) > of(less), "{more} {} {less} {}", of(more), of(less));
+        }
+    }
+
+    #[test]
+    fn every_algorithm_has_an_estimate_and_none_overflows() {
+        for entry in registry::ALGORITHMS {
+            let mut spec = spec(entry.name);
+            let least = 2 * MODEL;
+            assert!(estimate(&spec, 600).unwrap().total() >= least, "{}", entry.name);
+            spec.training.batch = u32::MAX;
+            assert!(estimate(&spec, u64::MAX).unwrap().total() > least, "{}", entry.name);
+        }
+    }
+
+    #[test]
+    fn personal_models_are_counted() {
+        let mut with = spec("fedavg");
+        with.personalisation.method = Some(Methods(vec![Method::Mfe]));
+        let without = estimate(&spec("fedavg"), 60_000).unwrap().total();
+        // The activations of all samples.
+        assert!(estimate(&with, 60_000).unwrap().total() > without + 60_000 * 200 * 4);
+    }
+}

@@ -19,7 +19,7 @@
 //! | messages | new ones at the end of their enum; those that exist keep their bytes (golden files in `tests/golden`) | with every new message |
 //! | run specification ([`SpecText`](crate::spec::SpecText)) | new keys, alternatives, layers and algorithms, with a default that means *as before*: a device that does not know what a run uses refuses it by the name of the key | never |
 //! | state directories | every file has a version of its own and is read as that; unknown versions are refused by name | with every change of a file |
-//! | checkpoints | as state directories; an aggregator goes on with the runs of the version before | with every change of a file |
+//! | checkpoints and all of a run's `state/` | as state directories, and each file ends with a checksum; an aggregator goes on with the runs of the version before, whose files have none | with every change of a file |
 //! | `rounds.jsonl` | new fields; readers pass over those that they do not know | never |
 //! | database | migrations, each in one transaction, forward alone | the schema's number, with every migration |
 //! | configuration keys | a renamed key is read by its old name for one release, and says so | never |

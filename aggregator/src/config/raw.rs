@@ -158,6 +158,11 @@ section! {
     }
 }
 
+impl RunTable {
+    /// The folder of the server's key and its devices among the runs: no run has this name.
+    pub const IDENTITY_FOLDER: &str = "identity";
+}
+
 impl RoundTable {
     /// Seconds after which a round of devices closes where nothing is said.
     pub const TIMEOUT: f64 = 600.0;

@@ -35,3 +35,4 @@ mod skipped_samples;
 mod start;
 mod systemd;
 mod unlabelled_devices;
+mod weight_bounds;

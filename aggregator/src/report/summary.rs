@@ -146,6 +146,7 @@ mod tests {
             waited_for: WaitedFor::Cohort,
             collapsed: false,
             diverged: false,
+            dominance: None,
             void: false,
         }
     }

@@ -14,7 +14,7 @@ use shared::share;
 choice! {
     /// What an attacker does.
     pub enum Attack {
-        /// All clients are honest; `serve` refuses attacks
+        /// No attack; `serve` refuses others
         None {}
         /// Attackers send the opposite of their update
         SignFlip {}
@@ -25,6 +25,11 @@ choice! {
         }
         /// Attackers train on labels C - 1 - y
         LabelFlip {}
+        /// Attackers declare many samples and send zeros
+        InflatedSamples {
+            /// Attackers declare this many
+            samples: u32 = u32::MAX, in Kind::POSITIVE;
+        }
     }
 }
 
@@ -36,6 +41,16 @@ impl Attack {
             Self::None {} | Self::LabelFlip {} => None,
             Self::SignFlip {} => Some(-1.0),
             Self::Scaled { factor } => Some(factor as f32),
+            Self::InflatedSamples { .. } => Some(0.0),
+        }
+    }
+
+    /// The number of samples that an attacker declares; `None` if it is that of those it has.
+    #[must_use]
+    pub fn samples(self) -> Option<u64> {
+        match self {
+            Self::InflatedSamples { samples } => Some(u64::from(samples)),
+            Self::None {} | Self::SignFlip {} | Self::Scaled { .. } | Self::LabelFlip {} => None,
         }
     }
 }
@@ -47,6 +62,7 @@ impl fmt::Display for Attack {
             Self::SignFlip {} => f.write_str("sign flip"),
             Self::Scaled { factor } => write!(f, "updates {factor} times as large"),
             Self::LabelFlip {} => f.write_str("label flip"),
+            Self::InflatedSamples { samples } => write!(f, "{samples} declared samples and no updates"),
         }
     }
 }

@@ -53,8 +53,16 @@ pub fn compare(
     }
     let mut tallies = [(); 3].map(|()| Tally::new(classes));
     let mut gates = 0.0;
-    for_each_batch(&personal.samples.preparation, &input, test, &mut |_, batch| {
+    for_each_batch(&personal.samples.preparation, &input, test, &mut |chunk, batch| {
         let answer = mixture.answer(batch).map_err(PredictError::Network)?;
+        let values = [&answer.global, &answer.local, &answer.mixed];
+        let bad =
+            values.into_iter().filter_map(|rows| rows.iter().position(|value| !value.is_finite())).min();
+        if let Some(place) = bad {
+            // A text has several rows for each sample.
+            let sample = chunk[place / (answer.mixed.len() / chunk.len())];
+            return Err(PredictError::NotFinite { sample });
+        }
         for (tally, rows) in tallies.iter_mut().zip([&answer.global, &answer.local, &answer.mixed]) {
             for (&label, row) in batch.y().iter().zip(rows.chunks_exact(classes)) {
                 tally.count(label, argmax(row) as u32);
@@ -142,6 +150,16 @@ mod tests {
         let many = View::whole(Arc::new(Dataset::new(vec![1, 1, 2], vec![0; 2], vec![7_u8], 8).unwrap()));
         let result = compare(&personal(Method::Mf), &own, Some(&many), &Backend::cpu());
         assert!(matches!(result, Err(PredictError::Classes { expected: 2, found: 8 })));
+    }
+
+    #[test]
+    fn outputs_that_are_not_numbers_are_no_test() {
+        let own = view(vec![0; 12], vec![1, 1, 0, 1, 0, 0]);
+        let test = view(vec![0, 0, 255, 255], vec![0, 1]);
+        let mut diverged = personal(Method::Mf);
+        diverged.model.local.iter_mut().for_each(|(_, array)| array.values_mut().fill(f32::MAX));
+        let result = compare(&diverged, &own, Some(&test), &Backend::cpu());
+        assert!(matches!(result, Err(PredictError::NotFinite { .. })), "{result:?}");
     }
 
     #[test]

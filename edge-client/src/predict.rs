@@ -193,6 +193,9 @@ impl GlobalModel {
             metadata.get(SAMPLES_KEY).map(|json| serde_json::from_str::<DataSpec>(json)).transpose();
         let samples =
             samples.map_err(|problem| PredictError::Samples { path: path.to_path_buf(), problem })?;
+        if let Some(tensor) = params.first_non_finite() {
+            return Err(PredictError::Diverged { tensor: tensor.to_owned() });
+        }
         Ok(Self { architecture, params, samples })
     }
 }

@@ -277,6 +277,10 @@ fn to_client() -> Vec<(&'static str, ToClient)> {
         ("refused-ticket-unknown", ToClient::Refused(Refusal::TicketUnknown)),
         ("refused-ticket-expired", ToClient::Refused(Refusal::TicketExpired)),
         ("refused-ticket-used-up", ToClient::Refused(Refusal::TicketUsedUp)),
+        (
+            "refused-too-many-samples",
+            ToClient::Refused(Refusal::TooManySamples { declared: 1 << 32, bound: 100_000 }),
+        ),
     ]
 }
 
@@ -388,6 +392,7 @@ fn every_variant_has_an_example() {
                 Refusal::TicketUnknown => 24,
                 Refusal::TicketExpired => 25,
                 Refusal::TicketUsedUp => 26,
+                Refusal::TooManySamples { .. } => 34,
             },
             ToClient::Receipt { verdict, .. } => match verdict {
                 Verdict::Accepted => 8,

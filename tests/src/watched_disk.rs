@@ -56,6 +56,11 @@ impl<F: Fn(&'static str, &Path) -> io::Result<()> + Send + Sync> FileLayer for W
         Disk.create_dir(path)
     }
 
+    fn create_private_dir(&self, path: &Path) -> io::Result<()> {
+        (self.0)("create", path)?;
+        Disk.create_private_dir(path)
+    }
+
     fn remove_dir(&self, path: &Path) -> io::Result<()> {
         (self.0)("remove", path)?;
         Disk.remove_dir(path)

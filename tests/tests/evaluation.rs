@@ -10,7 +10,7 @@ use std::time::Duration;
 use aggregator::coordinator::{Opening, Outcome, Resume};
 use aggregator::data::TestSet;
 use aggregator::events::Notice;
-use aggregator::round::{RoundRecord, Tally};
+use aggregator::round::{RoundRecord, SampleCap, Tally};
 use aggregator::run::directory::RunDirectory;
 use aggregator::run::{Run, Traffic};
 use aggregator::simulate::{Transport, simulate};
@@ -133,8 +133,17 @@ fn failed_rounds_do_not_count_for_early_stopping_and_are_recorded() {
     for round in 1..=4 {
         let (cohort, roster) = (cohort.clone(), cohort.clone());
         let (owed, counted) = (BTreeMap::new(), BTreeMap::new());
-        run.open(&Opening { round, work: TaskKind::TRAIN, cohort, roster, owed, counted, ledger: None })
-            .unwrap();
+        run.open(&Opening {
+            round,
+            work: TaskKind::TRAIN,
+            cohort,
+            roster,
+            sample_cap: SampleCap::NONE,
+            owed,
+            counted,
+            ledger: None,
+        })
+        .unwrap();
         let record = run.close(round, &void, Traffic::default()).unwrap();
         assert!(record.void && record.accuracy.is_some(), "{record:?}");
         assert_eq!(run.ended(), None, "the model had no chance to grow better");

@@ -7,7 +7,7 @@ use std::fs;
 use std::sync::Arc;
 
 use aggregator::coordinator::Opening;
-use aggregator::round::Tally;
+use aggregator::round::{SampleCap, Tally};
 use aggregator::run::directory::RunDirectory;
 use aggregator::run::{Run, Traffic};
 use aggregator::storage::Disk;
@@ -39,6 +39,7 @@ fn model(algorithm: &str, together: usize) -> (ParamSet, Vec<Result<(), Rejectio
         work: TaskKind::TRAIN,
         cohort: all.clone(),
         roster: all,
+        sample_cap: SampleCap::NONE,
         owed: BTreeMap::new(),
         counted: BTreeMap::new(),
         ledger: None,

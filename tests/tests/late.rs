@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aggregator::coordinator::{Opening, Outcome, OutstandingTask, Resume};
-use aggregator::round::{Tally, WaitedFor};
+use aggregator::round::{SampleCap, Tally, WaitedFor};
 use aggregator::run::directory::RunDirectory;
 use aggregator::run::{Run, Traffic};
 use aggregator::storage::Disk;
@@ -37,6 +37,7 @@ fn opening(round: u32, cohort: &[u8], owing: &[(u8, u32)]) -> Opening {
         work: TaskKind::TRAIN,
         cohort: cohort.iter().map(|&n| samples(n)).collect(),
         roster: [1, 3].map(samples).into(),
+        sample_cap: SampleCap::NONE,
         owed: owed(owing),
         counted: BTreeMap::new(),
         ledger: None,

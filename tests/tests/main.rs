@@ -38,3 +38,4 @@ mod skipped_samples;
 mod start;
 mod systemd;
 mod unlabelled_devices;
+mod weight_bounds;

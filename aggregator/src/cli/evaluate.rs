@@ -8,7 +8,7 @@ use shared::data::View;
 use std::fmt::Write as _;
 
 use super::exit::Failure;
-use super::load_model::{BATCH, ModelArgs, Usable};
+use super::load_model::{BATCH, ModelArgs, Usable, no_answer};
 use super::terminal;
 use crate::data::TestSet;
 use crate::ensemble::{Bundle, Question};
@@ -31,6 +31,9 @@ pub(super) fn evaluate(arguments: &EvaluateArgs) -> Result<(), Failure> {
     };
     let tests = TestSet::new(view, usable.preparation(), BATCH);
     let evaluation = tests.evaluate(architecture, params, &Backend::cpu())?;
+    if !evaluation.loss.is_finite() {
+        return Err(no_answer(&given.model));
+    }
     terminal::show(arguments.json, &evaluation, || {
         format!("{} on {called}: {}\n", architecture.name, in_words(&evaluation))
     })

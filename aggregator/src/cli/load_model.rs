@@ -82,6 +82,13 @@ impl Usable {
         }
         let (architecture, params, metadata) = models::read_model(&mut open()?)
             .map_err(|error| Failure::file("read the model", path, causes(&error)))?;
+        if let Some(tensor) = params.first_non_finite() {
+            let reason = format!(
+                "tensor `{tensor}` holds a value that is not a number: its training diverged, or the file is damaged; use another \
+                 model"
+            );
+            return Err(Failure::file("use the model", path, reason));
+        }
         let spec = metadata.get(SAMPLES_KEY).map(|json| serde_json::from_str(json)).transpose();
         let spec = spec.map_err(|error| Failure::file("read the model", path, error))?;
         Ok(Self::Model(Box::new(architecture), params, spec))
@@ -171,8 +178,16 @@ impl ConfigArgs {
     }
 }
 
+/// The model's parameters are numbers and its answers are not.
+pub(super) fn no_answer(path: &Path) -> Failure {
+    let reason = "its outputs for these samples are not numbers: its training diverged; use another model";
+    Failure::file("use the model", path, reason)
+}
+
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use shared::data::{Dataset, Samples, safetensors};
 
     use super::*;
@@ -197,6 +212,27 @@ mod tests {
         assert!(text.contains("tells 3 classes apart, and the data has 4"), "{text}");
         for classes in [2, 3] {
             assert_eq!(load(classes).expect("a model that knows them").0.len(), 2);
+        }
+    }
+
+    #[test]
+    fn a_model_with_a_value_that_is_no_number_is_refused_by_its_tensor() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("model.safetensors");
+        let architecture = Architecture::by_name("linear", &[2], 3).expect("built in");
+        let write = |bad: f32| {
+            let params = architecture.initialise(|name| shared::seed::Seed::root(1).derive(name).rng());
+            let mut params = params.expect("a network");
+            params.get_mut("head.fc.bias").expect("it has one").values_mut()[1] = bad;
+            let mut file = File::create(&path).expect("the folder can be written");
+            models::write_model(&architecture, &params, &BTreeMap::new(), &mut file).expect("written");
+        };
+        write(1.0);
+        assert!(Usable::open(&path).is_ok());
+        for bad in [f32::NAN, f32::NEG_INFINITY] {
+            write(bad);
+            let Err(Failure::Environment(text)) = Usable::open(&path) else { panic!("{bad} is taken") };
+            assert!(text.contains("`head.fc.bias`") && text.contains("use another model"), "{text}");
         }
     }
 

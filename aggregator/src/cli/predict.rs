@@ -1,6 +1,7 @@
 //! `aggregator predict`: what a trained model, or an ensemble of them, says about each sample of a data set.
 
 use std::io::{self, BufWriter};
+use std::path::Path;
 
 use clap::Args;
 use models::{Backend, Network};
@@ -9,7 +10,7 @@ use shared::data::View;
 use shared::prediction::{Row, Score};
 
 use super::exit::Failure;
-use super::load_model::{BATCH, ModelArgs, Usable};
+use super::load_model::{BATCH, ModelArgs, Usable, no_answer};
 use super::parse::whole;
 use super::terminal;
 use crate::ensemble::Question;
@@ -40,7 +41,7 @@ pub(super) fn predict(arguments: &PredictArgs) -> Result<(), Failure> {
                 )));
             }
             let mut network = Network::new(architecture, params, &Backend::cpu())?;
-            one(&mut network, &usable, &view)?
+            one(&mut network, &usable, &view, &given.model)?
         }
         Usable::Ensemble(bundle) => {
             let fusion = given.fusion.unwrap_or(bundle.manifest.answering.fusion);
@@ -68,13 +69,17 @@ pub(super) fn predict(arguments: &PredictArgs) -> Result<(), Failure> {
 }
 
 /// What one model says.
-fn one(network: &mut Network, usable: &Usable, view: &View) -> Result<Vec<Row>, Failure> {
+fn one(network: &mut Network, usable: &Usable, view: &View, path: &Path) -> Result<Vec<Row>, Failure> {
     let (preparation, input) = (usable.preparation(), usable.architecture().input.clone());
     let positions: Vec<usize> = (0..view.len()).collect();
     let mut rows = Vec::with_capacity(view.len());
     for chunk in positions.chunks(BATCH) {
         let batch = preparation.batch(view, chunk, &input).map_err(Failure::internal)?;
         let predictions = models::predict(network, &batch)?;
+        if predictions.iter().flat_map(|prediction| &prediction.probabilities).any(|share| !share.is_finite())
+        {
+            return Err(no_answer(path));
+        }
         rows.extend(predictions.iter().zip(batch.y()).zip(chunk).map(|((prediction, &label), &sample)| {
             let class = prediction.class;
             let probability = f64::from(prediction.probabilities[class as usize]);

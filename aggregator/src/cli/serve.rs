@@ -15,7 +15,7 @@ use super::parse::{address, count};
 use super::run::{conclude, report_skipped, runtime};
 use super::{RunArgs, terminal};
 use crate::attack::Attackers;
-use crate::config::Config;
+use crate::config::{Config, RunTable};
 use crate::database::Database;
 use crate::enrolment::{Admission, Device, IssuedTicket, ListenAddress, Policy, Register};
 use crate::events::Sink;
@@ -183,7 +183,7 @@ fn no_devices(good: &[IssuedTicket]) -> &'static str {
 
 /// Directory of the server's key and its database, unless `--identity` names another.
 pub(super) fn identity_directory(runs: &Path) -> PathBuf {
-    runs.join("identity")
+    runs.join(RunTable::IDENTITY_FOLDER)
 }
 
 /// What devices skip in the run, in words. That it cannot be read is told, and no reason to end without a report.

@@ -176,6 +176,11 @@ fn text(shown: &Shown, now: i64) -> String {
         let _ = writeln!(out, "left out, since they cannot be used: {left_out}");
     }
     let closed: Vec<_> = newest.iter().filter_map(|round| round.record.as_ref()).collect();
+    if let Some((record, dominance)) =
+        closed.last().and_then(|record| Some((record, record.dominance.as_ref()?)))
+    {
+        let _ = writeln!(out, "WARNING: in round {} {}", record.round, dominance);
+    }
     if !closed.is_empty() {
         out.push_str("\nlast rounds\n");
     }
@@ -263,4 +268,45 @@ fn waits(snapshot: &Status<i64>, serving: bool, now: i64) -> String {
         }
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use shared::id::ClientId;
+
+    use super::*;
+    use crate::round::{Dominance, RoundRecord};
+
+    /// A served run with a closed round, in which this device had most of the weight.
+    fn shown(dominance: Option<Dominance>) -> Shown {
+        let record = RoundRecord { round: 7, dominance, ..RoundRecord::default() };
+        let round =
+            StoredRound { round: 7, opened: None, closed: None, cohort: Some(10), record: Some(record) };
+        let run = StoredRun {
+            run: "ab".repeat(8),
+            directory: "runs/lab".to_owned(),
+            rounds: 20,
+            begun: 0,
+            served: 0,
+            process: 1,
+            ended: None,
+            outcome: None,
+            told: 0,
+            status: None,
+        };
+        let (arrivals, left_out, events) = (Vec::new(), Vec::new(), Vec::new());
+        Shown { run, serving: true, newest: vec![round], arrivals, left_out, events }
+    }
+
+    #[test]
+    fn a_device_that_has_most_of_the_weight_is_a_warning() {
+        let client = ClientId::from_bytes([1; 16]);
+        let dominance =
+            Dominance { client, samples: 9000, share_of_samples: 0.9999, share_of_weight: 0.5, bounded: 1 };
+        let expected = "WARNING: in round 7 client 01010101 declares 99.99 % of the samples (9000), and its weight was bounded to \
+                        50.00 %\n";
+        let found = text(&shown(Some(dominance)), 0);
+        assert!(found.contains(expected), "{found}");
+        assert!(!text(&shown(None), 0).contains("WARNING"));
+    }
 }

@@ -8,7 +8,7 @@ use shared::data::Partition;
 use shared::id::ClientId;
 
 use crate::attack::{Attack, Attackers};
-use crate::round::{EarlyStopping, Lateness, RoundPolicy, VOID_PAUSE};
+use crate::round::{EarlyStopping, Lateness, RoundPolicy, VOID_PAUSE, WeightBounds};
 
 use super::findings::Findings;
 use super::places::Places;
@@ -339,6 +339,8 @@ impl Combinations<'_> {
             eligibility: raw.eligibility,
             // A bound that f32 cannot hold is still a bound, not zero.
             max_abs: (raw.update.max_abs as f32).max(f32::MIN_POSITIVE),
+            max_samples: round.max_samples.map(u64::from),
+            weight_bounds: WeightBounds { ratio: round.max_weight_ratio, share: round.max_weight_share },
         };
         let min = ("round.min-updates", format!("round.min-updates = {}", round.min_updates));
         let clients_key = ("data.clients", format!("data.clients = {clients}"));

@@ -51,6 +51,7 @@ mod places;
 mod plan;
 mod raw;
 mod renamed;
+mod run_name;
 mod samples;
 mod server;
 mod shown;

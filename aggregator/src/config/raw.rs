@@ -4,7 +4,7 @@
 //! well stand in [`shared::spec`] and beside what they configure.
 
 use std::collections::BTreeMap;
-use std::ops::Bound::Included;
+use std::ops::Bound::{Excluded, Included};
 use std::path::Path;
 
 use models::{Initialisation, Norm};
@@ -151,11 +151,22 @@ section! {
         pub timeout: Option<f64> = None, in Kind::POSITIVE_SECONDS, unset "600, in a simulation none", was "round.time.max";
         /// Clients that must be connected before the first round
         pub min_clients_to_start: Option<u32> = None, in Kind::POSITIVE, unset "data.clients", was "start";
+        /// Training samples that a device may declare; one with more is refused
+        pub max_samples: Option<u32> = None, in Kind::POSITIVE, unset "no bound";
+        /// Times the median of the devices' samples that one counts for at most; 0 is no bound
+        pub max_weight_ratio: u32 = 100, in Kind::COUNT;
+        /// Share of the samples of 3 or more devices that one counts for at most; 1 is no bound
+        pub max_weight_share: f64 = 0.5, in Kind::Number(Excluded(0.0), Included(1.0));
         /// Seconds to wait for the known clients after a restart, and for tests of the last model
         pub reconnect_grace: f64 = 30.0, in Kind::SECONDS, was "regather";
         /// What happens to updates that come after their round
         pub staleness: Staleness = Staleness::default(), was "late";
     }
+}
+
+impl RunTable {
+    /// The folder of the server's key and its devices among the runs: no run has this name.
+    pub const IDENTITY_FOLDER: &str = "identity";
 }
 
 impl RoundTable {
@@ -193,7 +204,7 @@ section! {
         /// What attackers do
         pub attack: Attack = Attack::default();
         /// Share of the clients that attack, if any do; drawn from run.seed
-        pub attackers: f64 = 0.2, in Kind::Number(std::ops::Bound::Excluded(0.0), Included(1.0));
+        pub attackers: f64 = 0.2, in Kind::Number(Excluded(0.0), Included(1.0));
         /// Ids of the clients: those of real devices, to repeat a run
         pub devices: Option<Vec<String>> = None, in Kind::Names, unset "made from run.seed";
     }

@@ -115,6 +115,7 @@ pub(super) fn validate(layers: Layers, data_root: Option<&Path>, run: RunId) -> 
     personal::check(&raw, architecture.as_ref(), &mut checks);
     let attackers = checks.attackers(&raw);
     let devices = checks.devices(&raw);
+    checks.run_name(&raw);
     let policy = checks.policy(&raw);
 
     let (Some(algorithm), Some(samples), Some(architecture), Some(source), Some(server)) =

@@ -170,6 +170,9 @@ impl Coordinator {
             let claim = format!("it declares {} samples, at most {MAX_SAMPLES} are believed", hello.samples);
             return Err(Refusal::Protocol(claim));
         }
+        if let Some(bound) = self.policy.max_samples.filter(|bound| hello.samples > *bound) {
+            return Err(Refusal::TooManySamples { declared: hello.samples, bound });
+        }
         if hello.samples == 0 { Err(Refusal::NoSamples) } else { Ok(()) }
     }
 

@@ -9,7 +9,7 @@ use shared::seed::sample_without_replacement;
 
 use super::open_round::{OpenRound, Otherwise};
 use super::{Action, Coordinator, Opening, State};
-use crate::round::WaitedFor;
+use crate::round::{SampleCap, WaitedFor};
 
 impl Coordinator {
     /// Whether it said a short while ago that it was not in a state to train. To ask it costs it the model's way there.
@@ -45,8 +45,10 @@ impl Coordinator {
         }
         let (roster, owed, counted) = (self.roster(), self.owed(), self.counted());
         self.memory.outdated = false;
+        let used = roster.values().map(|&samples| self.spec.samples_in(number, samples));
+        let sample_cap = if work.train { self.policy.weight_bounds.cap(used) } else { SampleCap::NONE };
         let ledger = self.ledger.entries();
-        let opening = Opening { round: number, work, cohort, roster, owed, counted, ledger };
+        let opening = Opening { round: number, work, cohort, roster, sample_cap, owed, counted, ledger };
         self.state = State::Opening { round: OpenRound::new(opening.clone(), self.policy, now), since: now };
         self.actions.push_back(Action::Open(opening));
         self.offer_deferred(now);

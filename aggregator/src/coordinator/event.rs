@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use shared::id::ClientId;
 use shared::message::{Rejection, TaskKind, ToClient, ToServer, UpdateHeader};
 
-use crate::round::Tally;
+use crate::round::{SampleCap, Tally};
 
 /// A connection, numbered by the driver. A client that reconnects comes on a new one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -175,9 +175,12 @@ pub struct Opening {
     pub work: TaskKind,
     /// The cohort with each member's declared number of samples.
     pub cohort: BTreeMap<ClientId, u64>,
-    /// Every known client with its declared number of samples: it bounds the weight of a replacement, and says whom to wait
-    /// for after a restart.
+    /// Every known client with its declared number of samples: it bounds the weight of every update, and says whom to wait for
+    /// after a restart.
     pub roster: BTreeMap<ClientId, u64>,
+    /// The number of samples that an update counts for at most, under the run's [bounds](crate::round::WeightBounds).
+    #[serde(default, skip_serializing_if = "SampleCap::is_none")]
+    pub sample_cap: SampleCap,
     /// Where late updates count: outstanding tasks of earlier rounds, by client.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub owed: BTreeMap<ClientId, OutstandingTask>,

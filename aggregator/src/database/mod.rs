@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavior};
 
-use crate::storage::{Disk, FileLayer as _, create_dir_durably, private};
+use crate::storage::{Disk, FileLayer as _, create_private_dir_durably, private};
 use error::failed;
 
 pub use error::DatabaseError;
@@ -52,7 +52,8 @@ impl Database {
     pub fn open(directory: &Path) -> Result<Self, DatabaseError> {
         let path = directory.join(FILE);
         let file = |action, source| DatabaseError::File { action, path: path.clone(), source };
-        create_dir_durably(&Disk, directory).map_err(|source| file("create the directory of", source))?;
+        create_private_dir_durably(&Disk, directory)
+            .map_err(|source| file("create the directory of", source))?;
         // Devices' keys are in it: for its owner alone, and so are the files that SQLite puts beside it.
         match private(&path) {
             Ok(_) => Disk.sync_dir(directory).map_err(|source| file("create", source))?,

@@ -148,13 +148,7 @@ impl Driver<'_> {
                 Some(Event::Closed { round, enough })
             }
             Done::Settled(record) => {
-                self.events.tell(&Notice::Round(&record));
-                if record.collapsed {
-                    self.events.tell(&Notice::Collapsed { round: record.round });
-                }
-                if record.diverged {
-                    self.events.tell(&Notice::Diverged { round: record.round });
-                }
+                self.events.record(&record);
                 None
             }
             Done::Failed(error) => return Err(error),

@@ -57,9 +57,7 @@ pub async fn drive(
     sink: &mut dyn Sink,
 ) -> Result<Ended, RunError> {
     let started = Instant::now();
-    if let Some(record) = run.take_reclosed() {
-        sink.receive(&Notice::Round(&record));
-    }
+    let reclosed = run.take_reclosed();
     let policy = run.config().policy;
     let own = run.own_progress();
     let disk_space = DiskSpace::of(&run);
@@ -95,6 +93,9 @@ pub async fn drive(
         outcome: None,
     };
 
+    if let Some(record) = reclosed {
+        driver.events.record(&record);
+    }
     let mut failure = None;
     let mut handled = Duration::ZERO;
     let mut stalls = StallDetector::default();
@@ -165,7 +166,7 @@ fn report_rest(done: &mut mpsc::UnboundedReceiver<Done>, events: &mut Events<'_>
     while let Ok(late) = done.try_recv() {
         match late {
             Done::Failed(error) => failure = failure.or(Some(error)),
-            Done::Settled(record) => _ = events.tell(&Notice::Round(&record)),
+            Done::Settled(record) => events.record(&record),
             Done::Opened(_) | Done::Folded { .. } | Done::Closed { .. } | Done::RosterSaved => {}
         }
     }

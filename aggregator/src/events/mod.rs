@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 use shared::id::ClientId;
 
 use crate::coordinator::MAX_ROSTER;
+use crate::round::RoundRecord;
 
 pub use notice::{Level, Notice, Party, TaskResult};
 pub use text::{printable, printable_reasons, text};
@@ -72,6 +73,8 @@ pub struct Events<'s> {
     skipped: Throttle<ClientId, u64>,
     /// By device: the rounds of the difference that was told last.
     states: Throttle<ClientId, (Option<u32>, Option<u32>)>,
+    /// By device, until it declares another number of samples.
+    dominant: Throttle<ClientId, u64>,
     lookups: Throttle<()>,
     unidentified: RateLimit<String>,
     /// Messages that were not told, and whose.
@@ -89,6 +92,7 @@ impl<'s> Events<'s> {
             foreign: Throttle::new(1, MAX_FOREIGN),
             skipped: Throttle::new(1, MAX_ROSTER - 1),
             states: Throttle::new(1, MAX_ROSTER - 1),
+            dominant: Throttle::new(1, MAX_ROSTER - 1),
             lookups: Throttle::once(),
             unidentified: RateLimit::every(UNIDENTIFIED_PERIOD),
             suppressed: Default::default(),
@@ -120,23 +124,12 @@ impl<'s> Events<'s> {
             }
             Notice::ForeignProtocol { address } => self.foreign.admit(*address, ()),
             Notice::LookupFailed { .. } => self.lookups.admit((), ()),
-            &Notice::SkippedSamples { client, samples, .. } => {
-                let admission = self.skipped.admit(client, samples);
-                if admission == Admission::Overflow {
-                    // Some are told again.
-                    self.skipped.clear();
-                    return self.skipped.admit(client, samples);
-                }
-                admission
+            &Notice::SkippedSamples { client, samples, .. } => changed(&mut self.skipped, client, samples),
+            Notice::Dominates { dominance, .. } => {
+                changed(&mut self.dominant, dominance.client, dominance.samples)
             }
             &Notice::ClientState { client, server, device } => {
-                let admission = self.states.admit(client, (server, device));
-                if admission == Admission::Overflow {
-                    // Some are told again.
-                    self.states.clear();
-                    return self.states.admit(client, (server, device));
-                }
-                admission
+                changed(&mut self.states, client, (server, device))
             }
             _ => Admission::Passed,
         }
@@ -171,6 +164,21 @@ impl<'s> Events<'s> {
         }
     }
 
+    /// Passes on the record of a closed round, and the alarms that follow from it.
+    pub fn record(&mut self, record: &RoundRecord) {
+        let round = record.round;
+        self.tell(&Notice::Round(record));
+        if record.collapsed {
+            self.tell(&Notice::Collapsed { round });
+        }
+        if record.diverged {
+            self.tell(&Notice::Diverged { round });
+        }
+        if let Some(dominance) = &record.dominance {
+            self.tell(&Notice::Dominates { round, dominance });
+        }
+    }
+
     /// A connection ended before any device said hello on it.
     pub fn unidentified(&mut self, reason: String, now: Instant) {
         self.unidentified.add(reason);
@@ -183,6 +191,16 @@ impl<'s> Events<'s> {
             self.sink.receive(&Notice::Unidentified { count, reason: &reason });
         }
     }
+}
+
+/// Lets a number of a device through when it is new or has changed. Beyond the capacity some are told again.
+fn changed<V: Copy + PartialEq>(throttle: &mut Throttle<ClientId, V>, client: ClientId, told: V) -> Admission {
+    let admission = throttle.admit(client, told);
+    if admission == Admission::Overflow {
+        throttle.clear();
+        return throttle.admit(client, told);
+    }
+    admission
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use shared::identity::PublicKey;
 use shared::message::Refusal;
 
 use crate::coordinator::Status;
-use crate::round::RoundRecord;
+use crate::round::{Dominance, RoundRecord};
 
 /// How much a notice matters to the operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -269,6 +269,14 @@ pub enum Notice<'a> {
         /// After which round.
         round: u32,
     },
+    /// One device has most of the weight, or would have it.
+    Dominates {
+        /// In which round.
+        round: u32,
+        /// Which device, and how much.
+        #[serde(flatten)]
+        dominance: &'a Dominance,
+    },
     /// The server's own training diverged.
     Diverged {
         /// In which round.
@@ -295,6 +303,7 @@ impl Notice<'_> {
             | Self::DatabaseRecovered
             | Self::NoProgress { .. }
             | Self::Collapsed { .. }
+            | Self::Dominates { .. }
             | Self::Diverged { .. } => Level::Alarm,
             _ => Level::Remark,
         }

@@ -3,6 +3,7 @@ use std::net::IpAddr;
 use shared::message::Refusal;
 
 use super::*;
+use crate::round::Dominance;
 
 fn client(n: u32) -> ClientId {
     ClientId::from_bytes(std::array::from_fn(|byte| (n >> (8 * (byte % 4))) as u8))
@@ -183,4 +184,27 @@ fn client_state_that_differs_is_told_once_until_it_differs_otherwise() {
         tell(n, None, Some(1));
     }
     assert!(events.states.len() <= crate::coordinator::MAX_ROSTER);
+}
+
+#[test]
+fn who_dominates_is_told_again_when_it_declares_another_number() {
+    let log = Log::default();
+    let mut sink = sink(&log);
+    let mut events = Events::new(&mut sink);
+    let mut told = |round, client, samples| {
+        let dominance =
+            Dominance { client, samples, share_of_samples: 0.9999, share_of_weight: 0.5, bounded: 1 };
+        let record = RoundRecord { round, dominance: Some(dominance), ..RoundRecord::default() };
+        let told = said(&mut events, &log, |events| events.record(&record));
+        told.into_iter().next()
+    };
+    let first = told(1, client(1), 1000).expect("it is new");
+    assert!(
+        first.starts_with("in round 1 client 01000000 declares 99.99 % of the samples (1000)"),
+        "{first}"
+    );
+    assert!(first.contains("`aggregator devices revoke 01000000`"), "{first}");
+    assert_eq!([told(2, client(1), 1000), told(3, client(1), 1000)], [None, None]);
+    assert!(told(4, client(1), 2000).is_some(), "another number");
+    assert!(told(4, client(2), 1000).is_some(), "another device");
 }

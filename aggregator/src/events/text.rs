@@ -10,6 +10,7 @@ use shared::protocol::Protocol;
 
 use super::notice::{Level, Notice, TaskResult};
 use crate::report::units::training_samples;
+use crate::round::Dominance;
 use crate::storage::retry_full::is_full;
 
 /// What a notice says; `None` of those that are [`Level::Data`].
@@ -107,11 +108,24 @@ pub fn text(notice: &Notice<'_>) -> Option<String> {
             "the global model names few classes after round {round} for all inputs: it learns from its own mistakes. A \
              smaller lambda-2, a higher gate, a larger share of the server's model or a lower rate may help"
         ),
+        Notice::Dominates { round, dominance } => {
+            format!("in round {round} {dominance}: {}", against(dominance))
+        }
         Notice::Diverged { round } => format!(
             "the server's own training in round {round} has diverged, and the round ended without it: start a new run with a \
              lower training.optimizer.sgd.learning-rate or server.weight"
         ),
     })
+}
+
+/// What can be done about it.
+fn against(dominance: &Dominance) -> String {
+    let client = dominance.client.short();
+    let bound = if dominance.bounded == 0 { "lower round.max-weight-share" } else { "set round.max-samples" };
+    format!(
+        "if the number cannot be true, `aggregator devices revoke {client}`, or {bound} for the next run. This is told again when it \
+         declares another number"
+    )
 }
 
 fn result_text(round: u32, client: ClientId, result: TaskResult<'_>) -> String {

@@ -6,7 +6,7 @@ use super::Summary;
 use super::summary::Arrivals;
 use super::units::{bytes, counted, grouped, percent, seconds};
 use crate::round::stopping::Criterion;
-use crate::round::{RoundRecord, WaitedFor};
+use crate::round::{Dominance, RoundRecord, WaitedFor};
 
 /// One round as an aligned line of at most `columns` characters, without the line break. `rounds` is the planned number of
 /// rounds. Problems follow at the end of the line, or on further lines if there is no room.
@@ -78,6 +78,10 @@ fn remarks(record: &RoundRecord) -> Vec<String> {
     }
     if record.diverged {
         remarks.push("the server's own training diverged".to_owned());
+    }
+    if let Some(dominance) = &record.dominance {
+        let Dominance { client, share_of_weight, .. } = dominance;
+        remarks.push(format!("client {} has {} of the weight", client.short(), percent(*share_of_weight)));
     }
     if let Some(&own) = record.metrics.get(Criterion::OwnAccuracy.name()) {
         remarks.push(format!(
@@ -163,6 +167,7 @@ mod tests {
             waited_for: WaitedFor::Cohort,
             collapsed: false,
             diverged: false,
+            dominance: None,
             void: false,
         }
     }

@@ -149,6 +149,7 @@ mod tests {
             waited_for: WaitedFor::Cohort,
             collapsed: false,
             diverged: false,
+            dominance: None,
             void: false,
         }
     }

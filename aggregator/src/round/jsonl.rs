@@ -93,7 +93,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::round::WaitedFor;
+    use crate::round::{Dominance, WaitedFor};
 
     fn record(round: u32, loss: Option<f64>) -> RoundRecord {
         RoundRecord {
@@ -118,6 +118,7 @@ mod tests {
             waited_for: WaitedFor::MaxTime,
             collapsed: false,
             diverged: false,
+            dominance: None,
             void: false,
         }
     }
@@ -136,6 +137,21 @@ mod tests {
         let text = line(&void);
         assert!(text.contains("\"waited_for\":\"max-time\",\"void\":true,\"crc32\":"), "{text}");
         assert_eq!(read(&text).map(|read| read.records), Ok(vec![void]));
+    }
+
+    #[test]
+    fn a_dominating_device_is_kept_and_older_lines_have_none() {
+        let client = shared::id::ClientId::from_bytes([1; 16]);
+        let dominance =
+            Dominance { client, samples: 9000, share_of_samples: 0.75, share_of_weight: 0.5, bounded: 1 };
+        let told = RoundRecord { dominance: Some(dominance), ..record(3, None) };
+        let text = line(&told);
+        let expected = "\"dominance\":{\"client\":\"01010101010101010101010101010101\",\"samples\":9000,\
+             \"share_of_samples\":0.75,\"share_of_weight\":0.5,\"bounded\":1}}\n";
+        assert!(text.ends_with(expected), "{text}");
+        assert_eq!(read(&text).map(|read| read.records), Ok(vec![told]));
+        let newer = text.replace("\"bounded\":1", "\"bounded\":1,\"invented\":2");
+        assert!(read(&newer).is_ok(), "{newer}");
     }
 
     #[test]

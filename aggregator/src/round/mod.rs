@@ -10,18 +10,24 @@
 //! | `policy` | [`RoundPolicy`]: when a round opens, whom it asks, when it closes; [`Lateness`] |
 //! | `tally` | [`Tally`]: the counts of a round |
 //! | `record` | [`RoundRecord`]: one line of `rounds.jsonl`; [`ClosedRound`] |
+//! | `weight_bounds` | [`WeightBounds`] and [`SampleCap`]: what one device may count for |
+//! | `dominance` | [`Dominance`]: a device that has most of the weight |
 //! | [`jsonl`] | records as the text of `rounds.jsonl`, and back |
 //! | [`stopping`] | which model is the best, and when training ends early |
 
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
+mod dominance;
 pub mod jsonl;
 mod policy;
 mod record;
 pub mod stopping;
 mod tally;
+mod weight_bounds;
 
+pub use dominance::Dominance;
 pub use policy::{Lateness, RoundPolicy, VOID_PAUSE};
 pub use record::{ClosedRound, RoundRecord, of_a_model};
 pub use stopping::{Criterion, EarlyStopping};
 pub use tally::{Tally, WaitedFor};
+pub use weight_bounds::{SampleCap, WeightBounds};

@@ -6,6 +6,8 @@ use shared::eligibility::Eligibility;
 use shared::message::TaskKind;
 use shared::share;
 
+use super::WeightBounds;
+
 /// When a round opens, whom it asks, and when it closes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RoundPolicy {
@@ -36,6 +38,10 @@ pub struct RoundPolicy {
     pub eligibility: Eligibility,
     /// Greatest absolute value of an acceptable update; finite and positive.
     pub max_abs: f32,
+    /// The most training samples that a device may declare; one with more is refused. `None` is no bound.
+    pub max_samples: Option<u64>,
+    /// What one device may count for.
+    pub weight_bounds: WeightBounds,
 }
 
 /// The default of [`RoundPolicy::void_pause`].
@@ -104,6 +110,8 @@ mod tests {
             late: None,
             eligibility: Eligibility::default(),
             max_abs: 1000.0,
+            max_samples: None,
+            weight_bounds: WeightBounds::NONE,
         }
     }
 

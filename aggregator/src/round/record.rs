@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use shared::id::ClientId;
 
-use super::WaitedFor;
 use super::tally::is_zero;
+use super::{Dominance, WaitedFor};
 
 /// What one closed round did: one line of `rounds.jsonl`. Fields that this version does not know are skipped when it is read.
 ///
@@ -69,6 +69,9 @@ pub struct RoundRecord {
     /// Whether the server's own training has diverged, so that the round ended without it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub diverged: bool,
+    /// A device that had most of the weight, or would have had it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dominance: Option<Dominance>,
     /// Whether the round was void: it closed with too few updates, and left the model unchanged. Older records lack this.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub void: bool,

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use models::{Limits, ParamSet};
 use shared::algorithm::{Checked, Contribution, ErasedAlgorithm, Partial, Round};
 use shared::id::ClientId;
-use shared::message::{Rejection, UpdateHeader};
+use shared::message::{Rejection, TrainReport, UpdateHeader};
 use shared::payload::Payload;
 use shared::record::Record;
 
@@ -17,6 +17,7 @@ use crate::config::Config;
 use crate::coordinator::Opening;
 use crate::data::TestSet;
 use crate::ensemble::is_sound;
+use crate::round::SampleCap;
 use crate::storage::FileLayer;
 use crate::storage::checksum::Checksum;
 use crate::storage::retry_full::retry_while_full;
@@ -31,6 +32,7 @@ pub(super) struct Acceptance<'a> {
     config: &'a Config,
     algorithm: &'a dyn ErasedAlgorithm,
     round: Round<'a>,
+    sample_cap: SampleCap,
     /// Whether anything is to be learned in it.
     train: bool,
     max_payload: u64,
@@ -86,6 +88,7 @@ impl Run {
             config,
             algorithm: &**algorithm,
             round: open.round(&config.spec, template),
+            sample_cap: open.opening.sample_cap,
             train: open.opening.work.train,
             max_payload,
             tests: tests.as_ref(),
@@ -142,8 +145,10 @@ impl Acceptance<'_> {
             Some(folded) => folded,
             None => partial.insert(self.algorithm.begin(&self.round)?),
         };
-        let weight = self.config.spec.aggregation.weights.of(header.report.samples);
-        let contribution = Contribution { client, weight, report: header.report, update };
+        // Weights are not all that follows samples: some algorithms derive steps from them.
+        let report = TrainReport { samples: self.sample_cap.of(header.report.samples), ..header.report };
+        let weight = self.config.spec.aggregation.weights.of(report.samples);
+        let contribution = Contribution { client, weight, report, update };
         self.algorithm.fold(folded, contribution, &self.round);
         Ok(())
     }

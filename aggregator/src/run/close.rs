@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use models::{Evaluation, Limits, ParamSet, Precision};
-use shared::aggregation::{Contributor, Mixture};
+use shared::aggregation::{Contributor, Mixture, Weights};
 use shared::algorithm::{AggregateError, Deployed, Global};
 use shared::id::ClientId;
 use shared::message::TrainReport;
@@ -17,10 +17,10 @@ use super::stored::StoredRound;
 use super::supervised::{OwnLoss, OwnTraining};
 use super::update_file::outcome;
 use super::{OpenRound, Run, RunError, SMALL, Traffic, client_metrics, damaged, update_file};
-use crate::coordinator::Closing;
+use crate::coordinator::{Closing, Opening};
 use crate::data::TestSet;
 use crate::ensemble::EnsembleError;
-use crate::round::{ClosedRound, EarlyStopping, RoundRecord, Tally, stopping};
+use crate::round::{ClosedRound, Dominance, EarlyStopping, RoundRecord, Tally, stopping};
 
 impl Run {
     /// Step *close*: the decision, then the new model, its evaluation and the next broadcast. The record and the checkpoint may be
@@ -100,13 +100,13 @@ impl Run {
         let omega = (mixture.gamma > 0.0 || mixture.alpha == 0.0)
             .then(|| self.algorithm.current_model(global).clone());
         if self.config.spec.aggregation.rule.needs_every_update() {
-            self.algorithm.close_stored(global, &mut self.stored(round.number, &open.reports), &round)?;
+            self.algorithm.close_stored(global, &mut self.stored(&open.opening, &open.reports), &round)?;
         } else if let Some(partial) = partial {
             self.algorithm.close(global, partial, &round)?;
         }
         if let Some(answering) = self.algorithm.ensemble() {
             let start = self.algorithm.current_model(global);
-            self.extend_ensemble(answering, start, round.number, &open.reports)?;
+            self.extend_ensemble(answering, start, &open.opening, &open.reports)?;
         }
         self.mix(round.number, global, open.own.take(), omega.as_ref())
     }
@@ -132,6 +132,8 @@ impl Run {
         let (evaluation, more) = tested.map(|tested| (tested.evaluation, tested.metrics)).unzip();
         metrics.extend(more.unwrap_or_default());
         let trained = work.train && !reports.is_empty();
+        let by_samples = trained && !tally.void && self.config.spec.aggregation.weights == Weights::Samples;
+        let samples = reports.iter().map(|(&client, report)| (client, report.samples));
         let mut record = RoundRecord {
             round,
             accuracy: evaluation.map(|evaluation| evaluation.accuracy),
@@ -141,6 +143,7 @@ impl Run {
             closing: !work.train,
             clients: if work.tests() { client_metrics::of_model(reports, work) } else { BTreeMap::new() },
             diverged: own_loss == Some(OwnLoss::Diverged),
+            dominance: if by_samples { Dominance::among(samples, opening.sample_cap) } else { None },
             ..counted(tally, decision.traffic, decision.seconds)
         };
         if let Some(OwnLoss::Mean(loss)) = own_loss {
@@ -254,11 +257,12 @@ impl Run {
     }
 
     /// The accepted updates of a round with these reports.
-    fn stored(&self, round: u32, reports: &BTreeMap<ClientId, TrainReport>) -> StoredRound<'_> {
+    fn stored(&self, opening: &Opening, reports: &BTreeMap<ClientId, TrainReport>) -> StoredRound<'_> {
         let weights = self.config.spec.aggregation.weights;
         let update = |(&client, report): (&ClientId, &TrainReport)| {
-            let contributor = Contributor { client, weight: weights.of(report.samples) };
-            (contributor, self.directory.accepted_update(round, client))
+            let contributor =
+                Contributor { client, weight: weights.of(opening.sample_cap.of(report.samples)) };
+            (contributor, self.directory.accepted_update(opening.round, client))
         };
         StoredRound::new(&*self.files, reports.iter().map(update), self.max_payload())
     }

@@ -15,6 +15,7 @@ use shared::message::{TrainReport, reason};
 
 use super::error::disk;
 use super::{Run, RunError, update_file};
+use crate::coordinator::Opening;
 use crate::data::TestSet;
 use crate::ensemble::{
     Bundle, EnsembleError, Manifest, Member, Origin, Question, Source, Values, digest, write,
@@ -76,7 +77,7 @@ impl Run {
         &self,
         answering: Answering,
         start: &ParamSet,
-        round: u32,
+        opening: &Opening,
         reports: &BTreeMap<ClientId, TrainReport>,
     ) -> Result<(), RunError> {
         let bundle = self.bundle()?;
@@ -84,10 +85,11 @@ impl Run {
             bundle.iter().flat_map(Bundle::sources).map(|source| (source.0.client, source)).collect();
         let mut came = false;
         for (&client, report) in reports {
-            let (files, path) = (&*self.files, self.directory.accepted_update(round, client));
+            let (files, path) = (&*self.files, self.directory.accepted_update(opening.round, client));
             let update = Update { files, path, max_payload: self.max_payload(), start };
             if update.is_model()? {
-                let member = Member { client, samples: report.samples, run: self.config.spec.name.clone() };
+                let samples = opening.sample_cap.of(report.samples);
+                let member = Member { client, samples, run: self.config.spec.name.clone() };
                 members.insert(client, (member, Box::new(update)));
                 came = true;
             }

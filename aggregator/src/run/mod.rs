@@ -309,7 +309,8 @@ impl Run {
 
     fn open_round(&self, opening: &Opening) -> Result<OpenRound, RunError> {
         let weights = self.config.spec.aggregation.weights;
-        let largest = opening.roster.values().map(|&samples| weights.of(samples)).max().unwrap_or(1);
+        let weight = |&samples: &u64| weights.of(opening.sample_cap.of(samples));
+        let largest = opening.roster.values().map(weight).max().unwrap_or(1);
         let scale = Scale::agree(self.config.policy.max_abs, largest, opening.roster.len());
         let own = if opening.work.train { self.train_own(opening.round)? } else { None };
         Ok(OpenRound {

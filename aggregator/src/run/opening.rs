@@ -64,3 +64,25 @@ impl Run {
         Ok(Some(record))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::round::{SampleCap, WeightBounds};
+
+    #[test]
+    fn a_cap_is_kept_and_a_record_without_one_is_read() {
+        let work = shared::message::TaskKind::TRAIN;
+        let plain = serde_json::to_value(work).expect("it is JSON");
+        let record = serde_json::json!({ "work": plain, "cohort": {}, "roster": {} });
+        let read: OpeningRecord = serde_json::from_value(record.clone()).expect("of the version before");
+        assert_eq!(read.opening.sample_cap, SampleCap::NONE);
+        assert_eq!(serde_json::to_value(&read).expect("it is JSON"), record);
+        let cap = WeightBounds { ratio: 1, share: 1.0 }.cap([1, 2, 9]);
+        let opening = Opening { sample_cap: cap, ..read.opening };
+        let written = serde_json::to_string(&OpeningRecord { opening, decision: None }).expect("it is JSON");
+        assert!(written.contains("\"sample_cap\":2"), "{written}");
+        let again: OpeningRecord = serde_json::from_str(&written).expect("its own record");
+        assert_eq!(again.opening.sample_cap, cap);
+    }
+}

@@ -1,16 +1,18 @@
 //! Attacking clients in a simulation.
 //!
-//! Client code knows nothing of attacks. To attack with manipulated updates, a client gets a connection that changes them; to
-//! attack with wrong labels, it gets other data.
+//! Client code knows nothing of attacks. To attack with manipulated updates or a false number of samples, a client gets a
+//! connection that changes what it sends; to attack with wrong labels, it gets other data.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use edge_client::transport::{Channel, ConnectError, Connector, Outgoing};
-use models::{Limits, Precision};
+use models::Limits;
 use shared::data::{DataError, View};
+use shared::message::ToServer;
 use shared::payload::Payload;
 use shared::record::Record;
+use shared::spec::RunSpec;
 use tokio::sync::mpsc;
 
 use crate::attack::{Attack, Attackers};
@@ -20,17 +22,17 @@ use crate::config::Config;
 pub(super) struct Adversary {
     attack: Attack,
     among: BTreeSet<usize>,
-    /// The precision of updates on the wire.
-    precision: Precision,
+    spec: Arc<RunSpec>,
 }
 
-/// The change of an update on its way to the server.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// The change of an attacker's messages on their way to the server.
+#[derive(Clone, Debug)]
 pub(super) struct Distortion {
-    /// The factor of the update.
+    /// The factor of updates.
     factor: f32,
-    /// The precision in which the update is sent on.
-    precision: Precision,
+    /// The number of samples that it declares; `None` leaves the true one.
+    samples: Option<u64>,
+    spec: Arc<RunSpec>,
 }
 
 impl Adversary {
@@ -40,7 +42,7 @@ impl Adversary {
         Self {
             attack: config.attackers.map_or_else(Attack::default, |attackers| attackers.attack),
             among: config.attackers.map(among).unwrap_or_default(),
-            precision: config.spec.update.precision,
+            spec: Arc::new(config.spec.clone()),
         }
     }
 
@@ -55,14 +57,49 @@ impl Adversary {
         shares.into_iter().enumerate().map(poison).collect()
     }
 
-    /// The change of this client's updates; `None` if they are sent unchanged.
+    /// The change of this client's messages; `None` if they are sent unchanged.
     pub(super) fn distortion_of(&self, client: usize) -> Option<Distortion> {
         let factor = self.attack.factor().filter(|_| self.among.contains(&client))?;
-        Some(Distortion { factor, precision: self.precision })
+        Some(Distortion { factor, samples: self.attack.samples(), spec: self.spec.clone() })
+    }
+
+    /// The number of samples that this client declares if it has `samples`.
+    pub(super) fn declared(&self, client: usize, samples: usize) -> u64 {
+        let inflated = self.attack.samples().filter(|_| self.among.contains(&client));
+        inflated.unwrap_or(samples as u64)
     }
 }
 
-/// A connector whose updates are distorted before they are sent, if its client attacks.
+impl Distortion {
+    /// What is sent instead of a message.
+    fn of(&self, message: Outgoing) -> Outgoing {
+        match message {
+            Outgoing::Update(mut header, payload) => {
+                if let Some(declared) = self.samples {
+                    // Anything else would be rejected: the server knows how many of these a round trains on.
+                    header.report.samples = self.spec.samples_in(header.round, declared);
+                }
+                Outgoing::Update(header, self.distorted(&payload))
+            }
+            Outgoing::Message(mut message) => {
+                if let (ToServer::Hello(hello), Some(declared)) = (&mut *message, self.samples) {
+                    hello.samples = declared;
+                }
+                Outgoing::Message(message)
+            }
+        }
+    }
+
+    /// The update times the factor.
+    fn distorted(&self, payload: &Payload) -> Payload {
+        let limits = Limits { max_bytes: payload.len() as u64, ..Limits::default() };
+        let mut update = Record::from_payload(payload, limits).expect("a client sends what it has encoded");
+        update.tensors.scale(self.factor);
+        update.to_payload(self.spec.update.precision)
+    }
+}
+
+/// A connector whose messages are distorted before they are sent, if its client attacks.
 #[derive(Clone)]
 pub(super) struct Distorting<C> {
     pub(super) connector: C,
@@ -72,33 +109,19 @@ pub(super) struct Distorting<C> {
 impl<C: Connector> Connector for Distorting<C> {
     async fn connect(&mut self) -> Result<Channel, ConnectError> {
         let channel = self.connector.connect().await?;
-        let Some(distortion) = self.distortion else { return Ok(channel) };
+        let Some(distortion) = self.distortion.clone() else { return Ok(channel) };
         let Channel { server, outgoing: to_server, incoming } = channel;
         let (outgoing, mut from_client) = mpsc::unbounded_channel();
         // The task ends when the client drops its end of the channel, and then drops the other.
         tokio::spawn(async move {
             while let Some(message) = from_client.recv().await {
-                let message = match message {
-                    Outgoing::Update(header, payload) => {
-                        Outgoing::Update(header, distorted(&payload, distortion))
-                    }
-                    message @ Outgoing::Message(_) => message,
-                };
-                if to_server.send(message).is_err() {
+                if to_server.send(distortion.of(message)).is_err() {
                     return;
                 }
             }
         });
         Ok(Channel { server, outgoing, incoming })
     }
-}
-
-/// The update times the factor.
-fn distorted(payload: &Payload, Distortion { factor, precision }: Distortion) -> Payload {
-    let limits = Limits { max_bytes: payload.len() as u64, ..Limits::default() };
-    let mut update = Record::from_payload(payload, limits).expect("a client sends what it has encoded");
-    update.tensors.scale(factor);
-    update.to_payload(precision)
 }
 
 /// The same samples with the labels `C - 1 - y`.
@@ -111,7 +134,7 @@ fn with_flipped_labels(share: &View) -> Result<View, DataError> {
 
 #[cfg(test)]
 mod tests {
-    use models::{Array, ParamSet};
+    use models::{Array, ParamSet, Precision};
     use shared::data::Dataset;
 
     use super::*;
@@ -122,8 +145,10 @@ mod tests {
         tensors.insert("w", Array::new([2], vec![1.5, -2.0]).expect("two values"));
         let update = Record { tensors, scalars: vec![7], ..Record::default() };
         for precision in [Precision::F32, Precision::F16] {
-            let distortion = Distortion { factor: -3.0, precision };
-            let sent = distorted(&update.to_payload(precision), distortion);
+            let mut spec = RunSpec::example("fedavg");
+            spec.update.precision = precision;
+            let distortion = Distortion { factor: -3.0, samples: None, spec: Arc::new(spec) };
+            let sent = distortion.distorted(&update.to_payload(precision));
             let found = Record::from_payload(&sent, Limits::default()).expect("a record");
             assert_eq!(found.tensors.get("w").expect("there").values(), [-4.5, 6.0]);
             assert_eq!(found.scalars, [7]);

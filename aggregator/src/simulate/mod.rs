@@ -90,13 +90,17 @@ pub async fn simulate(
     let id = run.spec().run;
     let store =
         |client: ClientId| ClientStore::new(&folder, id, client, closed, counted.get(&client).copied());
-    run.simulates(shares.iter().filter(|data| !data.is_empty()).count());
     let backend = run.backend.clone();
     let present = |(data, _): &(View, u32)| !data.is_empty();
     // All clients share the test samples, unless the run holds out samples of each.
     let tests = run.tests.as_ref();
     let tests = tests.map_or_else(TestSamples::none, |tests| TestSamples::of(tests.view().clone()));
     let adversary = Adversary::of(run.config());
+    let bound = run.config().policy.max_samples.unwrap_or(u64::MAX);
+    let admitted =
+        |(index, data): &(usize, &View)| !data.is_empty() && adversary.declared(*index, data.len()) <= bound;
+    // Those that are refused are not waited for.
+    run.simulates(shares.iter().enumerate().filter(admitted).count());
     let shares = adversary.poisoned(shares)?;
     let participants = shares.into_iter().zip(0..).filter(present).map(|(data, index)| {
         let participant = Participant {

@@ -57,6 +57,10 @@ pub trait FileLayer: Send + Sync {
     fn remove(&self, path: &Path) -> io::Result<()>;
     /// Creates a directory and its parents.
     fn create_dir(&self, path: &Path) -> io::Result<()>;
+    /// Creates a directory in one that is there, for its owner alone. By default permissions do not matter.
+    fn create_private_dir(&self, path: &Path) -> io::Result<()> {
+        self.create_dir(path)
+    }
     /// Removes a directory and all in it; one that is not there is no error.
     fn remove_dir(&self, path: &Path) -> io::Result<()>;
     /// Syncs a directory's entries.
@@ -117,6 +121,17 @@ pub fn create_dir_durably(files: &dyn FileLayer, path: &Path) -> io::Result<()> 
     }
     retry_while_full(files, path, || files.create_dir(path))?;
     missing.into_iter().rev().try_for_each(|folder| files.sync_dir(parent(folder)))
+}
+
+/// Creates a directory that its owner alone can read, and its parents as [`create_dir_durably`] does, durably. One that is there
+/// stays as it is.
+pub fn create_private_dir_durably(files: &dyn FileLayer, path: &Path) -> io::Result<()> {
+    if files.length(path)?.is_some() {
+        return Ok(());
+    }
+    create_dir_durably(files, parent(path))?;
+    retry_while_full(files, path, || files.create_private_dir(path))?;
+    files.sync_dir(parent(path))
 }
 
 /// Appends to a file durably, its name included if it is new.
@@ -260,6 +275,10 @@ impl FileLayer for Disk {
 
     fn create_dir(&self, path: &Path) -> io::Result<()> {
         durable::create_dir(path, DirBuilder::new()).map(drop)
+    }
+
+    fn create_private_dir(&self, path: &Path) -> io::Result<()> {
+        durable::create_dir(path, durable::private_dir()).map(drop)
     }
 
     fn remove_dir(&self, path: &Path) -> io::Result<()> {

@@ -73,6 +73,10 @@ impl FileLayer for Unsynced {
         Disk.create_dir(path)
     }
 
+    fn create_private_dir(&self, path: &Path) -> io::Result<()> {
+        Disk.create_private_dir(path)
+    }
+
     fn remove_dir(&self, path: &Path) -> io::Result<()> {
         Disk.remove_dir(path)
     }

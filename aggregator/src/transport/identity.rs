@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 use shared::identity::{PublicKey, SecretKey};
 
 use crate::report::units::counted;
-use crate::storage::{FileLayer, create_dir_durably, parent, partial};
+use crate::storage::{FileLayer, create_private_dir_durably, parent, partial};
 use shared::chown::advice;
 
 /// The file of the key that the server is known by.
@@ -98,7 +98,7 @@ impl ServerIdentity {
             files.sync_dir(directory).map_err(file("sync", directory))?;
             return Ok(identity);
         }
-        create_dir_durably(files, directory).map_err(file("create", directory))?;
+        create_private_dir_durably(files, directory).map_err(file("create", directory))?;
         let _lock = lock(files, directory)?;
         // Another process may have created it before this one took the lock.
         if let Some(identity) = Self::load(files, directory)? {
@@ -115,7 +115,7 @@ impl ServerIdentity {
         let path = directory.join(KEY_FILE);
         let damaged = |path: &Path| IdentityError::Damaged { path: path.to_owned() };
         let Some(text) = read(files, &path)? else { return Ok(None) };
-        let key = SecretKey::parse(text.trim()).map_err(|_| damaged(&path))?;
+        let key = SecretKey::of_file(&text).map_err(|_| damaged(&path))?;
         let path = directory.join(FORMER);
         let former = read(files, &path)?.map(|text| parse_former(&text).ok_or_else(|| damaged(&path)));
         // After a crash during a change of the key, the former key may be the current one.
@@ -182,7 +182,7 @@ fn roughly(time: Duration) -> String {
 }
 
 fn parse_former(text: &str) -> Option<Former> {
-    let (key, until) = text.trim().split_once(' ')?;
+    let (key, until) = text.strip_suffix('\n').unwrap_or(text).split_once(' ')?;
     let until = UNIX_EPOCH.checked_add(Duration::from_secs(until.parse().ok()?))?;
     Some(Former { key: SecretKey::parse(key).ok()?, until })
 }
@@ -233,22 +233,31 @@ mod tests {
     fn an_identity_is_made_once_and_guarded() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         assert_eq!(ServerIdentity::load(&Disk, directory.path()).expect("readable"), None);
-        let first = ServerIdentity::load_or_create(&Disk, directory.path()).expect("made");
-        let again = ServerIdentity::load_or_create(&Disk, directory.path()).expect("loaded");
+        let folder = directory.path().join("runs/identity");
+        let first = ServerIdentity::load_or_create(&Disk, &folder).expect("made");
+        let again = ServerIdentity::load_or_create(&Disk, &folder).expect("loaded");
         assert_eq!(first, again);
         assert_ne!(first.key(), ServerIdentity::generate().expect("made").key());
         #[cfg(unix)]
         {
             use std::os::unix::fs::PermissionsExt as _;
-            let key = fs::metadata(directory.path().join(KEY_FILE)).expect("written");
-            assert_eq!(key.permissions().mode() & 0o777, 0o600);
+            let mode = |path: &Path| fs::metadata(path).expect("written").permissions().mode() & 0o777;
+            assert_eq!((mode(&folder.join(KEY_FILE)), mode(&folder)), (0o600, 0o700));
+            assert_ne!(mode(&directory.path().join("runs")), 0o700, "results are not secret");
+            let copied = fs::read_to_string(folder.join(KEY_FILE)).expect("there");
+            fs::write(folder.join(KEY_FILE), copied.trim_end()).expect("written");
+            let without = ServerIdentity::load(&Disk, &folder).expect("readable");
+            assert_eq!(without, Some(first), "a line break that is not there is no damage");
         }
     }
 
     #[test]
     fn a_damaged_key_is_neither_believed_nor_replaced() {
         let directory = tempfile::tempdir().expect("a temporary directory");
-        for damage in ["", "0123", "\u{fffd}"] {
+        let digits = ServerIdentity::generate().expect("made").key.digits();
+        // A flipped bit makes a line break a vertical tab, which is a blank to some.
+        let flipped = format!("{digits}\u{b}");
+        for damage in ["", "0123", "\u{fffd}", &flipped, &format!(" {digits}\n"), &format!("{digits}\n\n")] {
             fs::write(directory.path().join(KEY_FILE), damage).expect("written");
             let damaged = ServerIdentity::load_or_create(&Disk, directory.path());
             assert!(matches!(damaged, Err(IdentityError::Damaged { .. })));

@@ -15,9 +15,6 @@ pub(super) fn run(arguments: &RebaseArguments) -> Result<(), CliError> {
     // Fails before an absent state directory would be created.
     models.open(arguments.personal.run)?;
     let GlobalModel { architecture, params, samples } = GlobalModel::open(&arguments.model)?;
-    if let Some(tensor) = params.first_non_finite() {
-        return Err(PredictError::Diverged { tensor: tensor.to_owned() }.into());
-    }
     // The lock keeps away a client in a run, which replaces personal models too.
     let _lock = DiskStore::open(&state)?;
     let mut personal = models.open(arguments.personal.run)?;

@@ -39,9 +39,14 @@ use crate::personal::tests::personal;
 
 /// A model of 1x1x2 samples whose two logits are ten times the pixels, plus `bias`.
 fn model(folder: &Path, bias: [f32; 2]) -> PathBuf {
+    model_of(folder, [10.0, 0.0, 0.0, 10.0], bias)
+}
+
+/// A linear model of 1x1x2 samples.
+fn model_of(folder: &Path, weight: [f32; 4], bias: [f32; 2]) -> PathBuf {
     let architecture = Architecture::by_name("linear", &[1, 1, 2], 2).unwrap();
     let mut params = ParamSet::new();
-    params.insert("head.fc.weight", Array::new([2, 2], vec![10.0, 0.0, 0.0, 10.0]).unwrap());
+    params.insert("head.fc.weight", Array::new([2, 2], weight.to_vec()).unwrap());
     params.insert("head.fc.bias", Array::new([2], bias.to_vec()).unwrap());
     let path = folder.join("model.safetensors");
     let mut file = File::create(&path).unwrap();
@@ -174,8 +179,13 @@ fn a_personal_model_answers_with_the_weight_of_the_global_one() {
 #[test]
 fn a_diverged_model_is_not_believed() {
     let folder = tempfile::tempdir().unwrap();
-    let mut predictor = open(&model(folder.path(), [0.0, f32::NAN])).unwrap();
-    let data = view(&[1, 1, 2], vec![0, 0], vec![0]);
+    for bad in [f32::NAN, f32::INFINITY] {
+        let error = open(&model(folder.path(), [0.0, bad])).unwrap_err();
+        assert!(matches!(error, PredictError::Diverged { tensor } if tensor == "head.fc.bias"));
+    }
+    // Numbers, of which it makes none.
+    let mut predictor = open(&model_of(folder.path(), [f32::MAX; 4], [0.0; 2])).unwrap();
+    let data = view(&[1, 1, 2], vec![255, 255], vec![0]);
     let error = predictor.predict(&data, &mut |_| ControlFlow::Continue(())).unwrap_err();
     assert!(matches!(error, PredictError::NotFinite { sample: 0 }));
 }

@@ -17,9 +17,10 @@ pub(super) fn load(path: &Path) -> Result<Option<SecretKey>, StoreError> {
         remedy: "restore it from a backup, or remove it to take part as a new client",
     };
     let text = text.map_err(|_| damaged("it is not text"))?;
-    let key = SecretKey::parse(text.trim()).map_err(|_| {
-        // Devices of an earlier version had an id and no key.
-        let id_alone = text.trim().parse::<shared::id::ClientId>().is_ok();
+    let key = SecretKey::of_file(&text).map_err(|_| {
+        // Devices of an earlier version had an id and no key. A key that was cut in half ends without a line break.
+        let id = text.strip_suffix('\n').map(str::parse::<shared::id::ClientId>);
+        let id_alone = matches!(id, Some(Ok(_)));
         let without = "it is of an older version of this program, whose devices had an id and no key";
         damaged(if id_alone { without } else { "a private key has 64 hexadecimal digits" })
     });
@@ -78,7 +79,10 @@ mod tests {
         let path = folder.path().join("identity");
         let long = [b'0'; 5000];
         let old = b"0123456789abcdef0123456789abcdef\n";
-        for damage in [&b""[..], b"0123", b"0123456789abcdef0123456789abcdeg", b"\xff\xfe", &long, old] {
+        let half = &old[..32];
+        let flipped = [&[b'0'; 64][..], b"\x0b"].concat();
+        let wrong = b"0123456789abcdef0123456789abcdeg";
+        for damage in [&b""[..], b"0123", wrong, b"\xff\xfe", &long, &flipped, half, old] {
             fs::write(&path, damage).unwrap();
             let error = load_or_create(&path).unwrap_err();
             assert!(

@@ -11,6 +11,9 @@
 //!
 //! A client with many steps does not count more for them. The server computes `tau_k` from the number of samples and need not
 //! trust a report of it. With equal `tau_k` it is FedAvg.
+//!
+//! That number cannot be verified either, and the first sum, the effective number of steps, multiplies what all have learned. The
+//! paper leaves it free. Here it is at most twice what it would be without the client that adds most to it, if there are three.
 
 use models::params::ParamSet;
 use serde::{Deserialize, Serialize};
@@ -36,9 +39,47 @@ pub struct FedNova {}
 pub struct Sums {
     /// `sum n_k (w_k - w_t) / a_k`.
     normalised: WeightedSum,
+    steps: Steps,
+}
+
+/// The numbers of steps of a round's updates, weighed as their models are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Steps {
     /// `sum n_k a_k`, in units, and `sum n_k`.
-    steps: u128,
+    sum: u128,
     weight: u128,
+    /// The greatest `n_k a_k` and its `n_k`.
+    most: (u128, u128),
+    clients: u64,
+}
+
+impl Steps {
+    fn of(weight: u64, steps: f64) -> Self {
+        let weight = u128::from(weight);
+        let steps = weight * (steps * UNIT).round() as u128;
+        Self { sum: steps, weight, most: (steps, weight), clients: 1 }
+    }
+
+    fn and(self, other: Self) -> Self {
+        Self {
+            sum: self.sum.saturating_add(other.sum),
+            weight: self.weight.saturating_add(other.weight),
+            most: self.most.max(other.most),
+            clients: self.clients.saturating_add(other.clients),
+        }
+    }
+
+    /// `sum p_k a_k`, bounded where there are three clients or more.
+    fn effective(self) -> f64 {
+        // No updates have no steps, and the sum says that there are none.
+        let mean = |steps: u128, weight: u128| steps as f64 / UNIT / weight.max(1) as f64;
+        let all = mean(self.sum, self.weight);
+        let (most, its_weight) = self.most;
+        match self.clients {
+            0..=2 => all,
+            _ => all.min(2.0 * mean(self.sum.saturating_sub(most), self.weight.saturating_sub(its_weight))),
+        }
+    }
 }
 
 impl Algorithm for FedNova {
@@ -91,7 +132,7 @@ impl Algorithm for FedNova {
     }
 
     fn begin(&self, round: &Round<'_>) -> Sums {
-        Sums { normalised: round.sum(), steps: 0, weight: 0 }
+        Sums { normalised: round.sum(), steps: Steps::default() }
     }
 
     fn fold(&self, partial: &mut Sums, contribution: Contribution<ParamSet>, round: &Round<'_>) {
@@ -105,14 +146,12 @@ impl Algorithm for FedNova {
             }
         }
         round.add(&mut partial.normalised, &update, weight, report.loss);
-        partial.steps += u128::from(weight) * (steps * UNIT).round() as u128;
-        partial.weight += u128::from(weight);
+        partial.steps = partial.steps.and(Steps::of(weight, steps));
     }
 
     fn merge(&self, into: &mut Sums, other: Sums) -> Result<(), MergeError> {
         into.normalised.merge(&other.normalised)?;
-        into.steps = into.steps.saturating_add(other.steps);
-        into.weight = into.weight.saturating_add(other.weight);
+        into.steps = into.steps.and(other.steps);
         Ok(())
     }
 
@@ -121,9 +160,7 @@ impl Algorithm for FedNova {
     }
 
     fn close(&self, server: &mut ServerModel, partial: Sums, round: &Round<'_>) -> Closed {
-        // No updates have no steps, and the sum says that there are none.
-        let effective = partial.steps as f64 / UNIT / partial.weight.max(1) as f64;
-        server.step(partial.normalised, effective as f32, round)
+        server.step(partial.normalised, partial.steps.effective() as f32, round)
     }
 }
 
@@ -131,14 +168,14 @@ impl Algorithm for FedNova {
 impl ToRecord for Sums {
     fn into_record(self) -> Record {
         let parts = [(NORMALISED.to_owned(), self.normalised.into_record())];
-        Record::join(&(self.steps, self.weight), parts)
+        Record::join(&self.steps, parts)
     }
 
     fn from_record(record: Record) -> Result<Self, RecordError> {
         const EXPECTED: &str = "sums of normalised updates";
-        let ((steps, weight), mut parts) = record.split(EXPECTED)?;
+        let (steps, mut parts) = record.split(EXPECTED)?;
         let part = parts.remove(NORMALISED).ok_or(RecordError::Incomplete { expected: EXPECTED })?;
-        Ok(Self { normalised: WeightedSum::from_record(part)?, steps, weight })
+        Ok(Self { normalised: WeightedSum::from_record(part)?, steps })
     }
 }
 
@@ -160,6 +197,23 @@ mod tests {
             sum += velocity;
         }
         sum
+    }
+
+    #[test]
+    fn one_client_does_not_multiply_the_steps_of_all() {
+        let effective = |clients: &[(u64, f64)]| {
+            let each = clients.iter().map(|&(weight, steps)| Steps::of(weight, steps));
+            let all = each.clone().fold(Steps::default(), Steps::and);
+            assert_eq!(each.rev().fold(Steps::default(), Steps::and), all, "the order does not matter");
+            all.effective()
+        };
+        assert!((effective(&[(10, 20.0), (30, 60.0), (20, 40.0)]) - 280.0 / 6.0).abs() < 1e-9);
+        // It declares what all others have together, and would make it 45.5 steps.
+        let mut clients = vec![(100, 10.0); 9];
+        clients.push((900, 90.0));
+        assert!((effective(&clients) - 20.0).abs() < 1e-9);
+        assert!((effective(&[(1, 1.0), (99, 99.0)]) - 98.02).abs() < 1e-9, "of two none is usual");
+        assert!(effective(&[]) < 1e-9, "no updates have no steps");
     }
 
     #[test]

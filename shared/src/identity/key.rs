@@ -31,9 +31,14 @@ impl SecretKey {
         &self.0
     }
 
-    /// Parses the 64 hexadecimal digits of a private key, the content of its file.
+    /// Parses the 64 hexadecimal digits of a private key.
     pub fn parse(text: &str) -> Result<Self, ParseIdError> {
         parse_hex("key", text).map(Self)
+    }
+
+    /// Parses the content of a key's file: the digits, and at most a line break after them. Anything else was not written so.
+    pub fn of_file(text: &str) -> Result<Self, ParseIdError> {
+        Self::parse(text.strip_suffix('\n').unwrap_or(text))
     }
 
     /// The hexadecimal digits that [`parse`](Self::parse) reads, to store the key.
@@ -102,6 +107,19 @@ mod tests {
         assert_eq!(PublicKey::from_spki(&secret.public().spki()), Some(secret.public()));
         // Computed with Python's hashlib.
         assert_eq!(secret.public().client().to_string(), "21fe31dfa154a261626bf854046fd227");
+    }
+
+    #[test]
+    fn a_file_holds_the_digits_and_a_line_break() {
+        let key = SecretKey::parse(SECRET).unwrap();
+        for content in [format!("{SECRET}\n"), SECRET.to_owned()] {
+            assert_eq!(SecretKey::of_file(&content), Ok(key.clone()));
+        }
+        for content in
+            [format!("{SECRET}\u{b}"), format!("{SECRET} "), format!("{SECRET}\n\n"), format!("\n{SECRET}")]
+        {
+            assert!(SecretKey::of_file(&content).is_err(), "{content:?}");
+        }
     }
 
     #[test]

@@ -85,6 +85,16 @@ pub enum Refusal {
         "the ticket was used by as many devices as it was made for: ask the server's operator for a new one"
     )]
     TicketUsedUp,
+    /// It declares more training samples than the operator allows one device.
+    #[error(
+        "the device declares {declared} training samples, and this server takes at most {bound} from one device: use fewer,          or ask its operator to raise round.max-samples"
+    )]
+    TooManySamples {
+        /// What the device declares.
+        declared: u64,
+        /// The server's bound, `round.max-samples`.
+        bound: u64,
+    },
 }
 
 impl Refusal {

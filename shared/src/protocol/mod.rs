@@ -10,7 +10,7 @@
 //! | 3 | tickets, new keys of servers, transfers that go on where they were cut, and refusals for these |
 //! | 4 | what a run asks of a device before it trains, and a device's *not now* |
 //! | 5 | how many samples a device leaves out |
-//! | 6 | the run specification as text, which can grow; a device's word that it cannot follow one; two reasons for a rejection; which client state a device keeps, and must have |
+//! | 6 | the run specification as text, which can grow; a device's word that it cannot follow one; two reasons for a rejection, one for a refusal; which client state a device keeps, and must have |
 //!
 //! # What may change, and how
 //!
@@ -120,6 +120,7 @@ impl ToClient {
                 | Refusal::TicketUnknown
                 | Refusal::TicketExpired
                 | Refusal::TicketUsedUp => Protocol::V3,
+                Refusal::TooManySamples { .. } => Protocol::V6,
             },
             Self::ServerKey { .. } | Self::ResumePoint(_) | Self::TaskRest { .. } => Protocol::V3,
             Self::Conditions(_) => Protocol::V4,
@@ -174,6 +175,11 @@ mod tests {
             let message = ToClient::Refused(refusal);
             assert_eq!(message.clone().for_peer(Protocol::V3), Some(message));
         }
+        let refusal = Refusal::TooManySamples { declared: 1 << 32, bound: 5000 };
+        let told = ToClient::Refused(refusal.clone()).for_peer(Protocol::V5);
+        assert_eq!(told, Some(ToClient::Refused(Refusal::Protocol(reason(&refusal)))));
+        let message = ToClient::Refused(refusal);
+        assert_eq!(message.clone().for_peer(Protocol::V6), Some(message));
         for rejection in [Rejection::Diverged, Rejection::NothingToLearn] {
             let message = ToClient::Receipt { round: 3, verdict: Verdict::Rejected(rejection.clone()) };
             assert_eq!(message.clone().for_peer(Protocol::V6), Some(message.clone()));

@@ -139,6 +139,7 @@ fn the_effective_configuration_leaves_no_default_open() {
         "training.clip-norm",
         "round.max-updates",
         "round.timeout",
+        "round.max-samples",
         "early-stopping.target",
         "early-stopping.patience",
         "personalisation.method",

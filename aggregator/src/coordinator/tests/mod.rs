@@ -3,6 +3,7 @@
 mod after_training;
 mod closing;
 mod connections;
+mod declared;
 mod in_vain;
 mod late;
 mod ledger;
@@ -28,7 +29,7 @@ use shared::message::{
 };
 use shared::spec::{RunSpec, SpecText};
 
-use crate::round::{RoundPolicy, Tally, VOID_PAUSE, WaitedFor};
+use crate::round::{RoundPolicy, SampleCap, Tally, VOID_PAUSE, WaitedFor, WeightBounds};
 
 use super::*;
 
@@ -63,6 +64,8 @@ fn policy(start: usize) -> RoundPolicy {
         late: None,
         eligibility: Eligibility::default(),
         max_abs: 1000.0,
+        max_samples: None,
+        weight_bounds: WeightBounds::NONE,
     }
 }
 
@@ -90,7 +93,8 @@ fn shares(clients: &[u8]) -> BTreeMap<ClientId, u64> {
 fn opening(round: u32, cohort: &[u8], roster: &[u8]) -> Opening {
     let (cohort, roster) = (shares(cohort), shares(roster));
     let (owed, counted) = (BTreeMap::new(), BTreeMap::new());
-    Opening { round, work: TaskKind::TRAIN, cohort, roster, owed, counted, ledger: None }
+    let sample_cap = SampleCap::NONE;
+    Opening { round, work: TaskKind::TRAIN, cohort, roster, sample_cap, owed, counted, ledger: None }
 }
 
 fn report(n: u8) -> TrainReport {

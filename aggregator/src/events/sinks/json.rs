@@ -68,7 +68,7 @@ mod tests {
 
     use super::*;
     use crate::events::{Party, TaskResult};
-    use crate::round::RoundRecord;
+    use crate::round::{Dominance, RoundRecord};
 
     #[test]
     fn a_notice_is_an_object_with_its_fields_and_its_sentence() {
@@ -81,10 +81,13 @@ mod tests {
         log.receive(&Notice::Result { round: 3, client, result, shown: true, recorded: true });
         log.receive(&Notice::Refused { party: Party::Client(client), refusal: &Refusal::Revoked });
         log.receive(&Notice::Round(&RoundRecord { round: 3, ..RoundRecord::default() }));
+        let dominance =
+            Dominance { client, samples: 9000, share_of_samples: 0.75, share_of_weight: 0.5, bounded: 1 };
+        log.receive(&Notice::Dominates { round: 3, dominance: &dominance });
         let text = std::fs::read_to_string(&path).expect("it is there");
         let lines: Vec<serde_json::Value> =
             text.lines().map(|line| serde_json::from_str(line).expect("an object")).collect();
-        let [result, refused, round] = &lines[..] else { panic!("{text}") };
+        let [result, refused, round, dominates] = &lines[..] else { panic!("{text}") };
         assert_eq!((&result["event"], &result["level"]), (&"result".into(), &"remark".into()), "{text}");
         assert_eq!((&result["result"], &result["reason"]), (&"rejected".into(), &"too\nlarge".into()));
         assert_eq!(result["client"], client.to_string());
@@ -95,5 +98,10 @@ mod tests {
             (&"round".into(), &3.into(), &"data".into())
         );
         assert!(round.get("text").is_none(), "{round}");
+        assert_eq!(
+            (&dominates["event"], &dominates["level"], &dominates["client"], &dominates["share_of_weight"]),
+            (&"dominates".into(), &"alarm".into(), &client.to_string().into(), &0.5.into()),
+            "{dominates}"
+        );
     }
 }

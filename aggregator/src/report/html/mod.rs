@@ -5,6 +5,7 @@
 
 mod clients;
 mod document;
+mod dominance;
 mod own_tests;
 mod pseudo_labels;
 mod rounds;
@@ -48,6 +49,7 @@ pub fn render(report: &Report<'_>) -> String {
     let summary = Summary::of(report.rounds, report.target);
     let body = html! {
         (figures(report, &summary))
+        (dominance::alarm(report.rounds))
         (charts(report, &summary))
         (clients::labels(report))
         (rounds::table(report.rounds))

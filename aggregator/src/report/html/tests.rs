@@ -1,11 +1,11 @@
 //! Pages of plausible, empty, hostile and extreme runs.
 
-use shared::id::RunId;
+use shared::id::{ClientId, RunId};
 
 use crate::config::{Config, Raw};
 use crate::report::units::counted;
 use crate::report::{Report, render};
-use crate::round::{RoundRecord, WaitedFor};
+use crate::round::{Dominance, RoundRecord, WaitedFor};
 
 fn config(overrides: &[&str]) -> Config {
     let overrides: Vec<String> = overrides.iter().map(|&given| given.to_owned()).collect();
@@ -43,6 +43,7 @@ fn run(rounds: u32, cohort: usize) -> Vec<RoundRecord> {
             waited_for: if late > 0 { WaitedFor::MaxTime } else { WaitedFor::Cohort },
             collapsed: false,
             diverged: false,
+            dominance: None,
             void: false,
         }
     };
@@ -82,6 +83,29 @@ fn a_whole_run_shows_its_figures() {
     }
     assert_eq!(page.matches("<svg").count(), 6);
     assert!(!page.contains("NaN") && !page.contains("inf\""), "a coordinate is no number");
+}
+
+#[test]
+fn a_device_that_had_most_of_the_weight_is_an_alarm() {
+    let heading = "One device had most of the weight";
+    let mut rounds = run(4, 10);
+    assert!(!page(&config(&[]), &rounds, None).contains(heading));
+    let dominance = |n: u8, samples| Dominance {
+        client: ClientId::from_bytes([n; 16]),
+        samples,
+        share_of_samples: 0.99995,
+        share_of_weight: 0.5,
+        bounded: 1,
+    };
+    rounds[0].dominance = Some(dominance(1, 9000));
+    rounds[1].dominance = Some(dominance(2, 700));
+    rounds[2].dominance = Some(dominance(1, 8000));
+    let page = page(&config(&[]), &rounds, None);
+    let first = "2 rounds, the last of them round 3: client 01010101 declares 99.99 % of the samples (8000), and its weight was \
+                 bounded to 50.00 %.";
+    let second = "1 round, the last of them round 2: client 02020202";
+    let [heading, first, second] = [heading, first, second].map(|part| page.find(part).expect(part));
+    assert!(heading < first && first < second, "those of most rounds come first");
 }
 
 #[test]

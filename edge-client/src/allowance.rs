@@ -124,7 +124,7 @@ mod tests {
         assert_eq!((refused.needed, refused.allowed), (needed + 30_000_000, needed + 29_999_999));
         let small = allowance(90_000_000).check(&spec(), 100).unwrap_err().to_string();
         for part in
-            ["needs about 3", " MB on this device, which allows 90 MB", "smaller model", "--max-memory"]
+            ["needs about 2", " MB on this device, which allows 90 MB", "smaller model", "--max-memory"]
         {
             assert!(small.contains(part), "no {part:?} in {small}");
         }

@@ -82,11 +82,11 @@ fn a_run_that_a_device_has_no_memory_for_is_left_with_the_figures_and_not_joined
     assert_ended(
         &ended,
         6,
-        &["\"too-large\"", "needs about 3", "allows 90 MB", "smaller model", "--max-memory"],
+        &["\"too-large\"", "needs about 2", "allows 90 MB", "smaller model", "--max-memory"],
     );
     assert!(!ended.text.contains("\"training\""), "{}", ended.text);
     server.line("why the device has left", |line| {
-        line.contains(&testbed.client(0).short()) && line.contains("this run needs about 3")
+        line.contains(&testbed.client(0).short()) && line.contains("this run needs about 2")
     });
     // With more it takes part.
     let device = testbed.join_with(0, &["--max-memory", "4GB"]);

@@ -194,7 +194,11 @@ impl<'s> Events<'s> {
 }
 
 /// Lets a number of a device through when it is new or has changed. Beyond the capacity some are told again.
-fn changed<V: Copy + PartialEq>(throttle: &mut Throttle<ClientId, V>, client: ClientId, told: V) -> Admission {
+fn changed<V: Copy + PartialEq>(
+    throttle: &mut Throttle<ClientId, V>,
+    client: ClientId,
+    told: V,
+) -> Admission {
     let admission = throttle.admit(client, told);
     if admission == Admission::Overflow {
         throttle.clear();

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::rc::Rc;
 
-use edge_client::store::{DiskStore, MemoryStore, PersonalModels, Store, SharedDownload, StoreError, faults};
+use edge_client::store::{DiskStore, MemoryStore, PersonalModels, SharedDownload, Store, StoreError, faults};
 use shared::id::RunId;
 
 use crate::faulty_disk::{FaultyDisk, Loss};

@@ -38,9 +38,16 @@ fn client(number: u8) -> ClientId {
 impl Bench {
     fn start(clients: usize) -> Self {
         let clients = format!("data.clients={clients}");
-        let config =
-            Scenario::small(&[&clients, "round.min-updates=2", "run.rounds=2", "round.reconnect-grace=5"])
-                .config;
+        let config = Scenario::small(&[
+            &clients,
+            "round.min-updates=2",
+            "run.rounds=2",
+            "round.reconnect-grace=5",
+            // A cap would make the client of many samples one of few.
+            "round.max-weight-ratio=0",
+            "round.max-weight-share=1",
+        ])
+        .config;
         let folder = tempfile::tempdir().unwrap();
         let mut bench = Self { folder, config, server: None, now: Duration::ZERO, connections: 0 };
         bench.starts();

@@ -17,7 +17,7 @@
 //!
 //! | algorithm | what the state is | what another round's state means |
 //! |---|---|---|
-//! | `scaffold` | `c_k` | the server's c keeps its share of the `c_k` that is gone, so that c is no longer the mean of them; the difference stays as a constant part of every correction, the smaller the closer the two rounds are, which is why the device's is kept |
+//! | `scaffold` | `c_k` | the server's c keeps its share of the lost `c_k`, so that c is no longer the mean of them; the difference stays as a constant part of every correction, the smaller the closer the two rounds are, which is why the device's is kept |
 //! | `moon` | the previous local model | the client's next round contrasts with another model; later rounds do not |
 //! | `fedmatch` | what the client's last model gives for a fixed image | as `moon`: the client's next round compares with it |
 //! | `local` | the client's own model | it is the result: a newer one has learned from more rounds, an older one from fewer |
@@ -88,7 +88,7 @@ impl Difference {
     }
 }
 
-/// What people are told of a difference; `None` if server and device agree.
+/// A difference as a sentence for people; `None` if server and device agree.
 #[must_use]
 pub fn difference_in_words(server: Option<u32>, device: Option<u32>) -> Option<String> {
     let difference = Difference::between(server, device)?;

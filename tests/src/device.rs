@@ -62,7 +62,7 @@ pub struct Device {
     running: Option<TaskId>,
     /// How many times it was started.
     pub life: u32,
-    /// What its user was told of its client state: the round of the server, and its own.
+    /// The differences in client state that its user was notified of: the round of the server, and its own.
     pub told: Vec<(Option<u32>, Option<u32>)>,
     /// How its session ended, once it has.
     pub outcome: Option<SessionEnd>,

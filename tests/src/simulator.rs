@@ -66,7 +66,7 @@ pub struct Simulator {
     outcome: Option<Outcome>,
     /// Devices whose training takes this long, regardless of the fault profile.
     slow: BTreeMap<usize, Duration>,
-    /// What the operator was told of devices' client state.
+    /// The differences in client state that the operator was notified of.
     told: Vec<(ClientId, Option<u32>, Option<u32>)>,
     /// The loss with which the aggregator's power fails when that of a device does.
     shared_power: Option<Loss>,
@@ -171,7 +171,8 @@ impl Simulator {
         }
     }
 
-    /// What the operator was told of devices' client state: the client, the round of the server, and that of the device.
+    /// The differences in client state that the operator was notified of: the client, the round of the server, and that of the
+    /// device.
     #[must_use]
     pub fn told(&self) -> &[(ClientId, Option<u32>, Option<u32>)] {
         &self.told

@@ -72,7 +72,7 @@ impl Federation {
         Left { model: self.simulator.model(), states, personal }
     }
 
-    /// Lets it run until so many rounds are closed.
+    /// Lets it run until this number of rounds are closed.
     fn reaches(&mut self, round: u32) {
         self.simulator.run_until(|server| server.coordinator().closed() == round);
     }
@@ -102,7 +102,7 @@ impl Federation {
     }
 }
 
-/// Where the power fails: every so many disk operations, of all that there are in a run.
+/// Where the power fails: at every `step`th of the disk operations of a run.
 fn every(step: usize, operations: usize) -> impl Iterator<Item = usize> {
     (0..operations).step_by(step)
 }

@@ -61,7 +61,7 @@ pub(super) struct Connection {
     pub(super) progress: Progress,
     /// The round that it has finished training in, as far as its heartbeats tell.
     pub(super) trained: Option<u32>,
-    /// What the client was told of its client state, until it has answered.
+    /// Where its client state must stand, as the server has said on this connection, until the client has answered.
     pub(super) told: Option<Stands>,
 }
 

@@ -186,7 +186,7 @@ impl Store for ClientStore {
 fn read_old(path: &Path) -> io::Result<Option<(u32, Vec<u8>)>> {
     let bytes = fs::read(path)?;
     let Some((round, local)) = bytes.split_first_chunk() else { return Ok(None) };
-    // No run has so many rounds that the number could be the beginning of the present format; and there is no round 0.
+    // As a number, the beginning of the present format is greater than any run's rounds; and there is no round 0.
     let round = Some(u32::from_le_bytes(*round)).filter(|round| *round > 0 && !bytes.starts_with(b"FLL"));
     Ok(round.map(|round| (round, local.to_vec())))
 }

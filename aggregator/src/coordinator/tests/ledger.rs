@@ -60,6 +60,7 @@ fn another_state_than_was_told_is_the_operators_to_know_once_a_connection() {
     }
     // A run of an earlier program knows nothing of it.
     let mut old = keeping(Resume { closed: 1, ..Resume::default() });
-    assert_eq!(old.joins(1)[0], welcome(old.peer(1), None));
+    let said = old.joins(1);
+    assert!(matches!(said[0], Action::Send { message: ToClient::Welcome { .. }, .. }), "{said:?}");
     assert_eq!(says(&mut old, 1, Some(9)), []);
 }

@@ -259,8 +259,7 @@ pub(crate) mod tests {
 
     /// The file with one tensor replaced or, without a new one, removed.
     fn with(tensor: &str, array: Option<Array>) -> PersonalError {
-        let (mut tensors, metadata) =
-            codec::from_bytes(&personal(Method::Mfe).to_bytes(), Limits::default()).unwrap();
+        let (mut tensors, metadata) = parts();
         match array {
             Some(array) => tensors.insert(tensor, array),
             None => tensors.remove(tensor),
@@ -269,10 +268,17 @@ pub(crate) mod tests {
         Personal::from_bytes(&bytes).unwrap_err()
     }
 
+    /// The parts of a file, without its checksum: it is of an earlier version, or of another program.
+    fn parts() -> (models::ParamSet, BTreeMap<String, String>) {
+        let bytes = personal(Method::Mfe).to_bytes();
+        let (tensors, mut metadata) = codec::from_bytes(&bytes, Limits::default()).unwrap();
+        assert!(metadata.remove(codec::CHECKSUM_KEY).is_some());
+        (tensors, metadata)
+    }
+
     /// The file with one entry of the metadata replaced or removed.
     fn with_entry(key: &str, value: Option<&str>) -> PersonalError {
-        let (tensors, mut metadata) =
-            codec::from_bytes(&personal(Method::Mfe).to_bytes(), Limits::default()).unwrap();
+        let (tensors, mut metadata) = parts();
         match value {
             Some(value) => metadata.insert(key.to_owned(), value.to_owned()),
             None => metadata.remove(key),
@@ -287,6 +293,14 @@ pub(crate) mod tests {
         for length in [0, 7, bytes.len() / 2, bytes.len() - 1] {
             let error = Personal::from_bytes(&bytes[..length]).unwrap_err();
             assert!(matches!(error, PersonalError::NotSafetensors(_)), "{length}: {error}");
+        }
+        for bit in (0..8 * bytes.len()).step_by(101) {
+            let mut damaged = bytes.clone();
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            // Where it is the name of the checksum, everything else is as it was.
+            if let Ok(read) = Personal::from_bytes(&damaged) {
+                assert_eq!(read, personal(Method::Mfe), "bit {bit}");
+            }
         }
         assert!(matches!(with_entry(VERSION_KEY, None), PersonalError::NotPersonal));
         assert!(matches!(with_entry(VERSION_KEY, Some("2")), PersonalError::Newer { found: 2 }));

@@ -255,6 +255,7 @@ mod tests {
         assert_eq!(
             summary(&Summary::of(&rounds, Some(0.93))),
             "2 rounds in 2.4 s, half of them within 1.2 s\n\
+             without 2 earlier rounds, whose records are lost\n\
              accuracy 92.0 %, at best 93.1 % in round 3\n\
              target of 93.0 % reached in round 3\n\
              19 of 20 updates accepted, 1 lost\n\

@@ -145,12 +145,12 @@ mod tests {
         let dominance =
             Dominance { client, samples: 9000, share_of_samples: 0.75, share_of_weight: 0.5, bounded: 1 };
         let told = RoundRecord { dominance: Some(dominance), ..record(3, None) };
-        let text = line(&told);
+        let text = object(&told);
         let expected = "\"dominance\":{\"client\":\"01010101010101010101010101010101\",\"samples\":9000,\
-             \"share_of_samples\":0.75,\"share_of_weight\":0.5,\"bounded\":1}}\n";
+             \"share_of_samples\":0.75,\"share_of_weight\":0.5,\"bounded\":1}}";
         assert!(text.ends_with(expected), "{text}");
-        assert_eq!(read(&text).map(|read| read.records), Ok(vec![told]));
-        let newer = text.replace("\"bounded\":1", "\"bounded\":1,\"invented\":2");
+        assert_eq!(read(&line(&told)).map(|read| read.records), Ok(vec![told]));
+        let newer = text.replace("\"bounded\":1", "\"bounded\":1,\"invented\":2") + "\n";
         assert!(read(&newer).is_ok(), "{newer}");
     }
 

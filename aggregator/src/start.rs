@@ -166,7 +166,7 @@ enum Occupant {
     Complete,
     /// Something else: what it is.
     Other(String),
-    /// A run, and nobody can tell whether it is of this configuration.
+    /// A run whose configuration is not known any more.
     Damaged(RunError),
 }
 

@@ -19,7 +19,7 @@ use models::ParamSet;
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 
-/// A run and the moment at which its aggregator is killed: after so many rounds, with so many updates of the next one.
+/// A run and the moment at which its aggregator is killed: after this number of rounds, with this number of updates of the next one.
 struct Row {
     name: &'static str,
     overrides: &'static [&'static str],
@@ -142,7 +142,7 @@ fn flip(flips: usize) -> (usize, usize) {
                 all += 1;
                 match result.unwrap_or_else(|_| panic!("{what}: it panics")) {
                     Ok((continuation, warnings)) if warnings.is_empty() => {
-                        assert!(continuation == reference, "{what}: another outcome, and nobody is told");
+                        assert!(continuation == reference, "{what}: another outcome, and it is not told");
                     }
                     Ok(_) | Err(_) => told += 1,
                 }

@@ -199,7 +199,7 @@ fn a_run_whose_description_is_lost_never_begins_again_in_silence() {
     let run = simulator.run_directory();
     drop(begin(Arc::new(Disk), folder.path(), false).unwrap());
 
-    // The configuration is written again, whatever became of it.
+    // The configuration is written again after any damage.
     let text = fs::read(run.config()).unwrap();
     for damage in [None, Some(&b""[..]), Some(b"[training]\nepochs = 7\n"), Some(b"\xff\xfe")] {
         match damage {
@@ -212,7 +212,7 @@ fn a_run_whose_description_is_lost_never_begins_again_in_silence() {
         assert_eq!(fs::read(run.config()).unwrap(), text, "{damage:?}");
     }
 
-    // Without the identity nobody knows what the checkpoints belong to.
+    // Without the identity the checkpoints belong to no known run.
     fs::remove_file(run.identity()).unwrap();
     let error = begin(Arc::new(Disk), folder.path(), false).err().unwrap().to_string();
     assert!(error.contains("run.json") && error.contains("round 2") && error.contains("--fresh"), "{error}");

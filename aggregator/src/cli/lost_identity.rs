@@ -1,4 +1,4 @@
-//! The identity of a server that is gone although devices rely on it.
+//! A server's identity that was deleted although devices rely on it.
 //!
 //! A server makes its key and its database at its first start. If it made them anew in place of lost ones, without a word, every
 //! device would end with "the server shows another key" or "not admitted", and stay ended.

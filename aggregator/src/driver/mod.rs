@@ -333,7 +333,7 @@ fn drop_upload(upload: Upload) {
     });
 }
 
-/// Whether the disk is read-only or broken or the folder of `path` is gone, so that no update can be accepted until the operator
+/// Whether the disk is read-only or broken or the folder of `path` was deleted, so that no update can be accepted until the operator
 /// repairs it. Other errors, such as too many open files or a full disk, may be temporary.
 fn is_fatal(error: &std::io::Error, path: &Path) -> bool {
     /// `EIO`, for which `ErrorKind` has no variant; the same number on every Unix.

@@ -1,8 +1,8 @@
 //! Backoff of networks whose connections were silent before they were admitted.
 //!
 //! A slot before admission costs a silent peer nothing, and it can ask for the next one at once. While slots are scarce, its network
-//! therefore gets none for a time that doubles with every silent connection. Addresses are validated by then, so that nobody can
-//! have another one's address held back.
+//! therefore gets none for a time that doubles with every silent connection. Only validated addresses count, so that a
+//! peer cannot have another one's address held back.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

@@ -31,7 +31,7 @@ impl ChecksumMismatch {
     /// Whether an error that a read gave is this one.
     #[must_use]
     pub fn is(error: &io::Error) -> bool {
-        error.get_ref().is_some_and(|inner| inner.is::<Self>())
+        error.get_ref().is_some_and(<dyn std::error::Error + Send + Sync>::is::<Self>)
     }
 }
 

@@ -269,7 +269,7 @@ mod tests {
         for tick in 0..1200 {
             let now = tick * TICK;
             silent.retain(|(since, slot)| {
-                let expired = slot.is_expired(now - *since);
+                let expired = slot.is_expired(now.saturating_sub(*since));
                 if expired {
                     slot.was_silent(start + now);
                     let network = slot.counted.expect("it is counted");
@@ -288,7 +288,7 @@ mod tests {
                     *tries += 1;
                     if slots.acquire([192, 0, 2, n].into(), true, start + now).is_some() {
                         let from = Duration::from_secs(5 + 2 * u64::from(n));
-                        waits.push((from, now - from));
+                        waits.push((from, now.saturating_sub(from)));
                     } else {
                         *at += TICK * 5 * 2_u32.pow(*tries);
                     }

@@ -260,17 +260,17 @@ fn damaged_rounds_stop_the_run_until_they_are_moved_away_as_the_message_says() {
 #[test]
 fn rounds_that_the_file_has_lost_are_told_and_come_back_from_the_database() {
     let losses: [(&str, Damage<str>, usize); 3] = [
-        ("emptied", |_| Vec::new(), 2),
-        ("cut at the end of a line", |text| text.split_inclusive('\n').next().unwrap().into(), 1),
-        ("without its first line", |text| text.split_inclusive('\n').nth(1).unwrap().into(), 1),
+        ("emptied", |_| Vec::new(), 3),
+        ("cut at the end of a line", |text| text.split_inclusive('\n').next().unwrap().into(), 2),
+        ("without its first line", |text| text.split_once('\n').unwrap().1.into(), 1),
     ];
     for (what, loss, lost) in losses {
         let directory = tempfile::tempdir().unwrap();
         let database = Database::open(&directory.path().join("identity")).unwrap();
-        let scenario = Scenario::small(&["run.rounds=3", "round.min-updates=4"]);
+        let scenario = Scenario::small(&["run.rounds=4", "round.min-updates=4", "evaluate.every=2"]);
         let mut simulator = Simulator::new(scenario.clone(), Faults::NONE, 0, directory.path());
         simulator.database = Some(database.clone());
-        simulator.run_until(stands_at(2, 1));
+        simulator.run_until(stands_at(3, 1));
         simulator.kill_server();
         let run = simulator.run_directory();
         let whole = fs::read_to_string(run.rounds()).unwrap();
@@ -281,10 +281,15 @@ fn rounds_that_the_file_has_lost_are_told_and_come_back_from_the_database() {
         let (mut resumed, _, _lock) = started.into_parts();
         assert_eq!(resumed.missing_rounds().len(), lost, "{what}");
         let told = resumed.warnings().join(" ");
-        assert!(told.contains(&format!("lacks {lost} of 2 closed rounds")), "{what}: {told}");
+        assert!(told.contains(&format!("lacks {lost} of 3 closed rounds")), "{what}: {told}");
         assert_eq!(Summary::of(resumed.records(), None).missing, usize::from(what.contains("first")));
         assert_eq!(restore_rounds(&database, &mut resumed).unwrap(), lost, "{what}");
         assert_eq!(resumed.missing_rounds().len(), 0, "{what}");
+        // The best model is an earlier one, and its checkpoint has waited for the records.
+        assert_eq!(resumed.best().map(|best| best.round), Some(2), "{what}");
+        resumed.settle().unwrap();
+        resumed.write_model().unwrap();
+        assert!(resumed.directory().best().exists(), "{what}");
         assert_eq!(fs::read_to_string(run.rounds()).unwrap(), whole, "{what}");
     }
 }

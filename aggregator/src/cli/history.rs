@@ -29,11 +29,11 @@ pub(super) struct History {
 
 impl History {
     /// Enters the run and the rounds that an earlier process did not enter, and has `run` enter those that it closes.
-    pub(super) fn begin(database: &Database, run: &mut Run, resume: &Resume) -> Result<Self, Failure> {
+    pub(super) fn begin(database: &Database, run: &mut Run, resume: &mut Resume) -> Result<Self, Failure> {
         let presence = RunLock::of(run.directory())
             .map_err(|error| Failure::file("lock", &run.directory().presence(), error))?;
         let health = Health::default();
-        restore_rounds(database, run)?;
+        restore_rounds(database, run, resume)?;
         let mut log = RoundLog::begin(database.clone(), run, resume, health.clone(), SystemTime::now())?;
         run.on_closed(move |round| log.enter(round));
         let recorder = Recorder::start(database.clone(), run.spec().run, health.clone());
@@ -77,10 +77,11 @@ impl Sink for Sinks<'_> {
 }
 
 /// Writes the closed rounds that the run's own file lacks again, from the database.
-fn restore_rounds(database: &Database, run: &mut Run) -> Result<(), Failure> {
+fn restore_rounds(database: &Database, run: &mut Run, resume: &mut Resume) -> Result<(), Failure> {
     let missing = run.missing_rounds().len();
     let restored = history::restore_rounds(database, run)?;
     if restored > 0 {
+        (resume.ended, resume.void) = run.progress();
         terminal::tell(&format!(
             "{restored} of {missing} missing rounds are written again, as the database knows them"
         ));

@@ -14,8 +14,14 @@ use crate::transport::identity;
 
 /// Refuses to make the identity in `directory` anew if devices rely on the one that was there.
 pub(super) fn refuse_if_lost(directory: &Path, runs: &Path) -> Result<(), Failure> {
-    let missing = |name: &str| Some(directory.join(name)).filter(|path| !path.exists());
-    let (key, devices) = (missing(identity::KEY_FILE), missing(database::FILE));
+    let missing = |name: &str| {
+        let path = directory.join(name);
+        match path.try_exists() {
+            Ok(exists) => Ok((!exists).then_some(path)),
+            Err(error) => Err(Failure::file("look at", &path, error)),
+        }
+    };
+    let (key, devices) = (missing(identity::KEY_FILE)?, missing(database::FILE)?);
     let Some(lost) = key.as_ref().or(devices.as_ref()) else { return Ok(()) };
     let consequence = if key.is_some() {
         "with another key no device trusts this server"
@@ -30,7 +36,7 @@ pub(super) fn refuse_if_lost(directory: &Path, runs: &Path) -> Result<(), Failur
         None => return Ok(()),
     };
     Err(Failure::Environment(format!(
-        "{} is not there, and {evidence}: {consequence}. Restore {} from a backup; or begin with a new identity (--new-identity), \
+        "{} is not there, and {evidence}: {consequence}. Restore {} from a backup; or begin with a new identity (`aggregator serve --new-identity`), \
          and give every device a new ticket",
         lost.display(),
         directory.display()

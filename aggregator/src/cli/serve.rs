@@ -101,10 +101,10 @@ pub(super) fn serve(arguments: &ServeArgs) -> Result<(), Failure> {
         let good = IssuedTicket::good(&database, SystemTime::now())?;
         terminal::tell(no_devices(&good));
     }
-    let (mut run, resume, _lock) = started.into_parts();
+    let (mut run, mut resume, _lock) = started.into_parts();
     run.backend = backend;
     let mut event_log = arguments.event_log.as_deref().map(open_log).transpose()?;
-    let mut history = History::begin(&database, &mut run, &resume)?;
+    let mut history = History::begin(&database, &mut run, &mut resume)?;
     let skipped = report_skipped(&[], &run);
     let stop = terminal::stop_on_signal();
     // From now on an operator watches, until the run is to stop: a full disk is waited for.

@@ -14,6 +14,7 @@ use shared::identity::PublicKey;
 use shared::ticket::{MAX_ADDRESSES, Ticket, TicketSecret};
 
 use super::exit::Failure;
+use super::lost_identity::refuse_if_lost;
 use super::parse::whole;
 use super::{LabArgs, addresses, terminal};
 use crate::database::{Database, moment};
@@ -84,6 +85,7 @@ pub(super) fn ticket(arguments: &TicketArgs) -> Result<(), Failure> {
             }
         };
     }
+    refuse_if_lost(&directory, &arguments.lab.runs)?;
     let known = ServerIdentity::load(&Disk, &directory)?.is_some();
     let identity = ServerIdentity::load_or_create(&Disk, &directory)?;
     let database = Database::open(&directory)?;

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use models::ParamSet;
 use models::model_file::ModelFileError;
 use shared::spec::SAMPLES_KEY;
+use tracing::warn;
 
 use super::error::disk;
 use super::{Run, RunError};
@@ -36,10 +37,17 @@ impl Run {
             .best()
             .filter(|best| best.round < self.last_trained() && self.algorithm.personal().is_none())
         {
-            Some(found) => {
-                let global = self.load(found.round)?;
-                self.write_params(&best, self.algorithm.current_model(&global), found.round)?;
-            }
+            Some(found) => match self.load(found.round) {
+                Ok(global) => {
+                    self.write_params(&best, self.algorithm.current_model(&global), found.round)?;
+                }
+                // The run's own model is whole, and must not be kept back.
+                Err(error @ (RunError::Damaged { .. } | RunError::Removed { .. })) => {
+                    warn!("the best model, of round {}, is not written: {error}", found.round);
+                    self.files.remove(&best).map_err(disk("remove", &best))?;
+                }
+                Err(error) => return Err(error),
+            },
             // One may be left from when the run was stopped.
             None => self.files.remove(&best).map_err(disk("remove", &best))?,
         }

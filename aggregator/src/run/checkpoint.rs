@@ -51,13 +51,14 @@ impl Run {
     pub fn settle(&mut self) -> Result<(), RunError> {
         self.checkpoint()?;
         let closed = self.settled;
-        // The state behind the best model stays, to be published beside the last.
+        // The state behind the best model stays, to be published beside the last. Where records are missing, any may be the best.
         let best = self.best().map(|best| best.round);
+        let all_stay = self.records_are_expected;
         let state = self.directory.state();
         for name in self.files.list(&state).map_err(disk("list", &state))? {
             let path = state.join(&name);
             let superseded = round_in(&name, "checkpoint-", ".safetensors")
-                .is_some_and(|round| round < closed && Some(round) != best)
+                .is_some_and(|round| round < closed && Some(round) != best && !all_stay)
                 || round_in(&name, "broadcast-", ".safetensors").is_some_and(|round| round <= closed)
                 || round_in(&name, "round-", ".json").is_some_and(|round| round < closed)
                 || name.ends_with(".partial");

@@ -81,6 +81,8 @@ impl Run {
         reports: &BTreeMap<ClientId, TrainReport>,
     ) -> Result<(), RunError> {
         let bundle = self.bundle()?;
+        // Its values are copied under a new checksum.
+        bundle.as_ref().map_or(Ok(()), Bundle::verify)?;
         let mut members: BTreeMap<ClientId, Source<'_>> =
             bundle.iter().flat_map(Bundle::sources).map(|source| (source.0.client, source)).collect();
         let mut came = false;

@@ -109,6 +109,7 @@ impl RunError {
             Self::Damaged { path, reason } | Self::Rounds { path, reason } => {
                 Some(format!("{} is damaged ({reason})", path.display()))
             }
+            Self::Ensemble(error @ EnsembleError::Damaged { .. }) => Some(error.to_string()),
             Self::Checkpoint(error) => Some(format!("the checkpoint is damaged ({error})")),
             _ => None,
         }

@@ -48,6 +48,12 @@ impl RunManifest {
         serde_json::from_slice(&json).map(Some).map_err(damaged(&path))
     }
 
+    /// Whether the run was begun by a version that noted no configuration here.
+    #[must_use]
+    pub fn is_of_earlier_version(&self) -> bool {
+        self.config.is_none()
+    }
+
     /// The configuration that the run began with.
     pub fn config(&self, directory: &RunDirectory) -> Result<Raw, RunError> {
         let path = directory.config();
@@ -65,7 +71,9 @@ impl Run {
         let path = self.directory.config();
         let Some(text) = &manifest.config else { return Ok(()) };
         let as_begun = manifest.config(&self.directory)?;
-        if Raw::layered(Some(&path), &[]).is_ok_and(|found| found == as_begun) {
+        // Where the data lie may change.
+        let same = |found: Raw| found.without_local_paths() == as_begun.without_local_paths();
+        if Raw::layered(Some(&path), &[]).is_ok_and(same) {
             return Ok(());
         }
         write_durably(&*self.files, &path, |out| out.write_all(text.as_bytes()))

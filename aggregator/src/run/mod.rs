@@ -160,6 +160,8 @@ pub struct Run {
     /// CPU. Starting or resuming the run computes there in any case.
     pub backend: Backend,
     records: Vec<RoundRecord>,
+    /// Whether missing records may still come back ([`Run::restore_rounds`]).
+    records_are_expected: bool,
     /// The last closed round.
     closed: u32,
     open: Option<OpenRound>,
@@ -200,6 +202,7 @@ impl Run {
             own_threads: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
             backend: Backend::cpu(),
             records: Vec::new(),
+            records_are_expected: false,
             closed: 0,
             open: None,
             warnings: Vec::new(),

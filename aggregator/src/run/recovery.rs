@@ -41,7 +41,9 @@ impl Run {
         if let Some(bundle) = run.bundle()? {
             bundle.verify()?;
         }
+        run.records_are_expected = !run.missing_rounds().is_empty();
         run.settle()?;
+        run.records_are_expected = false;
         // Broadcasts are never synced: after a power failure one may be there and be empty. It is made again.
         let unsynced = run.directory.broadcast(closed + 1);
         run.files.remove(&unsynced).map_err(disk("remove", &unsynced))?;

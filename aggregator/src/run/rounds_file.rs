@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use super::error::disk;
 use super::{Run, RunError, client_metrics};
-use crate::round::RoundRecord;
 use crate::round::jsonl::{self, Rounds};
+use crate::round::{RoundRecord, stopping};
 use crate::storage::{read_if_there, write_durably};
 
 impl Run {
@@ -47,8 +47,8 @@ impl Run {
         let missing = self.missing_rounds().len();
         if missing > 0 {
             self.warnings.push(format!(
-                "{} lacks {missing} of {closed} closed rounds: the model does not depend on them, but the report begins anew \
-                 without them, and so do [stop] and the best model",
+                "{} lacks {missing} of {closed} closed rounds. The model does not depend on them. Unless the server's database has \
+                 them, the report begins anew without them, and so do early stopping and the best model",
                 path.display()
             ));
         }
@@ -68,6 +68,12 @@ impl Run {
             missing.remove(&record.round);
         }
         missing
+    }
+
+    /// The round that training ended with, if it did, and the void rounds in a row until now.
+    #[must_use]
+    pub fn progress(&self) -> (Option<u32>, u32) {
+        (self.ended(), stopping::void_in_a_row(&self.records))
     }
 
     /// Writes [missing rounds](Self::missing_rounds) again, from records of another place; other records are left out. Gives how

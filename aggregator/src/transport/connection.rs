@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use quinn::crypto::rustls::HandshakeData;
 use quinn::{Connection, ConnectionError, ReadExactError, RecvStream, SendStream, VarInt, WriteError};
@@ -134,8 +134,11 @@ impl Peer {
             let greeting = self.greeting(&mut receiver).await?;
             Ok::<_, PeerError>((sender, receiver, greeting))
         });
-        let (control, mut receiver, greeting) =
-            greeting.await.ok_or(PeerError::Fault("it did not say hello in time"))??;
+        let Some(greeting) = greeting.await else {
+            slot.was_silent(Instant::now());
+            return Err(PeerError::Fault("it did not say hello in time"));
+        };
+        let (control, mut receiver, greeting) = greeting?;
         let client = greeting.hello.client;
         let admitted = tokio::select! {
             admitted = self.admit(&greeting) => admitted?,

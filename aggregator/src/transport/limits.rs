@@ -57,8 +57,6 @@ pub const UNHANDLED_MESSAGES: usize = 16;
 pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The same for a connection from an unknown network, while more than half of the slots for such connections are taken.
 pub const HANDSHAKE_TIMEOUT_CROWDED: Duration = Duration::from_secs(2);
-/// The same while all slots for such connections are taken: enough for three round trips of a poor connection.
-pub const HANDSHAKE_TIMEOUT_FULL: Duration = Duration::from_secs(1);
 
 /// The greatest number of connections in a federation of `clients` clients.
 pub(super) fn connections(clients: usize) -> usize {

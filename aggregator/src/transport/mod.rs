@@ -240,7 +240,10 @@ async fn serve(
                 let _ = driver.send(FromPeer::ForeignProtocol { address });
             }
         }
-        None => debug!("a handshake took too long"),
+        None => {
+            slot.was_silent(Instant::now());
+            debug!("a handshake took too long");
+        }
     }
 }
 

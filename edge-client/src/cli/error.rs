@@ -27,14 +27,13 @@ pub enum Exit {
     Unexpected = 1,
     /// The arguments make no sense.
     Usage = 2,
-    /// The owner of this device has to act.
+    /// The owner of this device has to act; or the run needs more memory than the device allows.
     Local = 3,
     /// The operator of the server has to act: it refuses this client, is not the trusted one, or its run fails here.
     Server = 4,
     /// The run is over, and the server rejected the updates of this client.
     Rejected = 5,
-    /// This device declines the run: it uses what this version of the program does not know, or needs more memory than the device
-    /// allows.
+    /// This device declines the run: it uses what this version of the program does not know.
     Declined = 6,
 }
 

@@ -123,7 +123,9 @@ fn outcome(end: &SessionEnd, rounds: Summary) -> Result<(), CliError> {
         }
         SessionEnd::Stopped => return Ok(()),
         SessionEnd::Refused(_) => Exit::Server,
-        SessionEnd::Outdated(_) | SessionEnd::TooLarge(_) => Exit::Declined,
+        SessionEnd::Outdated(_) => Exit::Declined,
+        // Memory that others take now may be free when the service is started again.
+        SessionEnd::TooLarge(_) => Exit::Local,
         SessionEnd::Unfit(failure) => failure.blame.into(),
     };
     Err(CliError::new(exit, event::ending(end)))
@@ -294,7 +296,7 @@ mod tests {
         let rejected = completed(&[Notice::Receipt { round: 1, verdict: rejected }]);
         for (error, exit) in [
             (end(SessionEnd::Outdated(unknown)), Exit::Declined),
-            (end(SessionEnd::TooLarge(too_large)), Exit::Declined),
+            (end(SessionEnd::TooLarge(too_large)), Exit::Local),
             (end(SessionEnd::Refused(Refusal::NoSamples)), Exit::Server),
             (rejected, Exit::Rejected),
         ] {

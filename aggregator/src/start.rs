@@ -9,6 +9,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use shared::data::View;
 use shared::id::RunId;
 
 use crate::config::Config;
@@ -58,6 +59,11 @@ impl Started {
     pub fn into_parts(self) -> (Run, Resume, File) {
         (self.run, self.resume, self.lock)
     }
+}
+
+/// For [`start_on`]: every client's part of the training samples, which a simulation needs before it makes a directory.
+pub fn training_shares(config: &Config) -> Result<Vec<View>, StartError> {
+    Ok(data::shares(config).map_err(RunError::from)?)
 }
 
 /// Begins or continues the run that `config` describes, under `runs`. `fresh` never continues. The run's

@@ -10,7 +10,7 @@ use models::params::codec::TensorStream;
 use models::{Architecture, Limits, ParamSet};
 use shared::algorithm::Fusion;
 use shared::cli::causes;
-use shared::data::{DataError, Preparation, Split, View, registry};
+use shared::data::{DataError, Preparation, ReadOptions, Split, View, registry};
 use shared::spec::{DataSpec, SAMPLES_KEY};
 
 use super::ConfigArgs;
@@ -27,8 +27,8 @@ pub(super) const BATCH: usize = 500;
 /// Which model, and on which samples.
 #[derive(Debug, Args)]
 pub(super) struct ModelArgs {
-    /// The model or the ensemble, as a run leaves it
-    #[arg(long, value_name = "FILE")]
+    /// The model or the ensemble, as a run leaves it; or the run's directory
+    #[arg(long, value_name = "PATH")]
     pub(super) model: PathBuf,
     /// Directory of samples in any known format; without it the test set of CONFIG, or without that of the model's run
     ///
@@ -48,7 +48,8 @@ pub(super) struct ModelArgs {
 impl ModelArgs {
     /// The model, its samples and what they are called.
     pub(super) fn open(&self) -> Result<(Usable, View, String), Failure> {
-        let usable = Usable::open(&self.model)?;
+        let path = model_file(&self.model)?;
+        let usable = Usable::open(&path)?;
         if matches!(usable, Usable::Model(..)) && self.fusion.is_some() {
             return Err(Failure::Usage(format!(
                 "--fusion is for ensembles, and {} is one model: leave it out, or name the ensemble.safetensors of a run",
@@ -56,9 +57,24 @@ impl ModelArgs {
             )));
         }
         let split = if self.train { Split::Train } else { Split::Test };
-        let (view, called) = usable.load(&self.model, self.data.as_ref(), &self.config, split)?;
+        let (view, called) = usable.load(&path, self.data.as_ref(), &self.config, split)?;
         Ok((usable, view, called))
     }
+}
+
+/// The model's file if `given` is the directory of a run, else `given`.
+fn model_file(given: &Path) -> Result<PathBuf, Failure> {
+    if !given.is_dir() {
+        return Ok(given.to_owned());
+    }
+    let run = RunDirectory::new(given.to_owned());
+    [run.model(), run.ensemble()].into_iter().find(|path| path.is_file()).ok_or_else(|| {
+        Failure::Environment(format!(
+            "{} is a directory without a model.safetensors or an ensemble.safetensors: name a model's file, or the directory \
+             of a run that has closed a round",
+            given.display()
+        ))
+    })
 }
 
 /// A file that answers.
@@ -113,6 +129,23 @@ impl Usable {
         self.samples().map(|spec| spec.preparation.clone()).unwrap_or_default()
     }
 
+    /// Refuses samples with other numbers of values than the model takes. Tables do not say their shape, so that no more is known
+    /// of samples whose labels are not read.
+    fn refuse_other_sizes(&self, path: &Path, directory: &Path, split: Split) -> Result<(), Failure> {
+        let unlabelled = ReadOptions { labels: None, shape: None, ..self.reading() };
+        let Ok((_, dataset)) = registry::read(directory, split, &unlabelled) else { return Ok(()) };
+        let takes = self.samples().map_or(&self.architecture().input, |spec| &spec.shape);
+        let size = |shape: &[usize]| shape.iter().product::<usize>();
+        if size(takes) == size(dataset.shape()) {
+            return Ok(());
+        }
+        Err(other_shape(path, takes, dataset.shape()))
+    }
+
+    fn reading(&self) -> ReadOptions {
+        DataSpec::reading(self.samples(), self.architecture().classes)
+    }
+
     /// The samples in `directory`, or those of a configuration, and what they are called. `path` is this file's.
     fn load(
         &self,
@@ -123,8 +156,11 @@ impl Usable {
     ) -> Result<(View, String), Failure> {
         let architecture = self.architecture();
         let (dataset, called) = if let Some(directory) = directory {
-            let options = DataSpec::reading(self.samples(), architecture.classes);
-            let read = registry::read(directory, split, &options);
+            let read = registry::read(directory, split, &self.reading());
+            if read.is_err() {
+                // Of samples that are something else the labels, too, are mostly wrong, and not what to mend.
+                self.refuse_other_sizes(path, directory, split)?;
+            }
             (read.map(|(_, dataset)| dataset), directory.display().to_string())
         } else {
             let config = config.or_of_run(path).validated()?;
@@ -146,12 +182,7 @@ impl Usable {
         })?;
         let prepared = self.preparation().shape(dataset.shape()).ok();
         if prepared.as_ref() != Some(&architecture.input) {
-            return Err(Failure::Environment(format!(
-                "the model {} takes samples of shape {:?}, the data has {:?}: name other data or another model",
-                path.display(),
-                architecture.input,
-                dataset.shape()
-            )));
+            return Err(other_shape(path, &architecture.input, dataset.shape()));
         }
         if dataset.classes() > architecture.classes {
             return Err(Failure::Environment(format!(
@@ -164,6 +195,13 @@ impl Usable {
         }
         Ok((View::whole(Arc::new(dataset)), format!("the {} split of {called}", split.name())))
     }
+}
+
+fn other_shape(model: &Path, takes: &[usize], has: &[usize]) -> Failure {
+    Failure::Environment(format!(
+        "the model {} takes samples of shape {takes:?}, the data has {has:?}: name other data or another model",
+        model.display()
+    ))
 }
 
 impl ConfigArgs {
@@ -212,6 +250,36 @@ mod tests {
         assert!(text.contains("tells 3 classes apart, and the data has 4"), "{text}");
         for classes in [2, 3] {
             assert_eq!(load(classes).expect("a model that knows them").0.len(), 2);
+        }
+    }
+
+    #[test]
+    fn samples_of_another_size_are_refused_by_their_shape_and_not_by_a_label() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let architecture = Architecture::by_name("linear", &[6], 3).expect("built in");
+        let params = architecture.initialise(|name| shared::seed::Seed::root(1).derive(name).rng());
+        let usable = Usable::Model(Box::new(architecture), params.expect("a network"), None);
+        let images =
+            Dataset::labelled(vec![1, 28, 28], Samples::Bytes(vec![0; 4 * 784]), vec![0, 1, 2, 3], 10);
+        shared::data::idx::write_split(folder.path(), Split::Test, &images.expect("four images"))
+            .expect("written");
+        let config = ConfigArgs { config: None, overrides: Vec::new() };
+        let directory = folder.path().to_owned();
+        let refused = usable.load(Path::new("m"), Some(&directory), &config, Split::Test).map(drop);
+        let text = refused.expect_err("it takes rows").to_string();
+        assert!(text.contains("takes samples of shape [6], the data has [1, 28, 28]"), "{text}");
+    }
+
+    #[test]
+    fn the_directory_of_a_run_stands_for_its_model() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let text = model_file(folder.path()).expect_err("no model is in it").to_string();
+        assert!(text.contains("model.safetensors") && text.contains("ensemble.safetensors"), "{text}");
+        for name in ["ensemble.safetensors", "model.safetensors"] {
+            let file = folder.path().join(name);
+            std::fs::write(&file, "").expect("a file in it");
+            assert_eq!(model_file(folder.path()).ok(), Some(file.clone()));
+            assert_eq!(model_file(&file).ok(), Some(file));
         }
     }
 

@@ -13,6 +13,7 @@ use super::run::{Histograms, conclude, report_skipped, runtime};
 use super::terminal;
 use crate::events::sinks::terminal::Terminal;
 use crate::simulate::{SimulateError, Transport, simulate as simulate_run};
+use crate::start::training_shares;
 use crate::storage::unsynced::Unsynced;
 
 #[derive(Debug, Args)]
@@ -32,8 +33,7 @@ pub(super) fn simulate(arguments: &SimulateArgs, verbose: bool) -> Result<(), Fa
     edge_client::memory::keep_freed(edge_client::memory::Heaps::Each);
     let SimulateArgs { run: given, transport, threads } = arguments;
     let backend = Processor::backend(given.device)?;
-    let (started, ()) = given.start(given.config.validated()?, Arc::new(Unsynced), |_| Ok(()))?;
-    let shares = crate::data::shares(started.run.config())?;
+    let (started, shares) = given.start(given.config.validated()?, Arc::new(Unsynced), training_shares)?;
     let threads = threads.map_or_else(|| cores().get(), usize::from);
     if let Some(attackers) = &started.run.config().attackers {
         let (clients, seed) = (started.run.config().data.clients, started.run.spec().root_seed());
@@ -65,5 +65,41 @@ fn runtime_for(transport: Transport) -> Result<Runtime, Failure> {
     match transport {
         Transport::Memory => Builder::new_current_thread().enable_all().build().map_err(Failure::environment),
         Transport::Quic => runtime(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        arguments: SimulateArgs,
+    }
+
+    #[test]
+    fn data_that_cannot_be_read_leave_no_directory_of_a_run() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let (runs, train) = (folder.path().join("runs"), folder.path().join("train.csv"));
+        std::fs::write(&train, "a,label\nabc,0\n").expect("a file in it");
+        let path = format!("data.path={}", folder.path().display());
+        let settings = [
+            "data.set=csv",
+            "data.shape=[1]",
+            "data.classes=2",
+            "data.clients=1",
+            "model.name=linear",
+            "evaluate.every=0",
+            &path,
+        ];
+        let settings = settings.into_iter().flat_map(|setting| ["--set", setting]);
+        let runs_option = ["simulate", "--device", "cpu", "--runs", runs.to_str().expect("UTF-8")];
+        let line = Line::try_parse_from(runs_option.into_iter().chain(settings)).expect("a command line");
+        let refused = simulate(&line.arguments, false).expect_err("no number").to_string();
+        assert!(refused.contains("line 2: column `a` holds \"abc\""), "{refused}");
+        assert!(!runs.exists(), "the corrected run would be NAME-2");
     }
 }

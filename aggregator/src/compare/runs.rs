@@ -20,7 +20,7 @@ use crate::events::{Level, Notice, printable_reasons, text};
 use crate::report::{Report, render};
 use crate::round::{RoundRecord, jsonl};
 use crate::simulate::{SimulateError, Transport, simulate};
-use crate::start::{StartError, start_on};
+use crate::start::{StartError, start_on, training_shares};
 use crate::storage::unsynced::Unsynced;
 use crate::storage::{Disk, FileLayer, read_if_there};
 
@@ -188,12 +188,12 @@ fn run(
     stop: watch::Receiver<bool>,
     tell: &mut (dyn FnMut(&Step<'_>) + Send),
 ) -> Result<bool, RunFailure> {
-    let (started, ()) = start_on(Arc::new(Unsynced), planned.config.clone(), runs, false, |_| Ok(()))?;
+    let config = planned.config.clone();
+    let (started, shares) = start_on(Arc::new(Unsynced), config, runs, false, training_shares)?;
     if !started.passed.is_empty() {
         return Err(RunFailure::Taken(started.passed.join("; ")));
     }
     tell(&Step::Begun(started.run.closed()));
-    let shares = data::shares(started.run.config())?;
     let histograms: Vec<(String, Vec<usize>)> = (0..)
         .zip(&shares)
         .map(|(index, share): (usize, &View)| (format!("client {index}"), share.histogram()))

@@ -69,7 +69,7 @@ section! {
         // Sixty characters have at most 240 bytes, and a name in a file system at most 255.
         pub name: Option<String> = None, in Kind::FolderName(60), unset "SET-ALGORITHM, as in glyphs-fedavg";
         /// Communication rounds T
-        pub rounds: u32 = 15, in Kind::POSITIVE;
+        pub rounds: Option<u32> = None, in Kind::POSITIVE, unset "15, of a one-shot algorithm 1";
         /// Root of every random choice: same seed, same bytes
         pub seed: i64 = 1, in Kind::SEED;
     }
@@ -167,6 +167,8 @@ section! {
 impl RunTable {
     /// The folder of the server's key and its devices among the runs: no run has this name.
     pub const IDENTITY_FOLDER: &str = "identity";
+    /// Rounds where nothing is said, unless the algorithm needs one alone.
+    pub const ROUNDS: u32 = 15;
 }
 
 impl RoundTable {

@@ -15,7 +15,9 @@ use crate::round::{EarlyStopping, RoundPolicy};
 use super::combinations::{Combinations, seconds};
 use super::error::DATA_VARIABLE;
 use super::layers::Layers;
-use super::{ConfigError, ConfigErrors, DataPlan, Raw, Renamed, ServerPlan, Source, model, personal};
+use super::{
+    ConfigError, ConfigErrors, DataPlan, Raw, Renamed, RunTable, ServerPlan, Source, model, personal,
+};
 
 /// A configuration that makes sense: what the program runs on.
 #[derive(Clone, Debug, PartialEq)]
@@ -118,8 +120,8 @@ pub(super) fn validate(layers: Layers, data_root: Option<&Path>, run: RunId) -> 
     checks.run_name(&raw);
     let policy = checks.policy(&raw);
 
-    let (Some(algorithm), Some(samples), Some(architecture), Some(source), Some(server)) =
-        (algorithm, samples, architecture, source, server)
+    let (Some(algorithm), Some(samples), Some(architecture), Some(source), Some(server), Some(rounds)) =
+        (algorithm, samples, architecture, source, server, raw.run.rounds)
     else {
         let reason = "a part of the configuration is missing and nothing is said of it".to_owned();
         return findings.none_or(()).and(Err(ConfigError::Internal { reason }.into()));
@@ -137,7 +139,7 @@ pub(super) fn validate(layers: Layers, data_root: Option<&Path>, run: RunId) -> 
             run,
             name,
             seed: raw.run.seed.cast_unsigned(),
-            rounds: raw.run.rounds,
+            rounds,
             data: samples.spec,
             architecture,
             training: raw.training,
@@ -186,6 +188,7 @@ fn algorithm(
     match made {
         Ok((algorithm, spec, complete)) => {
             *table = complete;
+            raw.run.rounds.get_or_insert(if algorithm.one_shot() { 1 } else { RunTable::ROUNDS });
             let conflicts = algorithm.conflicts(settings);
             if !conflicts.is_empty() {
                 let mut keys = vec![("algorithm", format!("[{key}]"))];

@@ -76,7 +76,7 @@ pub enum RunError {
     /// The system gives no threads for it.
     #[error("cannot start another thread: {0}; close other programs, or raise the limit of threads")]
     Threads(String),
-    /// The server's labelled samples cannot be read as configured.
+    /// The training samples, or those of them that the server has, cannot be read or divided as configured.
     #[error(transparent)]
     Labelled(#[from] PlanError),
     /// The ensemble cannot be read, written or used.

@@ -1,13 +1,14 @@
 //! Capabilities: what some algorithms can do beyond the common round.
 //!
-//! Each is returned by a method of [`Algorithm`](super::Algorithm) that gives `None` by default. A run asks for the capability, never
-//! for the algorithm's name.
+//! Each is returned by a method of [`Algorithm`](super::Algorithm) that gives `None` or `false` by default. A run asks for the
+//! capability, never for the algorithm's name.
 //!
 //! | method | who has it |
 //! |---|---|
 //! | [`supervised`](super::Algorithm::supervised) | algorithms with a training on the server's labelled samples in every round |
 //! | [`personal`](super::Algorithm::personal) | algorithms whose clients deploy models of their own |
 //! | [`ensemble`](super::Algorithm::ensemble) | algorithms whose result is the clients' models side by side |
+//! | [`one_shot`](super::Algorithm::one_shot) | algorithms that need one round alone |
 //! | [`stored`](super::Algorithm::stored) | algorithms that go with aggregation rules that need every update at once |
 
 use models::params::ParamSet;

@@ -101,6 +101,8 @@ pub trait ErasedAlgorithm: Send + Sync {
     fn personal(&self) -> Option<Deployed<'_>>;
     /// [`Algorithm::ensemble`].
     fn ensemble(&self) -> Option<Answering>;
+    /// [`Algorithm::one_shot`].
+    fn one_shot(&self) -> bool;
 }
 
 /// An update that was checked and may be folded.
@@ -251,6 +253,10 @@ impl<A: Algorithm> ErasedAlgorithm for A {
 
     fn ensemble(&self) -> Option<Answering> {
         Algorithm::ensemble(self)
+    }
+
+    fn one_shot(&self) -> bool {
+        Algorithm::one_shot(self)
     }
 
     fn close_stored(

@@ -282,6 +282,10 @@ impl Algorithm for Fafi {
     fn ensemble(&self) -> Option<Answering> {
         Some(Answering { fusion: self.fusion, temperature: self.temperature })
     }
+
+    fn one_shot(&self) -> bool {
+        true
+    }
 }
 
 #[cfg(test)]

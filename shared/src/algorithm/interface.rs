@@ -128,6 +128,11 @@ pub trait Algorithm: Serialize + DeserializeOwned + Send + Sync + 'static {
         None
     }
 
+    /// Whether one round is all that it needs: a run has one then, unless its configuration says how many.
+    fn one_shot(&self) -> bool {
+        false
+    }
+
     /// How a round ends under a rule that needs every update, if the algorithm goes with such rules.
     fn stored(&self) -> Option<&dyn Stored<Self::Global>> {
         None

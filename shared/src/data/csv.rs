@@ -13,6 +13,7 @@ use thiserror::Error;
 
 use super::error::{FormatError, existing_file};
 use super::format::{About, Evidence, MAX_CONTENT, SampleFormat};
+use super::line_breaks::LineFeeds;
 use super::{DataError, DataSet, Dataset, Labels, ReadOptions, Samples, SetSamples, Skipped, Split};
 
 const MAX_COLUMNS: usize = 1 << 20;
@@ -111,7 +112,7 @@ fn open(directory: &Path, split: Split) -> Result<(PathBuf, impl Read), DataErro
 
 /// Reads a table from any source. `path` is for messages.
 pub fn read(input: impl Read, path: &Path, options: &ReadOptions) -> Result<Dataset, DataError> {
-    let mut reader = csv::ReaderBuilder::new().flexible(true).from_reader(input);
+    let mut reader = csv::ReaderBuilder::new().flexible(true).from_reader(LineFeeds::new(input));
     let malformed = |error: csv::Error| CsvError::Malformed { reason: error.to_string() }.in_file(path);
     let header = reader.headers().map_err(malformed)?.clone();
     let columns = Columns::of(&header, options).map_err(|error| error.in_file(path))?;
@@ -274,6 +275,8 @@ mod tests {
             let text = format!("a,kind,b\n1,dog,2\n{row}\n3,cat,4\n");
             let error = load(text.as_bytes(), &options()).unwrap_err().to_string();
             assert!(error.starts_with("train.csv: line 3: ") && error.contains(said), "{error}");
+            let excel = load(text.replace('\n', "\r\n").as_bytes(), &options()).unwrap_err().to_string();
+            assert_eq!(excel, error, "with the line breaks of Windows");
             let skip = ReadOptions { on_error: OnError::Skip, ..options() };
             let dataset = load(text.as_bytes(), &skip).unwrap();
             let skipped = dataset.skipped();

@@ -23,6 +23,7 @@ pub mod format;
 pub mod glyphs;
 pub mod idx;
 pub mod images;
+mod line_breaks;
 pub mod options;
 pub mod partition;
 pub mod preparation;

@@ -42,6 +42,23 @@ fn defaults_are_derived() {
 }
 
 #[test]
+fn a_one_shot_algorithm_has_one_round_unless_more_are_asked_for() {
+    let rounds = |overrides: &[&str]| {
+        let config = valid(overrides);
+        assert_eq!(config.effective.run.rounds, Some(config.spec.rounds));
+        config.spec.rounds
+    };
+    assert_eq!((rounds(&[]), rounds(&["algorithm.fedprox={}"])), (15, 15));
+    let fafi = ["algorithm.fafi={}", "model.name=mlp-2nn"];
+    assert_eq!(rounds(&fafi), 1);
+    assert_eq!(
+        rounds(&[&fafi[..], &["run.rounds=15"]].concat()),
+        15,
+        "a second round takes in those that come late"
+    );
+}
+
+#[test]
 fn the_specification_is_what_the_file_says() {
     let config = valid(&[
         "training.epochs=3",
@@ -245,7 +262,7 @@ fn the_data_variable_is_asked_where_there_is_no_path() {
 #[test]
 fn a_handmade_configuration_is_checked_too() {
     let mut handmade = raw(&[]);
-    handmade.run.rounds = 0;
+    handmade.run.rounds = Some(0);
     let message = made(&handmade, None).expect_err("no rounds").to_string();
     assert!(message.contains("run.rounds") && message.contains("the configuration"), "{message}");
 }

@@ -15,7 +15,8 @@ use shared::id::RunId;
 use crate::config::Config;
 use crate::coordinator::Resume;
 use crate::data;
-use crate::run::directory::{RunDirectory, newest_checkpoint};
+use crate::round::WeightBounds;
+use crate::run::directory::{RunDirectory, newest_checkpoint, round_in};
 use crate::run::{Run, RunError, RunManifest, disk};
 use crate::storage::{FileLayer, create_dir_durably};
 use crate::transport::ListenError;
@@ -105,6 +106,10 @@ pub fn start_on<T>(
         let continued = matches!(occupant, Occupant::Same(_));
         let (run, resume) = if let Occupant::Same(manifest) = occupant {
             config.spec.run = manifest.run;
+            if manifest.is_of_earlier_version() {
+                // Its rounds go on as they began.
+                config.policy.weight_bounds = WeightBounds::NONE;
+            }
             let (mut run, resume) = Run::resume(files, directory, config, tests)?;
             run.restore_config(&manifest)?;
             (run, resume)
@@ -209,14 +214,17 @@ fn occupant(files: &dyn FileLayer, directory: &RunDirectory, config: &Config) ->
     let (stored, manifest) = match read {
         Ok(Some(found)) => found,
         Ok(None) if is_free(files, directory)? => return Ok(Occupant::Vacant),
-        Ok(None) => {
-            return Ok(match newest_checkpoint(files, directory).filter(|&round| round > 0) {
-                Some(round) => Occupant::Damaged(RunError::Damaged {
-                    path: directory.identity(),
-                    reason: format!("it is not there, and the checkpoint of round {round} is"),
-                }),
-                None => Occupant::Other("holds something else".to_owned()),
-            });
+        Ok(None) if has_rounds(files, directory) => {
+            let reason = match newest_checkpoint(files, directory) {
+                Some(round) => format!("it is not there, and the checkpoint of round {round} is"),
+                None => "it is not there, and rounds were opened".to_owned(),
+            };
+            return Ok(Occupant::Damaged(RunError::Damaged { path: directory.identity(), reason }));
+        }
+        Ok(None) => return Ok(Occupant::Other("holds something else".to_owned())),
+        // A complete run is in no other one's way.
+        Err(RunError::Damaged { .. }) if there(&directory.finished())? => {
+            return Ok(Occupant::Other("is complete, and its configuration cannot be read".to_owned()));
         }
         Err(error @ RunError::Damaged { .. }) => return Ok(Occupant::Damaged(error)),
         Err(error) => return Err(error),
@@ -233,6 +241,12 @@ fn occupant(files: &dyn FileLayer, directory: &RunDirectory, config: &Config) ->
             ))
         }
     })
+}
+
+/// Whether a round of a run was opened here.
+fn has_rounds(files: &dyn FileLayer, directory: &RunDirectory) -> bool {
+    let names = files.list(&directory.state()).unwrap_or_default();
+    names.iter().any(|name| round_in(name, "round-", ".json").is_some())
 }
 
 /// Is there nothing, or nothing but what a process leaves that dies while it begins a run? The lock comes first, so a

@@ -212,6 +212,17 @@ fn a_run_whose_description_is_lost_never_begins_again_in_silence() {
         assert_eq!(fs::read(run.config()).unwrap(), text, "{damage:?}");
     }
 
+    // A complete run that cannot be read is not in the way of the next one.
+    let complete = folder.path().join("complete");
+    let state = complete.join("glyphs-fedavg/state");
+    fs::create_dir_all(&state).unwrap();
+    for file in ["run.json", "finished"] {
+        fs::write(state.join(file), "{}").unwrap();
+    }
+    let started = begin(Arc::new(Disk), &complete, false).unwrap();
+    assert_eq!(name(&started), "glyphs-fedavg-2");
+    assert!(started.passed[0].contains("is complete"), "{:?}", started.passed);
+
     // Without the identity the checkpoints belong to no known run.
     fs::remove_file(run.identity()).unwrap();
     let error = begin(Arc::new(Disk), folder.path(), false).err().unwrap().to_string();

@@ -49,6 +49,12 @@ pub(super) fn key(path: &str, name: &str, siblings: &[&str]) -> Option<String> {
     elsewhere.or_else(|| nearest(name, siblings.iter().copied()))
 }
 
+/// The whole name of the first key, not a table, whose last part is `name`.
+pub(crate) fn meant_key(name: &str) -> Option<&'static str> {
+    let named = KEYS.iter().find(|key| key.path.rsplit('.').next() == Some(name));
+    named.map(|key| key.path.as_str())
+}
+
 /// Insertions, deletions, replacements and swaps of neighbours that turn `a` into `b` (optimal string alignment).
 fn distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());

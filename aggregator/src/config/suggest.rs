@@ -33,8 +33,8 @@ pub(super) fn axis(name: &str) -> Option<&'static str> {
     })
 }
 
-/// The key that was meant by the unknown `name` in the table `path`, in which `siblings` are known: one of just this name elsewhere,
-/// or else a similar one beside it. Who writes into a table of a table knows the section: no other one is looked into.
+/// The key that was meant by the unknown `name` in the table `path`, in which `siblings` are known: one of just this name
+/// elsewhere, or else a similar one beside it. Who writes into a table of a table knows the section: no other one is looked into.
 pub(super) fn key(path: &str, name: &str, siblings: &[&str]) -> Option<String> {
     let section = path.split_once('.').map(|(section, _)| section);
     let named = |key: &&Key| {

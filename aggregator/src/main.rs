@@ -3,10 +3,10 @@
 use std::process::ExitCode;
 
 use aggregator::cli::{Cli, exit_code};
-use clap::Parser as _;
 
 fn main() -> ExitCode {
-    let result = Cli::parse().run();
+    let line: Vec<_> = std::env::args_os().collect();
+    let result = Cli::of_arguments(&line).unwrap_or_else(|error| error.exit()).run();
     if let Err(failure) = &result {
         eprintln!("aggregator: {failure}");
     }

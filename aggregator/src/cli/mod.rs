@@ -18,6 +18,7 @@ mod parse;
 mod predict;
 mod run;
 mod serve;
+mod setting_hint;
 #[cfg(feature = "simulate")]
 mod simulate;
 mod split;

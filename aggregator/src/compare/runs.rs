@@ -30,9 +30,6 @@ pub enum RunFailure {
     /// It cannot start or continue.
     #[error(transparent)]
     Start(#[from] StartError),
-    /// Its data cannot be divided.
-    #[error(transparent)]
-    Data(#[from] data::PlanError),
     /// The digests of its data cannot be stored.
     #[error("what its data holds cannot be written down: {0}")]
     Content(std::io::Error),

@@ -64,7 +64,7 @@ impl Check<'_> {
 
     fn unknown(&mut self, name: &str, value: &Value, path: &str) {
         let siblings = KEYS.children(path);
-        let suggestion = suggest::key(name, &siblings);
+        let suggestion = suggest::key(path, name, &siblings);
         let meant = suggestion
             .as_ref()
             .map(|meant| if siblings.contains(&meant.as_str()) { below(path, meant) } else { meant.clone() });

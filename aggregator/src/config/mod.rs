@@ -59,7 +59,7 @@ mod suggest;
 mod validate;
 
 pub(crate) use network::{layer_kinds, layers_of};
-pub(crate) use suggest::nearest as nearest_name;
+pub(crate) use suggest::{meant_key, nearest as nearest_name};
 
 pub use data::DataTable;
 pub use error::{ConfigError, ConfigErrors, DATA_VARIABLE, Mistake, Origin};

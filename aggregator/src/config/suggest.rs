@@ -33,15 +33,26 @@ pub(super) fn axis(name: &str) -> Option<&'static str> {
     })
 }
 
-/// The key that was meant by the unknown `name`, beside which `siblings` are known: one of just this name elsewhere, or
-/// else a similar one beside it.
-pub(super) fn key(name: &str, siblings: &[&str]) -> Option<String> {
-    let named = |key: &&Key| key.path.split('.').skip(1).any(|part| part == name);
+/// The key that was meant by the unknown `name` in the table `path`, in which `siblings` are known: one of just this name
+/// elsewhere, or else a similar one beside it. Who writes into a table of a table knows the section: no other one is looked into.
+pub(super) fn key(path: &str, name: &str, siblings: &[&str]) -> Option<String> {
+    let section = path.split_once('.').map(|(section, _)| section);
+    let named = |key: &&Key| {
+        let mut parts = key.path.split('.');
+        let above = parts.next();
+        section.is_none_or(|section| above == Some(section)) && parts.any(|part| part == name)
+    };
     let elsewhere = KEYS.iter().find(named).map(|key| {
         let above = key.path.split('.').take_while(|&part| part != name);
         above.chain([name]).collect::<Vec<_>>().join(".")
     });
     elsewhere.or_else(|| nearest(name, siblings.iter().copied()))
+}
+
+/// The whole name of the first key, not a table, whose last part is `name`.
+pub(crate) fn meant_key(name: &str) -> Option<&'static str> {
+    let named = KEYS.iter().find(|key| key.path.rsplit('.').next() == Some(name));
+    named.map(|key| key.path.as_str())
 }
 
 /// Insertions, deletions, replacements and swaps of neighbours that turn `a` into `b` (optimal string alignment).
@@ -94,11 +105,17 @@ mod tests {
 
     #[test]
     fn keys_in_the_wrong_table_are_found() {
-        assert_eq!(key("rounds", &["run", "round"]).as_deref(), Some("run.rounds"), "not `round`");
-        assert_eq!(key("round", &["run", "rounds"]).as_deref(), Some("rounds"));
-        assert_eq!(key("epochs", &["run", "data"]).as_deref(), Some("training.epochs"));
-        assert_eq!(key("momentum", &["epochs", "batch"]).as_deref(), Some("training.optimizer.sgd.momentum"));
-        assert_eq!(key("partition", &["name"]).as_deref(), Some("data.partition"));
-        assert_eq!(key("entirely-else", &["name"]), None);
+        assert_eq!(key("", "rounds", &["run", "round"]).as_deref(), Some("run.rounds"), "not `round`");
+        assert_eq!(key("", "round", &["run", "rounds"]).as_deref(), Some("rounds"));
+        assert_eq!(key("", "epochs", &["run", "data"]).as_deref(), Some("training.epochs"));
+        assert_eq!(
+            key("training", "momentum", &["epochs", "batch"]).as_deref(),
+            Some("training.optimizer.sgd.momentum")
+        );
+        assert_eq!(key("run", "partition", &["name"]).as_deref(), Some("data.partition"));
+        assert_eq!(key("", "entirely-else", &["name"]), None);
+        assert_eq!(key("data.partition.dirichlet", "beta", &["alpha"]), None, "not that of a trimmed mean");
+        let sgd = ["learning-rate", "momentum"];
+        assert_eq!(key("training.optimizer.sgd", "epochs", &sgd).as_deref(), Some("training.epochs"));
     }
 }

@@ -1,6 +1,6 @@
 //! Line breaks of text files: CR LF becomes LF.
 //!
-//! The reader of tables counts a line at its LF. Behind a CR, which ends a row as well, it reads the LF with the next row only, and
+//! The reader of tables counts a line at its LF. Behind a CR, which ends a row as well, it reads the LF with the next row and
 //! numbers that one by the line before.
 
 use std::io::{BufRead, BufReader, Read, Result};

@@ -158,7 +158,7 @@ impl Usable {
         let (dataset, called) = if let Some(directory) = directory {
             let read = registry::read(directory, split, &self.reading());
             if read.is_err() {
-                // Of samples that are something else the labels, too, are mostly wrong, and not what to mend.
+                // Of samples that are something else the labels, too, are mostly wrong, and not what to repair.
                 self.refuse_other_sizes(path, directory, split)?;
             }
             (read.map(|(_, dataset)| dataset), directory.display().to_string())

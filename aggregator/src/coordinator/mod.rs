@@ -56,7 +56,7 @@
 //! | `Closing`, `Gathering` | update of a closed or the closing round | it is owed | same | the update waits for the next round to be opened |
 //! | any | hello | it holds what it owes | same | welcome: wanted |
 //! | any | hello | it holds what has counted last of it | same | receipt: accepted, which it may have missed; welcome |
-//! | any | hello | its clients keep [state](ledger) | same | which it must have; welcome |
+//! | any | hello | its clients keep state (`ledger`) | same | which it must have; welcome |
 //! | any | client state | not what it must be | same | `StateDiffers` |
 //! | any | revoked | | same | `Disconnect`; the client leaves the roster, and is not waited for |
 //! | any | silence for `connection_timeout` | | same | `Disconnect` |

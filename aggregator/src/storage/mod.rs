@@ -141,7 +141,7 @@ pub fn append_durably(files: &dyn FileLayer, path: &Path, bytes: &[u8]) -> io::R
     if new { files.sync_dir(parent(path)) } else { Ok(()) }
 }
 
-/// A file being read, without its [checksum](checksum), which is compared at the end. It remembers whether the disk failed:
+/// A file being read, without its [checksum], which is compared at the end. It remembers whether the disk failed:
 /// decoders report that as malformed content, and content is another one's fault.
 pub struct Reading {
     file: Box<dyn Read + Send>,

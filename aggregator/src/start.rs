@@ -16,7 +16,7 @@ use crate::config::Config;
 use crate::coordinator::Resume;
 use crate::data;
 use crate::round::WeightBounds;
-use crate::run::directory::{RunDirectory, newest_checkpoint, round_in};
+use crate::run::directory::{RunDirectory, has_rounds, newest_checkpoint};
 use crate::run::{Run, RunError, RunManifest, disk};
 use crate::storage::{FileLayer, create_dir_durably};
 use crate::transport::ListenError;
@@ -241,12 +241,6 @@ fn occupant(files: &dyn FileLayer, directory: &RunDirectory, config: &Config) ->
             ))
         }
     })
-}
-
-/// Whether a round of a run was opened here.
-fn has_rounds(files: &dyn FileLayer, directory: &RunDirectory) -> bool {
-    let names = files.list(&directory.state()).unwrap_or_default();
-    names.iter().any(|name| round_in(name, "round-", ".json").is_some())
 }
 
 /// Is there nothing, or nothing but what a process leaves that dies while it begins a run? The lock comes first, so a

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use super::exit::Failure;
 use crate::database::{self, Database};
 use crate::enrolment::Device;
-use crate::run::directory::{RunDirectory, round_in};
+use crate::run::directory::{RunDirectory, has_rounds};
 use crate::storage::{Disk, FileLayer as _};
 use crate::transport::identity;
 
@@ -47,9 +47,7 @@ pub(super) fn refuse_if_lost(directory: &Path, runs: &Path) -> Result<(), Failur
 fn served(runs: &Path) -> Option<PathBuf> {
     let names = Disk.list(runs).unwrap_or_default();
     names.into_iter().map(|name| RunDirectory::new(runs.join(name))).find_map(|run| {
-        let opened =
-            |names: Vec<String>| names.iter().any(|name| round_in(name, "round-", ".json").is_some());
-        let served = run.presence().exists() && Disk.list(&run.state()).is_ok_and(opened);
+        let served = run.presence().exists() && has_rounds(&Disk, &run);
         served.then(|| run.root().to_owned())
     })
 }

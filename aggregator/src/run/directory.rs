@@ -161,6 +161,13 @@ pub fn newest_checkpoint(files: &dyn FileLayer, directory: &RunDirectory) -> Opt
     names.iter().filter_map(|name| round_in(name, "checkpoint-", ".safetensors")).max()
 }
 
+/// Whether a round of a run was opened here.
+#[must_use]
+pub fn has_rounds(files: &dyn FileLayer, directory: &RunDirectory) -> bool {
+    let names = files.list(&directory.state()).unwrap_or_default();
+    names.iter().any(|name| round_in(name, "round-", ".json").is_some())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -2,13 +2,15 @@
 
 use std::process::ExitCode;
 
-use aggregator::cli::{Cli, exit_code};
+use aggregator::cli::{Cli, Failure, exit_code};
 
 fn main() -> ExitCode {
     let line: Vec<_> = std::env::args_os().collect();
     let result = Cli::of_arguments(&line).unwrap_or_else(|error| error.exit()).run();
-    if let Err(failure) = &result {
-        eprintln!("aggregator: {failure}");
+    match &result {
+        Err(Failure::Stopped(signal)) => signal.end_process(),
+        Err(failure) => eprintln!("aggregator: {failure}"),
+        Ok(()) => {}
     }
     exit_code(&result)
 }

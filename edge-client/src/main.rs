@@ -8,10 +8,10 @@ use edge_client::cli::{self, Arguments, Exit};
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     match cli::run(&arguments) {
-        Ok(()) => Exit::Success.into(),
+        Ok(()) => Exit::Success.end(),
         Err(error) => {
             error.report();
-            error.exit().into()
+            error.exit().end()
         }
     }
 }

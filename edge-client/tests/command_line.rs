@@ -189,10 +189,11 @@ fn joining_without_data_or_state_says_what_to_mend() {
     join(&data, &["--state", &folder.name("damaged")], &["identity", "damaged"]);
 }
 
-/// Starts a client whose server never answers and sends it a signal; returns the exit code and the events' names.
+/// Starts a client whose server never answers and sends it a signal; returns the signal that ended it and the events' names.
 #[cfg(unix)]
 fn stopped_by(signal: &str) -> (Option<i32>, Vec<String>) {
     use std::io::{BufRead, BufReader};
+    use std::os::unix::process::ExitStatusExt as _;
     let folder = Folder::new();
     let train = Dataset::new(vec![1, 1, 2], vec![0; 4], vec![0_u8, 1], 2).unwrap();
     write_split(folder.0.path(), Split::Train, &train).unwrap();
@@ -214,15 +215,15 @@ fn stopped_by(signal: &str) -> (Option<i32>, Vec<String>) {
         let object: serde_json::Value = serde_json::from_str(line).unwrap();
         object["event"].as_str().unwrap().to_owned()
     };
-    (client.wait().unwrap().code(), events.iter().map(name).collect())
+    (client.wait().unwrap().signal(), events.iter().map(name).collect())
 }
 
 #[cfg(unix)]
 #[test]
-fn ctrl_c_and_sigterm_leave_cleanly() {
-    for signal in ["-INT", "-TERM"] {
-        let (code, events) = stopped_by(signal);
-        assert_eq!(code, Some(0), "{signal}: {events:?}");
+fn ctrl_c_and_sigterm_end_the_process_once_all_is_safe() {
+    for (signal, number) in [("-INT", 2), ("-TERM", 15)] {
+        let (ended, events) = stopped_by(signal);
+        assert_eq!(ended, Some(number), "{signal}: {events:?}");
         assert_eq!(events, ["started", "connecting", "stopping", "stopped"], "{signal}");
     }
 }

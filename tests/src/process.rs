@@ -1,6 +1,7 @@
 //! A running program: its lines as they come, its end, and signals to it.
 
 use std::io::{BufRead as _, BufReader, Read};
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
@@ -10,6 +11,9 @@ use serde_json::Value;
 
 /// Nothing here takes nearly so long on any machine; it turns a hang into a failure.
 pub const PATIENCE: Duration = Duration::from_mins(2);
+
+/// The code of a program that Ctrl-C stopped.
+pub const INTERRUPTED: i32 = 130;
 
 /// A program that was started. Dropping it kills it.
 pub struct Process {
@@ -25,7 +29,7 @@ pub struct Process {
 /// How a program ended.
 #[derive(Debug)]
 pub struct Ended {
-    /// Its exit code; `None` if a signal ended it.
+    /// Its exit code; 128 and the signal's number if one ended it, as a shell has it.
     pub code: Option<i32>,
     /// All that it printed, standard output and standard error line by line.
     pub text: String,
@@ -127,7 +131,8 @@ impl Process {
             }
         }
         let status = self.child.wait().expect("an own child can be waited for");
-        Ended { code: status.code(), text: self.text() }
+        let signal = || status.signal().map(|number| 128 + number);
+        Ended { code: status.code().or_else(signal), text: self.text() }
     }
 
     /// Its number.

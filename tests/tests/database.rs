@@ -11,7 +11,7 @@ use aggregator::database::Database;
 use aggregator::round::RoundRecord;
 use federation_tests::faults::Faults;
 use federation_tests::faulty_disk::Loss;
-use federation_tests::process::{Process, until};
+use federation_tests::process::{INTERRUPTED, Process, until};
 use federation_tests::programs::programs;
 use federation_tests::scenario::Scenario;
 use federation_tests::simulator::Simulator;
@@ -200,5 +200,5 @@ fn a_device_that_is_not_in_a_state_to_train_is_asked_again_and_shown() {
     assert_eq!(said["status"]["waits_for"]["round"], 1);
     assert_eq!(said["newest"][0]["record"], Value::Null);
     server.interrupt();
-    assert_eq!(server.wait().code, Some(0));
+    assert_eq!(server.wait().code, Some(INTERRUPTED));
 }

@@ -7,7 +7,7 @@ use aggregator::run::directory::RunDirectory;
 use federation_tests::gate::Gate;
 use federation_tests::in_process::InProcessServer;
 use federation_tests::keys::device_key;
-use federation_tests::process::{Process, until};
+use federation_tests::process::{INTERRUPTED, Process, until};
 use federation_tests::raw_peer::{RawPeer, hello, update_header};
 use federation_tests::relay::Relay;
 use federation_tests::scenario::Scenario;
@@ -117,7 +117,7 @@ async fn a_server_that_was_killed_goes_on_with_what_it_had_of_an_update() {
 async fn and_so_does_one_that_was_stopped() {
     a_server_goes_on_with_what_it_had_of_an_update(|server| {
         server.interrupt();
-        assert_eq!(server.wait().code, Some(0));
+        assert_eq!(server.wait().code, Some(INTERRUPTED));
     })
     .await;
 }

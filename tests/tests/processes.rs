@@ -8,7 +8,7 @@ use std::process::Command;
 use aggregator::round::RoundRecord;
 use edge_client::session::SessionEnd;
 use federation_tests::gate::Gate;
-use federation_tests::process::{Process, run, until};
+use federation_tests::process::{INTERRUPTED, Process, run, until};
 use federation_tests::programs::programs;
 use federation_tests::testbed::Testbed;
 use serde_json::json;
@@ -205,7 +205,7 @@ fn ctrl_c_pauses_the_run_and_devices_wait_for_it() {
 
     server.interrupt();
     let stopped = server.wait();
-    assert_eq!(stopped.code, Some(0), "{}", stopped.text);
+    assert_eq!(stopped.code, Some(INTERRUPTED), "{}", stopped.text);
     let says = "stopped after round 1 of 3: the same command continues the run";
     assert!(stopped.text.contains(says), "{}", stopped.text);
     for device in &mut devices {
@@ -215,7 +215,7 @@ fn ctrl_c_pauses_the_run_and_devices_wait_for_it() {
     // The device that leaves meanwhile comes back with its finished update.
     devices[0].interrupt();
     let left = devices.remove(0).wait();
-    assert_eq!(left.code, Some(0), "{}", left.text);
+    assert_eq!(left.code, Some(INTERRUPTED), "{}", left.text);
     assert!(left.text.ends_with(r#"{"event":"stopped"}"#), "{}", left.text);
 
     let mut server = testbed.serve();
@@ -229,7 +229,7 @@ fn ctrl_c_pauses_the_run_and_devices_wait_for_it() {
     leaving.object(&json!({ "event": "joined" }));
     leaving.interrupt();
     let left = leaving.wait();
-    assert_eq!(left.code, Some(0), "{}", left.text);
+    assert_eq!(left.code, Some(INTERRUPTED), "{}", left.text);
     devices.push(testbed.join(1));
     held.open();
     pass(&gate, 3);

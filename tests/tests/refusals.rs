@@ -7,7 +7,7 @@ use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use federation_tests::process::{Ended, Process, run};
+use federation_tests::process::{Ended, INTERRUPTED, Process, run};
 use federation_tests::programs::programs;
 use federation_tests::testbed::Testbed;
 use serde_json::json;
@@ -50,7 +50,7 @@ fn the_first_server_is_remembered_and_no_other_believed() {
     device.object(&json!({ "event": "pinned", "key": first }));
     device.object(&json!({ "event": "joined" }));
     device.interrupt();
-    assert_ended(&device.wait(), 0, &[]);
+    assert_ended(&device.wait(), INTERRUPTED, &[]);
     let pin = testbed.state(0).join("server");
     assert!(fs::read_to_string(&pin).unwrap().contains(&first));
     // One that its server has welcomed waits for it to come back, regardless of what has its address meanwhile.
@@ -65,7 +65,7 @@ fn the_first_server_is_remembered_and_no_other_believed() {
     assert_ended(&testbed.join(0).wait(), 4, &parts);
     waiting.line("that another server answers", |line| parts[..3].iter().all(|part| line.contains(part)));
     waiting.interrupt();
-    assert_ended(&waiting.wait(), 0, &[]);
+    assert_ended(&waiting.wait(), INTERRUPTED, &[]);
     assert!(fs::read_to_string(&pin).unwrap().contains(&first), "the pin is the user's to remove");
 
     // The advice works.
@@ -458,7 +458,7 @@ fn an_aggregator_that_waits_for_room_can_be_stopped_and_continued() {
     server.line("that it pauses", |line| line.contains("The run pauses"));
     server.interrupt();
     let stopped = server.wait();
-    assert!(matches!(stopped.code, Some(0 | 3)), "{}", stopped.text);
+    assert!(matches!(stopped.code, Some(INTERRUPTED | 3)), "{}", stopped.text);
     fs::remove_file(disk.0.join("zeros")).unwrap();
     let server = testbed.serve();
     let held = gate.held();

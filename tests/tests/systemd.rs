@@ -8,7 +8,7 @@ use std::process::Command;
 use std::sync::mpsc::{self, Receiver};
 
 use federation_tests::gate::Sign;
-use federation_tests::process::{PATIENCE, Process};
+use federation_tests::process::{INTERRUPTED, PATIENCE, Process};
 use federation_tests::programs::programs;
 use federation_tests::serving::split_data;
 use federation_tests::testbed::Testbed;
@@ -124,7 +124,7 @@ fn both_programs_say_when_they_are_ready_what_they_do_and_that_they_get_on() {
 
     client.interrupt();
     device.hear("STOPPING=1");
-    assert_eq!(client.wait().code, Some(0));
+    assert_eq!(client.wait().code, Some(INTERRUPTED));
     aggregator.interrupt();
     assert!(aggregator.wait().text.contains("stopp"), "it stops");
 }
@@ -144,7 +144,7 @@ fn without_systemd_nothing_is_told() {
     client.object(&json!({ "event": "connecting" }));
     client.interrupt();
     let ended = client.wait();
-    assert_eq!(ended.code, Some(0), "{}", ended.text);
+    assert_eq!(ended.code, Some(INTERRUPTED), "{}", ended.text);
     assert!(!ended.text.contains("systemd"), "{}", ended.text);
 }
 

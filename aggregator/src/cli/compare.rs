@@ -273,15 +273,17 @@ fn run_all(
         let _inside = runtime.enter();
         terminal::stop_on_signal()
     };
-    work(plan, left, runs, (spread, &backend), &stop, &|position, step| {
+    work(plan, left, runs, (spread, &backend), &stop.stopped, &|position, step| {
         display.lock().unwrap_or_else(PoisonError::into_inner).show(position, step);
     });
     let display = display.into_inner().unwrap_or_else(PoisonError::into_inner);
     display.bar.finish_and_clear();
-    if display.stopped || *stop.borrow() {
+    let stopped = display.stopped || *stop.stopped.borrow();
+    if stopped {
         terminal::tell("stopped: the same command continues the experiment");
     }
     match display.failures.len() {
+        0 if stopped => stop.failure().map_or(Ok(()), Err),
         0 => Ok(()),
         failed => {
             let mut text = format!("{} did not complete:", counted(failed, "run"));

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use models::ModelError;
 use shared::algorithm::{AggregateError, TrainError};
-use shared::cli::{ManualError, NoCuda, causes};
+use shared::cli::{ManualError, NoCuda, StopSignal, causes};
 use shared::data::DataError;
 
 use crate::config::{ConfigError, ConfigErrors};
@@ -35,6 +35,9 @@ pub enum Failure {
     /// The run is not over, and no process serves it.
     #[error("{0}")]
     Idle(String),
+    /// A signal stopped the run before its end, and the same command continues it. All is said and safe by then.
+    #[error("stopped by a signal")]
+    Stopped(StopSignal),
     /// Our bug.
     #[error("internal error: {0}")]
     Internal(String),
@@ -158,9 +161,6 @@ impl From<StartError> for Failure {
     }
 }
 
-/// The exit code of a process that is told a second time to stop, and does so at once: that of a shell for `SIGINT`.
-pub(super) const AT_ONCE: i32 = 130;
-
 /// The process's exit code, as documented in `aggregator --help`.
 #[must_use]
 pub fn exit_code(result: &Result<(), Failure>) -> ExitCode {
@@ -171,6 +171,7 @@ pub fn exit_code(result: &Result<(), Failure>) -> ExitCode {
         Err(Failure::Environment(_)) => 3,
         Err(Failure::NoProgress(_)) => 4,
         Err(Failure::Idle(_)) => 5,
+        Err(Failure::Stopped(signal)) => signal.exit_code(),
     })
 }
 
@@ -188,7 +189,8 @@ mod tests {
             };
             super::super::help::AFTER_HELP.lines().any(says)
         };
-        assert!((0..=5).all(documented) && documented(AT_ONCE));
+        assert!((0..=5).all(documented));
+        assert!(super::super::help::AFTER_HELP.contains("\n  130, 143  stopped by Ctrl-C or SIGTERM"));
         assert!(!documented(6));
     }
 
@@ -201,6 +203,7 @@ mod tests {
             Failure::Environment(_) => 3,
             Failure::NoProgress(_) => 4,
             Failure::Idle(_) => 5,
+            Failure::Stopped(signal) => signal.exit_code(),
         };
         (code, failure.to_string())
     }

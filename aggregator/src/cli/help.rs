@@ -23,14 +23,14 @@ report.html. A run that was stopped or killed continues when the same \
 command is given again; nothing is ever overwritten.
 
 Exit codes:
-  0  done, or stopped with Ctrl-C (continue with the same command)
+  0  done
   1  an internal error: please report it
   2  the command line or the configuration is wrong
   3  something on this machine is in the way: disk, data, port, identity
   4  the run ended without success: no client delivered an acceptable update, or training diverged
   5  `aggregator status`: the run is not over, and no process serves it
-  130  stopped at once, with Ctrl-C or SIGTERM a second time (continue with the same command)
-  130, 143  ended by Ctrl-C or SIGTERM while the data were read, before the first round or the next";
+  130, 143  stopped by Ctrl-C or SIGTERM, once all is safe, or at once when it comes a second time (continue with the same \
+command); the process ends by that signal, so that a shell's loop stops as well";
 
 #[cfg(feature = "simulate")]
 pub(super) const SIMULATE: &str = "\

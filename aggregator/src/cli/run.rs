@@ -6,6 +6,7 @@ use tracing::warn;
 use shared::data::View;
 
 use super::exit::Failure;
+use super::terminal::StopRequest;
 use super::{ConfigArgs, RunArgs, terminal};
 use crate::config::Config;
 use crate::coordinator::Outcome;
@@ -64,6 +65,7 @@ pub(super) fn conclude(
     outcome: &Outcome,
     histograms: Option<&Histograms>,
     skipped: impl FnOnce(&Run) -> Vec<String>,
+    stop: &StopRequest,
     json: bool,
 ) -> Result<(), Failure> {
     let model = run.write_model()?;
@@ -102,7 +104,11 @@ pub(super) fn conclude(
         }
         (_, None) => {}
     }
-    Failure::of_outcome(outcome).map_or(Ok(()), Err)
+    let failure = match outcome {
+        Outcome::Stopped => stop.failure(),
+        outcome => Failure::of_outcome(outcome),
+    };
+    failure.map_or(Ok(()), Err)
 }
 
 pub(super) fn runtime() -> Result<tokio::runtime::Runtime, Failure> {

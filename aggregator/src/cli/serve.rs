@@ -109,7 +109,7 @@ pub(super) fn serve(arguments: &ServeArgs) -> Result<(), Failure> {
     let stop = terminal::stop_on_signal();
     // From now on an operator watches, until the run is to stop: a full disk is waited for.
     shortage.wait_from_now_on();
-    let (stopped, waiting) = (stop.clone(), shortage.clone());
+    let (stopped, waiting) = (stop.stopped.clone(), shortage.clone());
     tokio::spawn(async move { waiting.give_up_when(stopped).await });
     drop(inside);
     let mut display = Terminal::new(run.spec().rounds, resume.closed, given.json, true)
@@ -119,7 +119,7 @@ pub(super) fn serve(arguments: &ServeArgs) -> Result<(), Failure> {
     sinks.extend(event_log.as_mut().map(|log| log as &mut dyn Sink));
     let mut sink = Sinks { all: sinks, health: history.health.clone(), shortage: shortage.clone() };
     let ready_file = arguments.ready_file.as_deref();
-    let serving = serve_run(run, resume, listener, &identity, ready_file, stop.clone(), &mut sink);
+    let serving = serve_run(run, resume, listener, &identity, ready_file, stop.stopped.clone(), &mut sink);
     let served = runtime.block_on(Box::pin(serving));
     shortage.give_up();
     history.finish(served.as_ref().ok().map(|served| &served.outcome));
@@ -129,7 +129,7 @@ pub(super) fn serve(arguments: &ServeArgs) -> Result<(), Failure> {
     })?;
     let shown = display.finish().map_err(|error| Failure::output(&error));
     let skipped = |run: &Run| [skipped, skipped_by_devices(&database, run)].concat();
-    let concluded = conclude(&mut run, &outcome, None, skipped, given.json);
+    let concluded = conclude(&mut run, &outcome, None, skipped, &stop, given.json);
     // Model and report are written by now.
     let over = matches!(concluded, Ok(()) | Err(Failure::NoProgress(_)));
     let timeout = Duration::from_secs(if over { arguments.drain_timeout.into() } else { 0 });
@@ -143,7 +143,7 @@ pub(super) fn serve(arguments: &ServeArgs) -> Result<(), Failure> {
     }
     let pending = runtime.block_on(async {
         tokio::select! {
-            pending = shutdown.finish(timeout, stop) => pending,
+            pending = shutdown.finish(timeout, stop.stopped.clone()) => pending,
             () = Service::keep_alive() => 0,
         }
     });

@@ -46,17 +46,20 @@ pub(super) fn simulate(arguments: &SimulateArgs, verbose: bool) -> Result<(), Fa
     let name = |index| format!("client {index}");
     let histograms: Histograms =
         shares.iter().enumerate().map(|(index, share)| (name(index), share.histogram())).collect();
-    let (mut run, outcome) = runtime_for(*transport)?
-        .block_on(async {
-            let stop = terminal::stop_on_signal();
-            simulate_run(run, resume, shares, *transport, threads, stop, &mut display).await
-        })
+    let runtime = runtime_for(*transport)?;
+    let stop = {
+        let _inside = runtime.enter();
+        terminal::stop_on_signal()
+    };
+    let stopped = stop.stopped.clone();
+    let (mut run, outcome) = runtime
+        .block_on(simulate_run(run, resume, shares, *transport, threads, stopped, &mut display))
         .map_err(|error| match error {
             SimulateError::Run(error) => error.into(),
             error => Failure::environment(error),
         })?;
     let shown = display.finish().map_err(|error| Failure::output(&error));
-    conclude(&mut run, &outcome, Some(&histograms), |_| skipped, given.json).and(shown)
+    conclude(&mut run, &outcome, Some(&histograms), |_| skipped, &stop, given.json).and(shown)
 }
 
 /// Besides training and the disk worker, which have threads of their own, a simulation in memory is nothing but messages, and

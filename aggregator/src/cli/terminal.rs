@@ -1,12 +1,13 @@
 //! The process and its terminal: logging, standard output, signals.
 
 use std::io::{self, IsTerminal as _, Write as _};
+use std::sync::{Arc, OnceLock};
 
 use serde::Serialize;
-use shared::cli::Signals;
+use shared::cli::{Signals, StopSignal};
 use tokio::sync::watch;
 
-use super::exit::{AT_ONCE, Failure};
+use super::exit::Failure;
 pub(super) use crate::events::sinks::terminal::{columns, tell};
 
 /// Diagnostics go to standard error; `RUST_LOG` overrides the flags.
@@ -49,9 +50,26 @@ pub(super) fn show(json: bool, value: &impl Serialize, text: impl FnOnce() -> St
     if json { print_json(value) } else { print(&text()) }
 }
 
-/// Turns true at the first Ctrl-C (or SIGTERM); the second one ends the process at once.
-pub(super) fn stop_on_signal() -> watch::Receiver<bool> {
+/// Whether this process was asked to stop, and by what.
+#[derive(Clone, Debug)]
+pub(super) struct StopRequest {
+    /// Turns true with the request.
+    pub stopped: watch::Receiver<bool>,
+    signal: Arc<OnceLock<StopSignal>>,
+}
+
+impl StopRequest {
+    /// The end of a command that a signal stopped before its work was done.
+    pub(super) fn failure(&self) -> Option<Failure> {
+        self.signal.get().copied().map(Failure::Stopped)
+    }
+}
+
+/// Ctrl-C (or SIGTERM) from now on: the first one is the request, the second one ends the process at once.
+pub(super) fn stop_on_signal() -> StopRequest {
     let (stop, stopped) = watch::channel(false);
+    let signal = Arc::new(OnceLock::new());
+    let request = StopRequest { stopped, signal: signal.clone() };
     tokio::spawn(async move {
         let mut signals = match Signals::new() {
             Ok(signals) => signals,
@@ -60,15 +78,15 @@ pub(super) fn stop_on_signal() -> watch::Receiver<bool> {
                 return stop.closed().await;
             }
         };
-        signals.next().await;
+        let first = signals.next().await;
+        signal.get_or_init(|| first);
         if io::stderr().is_terminal() {
             // Behind the ^C that a terminal shows.
             eprintln!();
         }
         tell("stopping; once more to stop at once");
         let _ = stop.send(true);
-        signals.next().await;
-        std::process::exit(AT_ONCE);
+        signals.next().await.end_process();
     });
-    stopped
+    request
 }

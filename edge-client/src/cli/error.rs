@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use models::ArchitectureError;
-use shared::cli::{ManualError, NoCuda, causes};
+use shared::cli::{ManualError, NoCuda, StopSignal, causes};
 use shared::data::DataError;
 
 use super::event::printable;
@@ -21,7 +21,7 @@ use crate::transport::ConnectError;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Exit {
-    /// Done, or stopped by the user.
+    /// Done.
     Success = 0,
     /// Unexpected: a bug, or a system without threads.
     Unexpected = 1,
@@ -35,6 +35,31 @@ pub enum Exit {
     Rejected = 5,
     /// This device declines the run: it uses what this version of the program does not know.
     Declined = 6,
+    /// Ctrl-C stopped it before the run was over.
+    Interrupted = 130,
+    /// SIGTERM did.
+    Terminated = 143,
+}
+
+impl Exit {
+    /// Ends the process by the signal that stopped it, or returns the exit code.
+    #[must_use]
+    pub fn end(self) -> ExitCode {
+        match self {
+            Self::Interrupted => StopSignal::Interrupt.end_process(),
+            Self::Terminated => StopSignal::Terminate.end_process(),
+            exit => exit.into(),
+        }
+    }
+}
+
+impl From<StopSignal> for Exit {
+    fn from(signal: StopSignal) -> Self {
+        match signal {
+            StopSignal::Interrupt => Self::Interrupted,
+            StopSignal::Terminate => Self::Terminated,
+        }
+    }
 }
 
 impl From<Blame> for Exit {
@@ -84,15 +109,20 @@ impl CliError {
         Self::new(exit, format!("cannot write to standard output: {error}"))
     }
 
+    /// The end by a signal, after all is said.
+    pub(super) fn stopped(signal: StopSignal) -> Self {
+        Self::new(signal.into(), "")
+    }
+
     /// The exit code for it.
     #[must_use]
     pub fn exit(&self) -> Exit {
         self.exit
     }
 
-    /// Prints the error on standard error, in one line, unless the exit code is success.
+    /// Prints the error on standard error, in one line, unless the exit code is success or all is said.
     pub fn report(&self) {
-        if self.exit != Exit::Success {
+        if self.exit != Exit::Success && !self.text.is_empty() {
             // Without standard error, the exit code says it.
             let _ = writeln!(io::stderr(), "edge-client: {}", printable(&self.text));
         }
@@ -181,8 +211,10 @@ mod tests {
             Exit::Server,
             Exit::Rejected,
             Exit::Declined,
+            StopSignal::Interrupt.into(),
+            StopSignal::Terminate.into(),
         ];
-        assert_eq!(codes.map(|exit| exit as u8), [0, 1, 2, 3, 4, 5, 6]);
+        assert_eq!(codes.map(|exit| exit as u8), [0, 1, 2, 3, 4, 5, 6, 130, 143]);
     }
 
     #[test]

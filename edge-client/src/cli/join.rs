@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use shared::cli::{Processor, Signals, Systemd, cores};
+use shared::cli::{Processor, Signals, StopSignal, Systemd, cores};
 use shared::data::{DataError, Dataset, Format, ReadOptions, Split, View, registry};
 use tokio::sync::watch;
 use tracing::warn;
@@ -99,8 +99,11 @@ pub(super) fn run(arguments: &JoinArguments) -> Result<(), CliError> {
     if result.is_err() {
         terminal::status("");
     }
-    let (end, summary) = result?;
-    let result = outcome(&end, summary);
+    let (end, summary, signal) = result?;
+    let result = match (&end, signal) {
+        (SessionEnd::Stopped, Some(signal)) => Err(CliError::stopped(signal)),
+        _ => outcome(&end, summary),
+    };
     // People read a refusal in the error that this command ends with.
     let refused = !matches!(end, SessionEnd::Completed { .. } | SessionEnd::Stopped);
     if refused && !matches!(output, Output::Json) {
@@ -169,7 +172,7 @@ fn tests(format: Format, folder: PathBuf, options: ReadOptions) -> TestSamples {
     })
 }
 
-/// Takes part until the run is over or the user asks to stop; a second request ends it at once.
+/// Takes part until the run is over or a signal asks to stop, which is returned; a second one ends it at once.
 async fn take_part(
     participant: Participant,
     connector: QuicConnector,
@@ -178,10 +181,11 @@ async fn take_part(
     mut signals: Signals,
     output: &Output,
     mut systemd: Service,
-) -> Result<(SessionEnd, Summary), CliError> {
+) -> Result<(SessionEnd, Summary, Option<StopSignal>), CliError> {
     let (stop, stopped) = watch::channel(false);
     let mut summary = Summary::default();
     let mut unpinned = None;
+    let mut signal = None;
     let result = {
         let mut notice = |notice: Notice| {
             systemd.handle(&notice);
@@ -200,10 +204,11 @@ async fn take_part(
         loop {
             tokio::select! {
                 result = &mut work => break result,
-                () = signals.next() => {
+                received = signals.next() => {
+                    signal = Some(received);
                     if stop.send_replace(true) {
                         let text = "stopped at once; nothing that was finished is lost";
-                        return Err(CliError::new(Exit::Unexpected, text));
+                        return Err(CliError::new(received.into(), text));
                     }
                     Systemd::of_environment().stopping();
                     output.show(&Event::Stopping);
@@ -213,7 +218,7 @@ async fn take_part(
     };
     match unpinned {
         Some(error) => Err(error.into()),
-        None => Ok((result?, summary)),
+        None => Ok((result?, summary, signal)),
     }
 }
 

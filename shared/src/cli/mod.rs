@@ -13,5 +13,5 @@ pub use causes::causes;
 pub use manual::{Manual, ManualError};
 pub use predictions::Predictions;
 pub use processor::{NoCuda, Processor, cores};
-pub use signals::Signals;
+pub use signals::{Signals, StopSignal};
 pub use systemd::Systemd;

@@ -51,16 +51,17 @@ State:
       lock              held while a client runs: each client needs a state directory of its own
 
 Exit codes:
-  0  the run is over, or was left with Ctrl-C or SIGTERM; predictions were made
-  1  an unexpected failure, probably a bug of this program; or a second Ctrl-C
+  0  the run is over; predictions were made
+  1  an unexpected failure, probably a bug of this program
   2  the arguments make no sense
-  3  something on this device has to be fixed: data, arguments, state directory, model file, disk, network
+  3  something on this device has to be fixed: data, arguments, state directory, model file, disk, network; or the run needs more \
+memory than this device allows (--max-memory)
   4  the server has to be fixed, or its operator asked: it refuses this client, is not the one that this client trusts, or its \
 run cannot be carried out here
   5  the run is over, and the server rejected the updates of this client
-  6  this device declines the run: it uses what this version of edge-client does not know (update it), or needs more memory than \
-this device allows (--max-memory)
-  130, 143  ended by Ctrl-C or SIGTERM while the data were read, before anything was begun
+  6  this device declines the run: it uses what this version of edge-client does not know (update it)
+  130, 143  stopped by Ctrl-C or SIGTERM, once all is safe, or at once when it comes a second time (the same command joins again); \
+the process ends by that signal, so that a shell's loop stops as well
 A device whose data can never fit the run leaves at once, with 3. If the run is over and no update counted, the last round \
 decides: 5 if its update was rejected, otherwise 1, 3 or 4 for the one who can fix what failed. The events \"failed\" and \
 \"unfit\" of --json name it as \"blame\": owner or machine (3), server (4), program (1).

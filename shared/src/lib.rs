@@ -11,6 +11,7 @@
 //! | [`client_state`] | what a device keeps between rounds, and what holds when device and server disagree on it |
 //! | [`eligibility`] | when a device trains: its temperature, power, memory, disk |
 //! | [`memory`] | the memory that a round takes on a client |
+//! | [`congestion`] | how much a sender has in flight |
 //! | [`evaluation`] | testing a model on a device's own samples |
 //! | [`seed`], [`id`] | labelled randomness and identifiers |
 //! | [`identity`], [`ticket`] | key pairs, how they are proved in the handshake, and how a device gets in |
@@ -32,6 +33,7 @@ pub mod chown;
 #[cfg(feature = "cli")]
 pub mod cli;
 pub mod client_state;
+pub mod congestion;
 pub mod data;
 pub mod durable;
 pub mod eligibility;

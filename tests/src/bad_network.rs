@@ -5,6 +5,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use shared::congestion::Congestion;
+
 use crate::namespaces::Namespace;
 use crate::netem::{Conditions, Netem};
 use crate::process::Process;
@@ -66,10 +68,15 @@ impl BadNetwork {
     };
 
     /// All that a program tries.
-    pub const EVERY: [Self; 9] = [
+    pub const EVERY: [Self; 10] = [
         Self::PERFECT,
         Self { name: "5 % loss", conditions: Conditions { loss: 0.05, ..Conditions::PERFECT }, events: &[] },
         Self { name: "200 ms there and back", conditions: DELAYED, events: &[] },
+        Self {
+            name: "5 % loss, 200 ms there and back",
+            conditions: Conditions { loss: 0.05, ..DELAYED },
+            events: &[],
+        },
         Self { name: "1 Mbit/s", conditions: NARROW, events: &[] },
         Self { name: "all of these", conditions: ALL, events: &[] },
         Self {
@@ -113,14 +120,20 @@ struct Federation {
     netems: Vec<Netem>,
     server: Option<Process>,
     devices: Vec<Option<Process>>,
+    congestion: &'static str,
 }
 
 impl Federation {
-    fn new(rounds: usize) -> Self {
-        let rounds = format!("run.rounds={rounds}");
+    fn new(rounds: usize, congestion: Congestion) -> Self {
+        let congestion = match congestion {
+            Congestion::Cubic => "cubic",
+            Congestion::Bbr => "bbr",
+        };
+        let (rounds, by) = (format!("run.rounds={rounds}"), format!("connection.congestion={congestion}"));
         // 400 kB each way: more than a part of an update that is worth going on with.
         let overrides = [
             &rounds[..],
+            &by,
             "model.name=mlp-2nn",
             "data.max-samples=60",
             "update.precision=f16",
@@ -135,13 +148,14 @@ impl Federation {
             Netem::open((namespace.near(), testbed.port()).into(), server, number)
         };
         let netems = (0..).zip(&namespaces).map(netem).collect();
-        Self { testbed, namespaces, netems, server: None, devices: Vec::new() }
+        Self { testbed, namespaces, netems, server: None, devices: Vec::new(), congestion }
     }
 
     fn start(&self, index: usize) -> Process {
         let namespace = &self.namespaces[index];
-        let plain =
+        let mut plain =
             self.testbed.join_command(index as u32, &format!("{}:{}", namespace.near(), self.testbed.port()));
+        plain.args(["--congestion", self.congestion]);
         let mut command: Command = namespace.command(plain.get_program(), plain.get_args());
         Process::start(&format!("device {index}"), &mut command)
     }
@@ -192,13 +206,13 @@ impl Federation {
     }
 }
 
-/// A run of this number of rounds over this network.
+/// A run of this number of rounds over this network, where both sides send by this congestion control.
 ///
 /// # Panics
 /// If it does not end, or its model is not that of the undisturbed run.
 #[must_use]
-pub fn run(network: &BadNetwork, rounds: usize) -> Outcome {
-    let mut federation = Federation::new(rounds);
+pub fn run(network: &BadNetwork, rounds: usize, congestion: Congestion) -> Outcome {
+    let mut federation = Federation::new(rounds, congestion);
     federation.server = Some(federation.testbed.serve());
     federation.netems.iter().for_each(|netem| netem.set(network.conditions));
     let began = Instant::now();

@@ -23,6 +23,7 @@ use crate::gate::Gate;
 use crate::keys::device_key;
 use crate::process::PATIENCE;
 use crate::scenario::Scenario;
+use shared::congestion::Congestion;
 use shared::id::ClientId;
 use shared::identity::PublicKey;
 
@@ -76,6 +77,7 @@ impl InProcessServer {
                     &identity,
                     Admission::new(Register::Anyone),
                     run.config().policy.connection_timeout,
+                    Congestion::default(),
                 );
                 let listener = change(listener.expect("some port is free"));
                 let served = Box::pin(serve(

@@ -11,6 +11,7 @@ use aggregator::transport::limits::UNHANDLED_MESSAGES;
 use federation_tests::keys::device_key;
 use federation_tests::raw_peer::{RawPeer, hello, update_header};
 use federation_tests::scenario::Scenario;
+use shared::congestion::Congestion;
 use shared::frame;
 use shared::message::{Progress, ToClient, ToServer};
 use shared::spec::SpecText;
@@ -23,8 +24,14 @@ async fn no_peer_talks_faster_than_the_driver_reads() {
     let spool = tempfile::tempdir().unwrap();
     let identity = ServerIdentity::generate().unwrap();
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
-    let listener =
-        Listener::bind(any, &identity, Admission::new(Register::Anyone), Duration::from_mins(1)).unwrap();
+    let listener = Listener::bind(
+        any,
+        &identity,
+        Admission::new(Register::Anyone),
+        Duration::from_mins(1),
+        Congestion::default(),
+    )
+    .unwrap();
     let address = listener.address();
     let (to_driver, mut from_peers) = mpsc::unbounded_channel();
     tokio::spawn(listener.accept(spool.path().to_owned(), 1000, 1, to_driver));

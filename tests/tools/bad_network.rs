@@ -6,6 +6,7 @@ use clap::Args;
 use federation_tests::bad_network::{self, BadNetwork};
 use federation_tests::namespaces::{again_inside, inside};
 use federation_tests::programs::programs;
+use shared::congestion::Congestion;
 
 /// Runs over bad networks: three devices, each in a network namespace of its own, 400 kB each way in every round.
 ///
@@ -20,6 +21,9 @@ use federation_tests::programs::programs;
 pub(crate) struct Arguments {
     /// Only networks whose name contains this; the calm one is always run.
     name: Option<String>,
+    /// What both sides send by.
+    #[arg(long, value_enum, default_value_t)]
+    congestion: Congestion,
 }
 
 const ROUNDS: usize = 5;
@@ -47,7 +51,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     let chosen =
         |network: &&BadNetwork| network.name == BadNetwork::PERFECT.name || network.name.contains(part);
     for network in BadNetwork::EVERY.iter().filter(chosen) {
-        let outcome = bad_network::run(network, ROUNDS);
+        let outcome = bad_network::run(network, ROUNDS, arguments.congestion);
         let each = outcome.took.as_secs_f64() / outcome.rounds as f64;
         let reference = *reference.get_or_insert(each);
         let needed = (outcome.rounds as u64 * 3 * UPDATE) as f64;

@@ -88,8 +88,9 @@ pub(super) fn serve(arguments: &ServeArgs) -> Result<(), Failure> {
     let inside = runtime.enter();
     let bind = |config: &Config| {
         let admission = Admission::new(Register::Lab { database: database.clone(), policy: *enrolment });
-        let mut listener =
-            Listener::bind(arguments.listen, &identity, admission, config.policy.connection_timeout)?;
+        let (timeout, congestion) =
+            (config.policy.connection_timeout, config.effective.connection.congestion);
+        let mut listener = Listener::bind(arguments.listen, &identity, admission, timeout, congestion)?;
         listener.directory = Some(directory.clone());
         Ok(listener)
     };

@@ -9,6 +9,7 @@ use std::path::Path;
 
 use models::{Initialisation, Norm};
 use shared::aggregation::{Aggregation, Mixture};
+use shared::congestion::Congestion;
 use shared::data::Augmentation;
 use shared::eligibility::Eligibility;
 use shared::section;
@@ -54,7 +55,7 @@ section! {
         pub early_stopping: EarlyStopping = EarlyStopping::default(), was "stop";
         /// How clients make models of their own
         pub personalisation: Box<Personalisation> = Box::default();
-        /// Heartbeats
+        /// Heartbeats, and how much is in flight
         pub connection: ConnectionTable = ConnectionTable::default();
         /// What only a simulation can do
         pub simulation: SimulationTable = SimulationTable::default();
@@ -197,6 +198,8 @@ section! {
         pub heartbeat: f64 = 5.0, in Kind::POSITIVE_SECONDS;
         /// Seconds without one after which a client is lost
         pub timeout: f64 = 15.0, in Kind::POSITIVE_SECONDS, was "lost-after";
+        /// What the server sends by: cubic, or bbr for links that lose packets
+        pub congestion: Congestion = Congestion::default();
     }
 }
 

@@ -20,6 +20,7 @@ use edge_client::session::SessionEnd as Ended;
 use edge_client::task::TestSamples;
 use edge_client::transport::Connector;
 use edge_client::trust::Trust;
+use shared::congestion::Congestion;
 use shared::data::{DataError, View};
 use shared::id::ClientId;
 use shared::identity::SecretKey;
@@ -139,8 +140,8 @@ pub async fn simulate(
             let insiders =
                 insiders.map(|(key, (participant, _))| (key.public(), participant.client)).collect();
             let admission = Admission::new(Register::Insiders(insiders));
-            let listener =
-                Listener::bind(loopback, &identity, admission, run.config().policy.connection_timeout)?;
+            let timeout = run.config().policy.connection_timeout;
+            let listener = Listener::bind(loopback, &identity, admission, timeout, Congestion::default())?;
             let address = listener.address().to_string();
             let (spool, max_payload) = (run.directory().spool(), run.max_payload());
             tokio::spawn(listener.accept(spool, max_payload, run.config().data.clients, to_driver));

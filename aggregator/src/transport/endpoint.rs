@@ -4,9 +4,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use quinn::congestion::CubicConfig;
+use quinn::congestion::{BbrConfig, CubicConfig};
 use quinn::{ConnectionId, ConnectionIdGenerator, EndpointConfig, TransportConfig, VarInt};
 use ring::hmac;
+use shared::congestion::Congestion;
 use socket2::{Domain, Socket, Type};
 
 use super::identity::ServerIdentity;
@@ -71,7 +72,11 @@ pub(super) fn bind(address: SocketAddr) -> std::io::Result<std::net::UdpSocket> 
 }
 
 /// The limits of a connection, and its idle timeout. `mtu` is given for loopback alone.
-pub(super) fn transport(connection_timeout: Duration, mtu: Option<u16>) -> TransportConfig {
+pub(super) fn transport(
+    connection_timeout: Duration,
+    congestion: Congestion,
+    mtu: Option<u16>,
+) -> TransportConfig {
     let mut transport = TransportConfig::default();
     let idle = u32::try_from(connection_timeout.as_millis()).unwrap_or(u32::MAX);
     transport
@@ -84,6 +89,12 @@ pub(super) fn transport(connection_timeout: Duration, mtu: Option<u16>) -> Trans
         .max_concurrent_bidi_streams(VarInt::from_u32(1))
         // Raised by the welcome.
         .max_concurrent_uni_streams(VarInt::from_u32(0));
+    match congestion {
+        Congestion::Cubic => {}
+        Congestion::Bbr => {
+            transport.congestion_controller_factory(Arc::new(BbrConfig::default()));
+        }
+    }
     if let Some(mtu) = mtu {
         let mut congestion = CubicConfig::default();
         congestion.initial_window(u64::from(LOOPBACK_WINDOW));

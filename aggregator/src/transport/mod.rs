@@ -36,6 +36,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use quinn::crypto::rustls::QuicServerConfig;
 use quinn::{ConnectionError, Endpoint, Incoming, ServerConfig, TransportErrorCode, VarInt};
+use shared::congestion::Congestion;
 use shared::identity::tls::{self, AnyKey, ServerKeys};
 use shared::protocol::Protocol;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
@@ -107,6 +108,7 @@ impl Listener {
         identity: &ServerIdentity,
         admission: Admission,
         connection_timeout: Duration,
+        congestion: Congestion,
     ) -> Result<Self, ListenError> {
         let provider = Arc::new(tls::provider());
         let keys = Arc::new(ServerKeys::new(&identity.keys(SystemTime::now())));
@@ -119,7 +121,7 @@ impl Listener {
         let crypto = Arc::new(crypto.expect("the provider has the cipher suite of QUIC's first packets"));
         let config = |mtu: Option<u16>| {
             let mut config = ServerConfig::with_crypto(crypto.clone());
-            config.transport_config(Arc::new(transport(connection_timeout, mtu)));
+            config.transport_config(Arc::new(transport(connection_timeout, congestion, mtu)));
             Arc::new(config)
         };
         let config = Configs { network: config(None), loopback: config(Some(LOOPBACK_MTU)) };

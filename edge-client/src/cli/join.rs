@@ -85,6 +85,7 @@ pub(super) fn run(arguments: &JoinArguments) -> Result<(), CliError> {
     let connector = QuicConnector::new(server.addresses.clone(), server.trust.clone(), &store.key)
         .with_ticket(server.ticket())
         .with_download(store.download())
+        .with_congestion(arguments.congestion)
         .with_max_task(participant.memory.map(|memory| memory.left()));
     let result = runtime.block_on(async {
         let signals = Signals::new().map_err(|error| CliError::system("receive signals", &error))?;

@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use quinn::congestion::CubicConfig;
+use quinn::congestion::{BbrConfig, CubicConfig};
 use quinn::crypto::rustls::{HandshakeData, QuicClientConfig};
 use quinn::{
     ClientConfig, Connection, ConnectionError, Endpoint, EndpointConfig, TransportConfig, TransportErrorCode,
@@ -14,6 +14,7 @@ use rustls::AlertDescription;
 use rustls::client::AlwaysResolvesClientRawPublicKeys;
 use rustls::pki_types::CertificateDer;
 use rustls::sign::CertifiedKey;
+use shared::congestion::Congestion;
 use shared::frame;
 use shared::identity::{SecretKey, tls};
 use shared::message::ToServer;
@@ -86,6 +87,7 @@ pub struct QuicConnector {
     interrupted: Interrupted,
     /// The longest task that is received, in bytes.
     max_task: u64,
+    congestion: Congestion,
 }
 
 impl QuicConnector {
@@ -100,6 +102,7 @@ impl QuicConnector {
             ticket: Arc::default(),
             interrupted: Interrupted::default(),
             max_task: MAX_TASK,
+            congestion: Congestion::default(),
         }
     }
 
@@ -120,6 +123,12 @@ impl QuicConnector {
     #[must_use]
     pub fn with_max_task(self, bytes: Option<u64>) -> Self {
         Self { max_task: bytes.unwrap_or(MAX_TASK).min(MAX_TASK), ..self }
+    }
+
+    /// Sends by this congestion control, except over loopback.
+    #[must_use]
+    pub fn with_congestion(self, congestion: Congestion) -> Self {
+        Self { congestion, ..self }
     }
 
     fn unreachable(&self, reason: impl std::fmt::Display) -> ConnectError {
@@ -149,6 +158,12 @@ impl QuicConnector {
             .datagram_receive_buffer_size(None)
             .max_concurrent_bidi_streams(VarInt::from_u32(0))
             .max_concurrent_uni_streams(VarInt::from_u32(2));
+        match self.congestion {
+            Congestion::Cubic => {}
+            Congestion::Bbr => {
+                transport.congestion_controller_factory(Arc::new(BbrConfig::default()));
+            }
+        }
         if loopback {
             let mut congestion = CubicConfig::default();
             congestion.initial_window(u64::from(LOOPBACK_WINDOW));

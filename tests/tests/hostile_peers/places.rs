@@ -14,6 +14,7 @@ use aggregator::transport::limits::UPLOADS;
 use federation_tests::process::{PATIENCE, until};
 use federation_tests::raw_peer::{RawPeer, update_header};
 use federation_tests::scenario::Scenario;
+use shared::congestion::Congestion;
 use shared::frame;
 use shared::id::RunId;
 use shared::identity::PublicKey;
@@ -43,7 +44,8 @@ impl Listening {
         let identity = ServerIdentity::generate().unwrap();
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
         let admission = Admission::new(register);
-        let listener = Listener::bind(any, &identity, admission, Duration::from_mins(1)).unwrap();
+        let listener =
+            Listener::bind(any, &identity, admission, Duration::from_mins(1), Congestion::default()).unwrap();
         let address = listener.address();
         let (to_driver, events) = mpsc::unbounded_channel();
         tokio::spawn(listener.accept(spool.path().to_owned(), 1 << 20, 1, to_driver));

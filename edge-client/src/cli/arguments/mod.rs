@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueHint};
 use shared::cli::{Manual, Processor};
+use shared::congestion::Congestion;
 use shared::data::{Labels, OnError, ReadOptions, Split};
 use shared::id::RunId;
 use shared::identity::PublicKey;
@@ -169,6 +170,9 @@ pub struct JoinArguments {
     /// half.
     #[arg(long, value_name = "SIZE", value_parser = memory, allow_negative_numbers = true)]
     pub max_memory: Option<u64>,
+    /// How this device finds out what the network takes of what it sends
+    #[arg(long, value_enum, default_value_t)]
+    pub congestion: Congestion,
     /// How the samples are read.
     #[command(flatten)]
     pub reading: ReadArguments,

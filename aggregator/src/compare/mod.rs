@@ -85,6 +85,7 @@
 //! | [`runs`] | running what is left, several at a time |
 //! | [`progress`] | remaining time |
 //! | [`results`] | means, spreads, paired differences |
+//! | [`curves`] | means over rounds, and the runs behind them |
 //! | [`troubles`] | what went wrong |
 //! | `notes` | remarks on the numbers |
 //! | `cells`, `table`, `personal`, `strips` | tables and strip plots as values |
@@ -94,6 +95,7 @@
 mod cells;
 pub mod content;
 pub mod csv;
+pub mod curves;
 pub mod experiment;
 pub mod interpolation;
 mod notes;

@@ -2,11 +2,12 @@
 
 use maud::{Markup, html};
 
+use super::curves::{Curves, curves};
 use super::interpolation::Mixture;
 use super::notes::notes;
 use super::personal;
 use super::plan::{Plan, Target};
-use super::results::{Line, Rounds, curve};
+use super::results::{Line, Rounds};
 use super::strips::{own_tests, personal_tests};
 use super::table::{self, Table};
 use crate::report::chart::{Axis, Floor, Line as Curve, Lines};
@@ -67,19 +68,31 @@ fn section(found: &Found<'_>, cell: usize) -> Markup {
     let names: Vec<&str> =
         found.plan.experiment.variants.iter().map(|variant| variant.name.as_str()).collect();
     let of_cell: Vec<&Line> = found.lines.iter().filter(|line| line.cell == cell).collect();
-    let last = found.plan.runs.iter().filter(|run| run.cell == cell).map(|run| run.config.spec.rounds).max();
+    let of_runs = || found.plan.runs.iter().zip(found.rounds).filter(|(run, _)| run.cell == cell);
+    let over = of_cell
+        .iter()
+        .all(|line| line.seeds.len() == line.planned && line.seeds.iter().all(|seed| seed.complete));
+    let last = if over {
+        of_runs()
+            .filter_map(|(_, rounds)| rounds.as_ref()?.iter().rfind(|round| !round.closing))
+            .map(|round| round.round)
+            .max()
+    } else {
+        of_runs().map(|(run, _)| run.config.spec.rounds).max()
+    };
     let classes: Vec<String> = (0..names.len()).map(class).collect();
     let chart = |name: &str, unit, floor, ceiling, target, value: fn(&_) -> Option<f64>| {
-        let series = of_cell
-            .iter()
-            .map(|line| Curve {
-                name: names[line.variant],
-                class: &classes[line.variant],
-                points: curve(found.plan, found.rounds, line, value),
-            })
-            .collect();
-        let description =
-            format!("{name} over rounds in {title}: the mean over seeds of {}.", names.join(", "));
+        let curves: Vec<Curves> =
+            of_cell.iter().map(|line| curves(found.plan, found.rounds, line, value)).collect();
+        let said: Vec<String> =
+            of_cell.iter().zip(&curves).map(|(line, curves)| curves.says(names[line.variant])).collect();
+        let series = of_cell.iter().zip(curves).map(|(line, Curves { mean, runs })| Curve {
+            name: names[line.variant],
+            class: &classes[line.variant],
+            points: mean,
+            runs,
+        });
+        let description = format!("{name} over rounds in {title}: {}.", said.join("; "));
         Lines {
             title: name,
             description: &description,
@@ -87,8 +100,10 @@ fn section(found: &Found<'_>, cell: usize) -> Markup {
             floor,
             ceiling,
             target,
+            mark: None,
+            closer: floor == Floor::Data,
             axis: Axis::Rounds(last.unwrap_or(0)),
-            series,
+            series: series.collect(),
         }
         .draw()
     };
@@ -164,6 +179,7 @@ fn mixtures(found: &Found<'_>) -> Markup {
         name,
         class,
         points: (1..).zip(mixture.points.iter().map(|point| point.loss)).collect(),
+        runs: Vec::new(),
     });
     let chart = Lines {
         title: "Loss of mixtures",
@@ -172,6 +188,8 @@ fn mixtures(found: &Found<'_>) -> Markup {
         floor: Floor::Zero,
         ceiling: None,
         target: None,
+        mark: None,
+        closer: false,
         axis: Axis::Values { name: "theta", count: first.points.len() as u32, from, to },
         series: series.collect(),
     };

@@ -350,7 +350,7 @@ fn a_page_has_the_table_the_curves_and_all_runs() {
         "<h1>Two rates</h1>",
         "Form &quot;full&quot;, seeds 1, 2, 3.",
         &format!("<th scope=\"row\">fast</th>{cells}"),
-        "<title>round 4: slow 70.0 %, fast 72.0 %</title>",
+        "<title>round 4: slow 70.0 % (60.0 to 80.0), fast 72.0 % (61.0 to 83.0)</title>",
         "target 50.0 %",
         "href=\"runs/fast--3/report.html\"",
         "<td>91.5 %, 12 rounds</td>",
@@ -361,7 +361,7 @@ fn a_page_has_the_table_the_curves_and_all_runs() {
 }
 
 #[test]
-fn a_run_that_ends_before_the_others_stays_as_good_as_it_was() {
+fn the_mean_ends_with_the_first_seed_and_every_seed_is_drawn() {
     let text = RATES.replace("run.rounds = 4\n", "run.rounds = 4\nstop.target = 0.9\n");
     let record = |run: &Planned, number| match run.seed {
         1 if number > 2 => None,
@@ -369,13 +369,19 @@ fn a_run_that_ends_before_the_others_stays_as_good_as_it_was() {
         _ => tested(number, 0.5, 0.7),
     };
     let page = Bench::of(&text, "full", record).page();
-    let (first, last) = ("round 2: slow 65.0 %, fast 65.0 %", "round 4: slow 78.3 %, fast 78.3 %");
-    for part in [first, last] {
-        assert!(page.contains(&format!("<title>{part}</title>")), "{part:?} is not in: {page}");
+    for part in [
+        "<title>round 2: slow 65.0 % (50.0 to 95.0), fast 65.0 % (50.0 to 95.0)</title>",
+        "slow is the mean of 3 runs up to round 2, with which the first of them ends, with the band",
+        "<li class=\"mean\">mean, as far as all seeds go</li>",
+    ] {
+        assert!(page.contains(part), "{part:?} is not in: {page}");
     }
-    // One that is not over has no value yet.
+    assert!(!page.contains("round 4: slow"), "two seeds are not the mean of three: {page}");
+    assert!(page.matches("<polyline class=\"faint").count() >= 6, "{page}");
+    // Runs that are not over are not among those that count.
     let page = Bench::of(RATES, "full", record).page();
     assert!(page.contains("round 4: slow 70.0 %"), "of the runs that count: {page}");
+    assert!(page.contains("slow is the mean of 2 runs up to round 4, with the band"), "{page}");
 }
 
 /// With FT, whose paper is better on both tests.

@@ -34,10 +34,13 @@ pub(super) fn accuracy(rounds: &[RoundRecord], summary: &Summary) -> Option<Mark
             .target
             .map(|target| (target.accuracy * 100.0, format!("target {}", percent(target.accuracy)))),
         axis: Axis::Rounds(last_round(rounds)),
+        mark: Some((best_round, best * 100.0, format!("best, round {best_round}: {}", percent(best)))),
+        closer: true,
         series: vec![Line {
             name: "accuracy",
             class: "series-1",
             points: points(rounds, |round| Some(round.accuracy? * 100.0)),
+            runs: Vec::new(),
         }],
     }
     .draw()
@@ -60,10 +63,12 @@ pub(super) fn loss(rounds: &[RoundRecord]) -> Option<Markup> {
         floor: Floor::Zero,
         ceiling: None,
         target: None,
+        mark: None,
+        closer: false,
         axis: Axis::Rounds(last_round(rounds)),
         series: vec![
-            Line { name: "test", class: "series-1", points: test },
-            Line { name: "training, on the clients", class: "series-2", points: train },
+            Line { name: "test", class: "series-1", points: test, runs: Vec::new() },
+            Line { name: "training, on the clients", class: "series-2", points: train, runs: Vec::new() },
         ],
     }
     .draw()

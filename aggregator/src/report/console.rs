@@ -169,6 +169,7 @@ mod tests {
             diverged: false,
             dominance: None,
             void: false,
+            ..RoundRecord::default()
         }
     }
 

@@ -151,6 +151,7 @@ mod tests {
             diverged: false,
             dominance: None,
             void: false,
+            ..RoundRecord::default()
         }
     }
 

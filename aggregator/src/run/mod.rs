@@ -55,6 +55,7 @@ mod artifacts;
 mod broadcast;
 mod checkpoint;
 mod client_metrics;
+mod clock;
 mod close;
 mod collapse;
 pub mod directory;
@@ -92,6 +93,7 @@ use crate::data::{self, TestSet};
 use crate::round::{ClosedRound, RoundRecord, stopping};
 use crate::storage::FileLayer;
 
+use clock::RunClock;
 use directory::RunDirectory;
 pub(crate) use error::{damaged, disk};
 use opening::Decision;
@@ -175,6 +177,8 @@ pub struct Run {
     settled: u32,
     /// A round that was closed again when the run was resumed, until it is reported.
     reclosed: Option<RoundRecord>,
+    /// What the time of this process goes to.
+    clock: RunClock,
     /// Receives every closed round once its checkpoint is durable.
     on_closed: Option<Box<dyn FnMut(ClosedRound) + Send>>,
 }
@@ -210,6 +214,7 @@ impl Run {
             unsettled: None,
             settled: 0,
             reclosed: None,
+            clock: RunClock::start(),
             on_closed: None,
         })
     }

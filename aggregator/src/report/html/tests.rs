@@ -45,6 +45,7 @@ fn run(rounds: u32, cohort: usize) -> Vec<RoundRecord> {
             diverged: false,
             dominance: None,
             void: false,
+            ..RoundRecord::default()
         }
     };
     (1..=rounds).map(round).collect()

@@ -8,9 +8,11 @@ use tokio::runtime::{Builder, Runtime};
 
 use super::RunArgs;
 use super::exit::Failure;
+use super::page::RunPage;
 use super::parse::whole;
-use super::run::{Histograms, conclude, report_skipped, runtime};
+use super::run::{conclude, report_skipped, runtime};
 use super::terminal;
+use crate::events::Sink;
 use crate::events::sinks::terminal::Terminal;
 use crate::simulate::{SimulateError, Transport, simulate as simulate_run};
 use crate::start::training_shares;
@@ -44,19 +46,29 @@ pub(super) fn simulate(arguments: &SimulateArgs, verbose: bool) -> Result<(), Fa
     let skipped = report_skipped(&shares, &run);
     let mut display = Terminal::new(run.spec().rounds, resume.closed, given.json, verbose);
     let name = |index| format!("client {index}");
-    let histograms: Histograms =
+    let histograms =
         shares.iter().enumerate().map(|(index, share)| (name(index), share.histogram())).collect();
-    let (mut run, outcome) = runtime_for(*transport)?
-        .block_on(async {
-            let stop = terminal::stop_on_signal();
-            simulate_run(run, resume, shares, *transport, threads, stop, &mut display).await
-        })
-        .map_err(|error| match error {
-            SimulateError::Run(error) => error.into(),
-            error => Failure::environment(error),
-        })?;
+    let tests = run.tests.as_ref().map(|tests| ("test", tests.view().dataset().clone()));
+    let data = shares.first().map(|share| ("training", share.dataset().clone())).into_iter().chain(tests);
+    let mut page = RunPage::begin(&run, Some(histograms), skipped, data.collect())?;
+    let mut sinks: Vec<&mut dyn Sink> = vec![page.sink(), &mut display];
+    let simulated = runtime_for(*transport)?.block_on(async {
+        let stop = terminal::stop_on_signal();
+        simulate_run(run, resume, shares, *transport, threads, stop, &mut sinks).await
+    });
+    let failed = |error| match error {
+        SimulateError::Run(error) => error.into(),
+        error => Failure::environment(error),
+    };
+    let (mut run, outcome) = match simulated.map_err(failed) {
+        Ok(simulated) => simulated,
+        Err(failure) => {
+            page.failed(&failure);
+            return Err(failure);
+        }
+    };
     let shown = display.finish().map_err(|error| Failure::output(&error));
-    conclude(&mut run, &outcome, Some(&histograms), |_| skipped, given.json).and(shown)
+    conclude(&mut run, &outcome, page, Vec::new(), given.json).and(shown)
 }
 
 /// Besides training and the disk worker, which have threads of their own, a simulation in memory is nothing but messages, and

@@ -11,7 +11,7 @@ use super::results::{Line, Rounds};
 use super::strips::{own_tests, personal_tests};
 use super::table::{self, Table};
 use crate::report::chart::{Axis, Floor, Line as Curve, Lines};
-use crate::report::html::document;
+use crate::report::html::{Head, document};
 use crate::report::units::percent;
 
 /// Colours of the style sheet. Further variants reuse them with other kinds of lines.
@@ -49,7 +49,8 @@ pub fn page(found: &Found<'_>) -> String {
     };
     let lead = format!("Form \"{}\", seeds {}.", experiment.form, found.plan.seeds());
     let footer = html! { "Written by aggregator " (env!("CARGO_PKG_VERSION")) "." };
-    document(&format!("{} - experiment", experiment.title), &experiment.title, &lead, &body, &footer)
+    let title = format!("{} - experiment", experiment.title);
+    document(&Head { title: &title, heading: &experiment.title, lead: &lead, refresh: None }, &body, &footer)
 }
 
 /// The style of a variant's curve: a colour, then another kind of line; 24 differ.

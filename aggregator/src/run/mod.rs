@@ -64,6 +64,7 @@ mod error;
 mod fold;
 mod init;
 mod manifest;
+mod newest;
 mod opening;
 mod recovery;
 mod roster_file;
@@ -102,6 +103,7 @@ use supervised::OwnTraining;
 pub use broadcast::Broadcast;
 pub use error::RunError;
 pub use manifest::RunManifest;
+pub use newest::{FoundModel, Which};
 pub use supervised::OwnProgress;
 pub use upload::Upload;
 

@@ -6,7 +6,7 @@ use shared::data::partition::Empty;
 use shared::settings::{Kind, table_of};
 use shared::spec::LabelsAt;
 
-use super::Report;
+use super::{Report, standing};
 use crate::config::keys::KEYS;
 use crate::config::{Config, Raw, Source, value_at};
 use crate::report::units::{counted, grouped};
@@ -22,6 +22,7 @@ pub(super) fn card(report: &Report<'_>) -> Markup {
     ];
     rows.extend(if report.histograms.is_some() { simulated(config) } else { on_devices(config) });
     rows.push(("Labels", labels(config)));
+    rows.extend(standing::rows(report));
     rows.extend(report.left_out.iter().map(|what| ("Left out", what.clone())));
     html! {
         section.card {

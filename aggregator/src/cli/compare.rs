@@ -356,7 +356,8 @@ fn conclude(
     if !begun {
         return Ok(fruitless);
     }
-    let mut text = text(plan, &lines);
+    let columns = std::io::IsTerminal::is_terminal(&std::io::stdout()).then(terminal::columns);
+    let mut text = text(plan, &lines, columns);
     for mixture in &mixtures {
         let [b, half, a] = mixture.parents;
         let _ = writeln!(

@@ -24,6 +24,7 @@ use crate::events::sinks::json::JsonLines;
 use crate::events::sinks::systemd::Service;
 use crate::events::sinks::terminal::Terminal;
 use crate::history::StoredSkipped;
+use crate::report::units::counted;
 use crate::run::Run;
 use crate::serve::{ServeError, Served, serve as serve_run};
 use crate::start::completed;
@@ -145,9 +146,9 @@ pub(super) fn serve(arguments: &ServeArgs) -> Result<(), Failure> {
     let timeout = Duration::from_secs(if over { arguments.drain_timeout.into() } else { 0 });
     if shutdown.pending() > 0 && !timeout.is_zero() {
         terminal::tell(&format!(
-            "the run is over; {} known devices have not confirmed that they heard of it: they have {} s (--drain-timeout). \
-             Ctrl-C ends this",
-            shutdown.pending(),
+            "the run is over; {} {} not confirmed having heard of it, within {} s (--drain-timeout). Ctrl-C ends this",
+            counted(shutdown.pending(), "known device"),
+            if shutdown.pending() == 1 { "has" } else { "have" },
             timeout.as_secs()
         ));
     }
@@ -159,8 +160,10 @@ pub(super) fn serve(arguments: &ServeArgs) -> Result<(), Failure> {
     });
     if pending > 0 && over {
         terminal::tell(&format!(
-            "{pending} known devices were not told that the run is over: they look for this server until they are stopped \
-             there, or until it serves another run (a longer --drain-timeout gives them more time)"
+            "{} {} not told that the run is over. Such a device looks for this server until it is stopped there, or until \
+             another run is served (a longer --drain-timeout gives more time)",
+            counted(pending, "known device"),
+            if pending == 1 { "was" } else { "were" }
         ));
     }
     concluded.and(shown)

@@ -119,7 +119,7 @@ fn section(found: &Found<'_>, cell: usize) -> Markup {
     html! {
         section.card {
             h2 { (title) }
-            div.scroll { (results.html()) @for note in notes(found.plan, &of_cell) { p.note { (note) } } }
+            div.scroll { (results.html()) @for note in notes(found.plan, &of_cell) { p.note { (table::typeset(&note)) } } }
             @if let Some(table) = personal::table(found.plan, &of_cell) {
                 div.scroll { (table.html()) }
                 p.note {

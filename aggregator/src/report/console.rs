@@ -28,7 +28,10 @@ pub fn line(record: &RoundRecord, rounds: u32, columns: usize) -> String {
     }
     let on_time = record.accepted.saturating_sub(record.late);
     let end = format!("  {:>clients$} of {}  {}", on_time, record.sampled, duration(record.wall_seconds()));
+    let nothing = record.closing && record.accuracy.is_none();
     let (accuracy, mut loss) = match (record.accuracy, record.loss, record.train_loss) {
+        // Clients have tested the last model, and nothing was trained.
+        _ if nothing => (" ".repeat(9), " ".repeat(12)),
         (Some(accuracy), loss, _) => {
             (format!("  {:>7}", percent(accuracy)), format!("  loss {:<5}", figure(loss)))
         }
@@ -261,6 +264,13 @@ mod tests {
         assert!(line(&timed, 15, 80).contains("10 of 10    2.0 s  "), "{}", line(&timed, 15, 80));
         let quick = line(&RoundRecord { seconds: 0.0583, ..record() }, 15, 80);
         assert!(quick.contains("10 of 10    58 ms  642.0 kB"), "{quick}");
+    }
+
+    #[test]
+    fn a_closing_round_claims_no_figures() {
+        let closing = RoundRecord { closing: true, accuracy: None, loss: None, train_loss: None, ..record() };
+        let text = line(&closing, 15, 80);
+        assert_eq!(text, "closing                            10 of 10    1.2 s  642.0 kB down   1.6 MB up");
     }
 
     #[test]

@@ -59,9 +59,7 @@ impl Bars<'_> {
             columns: &columns,
         });
         Some(html! {
-            @if self.stacks.len() > 1 {
-                ul.legend { @for stack in &self.stacks { li.block.(stack.class) { (stack.name) } } }
-            }
+            ul.legend { @for stack in &self.stacks { li.block.(stack.class) { (stack.name) } } }
             (svg)
             @if size > 1 { p.note { "Each bar is the mean of " (size) " rounds." } }
         })

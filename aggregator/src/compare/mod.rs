@@ -80,6 +80,7 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`experiment`] | the file |
+//! | [`existing`] | runs that exist already, in the place of a file |
 //! | [`plan`] | all its runs with their configurations, and where each stands on disk |
 //! | [`content`] | what the files that runs learn from held |
 //! | [`runs`] | running what is left, several at a time |
@@ -96,6 +97,7 @@ mod cells;
 pub mod content;
 pub mod csv;
 pub mod curves;
+pub mod existing;
 pub mod experiment;
 pub mod interpolation;
 mod notes;

@@ -42,12 +42,17 @@ pub fn page(found: &Found<'_>) -> String {
             summary { "All runs" }
             div.scroll { (runs(found)) }
         }
-        details {
-            summary { "The experiment's file" }
-            pre { code { (experiment.text) } }
+        @if !experiment.text.is_empty() {
+            details {
+                summary { "The experiment's file" }
+                pre { code { (experiment.text) } }
+            }
         }
     };
-    let lead = format!("Form \"{}\", seeds {}.", experiment.form, found.plan.seeds());
+    let lead = match experiment.form.as_str() {
+        "" => format!("Runs that existed, seeds {}.", found.plan.seeds()),
+        form => format!("Form \"{form}\", seeds {}.", found.plan.seeds()),
+    };
     let footer = html! { "Written by aggregator " (env!("CARGO_PKG_VERSION")) "." };
     let title = format!("{} - experiment", experiment.title);
     document(&Head { title: &title, heading: &experiment.title, lead: &lead, refresh: None }, &body, &footer)
@@ -154,7 +159,7 @@ fn runs(found: &Found<'_>) -> Markup {
             tbody {
                 @for (line, seed) in rows {
                     tr {
-                        th scope="row" { a href=(format!("runs/{}/report.html", seed.run)) { (line.name) } }
+                        th scope="row" { a href=(report_of(&seed.run)) { (line.name) } }
                         td { (seed.seed) }
                         td { (seed.rounds) @if !seed.complete { " so far" } }
                         td { (share(seed.accuracy)) }
@@ -166,6 +171,12 @@ fn runs(found: &Found<'_>) -> Markup {
             }
         }
     }
+}
+
+/// The report of a run: a run of the experiment lies in the folder beside the page, another one is named by its place.
+fn report_of(run: &str) -> String {
+    let folder = if std::path::Path::new(run).is_absolute() { "" } else { "runs/" };
+    format!("{folder}{run}/report.html")
 }
 
 fn mixtures(found: &Found<'_>) -> Markup {

@@ -22,7 +22,8 @@ use super::table;
 #[must_use]
 pub fn text(plan: &Plan, lines: &[Line], columns: Option<usize>) -> String {
     let Experiment { title, form, .. } = &plan.experiment;
-    let mut text = format!("{title}\nform \"{form}\", seeds {}\n\n", plan.seeds());
+    let form = if form.is_empty() { String::new() } else { format!("form \"{form}\", ") };
+    let mut text = format!("{title}\n{form}seeds {}\n\n", plan.seeds());
     for (cell, setting) in plan.cells.iter().enumerate() {
         let of_cell: Vec<&Line> = lines.iter().filter(|line| line.cell == cell).collect();
         let name = if setting.name.is_empty() { "variant" } else { &setting.name };

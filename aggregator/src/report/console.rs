@@ -270,7 +270,7 @@ mod tests {
     fn a_closing_round_claims_no_figures() {
         let closing = RoundRecord { closing: true, accuracy: None, loss: None, train_loss: None, ..record() };
         let text = line(&closing, 15, 80);
-        assert_eq!(text, "closing                            10 of 10    1.2 s  642.0 kB down   1.6 MB up");
+        assert_eq!(text, "closing                           10 of 10    1.2 s  642.0 kB down   1.6 MB up");
     }
 
     #[test]

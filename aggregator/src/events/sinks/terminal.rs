@@ -64,7 +64,7 @@ pub fn progress_bar(steps: u64, template: &str) -> ProgressBar {
 fn round_lines(record: &RoundRecord, rounds: u32) -> String {
     if io::stdout().is_terminal() {
         // The date is in the record.
-        let time = &stamp()[11..19];
+        let time = &stamp()[11..20];
         let line = console::line(record, rounds, columns().saturating_sub(time.len() + 1));
         return stamped(&line, &format!("{time} "));
     }
@@ -119,7 +119,7 @@ impl Terminal {
             self.bar.suspend(|| tell(&text));
             self.expected = None;
         }
-        let left = self.remaining.at(Instant::now()).filter(|_| !status.paused);
+        let left = self.remaining.at(Instant::now()).filter(|left| !status.paused && left.as_secs() > 0);
         let left =
             left.map_or_else(String::new, |left| format!(", about {} left", seconds(left.as_secs_f64())));
         if left != self.bar.prefix() {

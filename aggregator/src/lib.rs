@@ -22,6 +22,7 @@
 //! | [`simulate`] | simulation of a federation in one process (feature `simulate`, on by default) |
 //! | [`compare`] | experiments: comparison of variants on paired seeds (feature `simulate`) |
 //! | [`cli`] | the command line |
+//! | [`page`] | the page of a run, at any time, from what lies in its directory |
 //! | [`report`] | reports: rounds.jsonl, report.html, lines for the terminal |
 
 pub mod attack;
@@ -37,6 +38,7 @@ pub mod enrolment;
 pub mod ensemble;
 pub mod events;
 pub mod history;
+pub mod page;
 pub mod peer;
 pub mod report;
 pub mod round;

@@ -80,8 +80,7 @@ fn go_on(row: &Row, runs: &Path) -> Result<(Continuation, Vec<String>), String> 
         run.close(open.opening.round, &tally, Traffic::default()).map_err(|error| error.to_string())?;
         run.settle().map_err(|error| error.to_string())?;
     }
-    let timeless = |record: &RoundRecord| RoundRecord { seconds: 0.0, ..record.clone() };
-    let records = run.records().iter().map(timeless).collect();
+    let records = run.records().iter().map(RoundRecord::without_times).collect();
     let model = run.current_model().map_err(|error| error.to_string())?;
     let ensemble = fs::read(run.directory().ensemble()).ok();
     Ok(((records, model, ensemble), run.warnings().to_vec()))

@@ -129,8 +129,14 @@ accuracy = { fafi = 80.4 }
 fn one_round_is_compared_with_many() {
     let (text, page) = both(ONE_SHOT);
     let head = row(&text, "variant");
-    let beginning =
-        ["variant", "final accuracy", "rounds to fafi's accuracy", "bytes to it (up)", "bytes (up)", "paper"];
+    let beginning = [
+        "variant",
+        "final accuracy",
+        "rounds to fafi's accuracy",
+        "bytes to target (up)",
+        "bytes (up)",
+        "paper",
+    ];
     assert_eq!(head[..6], beginning);
     let fused = head.iter().position(|name| *name == "fused-informative").expect("a column");
     let fafi = row(&text, "fafi ");

@@ -248,7 +248,7 @@ fn a_device_that_is_away_when_the_run_ends_is_told_when_it_comes_back() {
     server.line("the end of the device", |line| line.contains(&name) && line.contains("disconnected"));
     held.open();
     assert_eq!(other.wait().code, Some(0));
-    server.line("the wait", |line| line.contains("1 known devices have not confirmed"));
+    server.line("the wait", |line| line.contains("1 known device has not confirmed"));
     assert!(testbed.run().join("report.html").is_file(), "nothing waits for the device");
     let back = testbed.join(0).wait();
     assert_eq!(back.code, Some(0), "{}", back.text);
@@ -267,7 +267,7 @@ fn a_device_that_was_lost_a_moment_before_the_run_ends_is_told_as_well() {
     lost.object(&json!({ "event": "receipt", "round": 1, "verdict": "accepted" }));
     lost.kill();
     held.open();
-    server.line("the wait", |line| line.contains("1 known devices have not confirmed"));
+    server.line("the wait", |line| line.contains("1 known device has not confirmed"));
     assert_eq!(gate.outcome(), SessionEnd::Completed { rounds: 1 });
     let back = testbed.join(0).wait();
     assert!(back.text.ends_with(r#"{"event":"completed","rounds":1}"#), "{}", back.text);
@@ -285,7 +285,7 @@ fn the_number_of_devices_not_told_of_the_end_is_reported() {
     held.open();
     let server = server.wait();
     assert_eq!(server.code, Some(0), "{}", server.text);
-    assert!(server.text.contains("1 known devices were not told that the run is over"), "{}", server.text);
+    assert!(server.text.contains("1 known device was not told that the run is over"), "{}", server.text);
 }
 
 #[test]

@@ -17,8 +17,9 @@ use super::run::runtime;
 use super::terminal;
 use crate::compare::content;
 use crate::compare::csv::csv;
+use crate::compare::existing::existing;
 use crate::compare::experiment::{Experiment, ExperimentError};
-use crate::compare::interpolation::{self, mixtures};
+use crate::compare::interpolation::{self, Mixture, mixtures};
 use crate::compare::page::{Found, page};
 use crate::compare::plan::{Plan, Planned, Standing};
 use crate::compare::progress::Progress;
@@ -31,13 +32,13 @@ use crate::storage::{Disk, FileLayer as _, create_dir_durably, write_durably};
 
 #[derive(Debug, Args)]
 pub(super) struct CompareArgs {
-    /// The experiment's file
-    #[arg(value_name = "EXPERIMENT")]
-    experiment: PathBuf,
+    /// The experiment's file; or the directories of runs that exist, which are compared as they are
+    #[arg(value_name = "EXPERIMENT|RUN", required = true)]
+    given: Vec<PathBuf>,
     /// Which of the experiment's forms to run
     #[arg(long, value_name = "FORM", default_value = "reduced")]
     form: String,
-    /// Directory of the experiment's runs and report [default: experiments/NAME-FORM]
+    /// Directory of the experiment's runs and report [default: experiments/NAME-FORM, or experiments/runs of existing runs]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Change one key of all runs, for example --set run.rounds=2; may be given more than once
@@ -72,10 +73,21 @@ impl From<ExperimentError> for Failure {
 
 pub(super) fn compare(arguments: &CompareArgs) -> Result<(), Failure> {
     edge_client::memory::keep_freed(edge_client::memory::Heaps::Each);
-    let plan = Plan::of(Experiment::read(&arguments.experiment, &arguments.form)?, &arguments.overrides)?;
+    let experiment = match &arguments.given[..] {
+        runs if runs.iter().all(|path| path.is_dir()) => return compare_existing(arguments),
+        [experiment] => experiment,
+        several => {
+            let other = several.iter().find(|path| !path.is_dir()).unwrap_or(&several[0]);
+            return Err(Failure::Usage(format!(
+                "{} is no directory of a run: give one experiment's file, or directories of runs alone",
+                other.display()
+            )));
+        }
+    };
+    let plan = Plan::of(Experiment::read(experiment, &arguments.form)?, &arguments.overrides)?;
     plan.renamed().iter().for_each(|renamed| warn!("{renamed}"));
     let out = arguments.out.clone().unwrap_or_else(|| {
-        let stem = arguments.experiment.file_stem().unwrap_or_default().to_string_lossy();
+        let stem = experiment.file_stem().unwrap_or_default().to_string_lossy();
         PathBuf::from("experiments").join(format!("{stem}-{}", arguments.form))
     });
     let runs = out.join("runs");
@@ -102,6 +114,26 @@ pub(super) fn compare(arguments: &CompareArgs) -> Result<(), Failure> {
     }
     let fruitless = conclude(&plan, &standing, &out, arguments)?;
     outcome.and_then(|()| fruitful(&fruitless))
+}
+
+/// Compares runs that exist, and runs nothing.
+fn compare_existing(arguments: &CompareArgs) -> Result<(), Failure> {
+    if !arguments.overrides.is_empty() || arguments.replace {
+        return Err(Failure::Usage(
+            "existing runs are compared as they are: --set and --replace are for experiments; leave them out"
+                .to_owned(),
+        ));
+    }
+    let (plan, rounds, unfinished) = existing(&Disk, &arguments.given)?;
+    unfinished.iter().for_each(|text| terminal::tell(text));
+    if !plan.experiment.about.is_empty() && !arguments.json {
+        terminal::print(&format!("{}\n\n", plan.experiment.about))?;
+    }
+    let out = arguments.out.clone().unwrap_or_else(|| PathBuf::from("experiments").join("runs"));
+    if !arguments.plan {
+        create_dir_durably(&Disk, &out).map_err(|error| Failure::file("create", &out, error))?;
+    }
+    fruitful(&publish(&plan, &rounds, &[], &out, arguments)?)
 }
 
 /// Where every run stands before anything is done.
@@ -317,30 +349,44 @@ fn conclude(
         }
     };
     let rounds: Rounds = plan.runs.iter().zip(&counts).map(read).collect();
-    let lines = lines(plan, &rounds);
     let mixtures = match plan.experiment.interpolation {
         Some(how) => mixtures(plan, how, &runs, &counts).map_err(Failure::environment)?,
         None => Vec::new(),
     };
-    let found = Found { plan, rounds: &rounds, lines: &lines, mixtures: &mixtures };
+    if !runs.is_dir() && !arguments.json {
+        return Ok(Vec::new());
+    }
+    publish(plan, &rounds, &mixtures, out, arguments)
+}
+
+/// Writes the report and the tables unless the plan alone is asked for, prints the tables, and names the complete runs that learned
+/// nothing.
+fn publish(
+    plan: &Plan,
+    rounds: &Rounds,
+    mixtures: &[Mixture],
+    out: &Path,
+    arguments: &CompareArgs,
+) -> Result<Vec<String>, Failure> {
+    let lines = lines(plan, rounds);
+    let found = Found { plan, rounds, lines: &lines, mixtures };
     let json = serde_json::json!({
         "title": plan.experiment.title,
-        "form": arguments.form,
+        "form": plan.experiment.form,
         "cells": plan.cells.iter().map(|cell| serde_json::json!({"name": cell.name, "target": cell.target})).collect::<Vec<_>>(),
         "variants": plan.experiment.variants.iter().map(|variant| &variant.name).collect::<Vec<_>>(),
         "baseline": plan.experiment.baseline,
         "results": lines,
         "mixtures": mixtures,
     });
-    let begun = runs.is_dir();
-    if begun && !arguments.plan {
+    if out.is_dir() && !arguments.plan {
         let mut files = vec![
             ("report.html", page(&found)),
             ("results.csv", csv(plan, &lines)),
             ("results.json", format!("{json}\n")),
         ];
         if plan.experiment.interpolation.is_some() {
-            files.push(("mixtures.csv", interpolation::csv(&mixtures)));
+            files.push(("mixtures.csv", interpolation::csv(mixtures)));
         }
         for (name, text) in files {
             let path = out.join(name);
@@ -355,11 +401,9 @@ fn conclude(
         terminal::print_json(&json)?;
         return Ok(fruitless);
     }
-    if !begun {
-        return Ok(fruitless);
-    }
-    let mut text = text(plan, &lines);
-    for mixture in &mixtures {
+    let columns = std::io::IsTerminal::is_terminal(&std::io::stdout()).then(terminal::columns);
+    let mut text = text(plan, &lines, columns);
+    for mixture in mixtures {
         let [b, half, a] = mixture.parents;
         let _ = writeln!(
             text,

@@ -139,7 +139,10 @@ For one seed, all variants have the same partition, initial parameters and cohor
 Examples:
   aggregator compare tests/configs/experiments/fedavg-table2.toml
   aggregator compare tests/configs/experiments/fedavg-table2.toml --form full --jobs 8
-  aggregator compare my.toml --plan"#;
+  aggregator compare my.toml --plan
+  aggregator compare runs/a runs/b runs/b-seed-2
+
+Directories of runs instead of a file are compared as they are: runs that differ in run.seed alone are seeds of one variant."#;
 
 pub(super) const MODELS: &str = "\
 A network of your own is a list of layers in the configuration. It runs on every device, whose program \

@@ -13,12 +13,13 @@ use shared::cli::causes;
 use shared::data::{DataError, Preparation, ReadOptions, Split, View, registry};
 use shared::spec::{DataSpec, SAMPLES_KEY};
 
-use super::ConfigArgs;
 use super::exit::Failure;
+use super::{ConfigArgs, terminal};
 use crate::config::Source;
 use crate::data;
 use crate::ensemble::{Bundle, MANIFEST_KEY};
 use crate::run::directory::RunDirectory;
+use crate::run::{FoundModel, Which};
 use crate::storage::Disk;
 
 /// Samples that are looked at together.
@@ -27,9 +28,12 @@ pub(super) const BATCH: usize = 500;
 /// Which model, and on which samples.
 #[derive(Debug, Args)]
 pub(super) struct ModelArgs {
-    /// The model or the ensemble, as a run leaves it; or the run's directory
+    /// The model or the ensemble, as a run leaves it; or the run's directory, also while the run goes on
     #[arg(long, value_name = "PATH")]
     pub(super) model: PathBuf,
+    /// Of a run's directory, take the best of the models that were tested instead of the newest
+    #[arg(long)]
+    best: bool,
     /// Directory of samples in any known format; without it the test set of CONFIG, or without that of the model's run
     ///
     /// The configuration of the run lies beside the model; where it does not, the built-in glyphs are taken.
@@ -48,8 +52,8 @@ pub(super) struct ModelArgs {
 impl ModelArgs {
     /// The model, its samples and what they are called.
     pub(super) fn open(&self) -> Result<(Usable, View, String), Failure> {
-        let path = model_file(&self.model)?;
-        let usable = Usable::open(&path)?;
+        let which = if self.best { Which::Best } else { Which::Newest };
+        let (path, usable) = open_model(&self.model, which)?;
         if matches!(usable, Usable::Model(..)) && self.fusion.is_some() {
             return Err(Failure::Usage(format!(
                 "--fusion is for ensembles, and {} is one model: leave it out, or name the ensemble.safetensors of a run",
@@ -62,19 +66,56 @@ impl ModelArgs {
     }
 }
 
-/// The model's file if `given` is the directory of a run, else `given`.
-fn model_file(given: &Path) -> Result<PathBuf, Failure> {
+/// The model that `given` names, and its file: a file is taken as it is, and of a run's directory what is asked for.
+fn open_model(given: &Path, which: Which) -> Result<(PathBuf, Usable), Failure> {
     if !given.is_dir() {
-        return Ok(given.to_owned());
+        if which == Which::Best {
+            return Err(Failure::Usage(format!(
+                "--best chooses among the models of a run, and {} is a file: name the run's directory, or leave --best out",
+                given.display()
+            )));
+        }
+        return Ok((given.to_owned(), Usable::open(given)?));
     }
     let run = RunDirectory::new(given.to_owned());
-    [run.model(), run.ensemble()].into_iter().find(|path| path.is_file()).ok_or_else(|| {
-        Failure::Environment(format!(
-            "{} is a directory without a model.safetensors or an ensemble.safetensors: name a model's file, or the directory \
-             of a run that has closed a round",
+    let file = model_file(&run, which);
+    // The files are what the run has left when it was over; a run that was continued since has something newer.
+    if run.finished().is_file()
+        && let Some(file) = &file
+    {
+        return Ok((file.clone(), Usable::open(file)?));
+    }
+    if !run.ensemble().is_file()
+        && let Some(FoundModel { round, config, params }) = FoundModel::read(&Disk, &run, which)?
+    {
+        let usable = Usable::Model(
+            Box::new(config.spec.architecture.clone()),
+            params,
+            Some(Box::new(config.spec.data.clone())),
+        );
+        terminal::tell(&format!("the run is not over: its model after round {round}"));
+        // What lies beside the model is found by its path.
+        return Ok((run.model(), usable));
+    }
+    let Some(file) = file else {
+        let what = match which {
+            Which::Newest => "model.safetensors, an ensemble.safetensors or the checkpoint of a run",
+            Which::Best => "best.safetensors, or a checkpoint of a round whose model was tested",
+        };
+        return Err(Failure::Environment(format!(
+            "{} is a directory without a {what}: name a model's file, or the directory of a run",
             given.display()
-        ))
-    })
+        )));
+    };
+    let usable = Usable::open(&file)?;
+    Ok((file, usable))
+}
+
+/// The file that a run has left.
+fn model_file(run: &RunDirectory, which: Which) -> Option<PathBuf> {
+    // Where the last model is the best, it is not left twice.
+    let best = (which == Which::Best).then(|| run.best());
+    best.into_iter().chain([run.model(), run.ensemble()]).find(|path| path.is_file())
 }
 
 /// A file that answers.
@@ -273,13 +314,20 @@ mod tests {
     #[test]
     fn the_directory_of_a_run_stands_for_its_model() {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        let text = model_file(folder.path()).expect_err("no model is in it").to_string();
+        let opened = |path: &Path, which| open_model(path, which).map(|(path, _)| path);
+        let text = opened(folder.path(), Which::Newest).expect_err("no model is in it").to_string();
         assert!(text.contains("model.safetensors") && text.contains("ensemble.safetensors"), "{text}");
-        for name in ["ensemble.safetensors", "model.safetensors"] {
+        let architecture = Architecture::by_name("linear", &[2], 3).expect("built in");
+        let params = architecture.initialise(|name| shared::seed::Seed::root(1).derive(name).rng());
+        let params = params.expect("a network");
+        for (name, which) in [("model.safetensors", Which::Newest), ("best.safetensors", Which::Best)] {
             let file = folder.path().join(name);
-            std::fs::write(&file, "").expect("a file in it");
-            assert_eq!(model_file(folder.path()).ok(), Some(file.clone()));
-            assert_eq!(model_file(&file).ok(), Some(file));
+            let mut out = File::create(&file).expect("the folder can be written");
+            models::write_model(&architecture, &params, &BTreeMap::new(), &mut out).expect("written");
+            assert_eq!(opened(folder.path(), which).ok(), Some(file.clone()));
+            assert_eq!(opened(&file, Which::Newest).ok(), Some(file.clone()));
+            let text = opened(&file, Which::Best).expect_err("a file is no run").to_string();
+            assert!(text.contains("name the run's directory"), "{text}");
         }
     }
 

@@ -14,8 +14,10 @@ mod key;
 mod load_model;
 mod lost_identity;
 mod models;
+mod page;
 mod parse;
 mod predict;
+mod report;
 mod run;
 mod serve;
 mod setting_hint;
@@ -80,6 +82,8 @@ enum Command {
     #[cfg(feature = "simulate")]
     #[command(after_long_help = help::COMPARE)]
     Compare(compare::CompareArgs),
+    /// Write the page of a run anew, also of one that goes on or was killed
+    Report(report::ReportArgs),
     /// Test a trained model, or an ensemble of them, on a data set
     Evaluate(evaluate::EvaluateArgs),
     /// Show what a trained model, or an ensemble of them, says about each sample of a data set
@@ -179,6 +183,7 @@ impl Cli {
             Command::Key { lab, command } => key::key(&lab, &command),
             #[cfg(feature = "simulate")]
             Command::Compare(arguments) => compare::compare(&arguments),
+            Command::Report(arguments) => report::report(&arguments),
             Command::Evaluate(arguments) => evaluate::evaluate(&arguments),
             Command::Predict(arguments) => predict::predict(&arguments),
             Command::Ensemble(command) => ensemble::ensemble(&command),

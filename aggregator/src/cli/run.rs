@@ -7,11 +7,12 @@ use shared::data::View;
 
 use super::exit::Failure;
 use super::terminal::StopRequest;
+use super::page::RunPage;
 use super::{ConfigArgs, RunArgs, terminal};
 use crate::config::Config;
 use crate::coordinator::Outcome;
 use crate::data::TestSet;
-use crate::report::{Report, Summary, console, render};
+use crate::report::{Summary, console};
 use crate::run::Run;
 use crate::start::{StartError, Started, start_on};
 use crate::storage::FileLayer;
@@ -56,31 +57,23 @@ pub(super) fn report_skipped(shares: &[View], run: &Run) -> Vec<String> {
     skipped
 }
 
-/// Samples per class, by client.
-pub(super) type Histograms = Vec<(String, Vec<usize>)>;
-
-/// Writes the model and the report, and says how the run went.
+/// Writes the model and the report, and says how the run went. `skipped` is known at the end alone.
 pub(super) fn conclude(
     run: &mut Run,
     outcome: &Outcome,
-    histograms: Option<&Histograms>,
-    skipped: impl FnOnce(&Run) -> Vec<String>,
+    page: RunPage,
+    skipped: Vec<String>,
     stop: &StopRequest,
     json: bool,
 ) -> Result<(), Failure> {
-    let model = run.write_model()?;
-    let skipped = skipped(run);
-    let report = Report {
-        name: &run.directory().name(),
-        config: run.config(),
-        rounds: run.records(),
-        histograms: histograms.map(Vec::as_slice),
-        left_out: &skipped,
-        target: None,
+    let written = run.write_model().map_err(Failure::from);
+    let (model, path) = match written {
+        Ok(model) => (model, page.conclude(run, outcome, skipped)?),
+        Err(failure) => {
+            page.failed(&failure);
+            return Err(failure);
+        }
     };
-    let page = render(&report);
-    // Unless it was stopped there is nothing to continue, also if no round succeeded.
-    let path = run.write_report(&page, *outcome != Outcome::Stopped)?;
     if !json {
         let summary = console::summary(&Summary::of(run.records(), None));
         let best = run.best().filter(|_| run.directory().best().exists());

@@ -11,6 +11,7 @@ use shared::cli::{Processor, Systemd};
 use super::exit::Failure;
 use super::history::{History, Sinks};
 use super::lost_identity::refuse_if_lost;
+use super::page::RunPage;
 use super::parse::{address, count};
 use super::run::{conclude, report_skipped, runtime};
 use super::{RunArgs, terminal};
@@ -23,6 +24,7 @@ use crate::events::sinks::json::JsonLines;
 use crate::events::sinks::systemd::Service;
 use crate::events::sinks::terminal::Terminal;
 use crate::history::StoredSkipped;
+use crate::report::units::counted;
 use crate::run::Run;
 use crate::serve::{ServeError, Served, serve as serve_run};
 use crate::start::completed;
@@ -107,6 +109,8 @@ pub(super) fn serve(arguments: &ServeArgs) -> Result<(), Failure> {
     let mut event_log = arguments.event_log.as_deref().map(open_log).transpose()?;
     let mut history = History::begin(&database, &mut run, &mut resume)?;
     let skipped = report_skipped(&[], &run);
+    let tests = run.tests.as_ref().map(|tests| ("test", tests.view().dataset().clone()));
+    let mut page = RunPage::begin(&run, None, skipped, tests.into_iter().collect())?;
     let stop = terminal::stop_on_signal();
     // From now on an operator watches, until the run is to stop: a full disk is waited for.
     shortage.wait_from_now_on();
@@ -116,7 +120,7 @@ pub(super) fn serve(arguments: &ServeArgs) -> Result<(), Failure> {
     let mut display = Terminal::new(run.spec().rounds, resume.closed, given.json, true)
         .expecting(run.config().data.clients);
     let mut systemd = Service::of_environment();
-    let mut sinks: Vec<&mut dyn Sink> = vec![&mut systemd, &mut history.recorder, &mut display];
+    let mut sinks: Vec<&mut dyn Sink> = vec![&mut systemd, &mut history.recorder, page.sink(), &mut display];
     sinks.extend(event_log.as_mut().map(|log| log as &mut dyn Sink));
     let mut sink = Sinks { all: sinks, health: history.health.clone(), shortage: shortage.clone() };
     let ready_file = arguments.ready_file.as_deref();
@@ -124,21 +128,28 @@ pub(super) fn serve(arguments: &ServeArgs) -> Result<(), Failure> {
     let served = runtime.block_on(Box::pin(serving));
     shortage.give_up();
     history.finish(served.as_ref().ok().map(|served| &served.outcome));
-    let Served { mut run, outcome, shutdown } = served.map_err(|error| match error {
+    let failed = |error| match error {
         ServeError::Run(error) => error.into(),
         error @ ServeError::ReadyFile { .. } => Failure::environment(error),
-    })?;
+    };
+    let Served { mut run, outcome, shutdown } = match served.map_err(failed) {
+        Ok(served) => served,
+        Err(failure) => {
+            page.failed(&failure);
+            return Err(failure);
+        }
+    };
     let shown = display.finish().map_err(|error| Failure::output(&error));
-    let skipped = |run: &Run| [skipped, skipped_by_devices(&database, run)].concat();
-    let concluded = conclude(&mut run, &outcome, None, skipped, &stop, given.json);
+    let skipped = skipped_by_devices(&database, &run);
+    let concluded = conclude(&mut run, &outcome, page, skipped, &stop, given.json);
     // Model and report are written by now.
     let over = matches!(concluded, Ok(()) | Err(Failure::NoProgress(_)));
     let timeout = Duration::from_secs(if over { arguments.drain_timeout.into() } else { 0 });
     if shutdown.pending() > 0 && !timeout.is_zero() {
         terminal::tell(&format!(
-            "the run is over; {} known devices have not confirmed that they heard of it: they have {} s (--drain-timeout). \
-             Ctrl-C ends this",
-            shutdown.pending(),
+            "the run is over; {} {} not confirmed having heard of it, within {} s (--drain-timeout). Ctrl-C ends this",
+            counted(shutdown.pending(), "known device"),
+            if shutdown.pending() == 1 { "has" } else { "have" },
             timeout.as_secs()
         ));
     }
@@ -150,8 +161,10 @@ pub(super) fn serve(arguments: &ServeArgs) -> Result<(), Failure> {
     });
     if pending > 0 && over {
         terminal::tell(&format!(
-            "{pending} known devices were not told that the run is over: they look for this server until they are stopped \
-             there, or until it serves another run (a longer --drain-timeout gives them more time)"
+            "{} {} not told that the run is over. Such a device looks for this server until it is stopped there, or until \
+             another run is served (a longer --drain-timeout gives more time)",
+            counted(pending, "known device"),
+            if pending == 1 { "was" } else { "were" }
         ));
     }
     concluded.and(shown)

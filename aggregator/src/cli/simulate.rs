@@ -8,9 +8,11 @@ use tokio::runtime::{Builder, Runtime};
 
 use super::RunArgs;
 use super::exit::Failure;
+use super::page::RunPage;
 use super::parse::whole;
-use super::run::{Histograms, conclude, report_skipped, runtime};
+use super::run::{conclude, report_skipped, runtime};
 use super::terminal;
+use crate::events::Sink;
 use crate::events::sinks::terminal::Terminal;
 use crate::simulate::{SimulateError, Transport, simulate as simulate_run};
 use crate::start::training_shares;
@@ -44,22 +46,33 @@ pub(super) fn simulate(arguments: &SimulateArgs, verbose: bool) -> Result<(), Fa
     let skipped = report_skipped(&shares, &run);
     let mut display = Terminal::new(run.spec().rounds, resume.closed, given.json, verbose);
     let name = |index| format!("client {index}");
-    let histograms: Histograms =
+    let histograms =
         shares.iter().enumerate().map(|(index, share)| (name(index), share.histogram())).collect();
+    let tests = run.tests.as_ref().map(|tests| ("test", tests.view().dataset().clone()));
+    let data = shares.first().map(|share| ("training", share.dataset().clone())).into_iter().chain(tests);
+    let mut page = RunPage::begin(&run, Some(histograms), skipped, data.collect())?;
+    let mut sinks: Vec<&mut dyn Sink> = vec![page.sink(), &mut display];
     let runtime = runtime_for(*transport)?;
     let stop = {
         let _inside = runtime.enter();
         terminal::stop_on_signal()
     };
     let stopped = stop.stopped.clone();
-    let (mut run, outcome) = runtime
-        .block_on(simulate_run(run, resume, shares, *transport, threads, stopped, &mut display))
-        .map_err(|error| match error {
-            SimulateError::Run(error) => error.into(),
-            error => Failure::environment(error),
-        })?;
+    let simulated =
+        runtime.block_on(simulate_run(run, resume, shares, *transport, threads, stopped, &mut sinks));
+    let failed = |error| match error {
+        SimulateError::Run(error) => error.into(),
+        error => Failure::environment(error),
+    };
+    let (mut run, outcome) = match simulated.map_err(failed) {
+        Ok(simulated) => simulated,
+        Err(failure) => {
+            page.failed(&failure);
+            return Err(failure);
+        }
+    };
     let shown = display.finish().map_err(|error| Failure::output(&error));
-    conclude(&mut run, &outcome, Some(&histograms), |_| skipped, &stop, given.json).and(shown)
+    conclude(&mut run, &outcome, page, Vec::new(), &stop, given.json).and(shown)
 }
 
 /// Besides training and the disk worker, which have threads of their own, a simulation in memory is nothing but messages, and

@@ -219,7 +219,8 @@ fn waits(snapshot: &Status<i64>, serving: bool, now: i64) -> String {
     // What devices do with the last model is one round more.
     let closed = snapshot.closed.min(snapshot.rounds);
     let mut out = format!("{} of {} closed", counted(closed as usize, "round"), snapshot.rounds);
-    let _ = writeln!(out, ", {} of {} known devices connected", snapshot.connected, snapshot.known);
+    let _ =
+        writeln!(out, ", {} of {} connected", snapshot.connected, counted(snapshot.known, "known device"));
     let verb = if serving { "waits" } else { "waited" };
     let _ = match &snapshot.waiting_for {
         WaitingFor::Clients { connected, needed } => {

@@ -4,14 +4,13 @@
 
 use std::path::{Path, PathBuf};
 
-use data_encoding::HEXLOWER;
 use serde::{Deserialize, Serialize};
-use sha2::{Digest as _, Sha256};
-use shared::data::{DataError, Dataset, Samples, Split};
+use shared::data::{DataError, Dataset, Split};
 
 use super::plan::{Plan, Planned, Standing};
 use crate::config::{Config, Source};
 use crate::data;
+use crate::data::digest;
 use crate::storage::{FileLayer, write_durably};
 
 /// Digests of the samples and labels of both splits.
@@ -24,7 +23,7 @@ pub(super) struct Content {
 
 impl Content {
     pub(super) fn of(train: &Dataset, test: Option<&Dataset>) -> Self {
-        Self { train: digest(train), test: test.map(digest) }
+        Self { train: digest::of(train), test: test.map(digest::of) }
     }
 
     /// The digests of the current files of `config`.
@@ -96,27 +95,10 @@ pub fn compare(plan: &Plan, files: &dyn FileLayer, runs: &Path, standing: &mut [
     }
 }
 
-fn digest(dataset: &Dataset) -> String {
-    let mut hash = Sha256::new();
-    hash.update(format!("{:?} {} {}\n", dataset.shape(), dataset.classes(), dataset.samples().kind()));
-    match dataset.samples() {
-        Samples::Bytes(values) => hash.update(values),
-        Samples::Floats(values) => update(&mut hash, values, f32::to_le_bytes),
-        Samples::Tokens(values) => update(&mut hash, values, u16::to_le_bytes),
-    }
-    update(&mut hash, dataset.labels(), u32::to_le_bytes);
-    update(&mut hash, dataset.authors(), u32::to_le_bytes);
-    HEXLOWER.encode(&hash.finalize())
-}
-
-fn update<T: Copy, const N: usize>(hash: &mut Sha256, values: &[T], bytes: fn(T) -> [u8; N]) {
-    for chunk in values.chunks(4096) {
-        hash.update(chunk.iter().flat_map(|&value| bytes(value)).collect::<Vec<u8>>());
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use shared::data::Samples;
+
     use super::*;
 
     fn features(values: &[f32], labels: &[u32]) -> Dataset {

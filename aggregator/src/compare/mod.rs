@@ -80,11 +80,13 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`experiment`] | the file |
+//! | [`existing`] | runs that exist already, in the place of a file |
 //! | [`plan`] | all its runs with their configurations, and where each stands on disk |
 //! | [`content`] | what the files that runs learn from held |
 //! | [`runs`] | running what is left, several at a time |
 //! | [`progress`] | remaining time |
 //! | [`results`] | means, spreads, paired differences |
+//! | [`curves`] | means over rounds, and the runs behind them |
 //! | [`troubles`] | what went wrong |
 //! | `notes` | remarks on the numbers |
 //! | `cells`, `table`, `personal`, `strips` | tables and strip plots as values |
@@ -94,6 +96,8 @@
 mod cells;
 pub mod content;
 pub mod csv;
+pub mod curves;
+pub mod existing;
 pub mod experiment;
 pub mod interpolation;
 mod notes;

@@ -29,7 +29,7 @@ fn means(plan: &Plan) -> String {
         Some(_) => "; differences are paired by seed, in points of accuracy",
         None => "",
     };
-    format!("{spread}{paired}. Bytes: in both directions, and in brackets what clients have sent.")
+    format!("{spread}{paired}. Bytes: in both directions, and in brackets what clients have sent (up).")
 }
 
 /// Limits to the precision of rounds and bytes to a target.

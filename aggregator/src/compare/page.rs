@@ -2,15 +2,16 @@
 
 use maud::{Markup, html};
 
+use super::curves::{Curves, curves};
 use super::interpolation::Mixture;
 use super::notes::notes;
 use super::personal;
 use super::plan::{Plan, Target};
-use super::results::{Line, Rounds, curve};
+use super::results::{Line, Rounds};
 use super::strips::{own_tests, personal_tests};
 use super::table::{self, Table};
 use crate::report::chart::{Axis, Floor, Line as Curve, Lines};
-use crate::report::html::document;
+use crate::report::html::{Head, document};
 use crate::report::units::percent;
 
 /// Colours of the style sheet. Further variants reuse them with other kinds of lines.
@@ -41,14 +42,20 @@ pub fn page(found: &Found<'_>) -> String {
             summary { "All runs" }
             div.scroll { (runs(found)) }
         }
-        details {
-            summary { "The experiment's file" }
-            pre { code { (experiment.text) } }
+        @if !experiment.text.is_empty() {
+            details {
+                summary { "The experiment's file" }
+                pre { code { (experiment.text) } }
+            }
         }
     };
-    let lead = format!("Form \"{}\", seeds {}.", experiment.form, found.plan.seeds());
+    let lead = match experiment.form.as_str() {
+        "" => format!("Runs that existed, seeds {}.", found.plan.seeds()),
+        form => format!("Form \"{form}\", seeds {}.", found.plan.seeds()),
+    };
     let footer = html! { "Written by aggregator " (env!("CARGO_PKG_VERSION")) "." };
-    document(&format!("{} - experiment", experiment.title), &experiment.title, &lead, &body, &footer)
+    let title = format!("{} - experiment", experiment.title);
+    document(&Head { title: &title, heading: &experiment.title, lead: &lead, refresh: None }, &body, &footer)
 }
 
 /// The style of a variant's curve: a colour, then another kind of line; 24 differ.
@@ -67,19 +74,31 @@ fn section(found: &Found<'_>, cell: usize) -> Markup {
     let names: Vec<&str> =
         found.plan.experiment.variants.iter().map(|variant| variant.name.as_str()).collect();
     let of_cell: Vec<&Line> = found.lines.iter().filter(|line| line.cell == cell).collect();
-    let last = found.plan.runs.iter().filter(|run| run.cell == cell).map(|run| run.config.spec.rounds).max();
+    let of_runs = || found.plan.runs.iter().zip(found.rounds).filter(|(run, _)| run.cell == cell);
+    let over = of_cell
+        .iter()
+        .all(|line| line.seeds.len() == line.planned && line.seeds.iter().all(|seed| seed.complete));
+    let last = if over {
+        of_runs()
+            .filter_map(|(_, rounds)| rounds.as_ref()?.iter().rfind(|round| !round.closing))
+            .map(|round| round.round)
+            .max()
+    } else {
+        of_runs().map(|(run, _)| run.config.spec.rounds).max()
+    };
     let classes: Vec<String> = (0..names.len()).map(class).collect();
     let chart = |name: &str, unit, floor, ceiling, target, value: fn(&_) -> Option<f64>| {
-        let series = of_cell
-            .iter()
-            .map(|line| Curve {
-                name: names[line.variant],
-                class: &classes[line.variant],
-                points: curve(found.plan, found.rounds, line, value),
-            })
-            .collect();
-        let description =
-            format!("{name} over rounds in {title}: the mean over seeds of {}.", names.join(", "));
+        let curves: Vec<Curves> =
+            of_cell.iter().map(|line| curves(found.plan, found.rounds, line, value)).collect();
+        let said: Vec<String> =
+            of_cell.iter().zip(&curves).map(|(line, curves)| curves.says(names[line.variant])).collect();
+        let series = of_cell.iter().zip(curves).map(|(line, Curves { mean, runs })| Curve {
+            name: names[line.variant],
+            class: &classes[line.variant],
+            points: mean,
+            runs,
+        });
+        let description = format!("{name} over rounds in {title}: {}.", said.join("; "));
         Lines {
             title: name,
             description: &description,
@@ -87,8 +106,10 @@ fn section(found: &Found<'_>, cell: usize) -> Markup {
             floor,
             ceiling,
             target,
+            mark: None,
+            closer: floor == Floor::Data,
             axis: Axis::Rounds(last.unwrap_or(0)),
-            series,
+            series: series.collect(),
         }
         .draw()
     };
@@ -103,7 +124,7 @@ fn section(found: &Found<'_>, cell: usize) -> Markup {
     html! {
         section.card {
             h2 { (title) }
-            div.scroll { (results.html()) @for note in notes(found.plan, &of_cell) { p.note { (note) } } }
+            div.scroll { (results.html()) @for note in notes(found.plan, &of_cell) { p.note { (table::typeset(&note)) } } }
             @if let Some(table) = personal::table(found.plan, &of_cell) {
                 div.scroll { (table.html()) }
                 p.note {
@@ -138,7 +159,7 @@ fn runs(found: &Found<'_>) -> Markup {
             tbody {
                 @for (line, seed) in rows {
                     tr {
-                        th scope="row" { a href=(format!("runs/{}/report.html", seed.run)) { (line.name) } }
+                        th scope="row" { a href=(report_of(&seed.run)) { (line.name) } }
                         td { (seed.seed) }
                         td { (seed.rounds) @if !seed.complete { " so far" } }
                         td { (share(seed.accuracy)) }
@@ -150,6 +171,12 @@ fn runs(found: &Found<'_>) -> Markup {
             }
         }
     }
+}
+
+/// The report of a run: a run of the experiment lies in the folder beside the page, another one is named by its place.
+fn report_of(run: &str) -> String {
+    let folder = if std::path::Path::new(run).is_absolute() { "" } else { "runs/" };
+    format!("{folder}{run}/report.html")
 }
 
 fn mixtures(found: &Found<'_>) -> Markup {
@@ -164,6 +191,7 @@ fn mixtures(found: &Found<'_>) -> Markup {
         name,
         class,
         points: (1..).zip(mixture.points.iter().map(|point| point.loss)).collect(),
+        runs: Vec::new(),
     });
     let chart = Lines {
         title: "Loss of mixtures",
@@ -172,6 +200,8 @@ fn mixtures(found: &Found<'_>) -> Markup {
         floor: Floor::Zero,
         ceiling: None,
         target: None,
+        mark: None,
+        closer: false,
         axis: Axis::Values { name: "theta", count: first.points.len() as u32, from, to },
         series: series.collect(),
     };

@@ -279,53 +279,19 @@ fn begun<'p, 'r>(
 
 /// The last tests of every client of every seed of a line, by the names of the measurements.
 pub(super) fn last_tests<'a>(plan: &Plan, rounds: &'a Rounds, line: &Line) -> Vec<&'a BTreeMap<String, f64>> {
-    let runs = chosen(plan, rounds, line).into_iter().map(|(_, rounds)| rounds);
+    let runs = chosen(plan, rounds, line).into_iter();
     let newest = runs.filter_map(|rounds| rounds.iter().rfind(|round| !round.clients.is_empty()));
     newest.flat_map(|round| round.clients.values()).collect()
 }
 
-/// The runs of a line that its charts show: those that count in its means or, while there are none, those that have begun.
-fn chosen<'a, 'l>(
-    plan: &Plan,
-    rounds: &'a Rounds,
-    line: &'l Line,
-) -> Vec<(Option<&'l Seed>, &'a [RoundRecord])> {
+/// The rounds of the runs of a line that its charts show: those that count in its means or, while there are none, those that have
+/// begun.
+pub(super) fn chosen<'a>(plan: &Plan, rounds: &'a Rounds, line: &Line) -> Vec<&'a [RoundRecord]> {
     let begun = begun(plan, rounds, line.cell, line.variant).filter(|(_, rounds)| !rounds.is_empty());
-    let of = |run: &Planned| line.seeds.iter().find(|seed| seed.seed == run.seed);
-    let begun: Vec<_> = begun.map(|(run, rounds)| (of(run), rounds)).collect();
-    let counts = |seed: Option<&Seed>| seed.is_some_and(Seed::counts);
-    let none = !begun.iter().any(|(seed, _)| counts(*seed));
-    begun.into_iter().filter(|(seed, _)| none || counts(*seed)).collect()
-}
-
-/// The curve of a value: its mean over the seeds, for each round in which all runs have it. A run that ended before the
-/// others keeps its last value.
-#[must_use]
-pub fn curve(
-    plan: &Plan,
-    rounds: &Rounds,
-    line: &Line,
-    value: fn(&RoundRecord) -> Option<f64>,
-) -> Vec<(u32, f64)> {
-    let runs = chosen(plan, rounds, line);
-    let last = |run: &[RoundRecord]| run.last().map_or(0, |round| round.round);
-    let Some((_, longest)) = runs.iter().max_by_key(|(_, run)| last(run)) else { return Vec::new() };
-    let of = |seed: Option<&Seed>, run: &[RoundRecord], number: u32| match run
-        .iter()
-        .find(|round| round.round == number)
-    {
-        Some(round) => value(round),
-        None if number > last(run) && seed.is_some_and(|seed| seed.complete) => {
-            run.iter().rev().find_map(value)
-        }
-        None => None,
-    };
-    let at = |number: u32| -> Option<f64> {
-        let values: Vec<f64> =
-            runs.iter().map(|(seed, run)| of(*seed, run, number)).collect::<Option<_>>()?;
-        Mean::of(&values).map(|mean| mean.mean)
-    };
-    longest.iter().filter_map(|round| Some((round.round, at(round.round)?))).collect()
+    let counts = |run: &Planned| line.seeds.iter().any(|seed| seed.seed == run.seed && seed.counts());
+    let begun: Vec<_> = begun.map(|(run, rounds)| (counts(run), rounds)).collect();
+    let none = !begun.iter().any(|(counts, _)| *counts);
+    begun.into_iter().filter(|(counts, _)| none || *counts).map(|(_, rounds)| rounds).collect()
 }
 
 #[cfg(test)]

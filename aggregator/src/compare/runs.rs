@@ -17,7 +17,9 @@ use crate::coordinator::Outcome;
 use crate::data;
 use crate::data::TestSet;
 use crate::events::{Level, Notice, printable_reasons, text};
-use crate::report::{Report, render};
+use crate::page::about::About;
+use crate::page::{Found, PageError, ending};
+use crate::report::standing;
 use crate::round::{RoundRecord, jsonl};
 use crate::simulate::{SimulateError, Transport, simulate};
 use crate::start::{StartError, start_on, training_shares};
@@ -45,6 +47,9 @@ pub enum RunFailure {
     /// No update was acceptable in this many rounds in a row, for these reasons.
     #[error("{0} rounds in a row had no acceptable update ({1})")]
     NoProgress(u32, String),
+    /// Its page cannot be written.
+    #[error(transparent)]
+    Page(#[from] PageError),
     /// Another process has used its directory meanwhile.
     #[error("its directory was taken meanwhile: {0}")]
     Taken(String),
@@ -54,7 +59,9 @@ impl RunFailure {
     /// The damage, if the run's files are damaged.
     fn damage(&self) -> Option<String> {
         match self {
-            Self::Start(StartError::Run(error)) | Self::Simulate(SimulateError::Run(error)) => error.damage(),
+            Self::Start(StartError::Run(error))
+            | Self::Simulate(SimulateError::Run(error))
+            | Self::Page(PageError::Run(error)) => error.damage(),
             _ => None,
         }
     }
@@ -196,6 +203,15 @@ fn run(
         .map(|(index, share): (usize, &View)| (format!("client {index}"), share.histogram()))
         .collect();
     let left_out = data::left_out(&shares, started.run.tests.as_ref().map(TestSet::skipped));
+    let directory = started.run.directory();
+    ending::forget(&Unsynced, directory).map_err(SimulateError::Run)?;
+    let mut about = About::begin(&Unsynced, directory, Some(histograms), left_out);
+    if let Some(share) = shares.first().filter(|_| about.origin.data.is_empty()) {
+        let tests = started.run.tests.as_ref().map(|tests| ("test", &**tests.view().dataset()));
+        let data = std::iter::once(("training", &**share.dataset())).chain(tests);
+        about.digest(&data.collect::<Vec<_>>());
+    }
+    about.write(&Unsynced, directory).map_err(SimulateError::Run)?;
     let begins = started.run.closed() == 0 && Content::kept(&Unsynced, planned, runs).is_none();
     if let Some(share) = shares.first().filter(|_| begins) {
         let tests = started.run.tests.as_ref().map(|tests| &**tests.view().dataset());
@@ -221,20 +237,22 @@ fn run(
     };
     let simulated = simulate(run, resume, shares, Transport::Memory, threads, stop, &mut sink);
     let (mut run, outcome) = runtime.block_on(simulated)?;
-    let mut write = || {
-        run.write_model()?;
-        let page = render(&Report {
-            name: &run.directory().name(),
-            config: run.config(),
-            rounds: run.records(),
-            histograms: Some(&histograms),
-            left_out: &left_out,
-            target: None,
-        });
-        // A fruitless run has used up its rounds as well.
-        run.write_report(&page, outcome != Outcome::Stopped)
+    let left = match &outcome {
+        Outcome::Completed => standing::Standing::Complete,
+        Outcome::Stopped => standing::Standing::Stopped,
+        Outcome::NoProgress { rounds, reasons } => standing::Standing::Failed {
+            reason: RunFailure::NoProgress(*rounds, printable_reasons(reasons)).to_string(),
+        },
     };
-    write().map_err(SimulateError::Run)?;
+    let mut write = || -> Result<(), PageError> {
+        run.write_model()?;
+        ending::note(&Unsynced, run.directory(), &left)?;
+        let page = Found::read(&Unsynced, run.directory(), true)?.page();
+        // A fruitless run has used up its rounds as well.
+        run.write_report(&page, outcome != Outcome::Stopped)?;
+        Ok(())
+    };
+    write()?;
     match outcome {
         Outcome::Completed => Ok(true),
         Outcome::Stopped => Ok(false),

@@ -37,6 +37,24 @@ impl Table {
         text
     }
 
+    /// For a terminal of this many columns: where the table does not fit, a block for each row.
+    pub(super) fn fitted(&self, columns: usize) -> String {
+        let table = self.text();
+        if table.lines().all(|line| line.chars().count() <= columns) {
+            return table;
+        }
+        let name = self.head.iter().map(|head| head.chars().count()).max().unwrap_or(0);
+        let mut text = format!("{}\n", self.head[0]);
+        for row in &self.rows {
+            let _ = writeln!(text, "{}", row[0]);
+            let filled = self.head.iter().zip(row).skip(1).filter(|(_, cell)| !cell.is_empty());
+            for (head, cell) in filled {
+                let _ = writeln!(text, "  {head:<name$}  {cell}");
+            }
+        }
+        text
+    }
+
     /// For a page.
     pub(super) fn html(&self) -> Markup {
         html! {
@@ -46,13 +64,18 @@ impl Table {
                     @for row in &self.rows {
                         tr {
                             th scope="row" { (row[0]) }
-                            @for cell in &row[1..] { td { (cell) } }
+                            @for cell in &row[1..] { td { (typeset(cell)) } }
                         }
                     }
                 }
             }
         }
     }
+}
+
+/// Text for a page, which has the sign that not every terminal has.
+pub(super) fn typeset(text: &str) -> String {
+    text.replace("+-", "\u{b1}")
 }
 
 /// The results of all variants in one cell. `variants` and `bytes` are the heads of these columns.
@@ -63,7 +86,7 @@ pub(super) fn results(plan: &Plan, cell: usize, lines: &[&Line], variants: &str,
     let mut head = vec![variants.to_owned(), "final accuracy".to_owned()];
     head.extend(plan.experiment.baseline.as_ref().map(|baseline| format!("against {baseline}")));
     if let Some(target) = target {
-        head.extend([format!("rounds to {target}"), "bytes to it (up)".to_owned()]);
+        head.extend([format!("rounds to {target}"), "bytes to target (up)".to_owned()]);
     }
     head.push(bytes.to_owned());
     head.extend(published.then(|| plan.paper_head().to_owned()));
@@ -82,4 +105,23 @@ pub(super) fn results(plan: &Plan, cell: usize, lines: &[&Line], variants: &str,
         row
     };
     Table { head, rows: lines.iter().map(row).collect() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_that_does_not_fit_is_laid_out_in_blocks() {
+        let row = |cells: [&str; 3]| cells.map(str::to_owned).to_vec();
+        let table = Table {
+            head: row(["variant", "final accuracy", "paper"]),
+            rows: vec![row(["slow", "70.0 +- 10.0 %", ""]), row(["fast", "72.0 +- 11.0 %", "91.5 %"])],
+        };
+        assert_eq!(table.fitted(33), table.text());
+        assert_eq!(
+            table.fitted(30),
+            "variant\nslow\n  final accuracy  70.0 +- 10.0 %\nfast\n  final accuracy  72.0 +- 11.0 %\n  paper           91.5 %\n"
+        );
+    }
 }

@@ -56,7 +56,7 @@ impl Bench {
     }
 
     fn table(&self) -> String {
-        text(&self.plan, &self.lines)
+        text(&self.plan, &self.lines, None)
     }
 
     fn page(&self) -> String {
@@ -67,7 +67,7 @@ impl Bench {
     /// Whether each of `parts` stands in the table and on the page, and none of `not` in either.
     #[track_caller]
     fn says(&self, parts: &[&str], not: &[&str]) {
-        for text in [self.table(), self.page()] {
+        for text in [self.table(), self.page().replace('\u{b1}', "+-")] {
             for part in parts {
                 assert!(text.contains(part), "{part:?} is not in: {text}");
             }
@@ -284,11 +284,11 @@ fn means_spreads_and_paired_differences_are_those_of_the_records() {
 Two rates
 form \"full\", seeds 1, 2, 3
 
-variant   final accuracy   against slow   rounds to 50.0 %   bytes to it (up)         bytes (up)               paper
-slow      70.0 +- 10.0 %       baseline             4 +- 0   16.0 kB (4.0 kB)   16.0 kB (4.0 kB)   91.5 %, 12 rounds
-fast      72.0 +- 11.0 %    +2.0 +- 1.0             3 +- 1   10.7 kB (2.7 kB)   16.0 kB (4.0 kB)
+variant   final accuracy   against slow   rounds to 50.0 %   bytes to target (up)         bytes (up)               paper
+slow      70.0 +- 10.0 %       baseline             4 +- 0       16.0 kB (4.0 kB)   16.0 kB (4.0 kB)   91.5 %, 12 rounds
+fast      72.0 +- 11.0 %    +2.0 +- 1.0             3 +- 1       10.7 kB (2.7 kB)   16.0 kB (4.0 kB)
 
-Means over 3 seeds +- sample standard deviation; differences are paired by seed, in points of accuracy. Bytes: in both directions, and in brackets what clients have sent.
+Means over 3 seeds +- sample standard deviation; differences are paired by seed, in points of accuracy. Bytes: in both directions, and in brackets what clients have sent (up).
 Models are tested every 2 rounds: rounds and bytes to the target are rounded up to the next test.
 Paper: Doe, 2020.
 ";
@@ -345,12 +345,12 @@ fn what_is_not_complete_or_learned_nothing_counts_nowhere() {
 #[test]
 fn a_page_has_the_table_the_curves_and_all_runs() {
     let page = Bench::of(RATES, "full", rates).page();
-    let cells = "<td>72.0 +- 11.0 %</td><td>+2.0 +- 1.0</td><td>3 +- 1</td><td>10.7 kB (2.7 kB)</td><td>16.0 kB (4.0 kB)</td><td></td>";
+    let cells = "<td>72.0 \u{b1} 11.0 %</td><td>+2.0 \u{b1} 1.0</td><td>3 \u{b1} 1</td><td>10.7 kB (2.7 kB)</td><td>16.0 kB (4.0 kB)</td><td></td>";
     for part in [
         "<h1>Two rates</h1>",
         "Form &quot;full&quot;, seeds 1, 2, 3.",
         &format!("<th scope=\"row\">fast</th>{cells}"),
-        "<title>round 4: slow 70.0 %, fast 72.0 %</title>",
+        "<title>round 4: slow 70.0 % (60.0 to 80.0), fast 72.0 % (61.0 to 83.0)</title>",
         "target 50.0 %",
         "href=\"runs/fast--3/report.html\"",
         "<td>91.5 %, 12 rounds</td>",
@@ -361,7 +361,7 @@ fn a_page_has_the_table_the_curves_and_all_runs() {
 }
 
 #[test]
-fn a_run_that_ends_before_the_others_stays_as_good_as_it_was() {
+fn the_mean_ends_with_the_first_seed_and_every_seed_is_drawn() {
     let text = RATES.replace("run.rounds = 4\n", "run.rounds = 4\nstop.target = 0.9\n");
     let record = |run: &Planned, number| match run.seed {
         1 if number > 2 => None,
@@ -369,13 +369,19 @@ fn a_run_that_ends_before_the_others_stays_as_good_as_it_was() {
         _ => tested(number, 0.5, 0.7),
     };
     let page = Bench::of(&text, "full", record).page();
-    let (first, last) = ("round 2: slow 65.0 %, fast 65.0 %", "round 4: slow 78.3 %, fast 78.3 %");
-    for part in [first, last] {
-        assert!(page.contains(&format!("<title>{part}</title>")), "{part:?} is not in: {page}");
+    for part in [
+        "<title>round 2: slow 65.0 % (50.0 to 95.0), fast 65.0 % (50.0 to 95.0)</title>",
+        "slow is the mean of 3 runs up to round 2, with which the first of them ends, with the band",
+        "<li class=\"mean\">mean, as far as all seeds go</li>",
+    ] {
+        assert!(page.contains(part), "{part:?} is not in: {page}");
     }
-    // One that is not over has no value yet.
+    assert!(!page.contains("round 4: slow"), "two seeds are not the mean of three: {page}");
+    assert!(page.matches("<polyline class=\"faint").count() >= 6, "{page}");
+    // Runs that are not over are not among those that count.
     let page = Bench::of(RATES, "full", record).page();
     assert!(page.contains("round 4: slow 70.0 %"), "of the runs that count: {page}");
+    assert!(page.contains("slow is the mean of 2 runs up to round 4, with the band"), "{page}");
 }
 
 /// With FT, whose paper is better on both tests.

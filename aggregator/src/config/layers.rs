@@ -201,10 +201,22 @@ fn parse(text: &str, path: &Path, findings: &mut Findings) -> Result<Option<(Tab
         findings.add(ConfigError::Syntax {
             origin: Origin::File { path: path.to_owned(), line: lines.line(offset) },
             column: lines.column(offset),
-            reason: error.message().replace('\n', "; "),
+            reason: explained(error.message()),
         });
     }
     Ok(None)
+}
+
+/// A mistake in TOML, with what to write where its wording does not say.
+fn explained(message: &str) -> String {
+    let message = message.replace('\n', "; ");
+    if message.contains("inline table") && message.contains("extend") {
+        return format!(
+            "{message}: a table in braces is complete; write all of its keys in the braces, or all with dots, as in data.set = \
+             \"mnist\" and data.partition.iid = {{}}"
+        );
+    }
+    message
 }
 
 fn from_table(table: Table) -> Result<Raw, ConfigError> {
@@ -246,6 +258,13 @@ mod tests {
         std::fs::write(&path, text).expect("a file in it");
         let overrides: Vec<String> = overrides.iter().map(|&given| given.to_owned()).collect();
         Raw::layered(Some(&path), &overrides).expect(text)
+    }
+
+    #[test]
+    fn a_table_in_braces_that_is_extended_says_what_to_write() {
+        let text = "data = { set = \"mnist\" }\ndata.partition.iid = {}\n";
+        let told = parsed(text, Path::new("x.toml")).expect_err("it is complete").to_string();
+        assert!(told.contains("x.toml:2") && told.contains("all with dots, as in data.set"), "{told}");
     }
 
     #[test]

@@ -278,6 +278,10 @@ impl Connection {
 
 impl fmt::Display for Status {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // First, since a narrow terminal cuts the end.
+        if self.paused {
+            write!(out, "PAUSED, no room on the disk; ")?;
+        }
         match &self.waiting_for {
             WaitingFor::Clients { connected, needed } => {
                 write!(out, "waiting for clients: {connected} of {needed} connected")?;
@@ -328,9 +332,6 @@ impl fmt::Display for Status {
         if let Some((done, total)) = self.own {
             write!(out, ", the server itself at {} %", 100 * u128::from(done) / u128::from(total.max(1)))?;
         }
-        if self.paused {
-            write!(out, ", PAUSED: there is no room on the disk")?;
-        }
         if self.since >= Duration::from_secs(2) {
             write!(out, ", for {} s", self.since.as_secs())?;
         }
@@ -341,6 +342,21 @@ impl fmt::Display for Status {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_pause_is_the_first_thing_that_is_said() {
+        let status = Status {
+            closed: 35,
+            rounds: 400,
+            connected: 0,
+            known: 1,
+            waiting_for: WaitingFor::Disk { round: 36 },
+            since: Duration::from_secs(4),
+            paused: true,
+            own: None,
+        };
+        assert_eq!(status.to_string(), "PAUSED, no room on the disk; round 36: writing to disk, for 4 s");
+    }
 
     #[test]
     fn the_servers_own_training_is_shown_and_waited_for() {

@@ -1,5 +1,6 @@
 //! The data sets of a configuration.
 
+pub mod digest;
 mod test_set;
 
 use std::sync::Arc;

@@ -8,6 +8,7 @@
 //! a command puts its sinks together.
 
 pub mod notice;
+pub mod remaining;
 pub mod sinks;
 mod text;
 mod throttle;

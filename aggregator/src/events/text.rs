@@ -25,7 +25,7 @@ pub fn text(notice: &Notice<'_>) -> Option<String> {
         Notice::Result { round, client, result, .. } => result_text(*round, *client, *result),
         Notice::Connected { client, samples, software } => {
             let software = printable(software);
-            format!("client {} says hello with {samples} samples ({software})", client.short())
+            format!("client {} says hello with {} ({software})", client.short(), training_samples(*samples))
         }
         Notice::Disconnected { client, reason } => {
             format!("client {} disconnected: {}", client.short(), printable(reason))

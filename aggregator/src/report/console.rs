@@ -27,9 +27,11 @@ pub fn line(record: &RoundRecord, rounds: u32, columns: usize) -> String {
         begin = format!("{:<1$}", "closing", begin.len());
     }
     let on_time = record.accepted.saturating_sub(record.late);
-    let decimals = usize::from(record.seconds < 1000.0);
-    let end = format!("  {:>clients$} of {}  {:>5.decimals$} s", on_time, record.sampled, record.seconds);
+    let end = format!("  {:>clients$} of {}  {}", on_time, record.sampled, duration(record.wall_seconds()));
+    let nothing = record.closing && record.accuracy.is_none();
     let (accuracy, mut loss) = match (record.accuracy, record.loss, record.train_loss) {
+        // Clients have tested the last model, and nothing was trained.
+        _ if nothing => (" ".repeat(9), " ".repeat(12)),
         (Some(accuracy), loss, _) => {
             (format!("  {:>7}", percent(accuracy)), format!("  loss {:<5}", figure(loss)))
         }
@@ -93,6 +95,15 @@ fn remarks(record: &RoundRecord) -> Vec<String> {
     remarks
 }
 
+/// A time in seven characters, as `   58 ms` or `  1.2 s`.
+fn duration(seconds: f64) -> String {
+    if seconds < 0.0995 {
+        return format!("{:>4.0} ms", seconds * 1e3);
+    }
+    let decimals = usize::from(seconds < 1000.0);
+    format!("{seconds:>5.decimals$} s")
+}
+
 /// A loss in five characters; `nan` if it is not finite.
 fn figure(loss: Option<f64>) -> String {
     match loss {
@@ -108,11 +119,17 @@ fn figure(loss: Option<f64>) -> String {
 /// The run as a whole, in a few lines with line breaks.
 #[must_use]
 pub fn summary(summary: &Summary) -> String {
-    let mut text = format!("{} in {}", counted(summary.rounds, "round"), seconds(summary.seconds));
+    let times = &summary.times;
+    let mut text = format!("{} in {}", counted(summary.rounds, "round"), seconds(times.wall));
     if let Some(median) = summary.median_seconds {
         let _ = write!(text, ", half of them within {}", seconds(median));
     }
     text.push('\n');
+    let parts = times.parts().into_iter().map(|(name, time)| format!("{name} {}", seconds(time)));
+    let parts: Vec<String> = parts.chain(times.unknown()).collect();
+    if !parts.is_empty() {
+        let _ = writeln!(text, "{}", parts.join(", "));
+    }
     if summary.missing > 0 {
         let _ =
             writeln!(text, "without {}, whose records are lost", counted(summary.missing, "earlier round"));
@@ -169,6 +186,7 @@ mod tests {
             diverged: false,
             dominance: None,
             void: false,
+            ..RoundRecord::default()
         }
     }
 
@@ -241,6 +259,21 @@ mod tests {
     }
 
     #[test]
+    fn a_round_takes_as_long_as_all_of_its_parts_and_short_ones_are_no_zero() {
+        let timed = RoundRecord { waited_seconds: Some(0.5), disk_seconds: Some(0.3), ..record() };
+        assert!(line(&timed, 15, 80).contains("10 of 10    2.0 s  "), "{}", line(&timed, 15, 80));
+        let quick = line(&RoundRecord { seconds: 0.0583, ..record() }, 15, 80);
+        assert!(quick.contains("10 of 10    58 ms  642.0 kB"), "{quick}");
+    }
+
+    #[test]
+    fn a_closing_round_claims_no_figures() {
+        let closing = RoundRecord { closing: true, accuracy: None, loss: None, train_loss: None, ..record() };
+        let text = line(&closing, 15, 80);
+        assert_eq!(text, "closing                           10 of 10    1.2 s  642.0 kB down   1.6 MB up");
+    }
+
+    #[test]
     fn losses_have_five_characters() {
         let cases = [(0.0, "0.000"), (9.9996, "10.00"), (99.996, "100.0"), (1234.5, "1234"), (1e9, "1e9")];
         for (loss, shown) in cases {
@@ -255,6 +288,7 @@ mod tests {
         assert_eq!(
             summary(&Summary::of(&rounds, Some(0.93))),
             "2 rounds in 2.4 s, half of them within 1.2 s\n\
+             training 2.4 s, of 2 rounds only training is known\n\
              without 2 earlier rounds, whose records are lost\n\
              accuracy 92.0 %, at best 93.1 % in round 3\n\
              target of 93.0 % reached in round 3\n\

@@ -16,6 +16,7 @@ pub mod console;
 pub mod data_summary;
 pub mod html;
 mod plots;
+pub mod standing;
 pub mod summary;
 pub(crate) mod units;
 

@@ -34,10 +34,13 @@ pub(super) fn accuracy(rounds: &[RoundRecord], summary: &Summary) -> Option<Mark
             .target
             .map(|target| (target.accuracy * 100.0, format!("target {}", percent(target.accuracy)))),
         axis: Axis::Rounds(last_round(rounds)),
+        mark: Some((best_round, best * 100.0, format!("best, round {best_round}: {}", percent(best)))),
+        closer: true,
         series: vec![Line {
             name: "accuracy",
             class: "series-1",
             points: points(rounds, |round| Some(round.accuracy? * 100.0)),
+            runs: Vec::new(),
         }],
     }
     .draw()
@@ -60,10 +63,12 @@ pub(super) fn loss(rounds: &[RoundRecord]) -> Option<Markup> {
         floor: Floor::Zero,
         ceiling: None,
         target: None,
+        mark: None,
+        closer: false,
         axis: Axis::Rounds(last_round(rounds)),
         series: vec![
-            Line { name: "test", class: "series-1", points: test },
-            Line { name: "training, on the clients", class: "series-2", points: train },
+            Line { name: "test", class: "series-1", points: test, runs: Vec::new() },
+            Line { name: "training, on the clients", class: "series-2", points: train, runs: Vec::new() },
         ],
     }
     .draw()
@@ -94,26 +99,37 @@ pub(super) fn traffic(rounds: &[RoundRecord], summary: &Summary) -> Option<Marku
     .draw()
 }
 
-/// Time from opening to closing, round by round; `None` without rounds.
+/// What the time from one round to the next went to; `None` without rounds. Parts that never occur are left out.
 pub(super) fn times(rounds: &[RoundRecord], summary: &Summary) -> Option<Markup> {
-    let finite = |round: &RoundRecord| if round.seconds.is_finite() { round.seconds.max(0.0) } else { 0.0 };
-    let longest = rounds.iter().map(finite).fold(0.0, f64::max);
+    type Part = fn(&RoundRecord) -> f64;
+    let parts: [(&str, &str, Part); 4] = [
+        ("training", "series-1", |round| round.seconds),
+        ("waiting", "lost", |round| round.waited_seconds.unwrap_or_default()),
+        ("test", "series-2", |round| round.test_seconds.unwrap_or_default()),
+        ("aggregation and disk", "series-3", |round| round.disk_seconds.unwrap_or_default()),
+    ];
+    let finite = |time: f64| if time.is_finite() { time.max(0.0) } else { 0.0 };
+    let longest = rounds.iter().map(|round| finite(round.wall_seconds())).fold(0.0, f64::max);
     let unit = units::of_seconds(longest);
+    let stacks = parts.into_iter().map(|(name, class, part)| Stack {
+        name,
+        class,
+        amounts: rounds.iter().map(|round| finite(part(round)) / unit.size).collect(),
+    });
+    let occurs = |stack: &Stack<'_>| stack.name == "training" || stack.amounts.iter().any(|&time| time > 0.0);
+    let went = summary.times.parts().into_iter().map(|(name, time)| format!("{name} {}", seconds(time)));
     Bars {
         title: "Time",
         description: &format!(
-            "Half of the rounds took at most {}, the longest took {}.",
+            "Half of the rounds took at most {}, the longest took {}. In all: {}.",
             seconds(summary.median_seconds?),
-            seconds(longest)
+            seconds(longest),
+            went.collect::<Vec<_>>().join(", ")
         ),
         unit: unit.name,
         decimals: 2,
         rounds: &numbers(rounds),
-        stacks: vec![Stack {
-            name: "time",
-            class: "series-1",
-            amounts: rounds.iter().map(|round| finite(round) / unit.size).collect(),
-        }],
+        stacks: stacks.filter(occurs).collect(),
     }
     .draw()
 }

@@ -1,5 +1,6 @@
 //! The figures of a run: derived from its rounds, never stored.
 
+use super::units::counted;
 use crate::round::RoundRecord;
 
 /// A run in figures.
@@ -21,10 +22,61 @@ pub struct Summary {
     pub bytes_down: u64,
     /// Bytes received from clients.
     pub bytes_up: u64,
-    /// Seconds over all rounds.
-    pub seconds: f64,
-    /// Median seconds of a round; `None` without rounds.
+    /// What the time went to.
+    pub times: Times,
+    /// Median seconds from one round to the next; `None` without rounds.
     pub median_seconds: Option<f64>,
+}
+
+/// Seconds of a run, over all processes that have worked on it. Time in which none did counts nowhere.
+#[derive(Clone, Debug, PartialEq, Default)]
+pub struct Times {
+    /// From the beginning to the close of the last round: the other figures together.
+    pub wall: f64,
+    /// Rounds were open: clients trained.
+    pub training: f64,
+    /// No round was open: too few clients were there, or the run paused.
+    pub waiting: f64,
+    /// The model was tested.
+    pub test: f64,
+    /// Updates were aggregated, and the run waited for the disk.
+    pub disk: f64,
+    /// Rounds of an older version, which knew how long they were open and nothing else.
+    pub training_alone: usize,
+}
+
+impl Times {
+    fn of(rounds: &[RoundRecord]) -> Self {
+        // Not `sum`, whose zero is negative.
+        let sum = |part: fn(&RoundRecord) -> f64| rounds.iter().fold(0.0, |sum, round| sum + part(round));
+        Self {
+            wall: sum(RoundRecord::wall_seconds),
+            training: sum(|round| round.seconds),
+            waiting: sum(|round| round.waited_seconds.unwrap_or_default()),
+            test: sum(|round| round.test_seconds.unwrap_or_default()),
+            disk: sum(|round| round.disk_seconds.unwrap_or_default()),
+            training_alone: rounds.iter().filter(|round| round.disk_seconds.is_none()).count(),
+        }
+    }
+
+    /// The parts with their names; those that are nothing are left out.
+    #[must_use]
+    pub fn parts(&self) -> Vec<(&'static str, f64)> {
+        let all = [
+            ("training", self.training),
+            ("waiting", self.waiting),
+            ("test", self.test),
+            ("aggregation and disk", self.disk),
+        ];
+        all.into_iter().filter(|(_, seconds)| *seconds >= 0.0005).collect()
+    }
+
+    /// What is not in the figures, if that is so.
+    #[must_use]
+    pub fn unknown(&self) -> Option<String> {
+        (self.training_alone > 0)
+            .then(|| format!("of {} only training is known", counted(self.training_alone, "round")))
+    }
 }
 
 /// How a run fared against its target.
@@ -106,9 +158,8 @@ impl Summary {
             arrivals: Arrivals::of(rounds),
             bytes_down: rounds.iter().fold(0, |sum, round| sum.saturating_add(round.bytes_down)),
             bytes_up: rounds.iter().fold(0, |sum, round| sum.saturating_add(round.bytes_up)),
-            // Not `sum`, whose zero is negative.
-            seconds: rounds.iter().fold(0.0, |sum, round| sum + round.seconds),
-            median_seconds: median(rounds.iter().map(|round| round.seconds).collect()),
+            times: Times::of(rounds),
+            median_seconds: median(rounds.iter().map(RoundRecord::wall_seconds).collect()),
         }
     }
 }
@@ -151,6 +202,7 @@ mod tests {
             diverged: false,
             dominance: None,
             void: false,
+            ..RoundRecord::default()
         }
     }
 
@@ -168,11 +220,32 @@ mod tests {
         assert_eq!(summary.last, Some((0.8, 5)));
         assert_eq!(summary.target, Some(Reached { accuracy: 0.85, round: Some(2) }));
         assert_eq!((summary.bytes_down, summary.bytes_up, summary.rounds), (500, 50, 5));
-        assert_eq!((summary.seconds, summary.median_seconds), (20.0, Some(3.0)));
+        assert_eq!(
+            (summary.times.wall, summary.times.training, summary.median_seconds),
+            (20.0, 20.0, Some(3.0))
+        );
+        assert_eq!(summary.times.unknown().as_deref(), Some("of 5 rounds only training is known"));
         assert_eq!(Summary::of(&rounds[..4], None).median_seconds, Some(2.5));
         assert_eq!(summary.arrivals.troubles(), [(15, "discarded"), (5, "lost")]);
         assert_eq!((summary.arrivals.sampled, summary.arrivals.accepted), (20, 15));
         assert_eq!(Summary::of(&rounds, Some(0.95)).target, Some(Reached { accuracy: 0.95, round: None }));
+    }
+
+    #[test]
+    fn the_time_of_a_run_is_the_sum_of_its_parts() {
+        let timed = |number: u32| RoundRecord {
+            waited_seconds: Some(1.0),
+            test_seconds: (number == 2).then_some(4.0),
+            disk_seconds: Some(0.5),
+            ..round(number, None, 2.0)
+        };
+        let summary = Summary::of(&[timed(1), timed(2)], None);
+        assert_eq!(
+            summary.times.parts(),
+            [("training", 4.0), ("waiting", 2.0), ("test", 4.0), ("aggregation and disk", 1.0)]
+        );
+        assert_eq!((summary.times.wall, summary.times.unknown()), (11.0, None));
+        assert_eq!(summary.median_seconds, Some(5.5));
     }
 
     #[test]

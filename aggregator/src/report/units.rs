@@ -40,7 +40,7 @@ pub(crate) fn bytes(count: u64) -> String {
     format!("{:.decimals$} {}", count as f64 / unit.size, unit.name)
 }
 
-/// `12 ms`, `1.2 s`, `3.3 min`, `2.1 h`.
+/// `12 ms`, `1.2 s`, `3.3 min`, `2.1 h`, `30 days`.
 pub(crate) fn seconds(time: f64) -> String {
     if time < 0.0995 {
         format!("{:.0} ms", time * 1e3)
@@ -48,8 +48,11 @@ pub(crate) fn seconds(time: f64) -> String {
         format!("{time:.1} s")
     } else if time < 99.95 * 60.0 {
         format!("{:.1} min", time / 60.0)
-    } else {
+    } else if time < 72.0 * 3600.0 {
         format!("{:.1} h", time / 3600.0)
+    } else {
+        let days = time / 86_400.0;
+        if (days - days.round()).abs() < 0.05 { format!("{days:.0} days") } else { format!("{days:.1} days") }
     }
 }
 
@@ -116,6 +119,9 @@ mod tests {
             (5996.0, "99.9 min"),
             (6000.0, "1.7 h"),
             (7500.0, "2.1 h"),
+            (86_400.0, "24.0 h"),
+            (30.0 * 86_400.0, "30 days"),
+            (3.5 * 86_400.0, "3.5 days"),
         ];
         for (time, shown) in cases {
             assert_eq!(seconds(time), shown);

@@ -120,6 +120,7 @@ mod tests {
             diverged: false,
             dominance: None,
             void: false,
+            ..RoundRecord::default()
         }
     }
 

@@ -60,6 +60,18 @@ pub struct RoundRecord {
     pub bytes_up: u64,
     /// Seconds from opening to closing.
     pub seconds: f64,
+    /// When it was closed, in UTC: `2025-11-21T15:35:07Z`. Older records lack this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub closed: Option<String>,
+    /// Seconds before it in which no round was open: the run waited for clients, or paused. Older records lack this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waited_seconds: Option<f64>,
+    /// Seconds of the test of its model, if it was tested. Older records lack this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub test_seconds: Option<f64>,
+    /// Seconds of aggregation, and of the disk as far as the run waited for it. Older records lack this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk_seconds: Option<f64>,
     /// What the round waited for last.
     pub waited_for: WaitedFor,
     /// Whether the global model predicts few classes for all inputs from this round on, and did not before or should
@@ -75,6 +87,28 @@ pub struct RoundRecord {
     /// Whether the round was void: it closed with too few updates, and left the model unchanged. Older records lack this.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub void: bool,
+}
+
+impl RoundRecord {
+    /// Seconds since the round before, or since a process began to work on the run: all parts together.
+    #[must_use]
+    pub fn wall_seconds(&self) -> f64 {
+        let parts = [self.waited_seconds, self.test_seconds, self.disk_seconds];
+        parts.into_iter().flatten().fold(self.seconds, |sum, part| sum + part)
+    }
+
+    /// Without what differs from one process to another: its times.
+    #[must_use]
+    pub fn without_times(&self) -> Self {
+        Self {
+            seconds: 0.0,
+            closed: None,
+            waited_seconds: None,
+            test_seconds: None,
+            disk_seconds: None,
+            ..self.clone()
+        }
+    }
 }
 
 /// Whether a metric of [`RoundRecord::metrics`] describes the model that the round leaves, and not the training in it.

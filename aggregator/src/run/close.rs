@@ -1,6 +1,7 @@
 //! Step *close*: the sums become the next model.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
 
 use models::{Evaluation, Limits, ParamSet, Precision};
 use shared::aggregation::{Contributor, Mixture, Weights};
@@ -28,6 +29,7 @@ impl Run {
     pub fn close(&mut self, round: u32, tally: &Tally, traffic: Traffic) -> Result<RoundRecord, RunError> {
         self.checkpoint()?;
         let mut open = self.open.take().expect("a round is closed after it was opened");
+        let begun = Instant::now();
         let decision = match open.decision.take() {
             Some(decision) => decision,
             None => self.decide(&open, tally, traffic)?,
@@ -38,7 +40,9 @@ impl Run {
             None => self.load(round - 1)?,
         };
         let own_loss = self.learn(&mut global, &mut open, &tally)?;
-        let record = self.measure(&global, &open, &decision, own_loss)?;
+        let (mut record, test) = self.measure(&global, &open, &decision, own_loss)?;
+        self.clock.closed(&mut record, begun, test);
+        let recorded = Instant::now();
         self.records.push(record.clone());
         client_metrics::keep_newest(&mut self.records);
         let more =
@@ -58,6 +62,7 @@ impl Run {
         if !small || open.fleeting || tally.void || !more {
             self.checkpoint()?;
         }
+        self.clock.stepped(recorded);
         Ok(record)
     }
 
@@ -111,24 +116,27 @@ impl Run {
         self.mix(round.number, global, open.own.take(), omega.as_ref())
     }
 
-    /// The record of a round, with the test of its model where one is due.
+    /// The record of a round, with the test of its model where one is due, and the time of the test.
     fn measure(
         &self,
         global: &Global,
         open: &OpenRound,
         decision: &Decision,
         own_loss: Option<OwnLoss>,
-    ) -> Result<RoundRecord, RunError> {
+    ) -> Result<(RoundRecord, Option<Duration>), RunError> {
         let OpenRound { opening, reports, .. } = open;
         let (round, work, tally) = (opening.round, opening.work, &decision.closing.tally);
         let mut metrics = client_metrics::means(reports, work);
         let due = work.train
             && (self.config.spec.evaluate.after(round, self.config.spec.rounds)
                 || self.ends_with(round, &metrics, tally.void));
-        let tested = match self.tests.as_ref().filter(|_| due) {
+        let begun = Instant::now();
+        let tests = self.tests.as_ref().filter(|_| due);
+        let tested = match tests {
             Some(tests) => self.tested(global, open, tests)?,
             None => None,
         };
+        let took = tests.map(|_| begun.elapsed());
         let (evaluation, more) = tested.map(|tested| (tested.evaluation, tested.metrics)).unzip();
         metrics.extend(more.unwrap_or_default());
         let trained = work.train && !reports.is_empty();
@@ -156,7 +164,7 @@ impl Run {
             Outlook::of(labelled, preparation, &spec.architecture, params, batch)?
                 .note(&mut record, &self.records);
         }
-        Ok(record)
+        Ok((record, took))
     }
 
     /// Whether training ends with a round of which clients found this: then its model is tested as the last one planned is.

@@ -7,10 +7,12 @@
 //!     model.safetensors        the global model, when the run ends or is stopped
 //!     best.safetensors         the best of those that were tested, if that is not the last
 //!     ensemble.safetensors     in its place where the clients' models stay side by side; as of the last closed round
-//!     report.html              the same for people
+//!     report.html              the same for people, from the first round on
 //!     state/
 //!         run.json             the run's identity and configuration; written last, so its presence makes the directory a run
 //!         finished             the run is complete, and its model and report are written
+//!         about.json           machines, data and clients, for the report
+//!         ended.json           how the last process has left the run: complete, stopped or failed, and why
 //!         checkpoint-000007.safetensors    the server's state after round 7; the newest one counts, and the one behind
 //!                              the best model stays
 //!         round-000008.json    round 8 was opened: its cohort, and the clients known then; later how it closes
@@ -69,6 +71,10 @@ impl RunDirectory {
         identity = "state/run.json";
         /// There once the model and the report of the completed run are written.
         finished = "state/finished";
+        /// Machines, data and clients, for the report.
+        about = "state/about.json";
+        /// How the last process has left the run.
+        ending = "state/ended.json";
         /// Held by the process that works on the run.
         lock = "state/lock";
         /// Locked by the process that serves the run.

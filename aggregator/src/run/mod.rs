@@ -55,6 +55,7 @@ mod artifacts;
 mod broadcast;
 mod checkpoint;
 mod client_metrics;
+mod clock;
 mod close;
 mod collapse;
 pub mod directory;
@@ -63,6 +64,7 @@ mod error;
 mod fold;
 mod init;
 mod manifest;
+mod newest;
 mod opening;
 mod recovery;
 mod roster_file;
@@ -92,6 +94,7 @@ use crate::data::{self, TestSet};
 use crate::round::{ClosedRound, RoundRecord, stopping};
 use crate::storage::FileLayer;
 
+use clock::RunClock;
 use directory::RunDirectory;
 pub(crate) use error::{damaged, disk};
 use opening::Decision;
@@ -100,6 +103,7 @@ use supervised::OwnTraining;
 pub use broadcast::Broadcast;
 pub use error::RunError;
 pub use manifest::RunManifest;
+pub use newest::{FoundModel, Which};
 pub use supervised::OwnProgress;
 pub use upload::Upload;
 
@@ -175,6 +179,8 @@ pub struct Run {
     settled: u32,
     /// A round that was closed again when the run was resumed, until it is reported.
     reclosed: Option<RoundRecord>,
+    /// What the time of this process goes to.
+    clock: RunClock,
     /// Receives every closed round once its checkpoint is durable.
     on_closed: Option<Box<dyn FnMut(ClosedRound) + Send>>,
 }
@@ -210,6 +216,7 @@ impl Run {
             unsettled: None,
             settled: 0,
             reclosed: None,
+            clock: RunClock::start(),
             on_closed: None,
         })
     }

@@ -1,5 +1,7 @@
 //! Step *open*, and its file, which also holds the decision to close.
 
+use std::time::Instant;
+
 use serde::{Deserialize, Serialize};
 
 use super::broadcast::Broadcast;
@@ -30,6 +32,7 @@ pub(super) struct Decision {
 impl Run {
     /// Step *open*. Reopening a round with a larger cohort keeps its sums.
     pub fn open(&mut self, opening: &Opening) -> Result<Broadcast, RunError> {
+        let begun = Instant::now();
         let accepted = self.directory.accepted(opening.round);
         retry_while_full(&*self.files, &accepted, || self.files.create_dir(&accepted))
             .map_err(disk("create", &accepted))?;
@@ -38,7 +41,10 @@ impl Run {
             Some(open) if open.opening.round == opening.round => {
                 (open.opening, open.clients) = (opening.clone(), opening.known().len());
             }
-            _ => self.open = Some(self.open_round(opening)?),
+            _ => {
+                self.clock.stepped(begun);
+                self.open = Some(self.open_round(opening)?);
+            }
         }
         self.broadcast(opening.round, opening.work)
     }

@@ -117,7 +117,11 @@ impl Status {
 }
 
 fn megabytes(bytes: u64) -> String {
-    format!("{:.1} MB", bytes as f64 / 1e6)
+    if bytes < 1_000_000 {
+        format!("{:.0} kB", bytes as f64 / 1e3)
+    } else {
+        format!("{:.1} MB", bytes as f64 / 1e6)
+    }
 }
 
 fn bar(done: u64, total: u64) -> String {
@@ -155,7 +159,7 @@ mod tests {
             (Notice::Joined { spec: spec.into() }, "waiting for a task"),
             (
                 Notice::Receiving { round: 2, received: 500_000, total: 1_000_000 },
-                "round 2: receiving [============            ] 0.5 MB of 1.0 MB",
+                "round 2: receiving [============            ] 500 kB of 1.0 MB",
             ),
             (
                 Notice::Training { round: 2, work: TaskKind { train: false, ..TaskKind::TRAIN } },

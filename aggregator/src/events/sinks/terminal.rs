@@ -8,8 +8,10 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use shared::calendar::{moment, utc};
 
 use crate::coordinator::Status;
+use crate::events::remaining::Remaining;
 use crate::events::{Level, Notice, Sink, text};
 use crate::report::console;
+use crate::report::units::seconds;
 use crate::round::{RoundRecord, jsonl};
 
 /// Columns of a line where the width of the terminal is unknown: in a file, for example.
@@ -61,7 +63,10 @@ pub fn progress_bar(steps: u64, template: &str) -> ProgressBar {
 /// One round for a person on standard output, in the terminal's columns or behind the time.
 fn round_lines(record: &RoundRecord, rounds: u32) -> String {
     if io::stdout().is_terminal() {
-        return console::line(record, rounds, columns()) + "\n";
+        // The date is in the record.
+        let time = &stamp()[11..20];
+        let line = console::line(record, rounds, columns().saturating_sub(time.len() + 1));
+        return stamped(&line, &format!("{time} "));
     }
     let stamp = stamp();
     stamped(&console::line(record, rounds, COLUMNS.saturating_sub(stamp.len())), &stamp)
@@ -80,6 +85,7 @@ fn surplus(connected: usize, expected: usize) -> Option<String> {
 /// Shows a run: rounds on standard output, everything else on standard error.
 pub struct Terminal {
     bar: ProgressBar,
+    remaining: Remaining,
     rounds: u32,
     json: bool,
     remarks: bool,
@@ -95,10 +101,11 @@ impl Terminal {
     /// Shows a run of `rounds` of which some are `closed`: rounds as `json` or as text, and `remarks` or alarms alone.
     #[must_use]
     pub fn new(rounds: u32, closed: u32, json: bool, remarks: bool) -> Self {
-        let bar = progress_bar(rounds.into(), "{bar:12} {pos}/{len} rounds  {wide_msg}");
+        let bar = progress_bar(rounds.into(), "{bar:12} {pos}/{len} rounds{prefix}  {wide_msg}");
         bar.set_position(closed.into());
         let (last, told) = (String::new(), Instant::now());
-        Self { bar, rounds, json, remarks, expected: None, last, told, lost: None }
+        let remaining = Remaining::new(rounds, closed, told);
+        Self { bar, remaining, rounds, json, remarks, expected: None, last, told, lost: None }
     }
 
     /// Tells the operator once if more clients than this are connected.
@@ -111,6 +118,12 @@ impl Terminal {
         if let Some(text) = self.expected.and_then(|expected| surplus(status.connected, expected)) {
             self.bar.suspend(|| tell(&text));
             self.expected = None;
+        }
+        let left = self.remaining.at(Instant::now()).filter(|left| !status.paused && left.as_secs() > 0);
+        let left =
+            left.map_or_else(String::new, |left| format!(", about {} left", seconds(left.as_secs_f64())));
+        if left != self.bar.prefix() {
+            self.bar.set_prefix(left);
         }
         let text = status.to_string();
         // A log has no bar: there a long wait is told in lines.
@@ -137,6 +150,7 @@ impl Terminal {
             self.lost.get_or_insert(error);
         }
         self.bar.set_position(record.round.into());
+        self.remaining.closed(record.round, Instant::now());
     }
 
     /// Ends the display.

@@ -41,7 +41,7 @@ impl Bars<'_> {
         let groups: Vec<_> =
             (0..self.rounds.len()).step_by(size).map(|start| self.group(start, size)).collect();
         let highest = groups.iter().map(|group| group.means.iter().sum()).fold(0.0, f64::max);
-        let frame = Frame::new(Axis::Rounds(last), Scale::containing(0.0, highest, 4));
+        let frame = Frame::new(Axis::Rounds(last), Scale::containing(0.0, highest, 4), self.unit);
         let marks = html! {
             g.bars {
                 @for (index, stack) in self.stacks.iter().enumerate() {
@@ -59,9 +59,7 @@ impl Bars<'_> {
             columns: &columns,
         });
         Some(html! {
-            @if self.stacks.len() > 1 {
-                ul.legend { @for stack in &self.stacks { li.block.(stack.class) { (stack.name) } } }
-            }
+            ul.legend { @for stack in &self.stacks { li.block.(stack.class) { (stack.name) } } }
             (svg)
             @if size > 1 { p.note { "Each bar is the mean of " (size) " rounds." } }
         })

@@ -2,6 +2,7 @@
 //! mode both work. Every chart has a title and a description for those who do not see it.
 
 mod bars;
+mod closer;
 mod frame;
 mod heatmap;
 mod lines;

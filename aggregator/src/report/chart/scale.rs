@@ -25,13 +25,13 @@ impl Scale {
         Self { low: first * step, high: last * step, ticks, decimals }
     }
 
-    /// Ticks for rounds `1..=rounds`: whole numbers, and the axis leaves half a round on both sides.
-    pub(super) fn rounds(rounds: u32) -> Self {
-        let rounds = f64::from(rounds.max(1));
-        let step = step(rounds / 6.0).max(1.0);
-        let count = (rounds / step) as usize;
-        let ticks = (1..=count).map(|index| index as f64 * step).collect();
-        Self { low: 0.5, high: rounds + 0.5, ticks, decimals: 0 }
+    /// Ticks for the rounds `from..=to`: whole numbers, and the axis leaves half a round on both sides.
+    pub(super) fn rounds(from: u32, to: u32) -> Self {
+        let (from, to) = (f64::from(from.max(1)), f64::from(to.max(from).max(1)));
+        let step = step((to - from + 1.0) / 6.0).max(1.0);
+        let (first, last) = ((from / step).ceil() as usize, (to / step).floor() as usize);
+        let ticks = (first..=last).map(|index| index as f64 * step).collect();
+        Self { low: from - 0.5, high: to + 0.5, ticks, decimals: 0 }
     }
 
     /// Where `value` lies on an axis drawn from `start` to `end`; values outside lie at its ends.
@@ -93,12 +93,13 @@ mod tests {
 
     #[test]
     fn round_ticks_are_whole() {
-        assert_eq!(labels(&Scale::rounds(0)), ["1"]);
-        assert_eq!(labels(&Scale::rounds(1)), ["1"]);
-        assert_eq!(labels(&Scale::rounds(6)), ["1", "2", "3", "4", "5", "6"]);
-        assert_eq!(labels(&Scale::rounds(15)), ["5", "10", "15"]);
-        assert_eq!(labels(&Scale::rounds(120)), ["20", "40", "60", "80", "100", "120"]);
-        assert!(Scale::rounds(u32::MAX).ticks.len() <= 6);
+        assert_eq!(labels(&Scale::rounds(1, 0)), ["1"]);
+        assert_eq!(labels(&Scale::rounds(1, 1)), ["1"]);
+        assert_eq!(labels(&Scale::rounds(1, 6)), ["1", "2", "3", "4", "5", "6"]);
+        assert_eq!(labels(&Scale::rounds(1, 15)), ["5", "10", "15"]);
+        assert_eq!(labels(&Scale::rounds(37, 100)), ["40", "60", "80", "100"]);
+        assert_eq!(labels(&Scale::rounds(1, 120)), ["20", "40", "60", "80", "100", "120"]);
+        assert!(Scale::rounds(1, u32::MAX).ticks.len() <= 6);
     }
 
     #[test]

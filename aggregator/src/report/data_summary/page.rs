@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use maud::html;
 
 use super::{Description, Range};
-use crate::report::html::{document, figure, histograms};
+use crate::report::html::{Head, document, figure, histograms};
 use crate::report::units::{counted, grouped};
 
 /// A page that needs no network and no script: figures, and the labels of every client as a heat map and a table.
@@ -41,9 +41,7 @@ pub fn page(description: &Description) -> String {
         (histograms(&clients, &description.partition))
     };
     document(
-        &title,
-        &title,
-        &lead,
+        &Head { title: &title, heading: &title, lead: &lead, refresh: None },
         &body,
         &html! { "Written by aggregator " (env!("CARGO_PKG_VERSION")) "." },
     )

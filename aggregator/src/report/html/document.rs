@@ -2,8 +2,21 @@
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
+/// What a page begins with.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Head<'a> {
+    /// Its title in the browser.
+    pub(crate) title: &'a str,
+    pub(crate) heading: &'a str,
+    /// The sentence below the heading.
+    pub(crate) lead: &'a str,
+    /// Seconds after which it is loaded again, if it changes.
+    pub(crate) refresh: Option<u32>,
+}
+
 /// A page of its own, as UTF-8 text: no script and no external resource, which its own policy forbids.
-pub(crate) fn document(title: &str, heading: &str, lead: &str, body: &Markup, footer: &Markup) -> String {
+pub(crate) fn document(head: &Head<'_>, body: &Markup, footer: &Markup) -> String {
+    let Head { title, heading, lead, refresh } = head;
     html! {
         (DOCTYPE)
         html lang="en" {
@@ -12,6 +25,7 @@ pub(crate) fn document(title: &str, heading: &str, lead: &str, body: &Markup, fo
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 meta name="color-scheme" content="light dark";
                 meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'";
+                @if let Some(seconds) = refresh { meta http-equiv="refresh" content=(seconds); }
                 title { (title) }
                 style { (PreEscaped(include_str!("../style.css"))) }
             }

@@ -10,19 +10,21 @@ mod own_tests;
 mod pseudo_labels;
 mod rounds;
 mod setting;
+mod standing;
 #[cfg(test)]
 mod tests;
 
 use maud::{Markup, html};
 
+use super::standing::{Origin, Standing};
 use super::units::{bytes, counted, grouped, percent, seconds};
 use super::{Summary, plots};
 use crate::config::Config;
 use crate::round::RoundRecord;
 
 pub(super) use clients::histograms;
-pub(crate) use document::document;
 pub(in crate::report) use document::figure;
+pub(crate) use document::{Head, document};
 pub(super) use setting::partition;
 
 /// What a report shows. Everything else on the page is derived from it.
@@ -41,13 +43,23 @@ pub struct Report<'a> {
     pub left_out: &'a [String],
     /// An accuracy aimed for, in `[0, 1]`, to draw and to count rounds to.
     pub target: Option<f64>,
+    /// How the run stands.
+    pub standing: &'a Standing,
+    /// Since when, if that is known, in UTC.
+    pub ended: Option<&'a str>,
+    /// Where it comes from, if that is known.
+    pub origin: Option<&'a Origin>,
 }
+
+/// Seconds after which the page of a run that goes on is loaded again.
+const REFRESH: u32 = 5;
 
 /// The page, as UTF-8 text.
 #[must_use]
 pub fn render(report: &Report<'_>) -> String {
     let summary = Summary::of(report.rounds, report.target);
     let body = html! {
+        (standing::banner(report, &summary))
         (figures(report, &summary))
         (dominance::alarm(report.rounds))
         (charts(report, &summary))
@@ -61,7 +73,13 @@ pub fn render(report: &Report<'_>) -> String {
     let footer = html! {
         "Run " code { (report.config.spec.run) } ", written by aggregator " (env!("CARGO_PKG_VERSION")) "."
     };
-    document(&format!("{} - federated run", report.name), report.name, &lead(report), &body, &footer)
+    let head = Head {
+        title: &format!("{} - federated run", report.name),
+        heading: report.name,
+        lead: &lead(report),
+        refresh: (*report.standing == Standing::Running).then_some(REFRESH),
+    };
+    document(&head, &body, &footer)
 }
 
 fn lead(report: &Report<'_>) -> String {
@@ -97,11 +115,16 @@ fn figures(report: &Report<'_>, summary: &Summary) -> Markup {
                     (figure("Target accuracy", &percent(target.accuracy), &[reached]))
                 }
                 @let lost = (summary.missing > 0).then(|| format!("{} without a record", summary.missing));
-                @let planned = format!("of {} planned", report.config.spec.rounds);
-                (figure("Rounds", &grouped(summary.rounds), &[vec![planned], lost.into_iter().collect()].concat()))
+                @let planned = format!("of {} planned", grouped(report.config.spec.rounds as usize));
+                @let void = report.rounds.iter().filter(|round| round.void).count();
+                @let void = (void > 0).then(|| format!("{} without enough updates", grouped(void)));
+                (figure("Rounds", &grouped(summary.rounds), &[Some(planned), void, lost].into_iter().flatten().collect::<Vec<_>>()))
                 @if let Some(median) = summary.median_seconds {
                     @let (down, up) = (summary.bytes_down, summary.bytes_up);
-                    (figure("Total time", &seconds(summary.seconds), &["median round".to_owned(), seconds(median)]))
+                    @let times = &summary.times;
+                    @let parts = times.parts().into_iter().map(|(name, time)| format!("{} {name}", seconds(time)));
+                    @let median = format!("median round {}", seconds(median));
+                    (figure("Time", &seconds(times.wall), &parts.chain([median]).chain(times.unknown()).collect::<Vec<_>>()))
                     (figure(
                         "Total traffic",
                         &bytes(down.saturating_add(up)),

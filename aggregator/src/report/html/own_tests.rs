@@ -11,6 +11,40 @@ use crate::report::chart::{Strip, Strips, quartiles};
 use crate::report::units::counted;
 use crate::round::RoundRecord;
 
+/// What the names of these tests mean, as far as they are of personal models.
+fn explained<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    const MODELS: [(&str, &str); 6] = [
+        ("", "the global model as it is"),
+        ("ft-", "FT, all parameters learn on"),
+        ("fb-", "FB, what stands on the extractor learns on"),
+        ("mf-", "MF, the global model and FB's mixed, weighed by the input"),
+        ("mfe-", "MFE, the same weighed by the extractor's activations"),
+        ("fixed-", "the same half and half"),
+    ];
+    const TESTS: [&str; 2] = ["local-test", "global-test"];
+    let names: BTreeSet<&str> = names.collect();
+    let tested = |prefix: &str| TESTS.iter().any(|test| names.contains(&*format!("{prefix}{test}")));
+    let models: Vec<String> = MODELS
+        .iter()
+        .filter(|(prefix, _)| tested(prefix))
+        .map(|(prefix, says)| {
+            if prefix.is_empty() {
+                (*says).to_owned()
+            } else {
+                format!("{}: {says}", prefix.trim_end_matches('-'))
+            }
+        })
+        .collect();
+    if models.is_empty() {
+        return String::new();
+    }
+    format!(
+        "Local test: accuracy with classes as frequent as the client has them. Global test: plain accuracy. Gate: how much the \
+         global model counts in a mixture. Models: {}.",
+        models.join("; ")
+    )
+}
+
 /// The card with the clients' newest tests; `None` if there are none.
 pub(super) fn card(rounds: &[RoundRecord]) -> Option<Markup> {
     let newest = rounds.iter().rfind(|round| !round.clients.is_empty())?;
@@ -54,7 +88,24 @@ pub(super) fn card(rounds: &[RoundRecord]) -> Option<Markup> {
                 " on samples of their own. A dot is a client; below the dots the range, the middle half and the median."
             }
             @if let Some(chart) = chart.draw() { (chart) }
+            @let said = explained(names.iter().copied());
+            @if !said.is_empty() { p.note { (said) } }
             (folded_table("What every client found", &headings, newest.clients.iter().map(row)))
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_names_of_personal_tests_are_explained_and_no_others() {
+        let said = explained(["local-test", "mf-global-test", "mf-gate"].into_iter());
+        for part in ["the global model as it is", "mf: MF, the global model and FB's mixed", "Local test: "] {
+            assert!(said.contains(part), "{said}");
+        }
+        assert!(!said.contains("ft:") && !said.contains("mfe"), "{said}");
+        assert_eq!(explained(["own-accuracy"].into_iter()), "");
+    }
 }

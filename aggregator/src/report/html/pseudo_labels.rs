@@ -20,7 +20,8 @@ pub(super) fn card(rounds: &[RoundRecord]) -> Option<Markup> {
         let value = |record: &RoundRecord| Some((record.round, 100.0 * record.metrics.get(name)?));
         rounds.iter().filter_map(value).collect()
     };
-    let series = SERIES.map(|(name, says, class)| Line { name: says, class, points: points(name) });
+    let series =
+        SERIES.map(|(name, says, class)| Line { name: says, class, points: points(name), runs: Vec::new() });
     let series: Vec<Line<'_>> = series.into_iter().filter(|line| !line.points.is_empty()).collect();
     let last = |line: &Line<'_>| {
         line.points
@@ -35,6 +36,8 @@ pub(super) fn card(rounds: &[RoundRecord]) -> Option<Markup> {
         floor: Floor::Zero,
         ceiling: Some(100.0),
         target: None,
+        mark: None,
+        closer: false,
         axis: Axis::Rounds(rounds.iter().rfind(|round| !round.closing).map_or(0, |round| round.round)),
         series,
     };

@@ -6,7 +6,7 @@ use shared::data::partition::Empty;
 use shared::settings::{Kind, table_of};
 use shared::spec::LabelsAt;
 
-use super::Report;
+use super::{Report, standing};
 use crate::config::keys::KEYS;
 use crate::config::{Config, Raw, Source, value_at};
 use crate::report::units::{counted, grouped};
@@ -21,7 +21,17 @@ pub(super) fn card(report: &Report<'_>) -> Markup {
         ("Model", format!("{}, {parameters} parameters", spec.architecture.name)),
     ];
     rows.extend(if report.histograms.is_some() { simulated(config) } else { on_devices(config) });
+    if let Some(personalisation) = spec.personalised() {
+        let methods: Vec<&str> = personalisation.methods().iter().map(|method| method.name()).collect();
+        let made = if methods.is_empty() {
+            "none, the global model is tested".to_owned()
+        } else {
+            methods.join(", ")
+        };
+        rows.push(("Personal models", made));
+    }
     rows.push(("Labels", labels(config)));
+    rows.extend(standing::rows(report));
     rows.extend(report.left_out.iter().map(|what| ("Left out", what.clone())));
     html! {
         section.card {

@@ -3,6 +3,7 @@
 use shared::id::{ClientId, RunId};
 
 use crate::config::{Config, Raw};
+use crate::report::standing::{Origin, Process, Standing};
 use crate::report::units::counted;
 use crate::report::{Report, render};
 use crate::round::{Dominance, RoundRecord, WaitedFor};
@@ -45,6 +46,7 @@ fn run(rounds: u32, cohort: usize) -> Vec<RoundRecord> {
             diverged: false,
             dominance: None,
             void: false,
+            ..RoundRecord::default()
         }
     };
     (1..=rounds).map(round).collect()
@@ -63,7 +65,60 @@ fn page(config: &Config, rounds: &[RoundRecord], histograms: Option<&[(String, V
         histograms,
         left_out: &["3 <b>test</b> samples".to_owned()],
         target: Some(0.9),
+        standing: &Standing::Complete,
+        ended: None,
+        origin: None,
     })
+}
+
+/// The page of a run of three rounds that stands so.
+fn standing(standing: &Standing) -> String {
+    let (config, rounds) = (config(&["run.rounds=3"]), run(3, 10));
+    let process = |host: &str| Process { host: Some(host.to_owned()), version: "1.2.3".to_owned() };
+    let origin = Origin {
+        begun: "2025-11-21T15:35:07Z".to_owned(),
+        processes: vec![process("lab-1"), process("lab-2")],
+        data: vec![("training".to_owned(), "0123abcd".to_owned())],
+    };
+    let (name, ended) = ("a run", Some("2025-11-21T16:00:00Z"));
+    let (histograms, left_out, target, origin) = (None, &[][..], None, Some(&origin));
+    render(&Report {
+        name,
+        config: &config,
+        rounds: &rounds,
+        histograms,
+        left_out,
+        target,
+        standing,
+        ended,
+        origin,
+    })
+}
+
+#[test]
+fn a_page_says_how_the_run_stands_and_where_it_comes_from() {
+    let reload = "http-equiv=\"refresh\"";
+    let reason = "training diverged: lower the <rate>".to_owned();
+    let cases = [
+        (Standing::Running, "<strong>Running</strong>, after round 3 of 3"),
+        (Standing::Complete, "<strong>Complete</strong> (2025-11-21T16:00:00Z), all 3 rounds."),
+        (Standing::Stopped, "<h2>Stopped after round 3 of 3</h2>"),
+        (Standing::Failed { reason }, "<p>training diverged: lower the &lt;rate&gt;</p>"),
+        (Standing::Interrupted, "<h2>Interrupted after round 3 of 3</h2>"),
+    ];
+    for (stands, part) in cases {
+        let page = standing(&stands);
+        assert!(page.contains(part), "{part:?} is not in: {page}");
+        assert_eq!(page.contains(reload), stands == Standing::Running, "{stands:?}");
+    }
+    let page = standing(&Standing::Complete);
+    for part in [
+        "<dd>2025-11-21T15:35:07Z</dd>",
+        "lab-1, aggregator 1.2.3; then lab-2, aggregator 1.2.3",
+        "training: SHA-256 0123abcd",
+    ] {
+        assert!(page.contains(part), "{part:?} is not in: {page}");
+    }
 }
 
 #[test]
@@ -268,6 +323,9 @@ fn the_title_is_the_directorys_name() {
         histograms: None,
         left_out: &[],
         target: None,
+        standing: &Standing::Complete,
+        ended: None,
+        origin: None,
     };
     let page = render(&report);
     assert!(

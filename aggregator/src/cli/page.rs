@@ -1,0 +1,111 @@
+//! The page of a run that this process works on, from its beginning to its end.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use shared::data::Dataset;
+use tracing::warn;
+
+use super::exit::Failure;
+use crate::coordinator::Outcome;
+use crate::events::Sink;
+use crate::page::about::About;
+use crate::page::live::LivePage;
+use crate::page::{Found, PageError, ending};
+use crate::report::standing::Standing;
+use crate::run::Run;
+use crate::run::directory::RunDirectory;
+use crate::storage::unsynced::Unsynced;
+use crate::storage::{Disk, write_durably};
+
+/// Samples per class, by client.
+pub(super) type Histograms = Vec<(String, Vec<usize>)>;
+
+impl From<PageError> for Failure {
+    fn from(error: PageError) -> Self {
+        match error {
+            PageError::Run(error) => error.into(),
+            error => Self::environment(error),
+        }
+    }
+}
+
+/// Writes the page of a run: while it goes on, and when it ends.
+pub(super) struct RunPage {
+    directory: RunDirectory,
+    live: LivePage,
+}
+
+impl RunPage {
+    /// Writes down what the page says beside configuration and rounds. Takes the digests of `data` meanwhile.
+    pub(super) fn begin(
+        run: &Run,
+        histograms: Option<Histograms>,
+        skipped: Vec<String>,
+        data: Vec<(&'static str, Arc<Dataset>)>,
+    ) -> Result<Self, Failure> {
+        let (files, directory) = (run.files(), run.directory().clone());
+        ending::forget(&*files, &directory)?;
+        let mut about = About::begin(&*files, &directory, histograms, skipped);
+        about.write(&*files, &directory)?;
+        let place = directory.clone();
+        let digest = move || {
+            let data: Vec<_> = data.iter().map(|(split, data)| (*split, &**data)).collect();
+            about.digest(&data);
+            if let Err(error) = about.write(&Unsynced, &place) {
+                warn!("the report does without the digests of the data: {error}");
+            }
+        };
+        let live = LivePage::start(directory.clone(), digest).map_err(Failure::environment)?;
+        Ok(Self { directory, live })
+    }
+
+    /// What receives the notices of the run.
+    pub(super) fn sink(&mut self) -> &mut dyn Sink {
+        &mut self.live
+    }
+
+    /// The last page of a run that has ended so, whose model is written. `skipped` is known at the end alone.
+    pub(super) fn conclude(
+        self,
+        run: &Run,
+        outcome: &Outcome,
+        skipped: Vec<String>,
+    ) -> Result<PathBuf, Failure> {
+        let Self { directory, live } = self;
+        live.finish();
+        let files = run.files();
+        if !skipped.is_empty()
+            && let Some(mut about) = About::read(&*files, &directory)
+        {
+            about.left_out.extend(skipped);
+            about.write(&*files, &directory)?;
+        }
+        let standing = match (outcome, Failure::of_outcome(outcome)) {
+            (_, Some(failure)) => Standing::Failed { reason: failure.to_string() },
+            (Outcome::Stopped, None) => Standing::Stopped,
+            (_, None) => Standing::Complete,
+        };
+        ending::note(&*files, &directory, &standing)?;
+        let page = Found::read(&*files, &directory, true)?.page();
+        // Unless it was stopped there is nothing to continue, also if no round succeeded.
+        Ok(run.write_report(&page, *outcome != Outcome::Stopped)?)
+    }
+
+    /// The last page of a run that cannot go on. Where that cannot be written, the failure is told all the same.
+    pub(super) fn failed(self, failure: &Failure) {
+        let Self { directory, live } = self;
+        live.finish();
+        let standing = Standing::Failed { reason: failure.to_string() };
+        let write = || -> Result<(), Failure> {
+            ending::note(&Disk, &directory, &standing)?;
+            let page = Found::read(&Disk, &directory, true)?.page();
+            let path = directory.report();
+            write_durably(&Disk, &path, |out| out.write_all(page.as_bytes()))
+                .map_err(|error| Failure::file("write", &path, error))
+        };
+        if let Err(error) = write() {
+            warn!("the report does not say why the run failed: {error}");
+        }
+    }
+}

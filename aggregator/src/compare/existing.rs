@@ -1,0 +1,121 @@
+//! Runs that exist already, as an experiment: those that differ in the seed alone are one variant.
+
+use std::path::PathBuf;
+
+use super::experiment::{Experiment, Paper, Variant};
+use super::plan::{Cell, Plan, Planned};
+use super::results::Rounds;
+use crate::config::excerpt::differences;
+use crate::config::{Config, Raw};
+use crate::page::{Found, PageError};
+use crate::run::directory::RunDirectory;
+use crate::storage::FileLayer;
+
+/// Keys in which the runs of one variant may differ.
+const OWN: [&str; 3] = ["run.seed", "run.name", "data.path"];
+
+/// The plan that these runs would have come from, their rounds, and which of them are not over, in words.
+///
+/// # Errors
+/// A directory that holds no run, or one that cannot be read.
+pub fn existing(files: &dyn FileLayer, paths: &[PathBuf]) -> Result<(Plan, Rounds, Vec<String>), PageError> {
+    let mut groups: Vec<(String, Raw, Vec<u32>)> = Vec::new();
+    let (mut runs, mut rounds, mut unfinished) = (Vec::new(), Vec::new(), Vec::new());
+    for path in paths {
+        let directory = RunDirectory::new(path.clone());
+        let Found { mut config, rounds: closed, standing, .. } = Found::read(files, &directory, false)?;
+        let (last, planned) = (closed.records.last().map_or(0, |round| round.round), config.spec.rounds);
+        if config.spec.work_after(last, ended(&closed.records, &config).unwrap_or(planned)).is_some() {
+            unfinished.push(format!(
+                "{} is {} after round {last} of {planned}: it is drawn, and counts in no mean",
+                path.display(),
+                standing.name()
+            ));
+        }
+        // A larger seed is told apart from no other one that is as large.
+        let seed = u32::try_from(config.spec.seed).unwrap_or(u32::MAX);
+        let same = |(_, raw, seeds): &(String, Raw, Vec<u32>)| {
+            between(raw, &config.effective).is_empty() && !seeds.contains(&seed)
+        };
+        let variant = if let Some(group) = groups.iter().position(same) {
+            groups[group].2.push(seed);
+            group
+        } else {
+            let name = directory.name().into_owned();
+            let taken = groups.iter().any(|(other, ..)| *other == name);
+            let name = if taken { path.display().to_string() } else { name };
+            groups.push((name, config.effective.clone(), vec![seed]));
+            groups.len() - 1
+        };
+        // The page beside which it is mentioned is elsewhere.
+        let place = std::path::absolute(path).unwrap_or_else(|_| path.clone());
+        config.spec.name = place.display().to_string();
+        runs.push(Planned { cell: 0, variant, seed, config });
+        rounds.push(Some(closed.records));
+    }
+    let mut seeds: Vec<u32> = groups.iter().flat_map(|(.., seeds)| seeds.iter().copied()).collect();
+    seeds.sort_unstable();
+    seeds.dedup();
+    let experiment = Experiment {
+        title: groups.iter().map(|(name, ..)| name.as_str()).collect::<Vec<_>>().join(" and "),
+        about: what_differs(&groups),
+        form: String::new(),
+        full: true,
+        seeds,
+        target: None,
+        published: None,
+        baseline: groups.first().filter(|_| groups.len() > 1).map(|(name, ..)| name.clone()),
+        base: Vec::new(),
+        axes: Vec::new(),
+        variants: groups.into_iter().map(|(name, ..)| Variant { name, layers: Vec::new() }).collect(),
+        paper: Paper::default(),
+        interpolation: None,
+        text: String::new(),
+    };
+    let cells = vec![Cell { name: String::new(), target: None, published: None }];
+    Ok((Plan { experiment, cells, runs }, rounds, unfinished))
+}
+
+fn ended(records: &[crate::round::RoundRecord], config: &Config) -> Option<u32> {
+    crate::round::stopping::ended(records, &config.stop)
+}
+
+/// The keys in which the two differ, except those that runs of one variant may differ in.
+fn between(first: &Raw, second: &Raw) -> Vec<(String, String, String)> {
+    let mut found = differences(&first.without_local_paths(), &second.without_local_paths());
+    found.retain(|(key, ..)| !OWN.contains(&&**key));
+    found
+}
+
+/// In which keys each variant differs from the first.
+fn what_differs(groups: &[(String, Raw, Vec<u32>)]) -> String {
+    let Some(((first, raw, _), others)) = groups.split_first() else { return String::new() };
+    let said = others.iter().map(|(name, other, _)| {
+        let keys: Vec<String> = between(raw, other)
+            .into_iter()
+            .map(|(key, before, after)| format!("{key} {before} -> {after}"))
+            .collect();
+        let keys = if keys.is_empty() { "no key differs".to_owned() } else { keys.join(", ") };
+        format!("{first} -> {name}: {keys}.")
+    });
+    said.collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_tells_variants_apart_is_said_and_seeds_do_not() {
+        let raw = |overrides: &[&str]| {
+            let overrides: Vec<String> = overrides.iter().map(|&given| given.to_owned()).collect();
+            Raw::layered(None, &overrides).expect("overrides that can be read")
+        };
+        let first = raw(&["run.seed=1", "run.name=a"]);
+        assert!(between(&first, &raw(&["run.seed=2", "run.name=b"])).is_empty());
+        let other = raw(&["run.seed=1", "training.epochs=5"]);
+        let groups = [("a".to_owned(), first, vec![1, 2]), ("b".to_owned(), other, vec![1])];
+        let said = what_differs(&groups);
+        assert!(said.starts_with("a -> b: training.epochs ") && said.ends_with(" -> 5."), "{said}");
+    }
+}

@@ -1,0 +1,103 @@
+//! How a process has left a run: written down at every orderly end, taken back when another process goes on.
+
+use std::fs::File;
+use std::time::{Duration, SystemTime};
+
+use serde::{Deserialize, Serialize};
+use shared::calendar::{moment, utc};
+
+use crate::report::standing::Standing;
+use crate::run::directory::RunDirectory;
+use crate::run::{RunError, disk};
+use crate::storage::FileLayer;
+use crate::storage::checksum::{read_checked, write_checked};
+
+/// How the last process has left a run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ending {
+    /// How the run stands since.
+    #[serde(flatten)]
+    standing: Standing,
+    /// When that was, in UTC.
+    at: String,
+}
+
+/// Writes down that this process leaves the run.
+pub fn note(files: &dyn FileLayer, directory: &RunDirectory, standing: &Standing) -> Result<(), RunError> {
+    let path = directory.ending();
+    let ending = Ending { standing: standing.clone(), at: utc(moment(SystemTime::now())) };
+    let json = serde_json::to_vec(&ending).expect("texts are JSON");
+    write_checked(files, &path, |out| out.write_all(&json)).map_err(disk("write", &path))
+}
+
+/// Takes back what an earlier process has written: this one goes on.
+pub fn forget(files: &dyn FileLayer, directory: &RunDirectory) -> Result<(), RunError> {
+    let path = directory.ending();
+    files.remove(&path).map_err(disk("remove", &path))
+}
+
+/// How the run stands, and since when if that is known. `working` says that this process works on it.
+pub(super) fn standing(
+    files: &dyn FileLayer,
+    directory: &RunDirectory,
+    working: bool,
+) -> (Standing, Option<String>) {
+    // What cannot be read says nothing.
+    let ending: Option<Ending> = read_checked(files, &directory.ending())
+        .ok()
+        .flatten()
+        .and_then(|json| serde_json::from_slice(&json).ok());
+    if let Some(Ending { standing, at }) = ending {
+        return (standing, Some(at));
+    }
+    if working || is_worked_on(directory) {
+        return (Standing::Running, None);
+    }
+    // Older versions have left nothing but this.
+    let complete = matches!(files.length(&directory.finished()), Ok(Some(_)));
+    (if complete { Standing::Complete } else { Standing::Interrupted }, None)
+}
+
+/// Whether a process works on the run: it holds the lock.
+fn is_worked_on(directory: &RunDirectory) -> bool {
+    /// Others that only look hold the lock for a moment.
+    const TRIES: u32 = 5;
+    let Ok(file) = File::open(directory.lock()) else { return false };
+    for _ in 0..TRIES {
+        match file.try_lock_shared() {
+            Err(std::fs::TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(2)),
+            // A file system without locks cannot tell.
+            Ok(()) | Err(std::fs::TryLockError::Error(_)) => return false,
+        }
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::Disk;
+
+    #[test]
+    fn a_run_stands_as_its_last_process_has_left_it() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let run = RunDirectory::new(folder.path());
+        std::fs::create_dir(run.state()).expect("a folder in it");
+        let stands = || standing(&Disk, &run, false).0;
+        assert_eq!(stands(), Standing::Interrupted);
+        assert_eq!(standing(&Disk, &run, true), (Standing::Running, None));
+        let lock = Disk.lock(&run.lock()).expect("it is free");
+        assert_eq!(stands(), Standing::Running, "another process works on it");
+        drop(lock);
+        std::fs::write(run.finished(), "").expect("a file in it");
+        assert_eq!(stands(), Standing::Complete, "of an older version");
+        let failed = Standing::Failed { reason: "it diverged".to_owned() };
+        for left in [Standing::Stopped, failed, Standing::Complete] {
+            note(&Disk, &run, &left).expect("it can be written");
+            assert_eq!(stands(), left);
+            assert!(standing(&Disk, &run, true).1.is_some_and(|at| at.ends_with('Z')));
+        }
+        forget(&Disk, &run).expect("it can be removed");
+        assert_eq!(standing(&Disk, &run, true).0, Standing::Running, "it goes on");
+    }
+}

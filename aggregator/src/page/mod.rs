@@ -1,0 +1,101 @@
+//! The page of a run, from what lies in its directory: of any run at any time, also of one that goes on or was killed.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`about`] | what the page says beside configuration and rounds: machines, data, clients |
+//! | [`ending`] | how the last process has left the run |
+//! | [`live`] | the page while a run goes on |
+
+pub mod about;
+pub mod ending;
+pub mod live;
+
+use shared::id::RunId;
+
+use crate::config::{Config, ConfigErrors};
+use crate::report::standing::Standing;
+use crate::report::{Report, Summary, render};
+use crate::round::jsonl::{self, Rounds};
+use crate::run::directory::RunDirectory;
+use crate::run::{RunError, RunManifest, damaged, disk};
+use crate::storage::{FileLayer, read_if_there};
+
+use about::About;
+
+/// Why a run has no page.
+#[derive(Debug, thiserror::Error)]
+pub enum PageError {
+    /// Its files.
+    #[error(transparent)]
+    Run(#[from] RunError),
+    /// There is no run.
+    #[error("{} holds no run: name the directory of one, such as runs/NAME", .0.display())]
+    NoRun(std::path::PathBuf),
+    /// Its configuration is not one of this version.
+    #[error("the configuration of {} is not one that this version reads: {source}", path.display())]
+    Config {
+        /// The run's directory.
+        path: std::path::PathBuf,
+        /// What is wrong with it.
+        source: ConfigErrors,
+    },
+}
+
+/// A run as its directory has it.
+pub struct Found {
+    /// What it was asked to do.
+    pub config: Config,
+    /// Its closed rounds.
+    pub rounds: Rounds,
+    /// How it stands.
+    pub standing: Standing,
+    /// Since when, if that is known.
+    ended: Option<String>,
+    about: Option<About>,
+    name: String,
+}
+
+impl Found {
+    /// Reads the run in `directory`. `working` says that this process works on it.
+    pub fn read(files: &dyn FileLayer, directory: &RunDirectory, working: bool) -> Result<Self, PageError> {
+        let Some(manifest) = RunManifest::read(files, directory)? else {
+            return Err(PageError::NoRun(directory.root().to_owned()));
+        };
+        let config = configuration(&manifest, directory, manifest.run)?;
+        let path = directory.rounds();
+        let text = read_if_there(files, &path).map_err(disk("read", &path))?.unwrap_or_default();
+        let rounds = jsonl::read(&text).map_err(|error| damaged(&path)(error))?;
+        let (standing, ended) = ending::standing(files, directory, working);
+        let about = About::read(files, directory);
+        Ok(Self { config, rounds, standing, ended, about, name: directory.name().into_owned() })
+    }
+
+    /// Its figures.
+    #[must_use]
+    pub fn summary(&self) -> Summary {
+        Summary::of(&self.rounds.records, None)
+    }
+
+    /// Its page.
+    #[must_use]
+    pub fn page(&self) -> String {
+        let about = self.about.as_ref();
+        render(&Report {
+            name: &self.name,
+            config: &self.config,
+            rounds: &self.rounds.records,
+            histograms: about.and_then(|about| about.histograms.as_deref()),
+            left_out: about.map_or(&[], |about| &about.left_out),
+            target: None,
+            standing: &self.standing,
+            ended: self.ended.as_deref(),
+            origin: about.map(|about| &about.origin),
+        })
+    }
+}
+
+fn configuration(manifest: &RunManifest, directory: &RunDirectory, run: RunId) -> Result<Config, PageError> {
+    let raw = manifest.config(directory)?;
+    Config::validate(&raw, run)
+        .map_err(|source| PageError::Config { path: directory.root().to_owned(), source })
+}

@@ -1,0 +1,95 @@
+//! The model of a run that is not over, or of one that was killed: its newest checkpoint, or the one behind its best model.
+
+use models::{Limits, ParamSet};
+use shared::algorithm::registry;
+use shared::record::Record;
+
+use super::directory::{RunDirectory, round_in};
+use super::error::disk;
+use super::{RunError, RunManifest, damaged};
+use crate::config::{Config, Raw};
+use crate::round::{RoundRecord, jsonl, stopping};
+use crate::storage::{FileLayer, Reading, read_if_there};
+
+/// Which model of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Which {
+    /// That of the last closed round.
+    Newest,
+    /// The best of those that were tested.
+    Best,
+}
+
+/// A model as a checkpoint has it.
+pub struct FoundModel {
+    /// The round that it was made in; 0 is the initial model.
+    pub round: u32,
+    /// The run's configuration.
+    pub config: Config,
+    /// The model.
+    pub params: ParamSet,
+}
+
+impl FoundModel {
+    /// The model in the checkpoints of the run in `directory`; `None` if there is no run, or no such checkpoint.
+    ///
+    /// A checkpoint can be superseded while it is read: then the next one is.
+    pub fn read(
+        files: &dyn FileLayer,
+        directory: &RunDirectory,
+        which: Which,
+    ) -> Result<Option<Self>, RunError> {
+        /// More rounds than this do not close while a file is opened.
+        const TRIES: u32 = 5;
+        let mut tried = 1;
+        loop {
+            match Self::try_read(files, directory, which) {
+                Err(RunError::Removed { .. }) if tried < TRIES => tried += 1,
+                found => return found,
+            }
+        }
+    }
+
+    fn try_read(
+        files: &dyn FileLayer,
+        directory: &RunDirectory,
+        which: Which,
+    ) -> Result<Option<Self>, RunError> {
+        let Some(manifest) = RunManifest::read(files, directory)? else { return Ok(None) };
+        let config = configuration(&manifest, directory)?;
+        let Some(round) = round_of(files, directory, &config, which)? else { return Ok(None) };
+        let path = directory.checkpoint(round);
+        let mut input = Reading::open(files, &path).map_err(disk("open", &path))?;
+        let record = Record::read_from(&mut input, Limits { max_bytes: u64::MAX, ..Limits::default() });
+        let record = input.judge(record).map_err(disk("read", &path))?.map_err(damaged(&path))?;
+        let algorithm = registry::build(&config.spec.algorithm)?;
+        let global = algorithm.restore(record)?;
+        let params = algorithm.current_model(&global).clone();
+        Ok(Some(Self { round, config, params }))
+    }
+}
+
+fn configuration(manifest: &RunManifest, directory: &RunDirectory) -> Result<Config, RunError> {
+    let raw: Raw = manifest.config(directory)?;
+    Config::validate(&raw, manifest.run).map_err(|errors| damaged(&directory.identity())(errors))
+}
+
+/// The round whose checkpoint is meant, if it is there.
+fn round_of(
+    files: &dyn FileLayer,
+    directory: &RunDirectory,
+    config: &Config,
+    which: Which,
+) -> Result<Option<u32>, RunError> {
+    let state = directory.state();
+    let names = files.list(&state).map_err(disk("list", &state))?;
+    let rounds = || names.iter().filter_map(|name| round_in(name, "checkpoint-", ".safetensors"));
+    if which == Which::Newest {
+        return Ok(rounds().max());
+    }
+    let path = directory.rounds();
+    let text = read_if_there(files, &path).map_err(disk("read", &path))?.unwrap_or_default();
+    let records: Vec<RoundRecord> = jsonl::read(&text).map_err(|error| damaged(&path)(error))?.records;
+    let best = stopping::best(&records, config.stop.metric).map(|best| best.round);
+    Ok(best.filter(|best| rounds().any(|round| round == *best)))
+}

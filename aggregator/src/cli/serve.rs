@@ -112,8 +112,9 @@ pub(super) fn serve(arguments: &ServeArgs) -> Result<(), Failure> {
     let (stopped, waiting) = (stop.clone(), shortage.clone());
     tokio::spawn(async move { waiting.give_up_when(stopped).await });
     drop(inside);
-    let mut display = Terminal::new(run.spec().rounds, resume.closed, given.json, true)
-        .expecting(run.config().data.clients);
+    let planned = run.spec().rounds.saturating_add(resume.failed);
+    let mut display =
+        Terminal::new(planned, resume.closed, given.json, true).expecting(run.config().data.clients);
     let mut systemd = Service::of_environment();
     let mut sinks: Vec<&mut dyn Sink> = vec![&mut systemd, &mut history.recorder, &mut display];
     sinks.extend(event_log.as_mut().map(|log| log as &mut dyn Sink));

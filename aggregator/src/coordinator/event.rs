@@ -231,7 +231,7 @@ pub enum Outcome {
     Completed,
     /// The operator stopped it; it can be continued.
     Stopped,
-    /// All rounds are closed, and all were void.
+    /// Too many rounds in a row were void.
     NoProgress {
         /// Their number.
         rounds: u32,
@@ -247,6 +247,8 @@ pub struct Resume {
     pub closed: u32,
     /// The round that training ended with before all were over.
     pub ended: Option<u32>,
+    /// Void rounds of training, which do not count towards those of the run.
+    pub failed: u32,
     /// Void rounds of training in a row, up to the newest.
     pub void: u32,
     /// The roster; it includes every member of the open round's cohort that was not revoked.

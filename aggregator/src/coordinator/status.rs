@@ -21,8 +21,11 @@ const MAX_NAMED: usize = 200;
 pub struct Status<T = Duration> {
     /// Rounds closed.
     pub closed: u32,
-    /// Rounds of training in all.
+    /// The number of the last round of training: those that the run is to have, and one more for each that failed.
     pub rounds: u32,
+    /// Closed rounds of training without a result.
+    #[serde(default)]
+    pub failed: u32,
     /// Connected clients.
     pub connected: usize,
     /// Known clients.
@@ -142,6 +145,7 @@ impl Status {
         Status {
             closed: self.closed,
             rounds: self.rounds,
+            failed: self.failed,
             connected: self.connected,
             known: self.known,
             waiting_for,
@@ -213,7 +217,9 @@ impl Coordinator {
         };
         Status {
             closed: self.closed,
-            rounds: self.spec.rounds,
+            // Early stopping is no other plan.
+            rounds: self.spec.rounds.saturating_add(self.failed),
+            failed: self.failed,
             connected,
             known: self.members.len(),
             waiting_for,
@@ -347,6 +353,7 @@ mod tests {
         let status = |waiting_for, own| Status {
             closed: 2,
             rounds: 5,
+            failed: 0,
             connected: 4,
             known: 4,
             waiting_for,

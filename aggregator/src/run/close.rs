@@ -41,8 +41,7 @@ impl Run {
         let record = self.measure(&global, &open, &decision, own_loss)?;
         self.records.push(record.clone());
         client_metrics::keep_newest(&mut self.records);
-        let more =
-            self.config.spec.work_after(round, self.ended().unwrap_or(self.config.spec.rounds)).is_some();
+        let more = self.config.spec.work_after(round, self.last()).is_some();
         if more {
             self.write_broadcast(round + 1, &self.algorithm.broadcast(&global))?;
         }
@@ -122,9 +121,9 @@ impl Run {
         let OpenRound { opening, reports, .. } = open;
         let (round, work, tally) = (opening.round, opening.work, &decision.closing.tally);
         let mut metrics = client_metrics::means(reports, work);
+        let last = self.config.spec.rounds.saturating_add(stopping::failed(&self.records));
         let due = work.train
-            && (self.config.spec.evaluate.after(round, self.config.spec.rounds)
-                || self.ends_with(round, &metrics, tally.void));
+            && (self.config.spec.evaluate.after(round, last) || self.ends_with(round, &metrics, tally.void));
         let tested = match self.tests.as_ref().filter(|_| due) {
             Some(tests) => self.tested(global, open, tests)?,
             None => None,

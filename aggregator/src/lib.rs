@@ -28,7 +28,9 @@ pub mod attack;
 pub mod cli;
 #[cfg(feature = "simulate")]
 pub mod compare;
+mod commands;
 pub mod config;
+pub mod control;
 pub mod coordinator;
 pub mod data;
 pub mod database;
@@ -37,6 +39,7 @@ pub mod enrolment;
 pub mod ensemble;
 pub mod events;
 pub mod history;
+mod names;
 pub mod peer;
 pub mod report;
 pub mod round;

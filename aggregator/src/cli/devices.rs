@@ -8,6 +8,7 @@ use serde_json::json;
 
 use super::exit::Failure;
 use super::{LabArgs, terminal};
+use crate::commands::command;
 use crate::database::{Database, DatabaseError, moment};
 use crate::enrolment::{Device, Standing};
 use crate::events::printable;
@@ -154,8 +155,8 @@ fn one<'a>(all: &'a [Device], name: &str) -> Result<&'a Device, Failure> {
             Err(Failure::Usage(format!("several devices' ids begin with {digits}: give more digits")))
         }
         (None, _) => Err(Failure::Usage(format!(
-            "no device has the name {name:?} or an id that begins so (give {ENOUGH} digits at least): `aggregator devices \
-             list` shows all"
+            "no device has the name {name:?} or an id that begins so (give {ENOUGH} digits at least): `{}` shows all",
+            command("devices list")
         ))),
     }
 }
@@ -165,7 +166,10 @@ fn list(all: &[Device], json: bool) -> Result<(), Failure> {
         return terminal::print_json(&json!(all));
     }
     if all.is_empty() {
-        return terminal::print("no device was here yet; `aggregator ticket` prints what one joins with\n");
+        return terminal::print(&format!(
+            "no device was here yet; `{}` prints what one joins with\n",
+            command("ticket")
+        ));
     }
     let now = moment(SystemTime::now());
     let mut page = format!(
@@ -194,7 +198,13 @@ fn list(all: &[Device], json: bool) -> Result<(), Failure> {
 fn name(text: &str) -> Result<String, String> {
     let text = text.trim();
     let fits = (1..=NAME).contains(&text.chars().count()) && !text.chars().any(char::is_control);
-    fits.then(|| text.to_owned()).ok_or_else(|| format!("a name has 1 to {NAME} characters on one line"))
+    if !fits {
+        return Err(format!("a name has 1 to {NAME} characters on one line"));
+    }
+    if text.len() >= ENOUGH && text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return Err(format!("a name of {ENOUGH} or more hexadecimal digits could be the beginning of a device's id"));
+    }
+    Ok(text.to_owned())
 }
 
 #[cfg(test)]
@@ -235,7 +245,8 @@ mod tests {
     #[test]
     fn names_are_short_and_stay_on_their_line() {
         assert_eq!(name(" window sill ").as_deref(), Ok("window sill"));
-        for wrong in ["", "  ", "a\nb", &"x".repeat(61)] {
+        assert_eq!(name("bee").as_deref(), Ok("bee"));
+        for wrong in ["", "  ", "a\nb", &"x".repeat(61), "f0ef9484", "BEEF", "cafe"] {
             assert!(name(wrong).is_err(), "{wrong}");
         }
     }

@@ -81,7 +81,7 @@ fn restore_rounds(database: &Database, run: &mut Run, resume: &mut Resume) -> Re
     let missing = run.missing_rounds().len();
     let restored = history::restore_rounds(database, run)?;
     if restored > 0 {
-        (resume.ended, resume.void) = run.progress();
+        (resume.ended, resume.failed, resume.void) = run.progress();
         terminal::tell(&format!(
             "{restored} of {missing} missing rounds are written again, as the database knows them"
         ));

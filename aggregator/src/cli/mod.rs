@@ -3,6 +3,7 @@
 mod addresses;
 #[cfg(feature = "simulate")]
 mod compare;
+mod control;
 mod describe;
 mod devices;
 mod ensemble;
@@ -26,14 +27,16 @@ mod status;
 mod terminal;
 mod ticket;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use shared::cli::{Manual, Processor};
 
 pub use exit::{Failure, exit_code};
 
+use crate::commands::set_options;
 use crate::config::Raw;
+use crate::peer::Request;
 
 /// The aggregator's command line.
 #[derive(Debug, Parser)]
@@ -59,6 +62,12 @@ enum Command {
     /// Say what the runs that are served wait for, and what happened in them
     #[command(after_long_help = help::STATUS)]
     Status(status::StatusArgs),
+    /// Stop a run that is served; it can be continued
+    Stop(control::ControlArgs),
+    /// Open no new round of a run; its devices stay connected
+    Pause(control::ControlArgs),
+    /// Open rounds of a paused run again
+    Resume(control::ControlArgs),
     /// Print a ticket, with which devices join
     #[command(after_long_help = help::TICKET)]
     Ticket(ticket::TicketArgs),
@@ -139,8 +148,28 @@ struct LabArgs {
     json: bool,
 }
 
+/// The options that name a server on a command line, as far as they are not the defaults.
+fn lab_options(runs: &Path, identity: Option<&Path>) -> String {
+    let option = |name, path: &Path| {
+        let text = path.display().to_string();
+        let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+=:@,".contains(c);
+        let quoted = if text.chars().all(plain) { text } else { format!("'{}'", text.replace('\'', "'\\''")) };
+        format!(" --{name} {quoted}")
+    };
+    let runs = Some(runs).filter(|runs| *runs != Path::new(RUNS) && identity.is_none());
+    [runs.map(|runs| option("runs", runs)), identity.map(|identity| option("identity", identity))]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+/// The default of `--runs`.
+const RUNS: &str = "runs";
+
 impl LabArgs {
+    /// The directory of the server's key and its devices. Printed commands name it from now on.
     fn directory(&self) -> PathBuf {
+        set_options(lab_options(&self.runs, self.identity.as_deref()));
         self.identity.clone().unwrap_or_else(|| serve::identity_directory(&self.runs))
     }
 }
@@ -174,6 +203,9 @@ impl Cli {
             Command::Simulate(arguments) => simulate::simulate(&arguments, self.verbose > 0),
             Command::Serve(arguments) => serve::serve(&arguments),
             Command::Status(arguments) => status::status(&arguments),
+            Command::Stop(arguments) => control::control(&arguments, Request::Stop),
+            Command::Pause(arguments) => control::control(&arguments, Request::Pause),
+            Command::Resume(arguments) => control::control(&arguments, Request::Resume),
             Command::Ticket(arguments) => ticket::ticket(&arguments),
             Command::Devices { lab, command } => devices::devices(&lab, command),
             Command::Key { lab, command } => key::key(&lab, &command),

@@ -13,8 +13,9 @@ use super::history::{History, Sinks};
 use super::lost_identity::refuse_if_lost;
 use super::parse::{address, count};
 use super::run::{conclude, report_skipped, runtime};
-use super::{RunArgs, terminal};
+use super::{RunArgs, lab_options, terminal};
 use crate::attack::Attackers;
+use crate::commands::{command, set_options};
 use crate::config::{Config, RunTable};
 use crate::database::Database;
 use crate::enrolment::{Admission, Device, IssuedTicket, ListenAddress, Policy, Register};
@@ -79,6 +80,7 @@ pub(super) fn serve(arguments: &ServeArgs) -> Result<(), Failure> {
     }
     let backend = Processor::backend(given.device)?;
     let directory = arguments.identity.clone().unwrap_or_else(|| identity_directory(&given.runs));
+    set_options(lab_options(&given.runs, arguments.identity.as_deref()));
     if !arguments.new_identity {
         refuse_if_lost(&directory, &given.runs)?;
     }
@@ -99,7 +101,7 @@ pub(super) fn serve(arguments: &ServeArgs) -> Result<(), Failure> {
     ListenAddress::note(&database, listener.address())?;
     if *enrolment == Policy::Ticket && Device::all(&database)?.is_empty() {
         let good = IssuedTicket::good(&database, SystemTime::now())?;
-        terminal::tell(no_devices(&good));
+        terminal::tell(&no_devices(&good));
     }
     let (mut run, mut resume, _lock) = started.into_parts();
     run.backend = backend;
@@ -174,11 +176,11 @@ fn open_log(path: &Path) -> Result<JsonLines, Failure> {
 }
 
 /// What to say where no device is known, given the tickets that let one in.
-fn no_devices(good: &[IssuedTicket]) -> &'static str {
+fn no_devices(good: &[IssuedTicket]) -> String {
     if good.is_empty() {
-        "no device may take part yet: `aggregator ticket` prints what a device joins with (the same --runs or --identity)"
+        format!("no device may take part yet: `{}` prints what a device joins with", command("ticket"))
     } else {
-        "no device has joined yet; there is a ticket for them (`aggregator ticket --list`)"
+        format!("no device has joined yet; there is a ticket for them (`{}`)", command("ticket --list"))
     }
 }
 

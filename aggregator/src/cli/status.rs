@@ -11,9 +11,12 @@ use shared::calendar::utc;
 use super::exit::Failure;
 use super::parse::count;
 use super::{LabArgs, terminal};
+use crate::commands::command;
 use crate::coordinator::{Activity, Awaited, Status, WaitingFor};
 use crate::database::{Database, FILE, moment};
+use crate::enrolment::Device;
 use crate::history::{RunLock, StoredArrival, StoredEvent, StoredRound, StoredRun, StoredSkipped, short};
+use crate::names::{self, called};
 use crate::report::clock::elapsed;
 use crate::report::console;
 use crate::report::units::counted;
@@ -52,13 +55,8 @@ struct Shown {
 
 pub(super) fn status(arguments: &StatusArgs) -> Result<(), Failure> {
     let directory = arguments.lab.directory();
-    let nothing = || {
-        Failure::Environment(format!(
-            "no run was served here: there is no {} (--runs or --identity says where the server keeps it)",
-            directory.join(FILE).display()
-        ))
-    };
-    let database = Database::open_existing(&directory)?.ok_or_else(nothing)?;
+    let database = Database::open_existing(&directory)?.ok_or_else(|| no_run_was_served(&directory))?;
+    names::set(Device::names(&database)?);
     let runs = database.runs()?;
     let served = |run: &StoredRun| RunLock::in_place(&RunDirectory::new(&run.directory));
     let runs: Vec<(bool, StoredRun)> = runs.into_iter().map(|run| (served(&run), run)).collect();
@@ -66,7 +64,11 @@ pub(super) fn status(arguments: &StatusArgs) -> Result<(), Failure> {
         chosen(runs, arguments.run.as_deref()).map_err(|known| unknown(arguments.run.as_deref(), &known))?;
     let now = moment(SystemTime::now());
     let mut idle = Vec::new();
-    for (serving, run) in chosen {
+    for (serving, mut run) in chosen {
+        if let Some(status) = run.status.as_mut().filter(|_| !serving) {
+            // Without a server there are no connections.
+            status.connected = 0;
+        }
         // One of them may be open.
         let newest = database.rounds(&run.run, arguments.rounds.saturating_add(1))?;
         let arrivals = match newest.last() {
@@ -116,9 +118,22 @@ fn chosen(runs: Vec<(bool, StoredRun)>, wanted: Option<&str>) -> Result<Vec<(boo
             runs.into_iter().filter(|(_, run)| name(run) == wanted || run.run.starts_with(wanted)).collect()
         }
         None if any => runs.into_iter().filter(|(serving, _)| *serving).collect(),
-        None => runs.into_iter().take(1).collect(),
+        None => {
+            // One whose server died comes first: its devices wait for it.
+            let died = |run: &StoredRun| run.ended.is_none();
+            let newest = runs.iter().map(|(_, run)| run).max_by_key(|run| (died(run), run.told));
+            let newest = newest.map(|run| run.run.clone());
+            runs.into_iter().filter(|(_, run)| Some(&run.run) == newest.as_ref()).collect()
+        }
     };
     if chosen.is_empty() { Err(names) } else { Ok(chosen) }
+}
+
+pub(super) fn no_run_was_served(directory: &Path) -> Failure {
+    Failure::Environment(format!(
+        "no run was served here: there is no {} (--runs or --identity says where the server keeps it)",
+        directory.join(FILE).display()
+    ))
 }
 
 fn unknown(wanted: Option<&str>, known: &[String]) -> Failure {
@@ -130,7 +145,7 @@ fn unknown(wanted: Option<&str>, known: &[String]) -> Failure {
     })
 }
 
-fn name(run: &StoredRun) -> String {
+pub(super) fn name(run: &StoredRun) -> String {
     let path = Path::new(&run.directory);
     path.file_name().map_or_else(|| run.directory.clone(), |name| name.to_string_lossy().into_owned())
 }
@@ -143,12 +158,12 @@ fn text(shown: &Shown, now: i64) -> String {
         (true, ..) => writeln!(out, "served by process {} for {}", run.process, since(run.served)),
         (false, Some(ended), Some(outcome)) => {
             let how = match outcome {
-                "completed" => "complete",
-                "fruitless" => "over, without success",
-                "failed" => "not served: the server failed",
-                _ => "not served: the server was stopped",
+                "completed" => "complete since",
+                "fruitless" => "over, without success, since",
+                "failed" => "not served: the server failed at",
+                _ => "not served: the server was stopped at",
             };
-            writeln!(out, "{how} since {} ({} ago)", utc(ended), since(ended))
+            writeln!(out, "{how} {} ({} ago)", utc(ended), since(ended))
         }
         _ => writeln!(
             out,
@@ -168,7 +183,7 @@ fn text(shown: &Shown, now: i64) -> String {
             out,
             "  {:<10} {}{times} in round {}: {reason}",
             arrival.verdict,
-            short(&arrival.device),
+            arrival.device.parse().map_or_else(|_| short(&arrival.device).to_owned(), called),
             arrival.round
         );
     }
@@ -219,7 +234,17 @@ fn waits(snapshot: &Status<i64>, serving: bool, now: i64) -> String {
     // What devices do with the last model is one round more.
     let closed = snapshot.closed.min(snapshot.rounds);
     let mut out = format!("{} of {} closed", counted(closed as usize, "round"), snapshot.rounds);
-    let _ = writeln!(out, ", {} of {} known devices connected", snapshot.connected, snapshot.known);
+    if snapshot.failed > 0 {
+        let _ = write!(out, " ({} of them without a result)", snapshot.failed);
+    }
+    let _ = if serving {
+        writeln!(out, ", {} of {} known devices connected", snapshot.connected, snapshot.known)
+    } else {
+        writeln!(out, ", {}", counted(snapshot.known, "known device"))
+    };
+    if snapshot.held && serving {
+        let _ = writeln!(out, "PAUSED on request: no new round is opened until `{}`", command("resume"));
+    }
     let verb = if serving { "waits" } else { "waited" };
     let _ = match &snapshot.waiting_for {
         WaitingFor::Clients { connected, needed } => {
@@ -260,7 +285,7 @@ fn waits(snapshot: &Status<i64>, serving: bool, now: i64) -> String {
             let _ = writeln!(
                 out,
                 "  {stage:<14} {}  last heard {silent} ago{late}{reason}",
-                member.client.short()
+                called(member.client)
             );
         }
         if *more > 0 {

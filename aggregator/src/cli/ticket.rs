@@ -168,7 +168,8 @@ fn print(ticket: &Ticket, issued: &IssuedTicket, arguments: &TicketArgs) -> Resu
     }
     terminal::print(&page)?;
     terminal::tell(&format!(
-        "ticket {} lets {} in for {}, at {}. On each: edge-client join --ticket-file - --data DIR, which asks for it",
+        "ticket {} lets {} in for {}, at {}. On each: edge-client join TICKET --data DIR (--ticket-file - asks for \
+         the ticket)",
         issued.number,
         if issued.uses == 1 { "one device".to_owned() } else { format!("{} devices", issued.uses) },
         seconds(arguments.expires.as_secs_f64()),

@@ -83,6 +83,8 @@ pub enum Event {
     Paused,
     /// The disk has space again.
     Resumed,
+    /// Whether new rounds are held back, because the operator has asked for it. An open round goes on.
+    Held(bool),
     /// The driver was stalled for this long: queued messages are not handled yet, so no peer may be timed out for it.
     Stalled {
         /// Length of the stall.

@@ -63,6 +63,7 @@
 //! | any | revoked | | same | `Disconnect`; the client leaves the roster, and is not waited for |
 //! | any | silence for `connection_timeout` | | same | `Disconnect` |
 //! | any | stalled | | same | times are later by this duration; in `Open` as when resumed |
+//! | `Gathering` | held | | same | opens no round, until it is no longer held |
 //! | any | paused | | same | neither opens nor closes a round |
 //! | any | resumed | | same | times go on where they were; in `Open` away members are waited for, as after a restart |
 //! | any | stop | | `Finished` | `Disconnect` all, `Finish` |
@@ -145,6 +146,8 @@ pub struct Coordinator {
     stray_discarded: usize,
     /// Since when the run is paused because the disk is full.
     paused: Option<Duration>,
+    /// The operator has asked that no new round be opened.
+    held: bool,
     /// When the state can next change by time alone, as of the last event.
     due: Option<Duration>,
     /// Late updates that arrived between two rounds, at most one per client.
@@ -209,6 +212,7 @@ impl Coordinator {
             stray_rejected: 0,
             stray_discarded: 0,
             paused: None,
+            held: false,
             due: None,
             deferred: BTreeMap::new(),
             state,
@@ -291,6 +295,7 @@ impl Coordinator {
                 self.reject_deferred();
             }
             Event::Resumed => self.resume(now),
+            Event::Held(held) => self.held = held,
             Event::Stalled { by } => self.stalled(now, by),
             Event::Tick => {}
             Event::Stop => {

@@ -92,7 +92,8 @@ impl Coordinator {
                 if !work.train && connected == 0 && now >= *since + self.policy.timeout {
                     // The model is complete, and no client has come to test it.
                     self.dismiss(Outcome::Completed);
-                } else if connected >= (*need).max(1)
+                } else if !self.held
+                    && connected >= (*need).max(1)
                     && (all_back || now >= *known_until)
                     && now >= *pause_until
                 {

@@ -9,6 +9,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use shared::id::ClientId;
 
+use crate::names::called;
+
 use super::open_round::{MemberState, OpenRound};
 use super::roster::Connection;
 use super::{Coordinator, State};
@@ -38,6 +40,9 @@ pub struct Status<T = Duration> {
     /// Whether the run is paused because the server's disk is full.
     #[serde(default)]
     pub paused: bool,
+    /// Whether no new round is opened, because the operator has asked for it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub held: bool,
     /// The server's own training, if it is running: steps done and to do. The coordinator does not know it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub own: Option<(u64, u64)>,
@@ -151,6 +156,7 @@ impl Status {
             waiting_for,
             since: ago(self.since),
             paused: self.paused,
+            held: self.held,
             own: self.own,
         }
     }
@@ -225,6 +231,7 @@ impl Coordinator {
             waiting_for,
             since: now.saturating_sub(since),
             paused: self.paused.is_some(),
+            held: self.held,
             own: None,
         }
     }
@@ -304,7 +311,7 @@ impl fmt::Display for Status {
                     !member.late && !matches!(member.activity, Activity::Away | Activity::NotNow)
                 });
                 if let Some(first) = at_work.first() {
-                    write!(out, ", {} at work ({}", at_work.len(), first.client.short())?;
+                    write!(out, ", {} at work ({}", at_work.len(), called(first.client))?;
                     if let Activity::Training(done, total @ 1..) = first.activity {
                         write!(out, " {} %", 100 * u128::from(done) / u128::from(total))?;
                     }
@@ -313,7 +320,7 @@ impl fmt::Display for Status {
                 let ineligible = of(|member| member.activity == Activity::NotNow);
                 if let Some(first) = ineligible.first() {
                     let (count, reason) = (ineligible.len(), first.reason.as_deref().unwrap_or_default());
-                    write!(out, ", {count} not in a state to train ({}: {reason}", first.client.short())?;
+                    write!(out, ", {count} not in a state to train ({}: {reason}", called(first.client))?;
                     write!(out, "{}", if count > 1 { "; ...)" } else { ")" })?;
                 }
                 let stragglers = of(|member| member.late);
@@ -321,7 +328,7 @@ impl fmt::Display for Status {
                 for (members, what) in [(stragglers, "at an earlier round"), (away, "not connected")] {
                     if let Some(first) = members.first() {
                         let more = if members.len() > 1 { ", ..." } else { "" };
-                        write!(out, ", {} {what} ({}{more})", members.len(), first.client.short())?;
+                        write!(out, ", {} {what} ({}{more})", members.len(), called(first.client))?;
                     }
                 }
             }
@@ -336,6 +343,9 @@ impl fmt::Display for Status {
         }
         if self.paused {
             write!(out, ", PAUSED: there is no room on the disk")?;
+        }
+        if self.held {
+            write!(out, ", PAUSED on request (`aggregator resume`)")?;
         }
         if self.since >= Duration::from_secs(2) {
             write!(out, ", for {} s", self.since.as_secs())?;
@@ -359,6 +369,7 @@ mod tests {
             waiting_for,
             since: Duration::ZERO,
             paused: false,
+            held: false,
             own,
         };
         let updates =

@@ -6,12 +6,12 @@ use std::sync::OnceLock;
 static OPTIONS: OnceLock<String> = OnceLock::new();
 
 /// Says which options name this process' server. The first call counts.
-pub fn set_options(options: String) {
+pub(crate) fn set_options(options: String) {
     let _ = OPTIONS.set(options);
 }
 
 /// `aggregator devices approve 39de73d6 --runs lab`, of what follows the program's name.
 #[must_use]
-pub fn command(what: &str) -> String {
+pub(crate) fn command(what: &str) -> String {
     format!("aggregator {what}{}", OPTIONS.get().map_or("", String::as_str))
 }

@@ -26,9 +26,9 @@
 
 pub mod attack;
 pub mod cli;
+mod commands;
 #[cfg(feature = "simulate")]
 pub mod compare;
-mod commands;
 pub mod config;
 pub mod control;
 pub mod coordinator;

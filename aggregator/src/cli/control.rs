@@ -54,7 +54,9 @@ pub(super) fn control(arguments: &ControlArgs, request: Request) -> Result<(), F
     };
     if arguments.lab.json {
         let asked = request.name();
-        return terminal::print_json(&json!({ "run": name(&run), "asked": asked, "changed": changed, "served": served }));
+        return terminal::print_json(
+            &json!({ "run": name(&run), "asked": asked, "changed": changed, "served": served }),
+        );
     }
     terminal::print(&format!("{} {said}\n", name(&run)))
 }

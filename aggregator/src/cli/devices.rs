@@ -7,7 +7,7 @@ use clap::Subcommand;
 use serde_json::json;
 
 use super::exit::Failure;
-use super::{LabArgs, terminal};
+use super::{LabArgs, device, terminal};
 use crate::commands::command;
 use crate::database::{Database, DatabaseError, moment};
 use crate::enrolment::{Device, Standing};
@@ -23,6 +23,12 @@ const NAME: usize = 60;
 pub(super) enum DevicesCommand {
     /// List the devices that were here, and whether they may take part
     List,
+    /// Show one device: what it is, and what it has done in each run
+    Show {
+        /// Its id, its first digits, or its name
+        #[arg(value_name = "DEVICE")]
+        device: String,
+    },
     /// Let devices take part: some that wait for it, or were revoked
     Approve {
         /// Ids, their first digits, or names
@@ -71,6 +77,7 @@ pub(super) fn devices(lab: &LabArgs, command: DevicesCommand) -> Result<(), Fail
     };
     match command {
         DevicesCommand::List => list(&all, lab.json),
+        DevicesCommand::Show { device } => device::show(one(&all, &device)?, &database, lab.json),
         DevicesCommand::Approve { devices: _, waiting: true } => {
             let waiting: Vec<_> = all.iter().filter(|device| device.standing == Standing::Waiting).collect();
             if waiting.is_empty() && !lab.json {
@@ -177,11 +184,7 @@ fn list(all: &[Device], json: bool) -> Result<(), Failure> {
         "device", "name", "may join", "last here", "samples", "from"
     );
     for device in all {
-        let standing = match device.standing {
-            Standing::In => "yes",
-            Standing::Waiting => "waits",
-            Standing::Revoked => "revoked",
-        };
+        let standing = standing(device.standing);
         let ago = format!("{} ago", seconds((now - device.seen).max(0) as f64 / 1e3));
         let _ = writeln!(
             page,
@@ -195,6 +198,15 @@ fn list(all: &[Device], json: bool) -> Result<(), Failure> {
     terminal::print(&page)
 }
 
+/// Whether a device may join, for people.
+pub(super) fn standing(standing: Standing) -> &'static str {
+    match standing {
+        Standing::In => "yes",
+        Standing::Waiting => "waits",
+        Standing::Revoked => "revoked",
+    }
+}
+
 fn name(text: &str) -> Result<String, String> {
     let text = text.trim();
     let fits = (1..=NAME).contains(&text.chars().count()) && !text.chars().any(char::is_control);
@@ -202,7 +214,9 @@ fn name(text: &str) -> Result<String, String> {
         return Err(format!("a name has 1 to {NAME} characters on one line"));
     }
     if text.len() >= ENOUGH && text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-        return Err(format!("a name of {ENOUGH} or more hexadecimal digits could be the beginning of a device's id"));
+        return Err(format!(
+            "a name of {ENOUGH} or more hexadecimal digits could be the beginning of a device's id"
+        ));
     }
     Ok(text.to_owned())
 }

@@ -5,6 +5,7 @@ mod addresses;
 mod compare;
 mod control;
 mod describe;
+mod device;
 mod devices;
 mod ensemble;
 mod evaluate;
@@ -153,7 +154,8 @@ fn lab_options(runs: &Path, identity: Option<&Path>) -> String {
     let option = |name, path: &Path| {
         let text = path.display().to_string();
         let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+=:@,".contains(c);
-        let quoted = if text.chars().all(plain) { text } else { format!("'{}'", text.replace('\'', "'\\''")) };
+        let quoted =
+            if text.chars().all(plain) { text } else { format!("'{}'", text.replace('\'', "'\\''")) };
         format!(" --{name} {quoted}")
     };
     let runs = Some(runs).filter(|runs| *runs != Path::new(RUNS) && identity.is_none());

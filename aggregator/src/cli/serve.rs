@@ -107,6 +107,7 @@ pub(super) fn serve(arguments: &ServeArgs) -> Result<(), Failure> {
     run.backend = backend;
     let mut event_log = arguments.event_log.as_deref().map(open_log).transpose()?;
     let mut history = History::begin(&database, &mut run, &mut resume)?;
+    history.note_address(listener.address())?;
     let skipped = report_skipped(&[], &run);
     let stop = terminal::stop_on_signal();
     // From now on an operator watches, until the run is to stop: a full disk is waited for.

@@ -1,8 +1,9 @@
 //! `aggregator status`: the state of runs and their latest events.
 
 use std::fmt::Write as _;
+use std::io::IsTerminal as _;
 use std::path::Path;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use clap::Args;
 use serde::Serialize;
@@ -22,10 +23,16 @@ use crate::report::console;
 use crate::report::units::counted;
 use crate::run::directory::RunDirectory;
 
+/// How often `--watch` looks.
+const WATCH_INTERVAL: Duration = Duration::from_millis(500);
+
 #[derive(Debug, Args)]
 pub(super) struct StatusArgs {
     #[command(flatten)]
     lab: LabArgs,
+    /// Show it again whenever it changes, until Ctrl-C or until no run is served
+    #[arg(long)]
+    watch: bool,
     /// Show this run: the name of its directory, or the beginning of its identity
     #[arg(long, value_name = "NAME")]
     run: Option<String>,
@@ -54,6 +61,64 @@ struct Shown {
 }
 
 pub(super) fn status(arguments: &StatusArgs) -> Result<(), Failure> {
+    let mut last: Option<Vec<Shown>> = None;
+    loop {
+        let (shown, idle) = look(arguments)?;
+        let news = last.as_ref().is_none_or(|last| differ(last, &shown));
+        let in_place = arguments.watch && !arguments.lab.json && std::io::stdout().is_terminal();
+        // In place times go on; elsewhere a page is printed when there is more to say.
+        if news || in_place {
+            show(arguments, &shown, in_place)?;
+        }
+        if arguments.watch && shown.iter().any(|shown| shown.serving) {
+            last = Some(shown);
+            std::thread::sleep(WATCH_INTERVAL);
+            continue;
+        }
+        if idle.is_empty() {
+            return Ok(());
+        }
+        return Err(Failure::Idle(format!(
+            "not over and not served: {}; the same `aggregator serve` continues it",
+            idle.join(", ")
+        )));
+    }
+}
+
+fn show(arguments: &StatusArgs, all: &[Shown], in_place: bool) -> Result<(), Failure> {
+    if in_place {
+        // Home, and clear what was there.
+        terminal::print("\x1b[H\x1b[J")?;
+    }
+    let now = moment(SystemTime::now());
+    for shown in all {
+        if arguments.lab.json {
+            terminal::print_json(shown)?;
+        } else {
+            terminal::print(&text(shown, now))?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether there is more to tell than that time has passed.
+fn differ(before: &[Shown], now: &[Shown]) -> bool {
+    let differ = |(before, now): (&Shown, &Shown)| {
+        let status = match (&before.run.status, &now.run.status) {
+            (Some(before), Some(now)) => now.differs_from(before),
+            (before, now) => before.is_some() != now.is_some(),
+        };
+        status
+            || (&before.run.run, before.serving, &before.run.outcome)
+                != (&now.run.run, now.serving, &now.run.outcome)
+            || (&before.newest, &before.arrivals, &before.left_out, &before.events)
+                != (&now.newest, &now.arrivals, &now.left_out, &now.events)
+    };
+    before.len() != now.len() || before.iter().zip(now).any(differ)
+}
+
+/// What there is to show, and the runs among it that are neither over nor served.
+fn look(arguments: &StatusArgs) -> Result<(Vec<Shown>, Vec<String>), Failure> {
     let directory = arguments.lab.directory();
     let database = Database::open_existing(&directory)?.ok_or_else(|| no_run_was_served(&directory))?;
     names::set(Device::names(&database)?);
@@ -62,8 +127,7 @@ pub(super) fn status(arguments: &StatusArgs) -> Result<(), Failure> {
     let runs: Vec<(bool, StoredRun)> = runs.into_iter().map(|run| (served(&run), run)).collect();
     let chosen =
         chosen(runs, arguments.run.as_deref()).map_err(|known| unknown(arguments.run.as_deref(), &known))?;
-    let now = moment(SystemTime::now());
-    let mut idle = Vec::new();
+    let (mut all, mut idle) = (Vec::new(), Vec::new());
     for (serving, mut run) in chosen {
         if let Some(status) = run.status.as_mut().filter(|_| !serving) {
             // Without a server there are no connections.
@@ -81,20 +145,9 @@ pub(super) fn status(arguments: &StatusArgs) -> Result<(), Failure> {
         if !serving && !matches!(run.outcome.as_deref(), Some("completed" | "fruitless")) {
             idle.push(name(&run));
         }
-        let shown = Shown { run, serving, newest, arrivals, left_out, events };
-        if arguments.lab.json {
-            terminal::print_json(&shown)?;
-        } else {
-            terminal::print(&text(&shown, now))?;
-        }
+        all.push(Shown { run, serving, newest, arrivals, left_out, events });
     }
-    if idle.is_empty() {
-        return Ok(());
-    }
-    Err(Failure::Idle(format!(
-        "not over and not served: {}; the same `aggregator serve` continues it",
-        idle.join(", ")
-    )))
+    Ok((all, idle))
 }
 
 /// The newest rounds with at most this number of closed ones among them.

@@ -136,7 +136,9 @@ impl Admission {
         let Register::Lab { database, .. } = &self.register else { return BTreeSet::new() };
         let seen = std::mem::take(&mut *self.seen.lock().unwrap_or_else(PoisonError::into_inner));
         let here = changes.due(SystemTime::now()).then(|| self.live.clients()).unwrap_or_default();
-        match Device::note(database, &seen).and_then(|()| Device::note_heard(database, &here, SystemTime::now())) {
+        match Device::note(database, &seen)
+            .and_then(|()| Device::note_heard(database, &here, SystemTime::now()))
+        {
             Ok(()) if seen.is_empty() => {}
             Ok(()) => changes.unwritten = false,
             // Logged once per failure.
@@ -218,7 +220,8 @@ impl Changes {
     /// Whether it is time to record which devices are connected.
     fn due(&mut self, now: SystemTime) -> bool {
         // A clock that was set back must not end the recording.
-        let recent = self.recorded.is_some_and(|at| now.duration_since(at).is_ok_and(|since| since < HEARD_INTERVAL));
+        let recent =
+            self.recorded.is_some_and(|at| now.duration_since(at).is_ok_and(|since| since < HEARD_INTERVAL));
         if !recent {
             self.recorded = Some(now);
         }

@@ -208,7 +208,8 @@ impl Device {
             return Ok(());
         }
         database.write("note who is here in", |transaction| {
-            let mut note = transaction.prepare("UPDATE devices SET seen = max(seen, ?2) WHERE client = ?1")?;
+            let mut note =
+                transaction.prepare("UPDATE devices SET seen = max(seen, ?2) WHERE client = ?1")?;
             here.iter().try_for_each(|client| note.execute(params![client.as_bytes(), moment(now)]).map(drop))
         })
     }

@@ -74,7 +74,7 @@ fn a_run_is_paused_over_a_restart_and_resumed_and_stopped_from_another_shell() {
     assert!(record["accepted"].as_u64() > Some(0) && record["bytes"].as_f64() > Some(0.0), "{shown}");
     let again = aggregator(&testbed, &["stop"]);
     assert_eq!(again.code, Some(0), "{}", again.text);
-    server.wait();
+    let _ = server.wait();
     let nothing = aggregator(&testbed, &["stop"]);
     assert_eq!(nothing.code, Some(3), "{}", nothing.text);
     device.kill();

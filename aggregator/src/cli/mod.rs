@@ -24,6 +24,7 @@ mod setting_hint;
 #[cfg(feature = "simulate")]
 mod simulate;
 mod split;
+mod state_directory;
 mod status;
 mod terminal;
 mod ticket;
@@ -141,8 +142,8 @@ struct LabArgs {
     /// Directory that holds one directory per run, as given to `serve`
     #[arg(long, global = true, value_name = "DIR", default_value = "runs")]
     runs: PathBuf,
-    /// Directory of the server's key, as given to `serve` [default: RUNS/identity]
-    #[arg(long, global = true, value_name = "DIR")]
+    /// Directory of the server's key, as given to `serve` [default: as of `serve`]
+    #[arg(long, alias = "state", global = true, value_name = "DIR")]
     identity: Option<PathBuf>,
     /// Print JSON instead of text
     #[arg(long, global = true)]
@@ -172,7 +173,7 @@ impl LabArgs {
     /// The directory of the server's key and its devices. Printed commands name it from now on.
     fn directory(&self) -> PathBuf {
         set_options(lab_options(&self.runs, self.identity.as_deref()));
-        self.identity.clone().unwrap_or_else(|| serve::identity_directory(&self.runs))
+        state_directory::of(&self.runs, self.identity.as_deref())
     }
 }
 

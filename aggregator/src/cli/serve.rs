@@ -13,10 +13,10 @@ use super::history::{History, Sinks};
 use super::lost_identity::refuse_if_lost;
 use super::parse::{address, count};
 use super::run::{conclude, report_skipped, runtime};
-use super::{RunArgs, lab_options, terminal};
+use super::{RunArgs, lab_options, state_directory, terminal};
 use crate::attack::Attackers;
 use crate::commands::{command, set_options};
-use crate::config::{Config, RunTable};
+use crate::config::Config;
 use crate::database::Database;
 use crate::enrolment::{Admission, Device, IssuedTicket, ListenAddress, Policy, Register};
 use crate::events::Sink;
@@ -46,8 +46,9 @@ pub(super) struct ServeArgs {
     /// Append every event to this file, as one JSON object per line
     #[arg(long, value_name = "FILE")]
     event_log: Option<PathBuf>,
-    /// Directory of the server's key and of what it knows of devices, made at the first start [default: RUNS/identity]
-    #[arg(long, value_name = "DIR")]
+    /// Directory of the server's key and of what it knows of devices, made at the first start [default: RUNS/identity where
+    /// that exists or --runs is given, else $XDG_STATE_HOME/aggregator or ~/.local/state/aggregator]
+    #[arg(long, alias = "state", value_name = "DIR")]
     identity: Option<PathBuf>,
     /// Where the server's key or what it knows of devices is lost, begin with new ones: every device then needs a new ticket
     #[arg(long)]
@@ -79,7 +80,7 @@ pub(super) fn serve(arguments: &ServeArgs) -> Result<(), Failure> {
         )));
     }
     let backend = Processor::backend(given.device)?;
-    let directory = arguments.identity.clone().unwrap_or_else(|| identity_directory(&given.runs));
+    let directory = state_directory::of(&given.runs, arguments.identity.as_deref());
     set_options(lab_options(&given.runs, arguments.identity.as_deref()));
     if !arguments.new_identity {
         refuse_if_lost(&directory, &given.runs)?;
@@ -183,11 +184,6 @@ fn no_devices(good: &[IssuedTicket]) -> String {
     } else {
         format!("no device has joined yet; there is a ticket for them (`{}`)", command("ticket --list"))
     }
-}
-
-/// Directory of the server's key and its database, unless `--identity` names another.
-pub(super) fn identity_directory(runs: &Path) -> PathBuf {
-    runs.join(RunTable::IDENTITY_FOLDER)
 }
 
 /// What devices skip in the run, in words. That it cannot be read is told, and no reason to end without a report.

@@ -27,9 +27,11 @@
 
 pub mod attack;
 pub mod cli;
+mod commands;
 #[cfg(feature = "simulate")]
 pub mod compare;
 pub mod config;
+pub mod control;
 pub mod coordinator;
 pub mod data;
 pub mod database;
@@ -38,6 +40,7 @@ pub mod enrolment;
 pub mod ensemble;
 pub mod events;
 pub mod history;
+mod names;
 pub mod page;
 pub mod peer;
 pub mod report;

@@ -102,6 +102,8 @@ pub enum FromPeer {
         /// Where the peer is.
         address: IpAddr,
     },
+    /// The operator asks for something from another shell.
+    Asked(Request),
     /// The connection has ended.
     Disconnected {
         /// Which.
@@ -123,4 +125,27 @@ pub enum ToPeer {
     Task(Broadcast),
     /// Deliver what was sent, then close the connection.
     Disconnect,
+}
+
+/// What the operator may ask of a server from another shell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// Open no new round; devices stay connected.
+    Pause,
+    /// Open rounds again.
+    Resume,
+    /// Stop; the run can be continued.
+    Stop,
+}
+
+impl Request {
+    /// Its name in JSON.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Pause => "pause",
+            Self::Resume => "resume",
+            Self::Stop => "stop",
+        }
+    }
 }

@@ -11,6 +11,7 @@ use shared::identity::PublicKey;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
+use crate::control;
 use crate::coordinator::{Outcome, Resume};
 use crate::driver::{Drain, Ended, drive};
 use crate::events::{Notice, Sink};
@@ -112,6 +113,10 @@ pub async fn serve(
             .map_err(|source| ServeError::ReadyFile { path: path.to_owned(), source })?;
     }
     let (to_driver, from_peers) = mpsc::unbounded_channel();
+    control::watch(run.directory(), to_driver.clone()).map_err(|source| {
+        let path = run.directory().state();
+        RunError::Disk { action: "look for requests in", path, source }
+    })?;
     let (spool, max_payload) = (run.directory().spool(), run.max_payload());
     // A run that is stopped will be continued, with its unfinished uploads.
     let over = Arc::<AtomicBool>::default();

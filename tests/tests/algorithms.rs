@@ -176,7 +176,8 @@ fn control_variates(simulator: &Simulator, round: u32) -> Option<(f32, f32)> {
 /// A client whose update was accepted keeps its state, although the round failed for lack of another update.
 #[test]
 fn scaffolds_control_variate_is_the_mean_of_its_clients_after_a_void_round() {
-    let overrides = ["algorithm.scaffold={}", "round.min-updates=4", "run.rounds=2", "training.batch=0"];
+    let overrides =
+        ["algorithm.scaffold={}", "round.min-updates=4", "round.max-failed=2", "training.batch=0"];
     let mut scenario = Scenario::small(&overrides);
     // Training diverges on the third device.
     let samples = scenario.shares[2].len();

@@ -6,6 +6,7 @@
 mod algorithms;
 mod backlog;
 mod bad_network;
+mod control;
 mod database;
 mod describe;
 mod disk_worker;

@@ -197,10 +197,9 @@ fn a_device_whose_classes_are_not_the_runs_leaves_at_once() {
     let _server = testbed.serve();
     let (address, state) = (testbed.address(), testbed.name("state"));
     let join = ["join", &address, "--data", &data, "--state", &state, "--classes", "oak,elm", "--json"];
-    let failed = "\"blame\":\"owner\",\"event\":\"failed\"";
     let unfit = "\"blame\":\"owner\",\"event\":\"unfit\"";
     let why = "the device's classes are oak, elm, and the run's elm, oak: give --classes as the run has them";
-    assert_refused(&programs().edge_client, &join, 3, &[failed, unfit, why]);
+    assert_refused(&programs().edge_client, &join, 4, &[unfit, why]);
 }
 
 #[test]

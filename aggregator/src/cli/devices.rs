@@ -7,7 +7,8 @@ use clap::Subcommand;
 use serde_json::json;
 
 use super::exit::Failure;
-use super::{LabArgs, terminal};
+use super::{LabArgs, device, terminal};
+use crate::commands::command;
 use crate::database::{Database, DatabaseError, moment};
 use crate::enrolment::{Device, Standing};
 use crate::events::printable;
@@ -22,6 +23,12 @@ const NAME: usize = 60;
 pub(super) enum DevicesCommand {
     /// List the devices that were here, and whether they may take part
     List,
+    /// Show one device: what it is, and what it has done in each run
+    Show {
+        /// Its id, its first digits, or its name
+        #[arg(value_name = "DEVICE")]
+        device: String,
+    },
     /// Let devices take part: some that wait for it, or were revoked
     Approve {
         /// Ids, their first digits, or names
@@ -70,6 +77,7 @@ pub(super) fn devices(lab: &LabArgs, command: DevicesCommand) -> Result<(), Fail
     };
     match command {
         DevicesCommand::List => list(&all, lab.json),
+        DevicesCommand::Show { device } => device::show(one(&all, &device)?, &database, lab.json),
         DevicesCommand::Approve { devices: _, waiting: true } => {
             let waiting: Vec<_> = all.iter().filter(|device| device.standing == Standing::Waiting).collect();
             if waiting.is_empty() && !lab.json {
@@ -154,8 +162,8 @@ fn one<'a>(all: &'a [Device], name: &str) -> Result<&'a Device, Failure> {
             Err(Failure::Usage(format!("several devices' ids begin with {digits}: give more digits")))
         }
         (None, _) => Err(Failure::Usage(format!(
-            "no device has the name {name:?} or an id that begins so (give {ENOUGH} digits at least): `aggregator devices \
-             list` shows all"
+            "no device has the name {name:?} or an id that begins so (give {ENOUGH} digits at least): `{}` shows all",
+            command("devices list")
         ))),
     }
 }
@@ -165,7 +173,10 @@ fn list(all: &[Device], json: bool) -> Result<(), Failure> {
         return terminal::print_json(&json!(all));
     }
     if all.is_empty() {
-        return terminal::print("no device was here yet; `aggregator ticket` prints what one joins with\n");
+        return terminal::print(&format!(
+            "no device was here yet; `{}` prints what one joins with\n",
+            command("ticket")
+        ));
     }
     let now = moment(SystemTime::now());
     let mut page = format!(
@@ -173,11 +184,7 @@ fn list(all: &[Device], json: bool) -> Result<(), Failure> {
         "device", "name", "may join", "last here", "samples", "from"
     );
     for device in all {
-        let standing = match device.standing {
-            Standing::In => "yes",
-            Standing::Waiting => "waits",
-            Standing::Revoked => "revoked",
-        };
+        let standing = standing(device.standing);
         let ago = format!("{} ago", seconds((now - device.seen).max(0) as f64 / 1e3));
         let _ = writeln!(
             page,
@@ -191,10 +198,27 @@ fn list(all: &[Device], json: bool) -> Result<(), Failure> {
     terminal::print(&page)
 }
 
+/// Whether a device may join, for people.
+pub(super) fn standing(standing: Standing) -> &'static str {
+    match standing {
+        Standing::In => "yes",
+        Standing::Waiting => "waits",
+        Standing::Revoked => "revoked",
+    }
+}
+
 fn name(text: &str) -> Result<String, String> {
     let text = text.trim();
     let fits = (1..=NAME).contains(&text.chars().count()) && !text.chars().any(char::is_control);
-    fits.then(|| text.to_owned()).ok_or_else(|| format!("a name has 1 to {NAME} characters on one line"))
+    if !fits {
+        return Err(format!("a name has 1 to {NAME} characters on one line"));
+    }
+    if text.len() >= ENOUGH && text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return Err(format!(
+            "a name of {ENOUGH} or more hexadecimal digits could be the beginning of a device's id"
+        ));
+    }
+    Ok(text.to_owned())
 }
 
 #[cfg(test)]
@@ -235,7 +259,8 @@ mod tests {
     #[test]
     fn names_are_short_and_stay_on_their_line() {
         assert_eq!(name(" window sill ").as_deref(), Ok("window sill"));
-        for wrong in ["", "  ", "a\nb", &"x".repeat(61)] {
+        assert_eq!(name("bee").as_deref(), Ok("bee"));
+        for wrong in ["", "  ", "a\nb", &"x".repeat(61), "f0ef9484", "BEEF", "cafe"] {
             assert!(name(wrong).is_err(), "{wrong}");
         }
     }

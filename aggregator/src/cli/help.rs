@@ -74,6 +74,7 @@ was ever served here, or the database cannot be read. --json prints one object p
 
 Examples:
   aggregator status
+  aggregator status --watch                          again whenever it changes
   aggregator status --rounds 20 --events 50
   aggregator status --run glyphs-fedavg-2 --json";
 pub(super) const TICKET: &str = "\

@@ -1,5 +1,7 @@
 //! The record of a served run in the database, and the sinks of its notices.
 
+use std::net::SocketAddr;
+use std::path::Path;
 use std::time::SystemTime;
 
 use super::exit::Failure;
@@ -24,7 +26,7 @@ impl From<RoundLogError> for Failure {
 pub(super) struct History {
     pub(super) recorder: Recorder,
     pub(super) health: Health,
-    _presence: RunLock,
+    presence: RunLock,
 }
 
 impl History {
@@ -37,7 +39,14 @@ impl History {
         let mut log = RoundLog::begin(database.clone(), run, resume, health.clone(), SystemTime::now())?;
         run.on_closed(move |round| log.enter(round));
         let recorder = Recorder::start(database.clone(), run.spec().run, health.clone());
-        Ok(Self { recorder, health, _presence: presence })
+        Ok(Self { recorder, health, presence })
+    }
+
+    /// Records where the run is served.
+    pub(super) fn note_address(&self, address: SocketAddr) -> Result<(), Failure> {
+        self.presence
+            .note_address(address)
+            .map_err(|error| Failure::file("write", Path::new("the run's lock"), error))
     }
 
     /// Records how the run ended; `None` if it failed.
@@ -81,7 +90,7 @@ fn restore_rounds(database: &Database, run: &mut Run, resume: &mut Resume) -> Re
     let missing = run.missing_rounds().len();
     let restored = history::restore_rounds(database, run)?;
     if restored > 0 {
-        (resume.ended, resume.void) = run.progress();
+        (resume.ended, resume.failed, resume.void) = run.progress();
         terminal::tell(&format!(
             "{restored} of {missing} missing rounds are written again, as the database knows them"
         ));

@@ -1,11 +1,13 @@
 //! `aggregator key`: the server's key, and a new one.
 
+use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use clap::Subcommand;
 use serde_json::json;
 
 use super::exit::Failure;
+use super::state_directory::relocate;
 use super::ticket::lasting;
 use super::{LabArgs, terminal};
 use crate::report::units::seconds;
@@ -16,6 +18,14 @@ use crate::transport::identity::{IdentityError, ServerIdentity};
 pub(super) enum KeyCommand {
     /// Print the key that devices know the server by
     Show,
+    /// Move the key, and what the server knows of devices, to another directory: out of the runs, for example
+    ///
+    /// The server must be stopped. A service or a script that names the former directory (--identity) must name the new one.
+    Move {
+        /// Where to [default: $XDG_STATE_HOME/aggregator or ~/.local/state/aggregator]
+        #[arg(long, value_name = "DIR")]
+        to: Option<PathBuf>,
+    },
     /// Give the server a new key
     ///
     /// Devices that are connected hear of it at once, also from a server that is running; others when they come by within
@@ -34,6 +44,11 @@ pub(super) enum KeyCommand {
 pub(super) fn key(lab: &LabArgs, command: &KeyCommand) -> Result<(), Failure> {
     let directory = lab.directory();
     let (identity, said) = match command {
+        KeyCommand::Move { to } => {
+            let (from, to) = relocate(lab, to.as_deref())?;
+            let moved = || format!("moved from {} to {}\n", from.display(), to.display());
+            return terminal::show(lab.json, &json!({ "from": from, "to": to }), moved);
+        }
         KeyCommand::Show => {
             let identity = ServerIdentity::load(&Disk, &directory)?;
             let absent = || Failure::environment(IdentityError::Absent { path: directory.clone() });

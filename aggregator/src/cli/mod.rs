@@ -3,7 +3,9 @@
 mod addresses;
 #[cfg(feature = "simulate")]
 mod compare;
+mod control;
 mod describe;
+mod device;
 mod devices;
 mod ensemble;
 mod evaluate;
@@ -24,18 +26,21 @@ mod setting_hint;
 #[cfg(feature = "simulate")]
 mod simulate;
 mod split;
+mod state_directory;
 mod status;
 mod terminal;
 mod ticket;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use shared::cli::{Manual, Processor};
 
 pub use exit::{Failure, exit_code};
 
+use crate::commands::set_options;
 use crate::config::Raw;
+use crate::peer::Request;
 
 /// The aggregator's command line.
 #[derive(Debug, Parser)]
@@ -61,6 +66,12 @@ enum Command {
     /// Say what the runs that are served wait for, and what happened in them
     #[command(after_long_help = help::STATUS)]
     Status(status::StatusArgs),
+    /// Stop a run that is served; it can be continued
+    Stop(control::ControlArgs),
+    /// Open no new round of a run; its devices stay connected
+    Pause(control::ControlArgs),
+    /// Open rounds of a paused run again
+    Resume(control::ControlArgs),
     /// Print a ticket, with which devices join
     #[command(after_long_help = help::TICKET)]
     Ticket(ticket::TicketArgs),
@@ -135,17 +146,38 @@ struct LabArgs {
     /// Directory that holds one directory per run, as given to `serve`
     #[arg(long, global = true, value_name = "DIR", default_value = "runs")]
     runs: PathBuf,
-    /// Directory of the server's key, as given to `serve` [default: RUNS/identity]
-    #[arg(long, global = true, value_name = "DIR")]
+    /// Directory of the server's key, as given to `serve` [default: as of `serve`]
+    #[arg(long, alias = "state", global = true, value_name = "DIR")]
     identity: Option<PathBuf>,
     /// Print JSON instead of text
     #[arg(long, global = true)]
     json: bool,
 }
 
+/// The options that name a server on a command line, as far as they are not the defaults.
+fn lab_options(runs: &Path, identity: Option<&Path>) -> String {
+    let option = |name, path: &Path| {
+        let text = path.display().to_string();
+        let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+=:@,".contains(c);
+        let quoted =
+            if text.chars().all(plain) { text } else { format!("'{}'", text.replace('\'', "'\\''")) };
+        format!(" --{name} {quoted}")
+    };
+    let runs = Some(runs).filter(|runs| *runs != Path::new(RUNS) && identity.is_none());
+    [runs.map(|runs| option("runs", runs)), identity.map(|identity| option("identity", identity))]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+/// The default of `--runs`.
+const RUNS: &str = "runs";
+
 impl LabArgs {
+    /// The directory of the server's key and its devices. Printed commands name it from now on.
     fn directory(&self) -> PathBuf {
-        self.identity.clone().unwrap_or_else(|| serve::identity_directory(&self.runs))
+        set_options(lab_options(&self.runs, self.identity.as_deref()));
+        state_directory::of(&self.runs, self.identity.as_deref())
     }
 }
 
@@ -178,6 +210,9 @@ impl Cli {
             Command::Simulate(arguments) => simulate::simulate(&arguments, self.verbose > 0),
             Command::Serve(arguments) => serve::serve(&arguments),
             Command::Status(arguments) => status::status(&arguments),
+            Command::Stop(arguments) => control::control(&arguments, Request::Stop),
+            Command::Pause(arguments) => control::control(&arguments, Request::Pause),
+            Command::Resume(arguments) => control::control(&arguments, Request::Resume),
             Command::Ticket(arguments) => ticket::ticket(&arguments),
             Command::Devices { lab, command } => devices::devices(&lab, command),
             Command::Key { lab, command } => key::key(&lab, &command),

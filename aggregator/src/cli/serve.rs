@@ -14,9 +14,10 @@ use super::lost_identity::refuse_if_lost;
 use super::page::RunPage;
 use super::parse::{address, count};
 use super::run::{conclude, report_skipped, runtime};
-use super::{RunArgs, terminal};
+use super::{RunArgs, lab_options, state_directory, terminal};
 use crate::attack::Attackers;
-use crate::config::{Config, RunTable};
+use crate::commands::{command, set_options};
+use crate::config::Config;
 use crate::database::Database;
 use crate::enrolment::{Admission, Device, IssuedTicket, ListenAddress, Policy, Register};
 use crate::events::Sink;
@@ -47,8 +48,9 @@ pub(super) struct ServeArgs {
     /// Append every event to this file, as one JSON object per line
     #[arg(long, value_name = "FILE")]
     event_log: Option<PathBuf>,
-    /// Directory of the server's key and of what it knows of devices, made at the first start [default: RUNS/identity]
-    #[arg(long, value_name = "DIR")]
+    /// Directory of the server's key and of what it knows of devices, made at the first start [default: RUNS/identity where
+    /// that exists or --runs is given, else $XDG_STATE_HOME/aggregator or ~/.local/state/aggregator]
+    #[arg(long, alias = "state", value_name = "DIR")]
     identity: Option<PathBuf>,
     /// Where the server's key or what it knows of devices is lost, begin with new ones: every device then needs a new ticket
     #[arg(long)]
@@ -80,7 +82,8 @@ pub(super) fn serve(arguments: &ServeArgs) -> Result<(), Failure> {
         )));
     }
     let backend = Processor::backend(given.device)?;
-    let directory = arguments.identity.clone().unwrap_or_else(|| identity_directory(&given.runs));
+    let directory = state_directory::of(&given.runs, arguments.identity.as_deref());
+    set_options(lab_options(&given.runs, arguments.identity.as_deref()));
     if !arguments.new_identity {
         refuse_if_lost(&directory, &given.runs)?;
     }
@@ -102,12 +105,13 @@ pub(super) fn serve(arguments: &ServeArgs) -> Result<(), Failure> {
     ListenAddress::note(&database, listener.address())?;
     if *enrolment == Policy::Ticket && Device::all(&database)?.is_empty() {
         let good = IssuedTicket::good(&database, SystemTime::now())?;
-        terminal::tell(no_devices(&good));
+        terminal::tell(&no_devices(&good));
     }
     let (mut run, mut resume, _lock) = started.into_parts();
     run.backend = backend;
     let mut event_log = arguments.event_log.as_deref().map(open_log).transpose()?;
     let mut history = History::begin(&database, &mut run, &mut resume)?;
+    history.note_address(listener.address())?;
     let skipped = report_skipped(&[], &run);
     let tests = run.tests.as_ref().map(|tests| ("test", tests.view().dataset().clone()));
     let mut page = RunPage::begin(&run, None, skipped, tests.into_iter().collect())?;
@@ -117,8 +121,9 @@ pub(super) fn serve(arguments: &ServeArgs) -> Result<(), Failure> {
     let (stopped, waiting) = (stop.stopped.clone(), shortage.clone());
     tokio::spawn(async move { waiting.give_up_when(stopped).await });
     drop(inside);
-    let mut display = Terminal::new(run.spec().rounds, resume.closed, given.json, true)
-        .expecting(run.config().data.clients);
+    let planned = run.spec().rounds.saturating_add(resume.failed);
+    let mut display =
+        Terminal::new(planned, resume.closed, given.json, true).expecting(run.config().data.clients);
     let mut systemd = Service::of_environment();
     let mut sinks: Vec<&mut dyn Sink> = vec![&mut systemd, &mut history.recorder, page.sink(), &mut display];
     sinks.extend(event_log.as_mut().map(|log| log as &mut dyn Sink));
@@ -187,17 +192,12 @@ fn open_log(path: &Path) -> Result<JsonLines, Failure> {
 }
 
 /// What to say where no device is known, given the tickets that let one in.
-fn no_devices(good: &[IssuedTicket]) -> &'static str {
+fn no_devices(good: &[IssuedTicket]) -> String {
     if good.is_empty() {
-        "no device may take part yet: `aggregator ticket` prints what a device joins with (the same --runs or --identity)"
+        format!("no device may take part yet: `{}` prints what a device joins with", command("ticket"))
     } else {
-        "no device has joined yet; there is a ticket for them (`aggregator ticket --list`)"
+        format!("no device has joined yet; there is a ticket for them (`{}`)", command("ticket --list"))
     }
-}
-
-/// Directory of the server's key and its database, unless `--identity` names another.
-pub(super) fn identity_directory(runs: &Path) -> PathBuf {
-    runs.join(RunTable::IDENTITY_FOLDER)
 }
 
 /// What devices skip in the run, in words. That it cannot be read is told, and no reason to end without a report.

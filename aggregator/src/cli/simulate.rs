@@ -44,7 +44,8 @@ pub(super) fn simulate(arguments: &SimulateArgs, verbose: bool) -> Result<(), Fa
     let (mut run, resume, _lock) = started.into_parts();
     run.backend = backend;
     let skipped = report_skipped(&shares, &run);
-    let mut display = Terminal::new(run.spec().rounds, resume.closed, given.json, verbose);
+    let planned = run.spec().rounds.saturating_add(resume.failed);
+    let mut display = Terminal::new(planned, resume.closed, given.json, verbose);
     let name = |index| format!("client {index}");
     let histograms =
         shares.iter().enumerate().map(|(index, share)| (name(index), share.histogram())).collect();

@@ -1,8 +1,9 @@
 //! `aggregator status`: the state of runs and their latest events.
 
 use std::fmt::Write as _;
+use std::io::IsTerminal as _;
 use std::path::Path;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use clap::Args;
 use serde::Serialize;
@@ -11,18 +12,27 @@ use shared::calendar::utc;
 use super::exit::Failure;
 use super::parse::count;
 use super::{LabArgs, terminal};
+use crate::commands::command;
 use crate::coordinator::{Activity, Awaited, Status, WaitingFor};
 use crate::database::{Database, FILE, moment};
+use crate::enrolment::Device;
 use crate::history::{RunLock, StoredArrival, StoredEvent, StoredRound, StoredRun, StoredSkipped, short};
+use crate::names::{self, called};
 use crate::report::clock::elapsed;
 use crate::report::console;
 use crate::report::units::counted;
 use crate::run::directory::RunDirectory;
 
+/// How often `--watch` looks.
+const WATCH_INTERVAL: Duration = Duration::from_millis(500);
+
 #[derive(Debug, Args)]
 pub(super) struct StatusArgs {
     #[command(flatten)]
     lab: LabArgs,
+    /// Show it again whenever it changes, until Ctrl-C or until no run is served
+    #[arg(long)]
+    watch: bool,
     /// Show this run: the name of its directory, or the beginning of its identity
     #[arg(long, value_name = "NAME")]
     run: Option<String>,
@@ -51,22 +61,78 @@ struct Shown {
 }
 
 pub(super) fn status(arguments: &StatusArgs) -> Result<(), Failure> {
-    let directory = arguments.lab.directory();
-    let nothing = || {
-        Failure::Environment(format!(
-            "no run was served here: there is no {} (--runs or --identity says where the server keeps it)",
-            directory.join(FILE).display()
-        ))
+    let mut last: Option<Vec<Shown>> = None;
+    loop {
+        let (shown, idle) = look(arguments)?;
+        let news = last.as_ref().is_none_or(|last| differ(last, &shown));
+        let in_place = arguments.watch && !arguments.lab.json && std::io::stdout().is_terminal();
+        // In place times go on; elsewhere a page is printed when there is more to say.
+        if news || in_place {
+            show(arguments, &shown, in_place)?;
+        }
+        if arguments.watch && shown.iter().any(|shown| shown.serving) {
+            last = Some(shown);
+            std::thread::sleep(WATCH_INTERVAL);
+            continue;
+        }
+        if idle.is_empty() {
+            return Ok(());
+        }
+        return Err(Failure::Idle(format!(
+            "not over and not served: {}; the same `aggregator serve` continues it",
+            idle.join(", ")
+        )));
+    }
+}
+
+fn show(arguments: &StatusArgs, all: &[Shown], in_place: bool) -> Result<(), Failure> {
+    if in_place {
+        // Home, and clear what was there.
+        terminal::print("\x1b[H\x1b[J")?;
+    }
+    let now = moment(SystemTime::now());
+    for shown in all {
+        if arguments.lab.json {
+            terminal::print_json(shown)?;
+        } else {
+            terminal::print(&text(shown, now))?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether there is more to tell than that time has passed.
+fn differ(before: &[Shown], now: &[Shown]) -> bool {
+    let differ = |(before, now): (&Shown, &Shown)| {
+        let status = match (&before.run.status, &now.run.status) {
+            (Some(before), Some(now)) => now.differs_from(before),
+            (before, now) => before.is_some() != now.is_some(),
+        };
+        status
+            || (&before.run.run, before.serving, &before.run.outcome)
+                != (&now.run.run, now.serving, &now.run.outcome)
+            || (&before.newest, &before.arrivals, &before.left_out, &before.events)
+                != (&now.newest, &now.arrivals, &now.left_out, &now.events)
     };
-    let database = Database::open_existing(&directory)?.ok_or_else(nothing)?;
+    before.len() != now.len() || before.iter().zip(now).any(differ)
+}
+
+/// What there is to show, and the runs among it that are neither over nor served.
+fn look(arguments: &StatusArgs) -> Result<(Vec<Shown>, Vec<String>), Failure> {
+    let directory = arguments.lab.directory();
+    let database = Database::open_existing(&directory)?.ok_or_else(|| no_run_was_served(&directory))?;
+    names::set(Device::names(&database)?);
     let runs = database.runs()?;
     let served = |run: &StoredRun| RunLock::in_place(&RunDirectory::new(&run.directory));
     let runs: Vec<(bool, StoredRun)> = runs.into_iter().map(|run| (served(&run), run)).collect();
     let chosen =
         chosen(runs, arguments.run.as_deref()).map_err(|known| unknown(arguments.run.as_deref(), &known))?;
-    let now = moment(SystemTime::now());
-    let mut idle = Vec::new();
-    for (serving, run) in chosen {
+    let (mut all, mut idle) = (Vec::new(), Vec::new());
+    for (serving, mut run) in chosen {
+        if let Some(status) = run.status.as_mut().filter(|_| !serving) {
+            // Without a server there are no connections.
+            status.connected = 0;
+        }
         // One of them may be open.
         let newest = database.rounds(&run.run, arguments.rounds.saturating_add(1))?;
         let arrivals = match newest.last() {
@@ -79,20 +145,9 @@ pub(super) fn status(arguments: &StatusArgs) -> Result<(), Failure> {
         if !serving && !matches!(run.outcome.as_deref(), Some("completed" | "fruitless")) {
             idle.push(name(&run));
         }
-        let shown = Shown { run, serving, newest, arrivals, left_out, events };
-        if arguments.lab.json {
-            terminal::print_json(&shown)?;
-        } else {
-            terminal::print(&text(&shown, now))?;
-        }
+        all.push(Shown { run, serving, newest, arrivals, left_out, events });
     }
-    if idle.is_empty() {
-        return Ok(());
-    }
-    Err(Failure::Idle(format!(
-        "not over and not served: {}; the same `aggregator serve` continues it",
-        idle.join(", ")
-    )))
+    Ok((all, idle))
 }
 
 /// The newest rounds with at most this number of closed ones among them.
@@ -116,9 +171,22 @@ fn chosen(runs: Vec<(bool, StoredRun)>, wanted: Option<&str>) -> Result<Vec<(boo
             runs.into_iter().filter(|(_, run)| name(run) == wanted || run.run.starts_with(wanted)).collect()
         }
         None if any => runs.into_iter().filter(|(serving, _)| *serving).collect(),
-        None => runs.into_iter().take(1).collect(),
+        None => {
+            // One whose server died comes first: its devices wait for it.
+            let died = |run: &StoredRun| run.ended.is_none();
+            let newest = runs.iter().map(|(_, run)| run).max_by_key(|run| (died(run), run.told));
+            let newest = newest.map(|run| run.run.clone());
+            runs.into_iter().filter(|(_, run)| Some(&run.run) == newest.as_ref()).collect()
+        }
     };
     if chosen.is_empty() { Err(names) } else { Ok(chosen) }
+}
+
+pub(super) fn no_run_was_served(directory: &Path) -> Failure {
+    Failure::Environment(format!(
+        "no run was served here: there is no {} (--runs or --identity says where the server keeps it)",
+        directory.join(FILE).display()
+    ))
 }
 
 fn unknown(wanted: Option<&str>, known: &[String]) -> Failure {
@@ -130,7 +198,7 @@ fn unknown(wanted: Option<&str>, known: &[String]) -> Failure {
     })
 }
 
-fn name(run: &StoredRun) -> String {
+pub(super) fn name(run: &StoredRun) -> String {
     let path = Path::new(&run.directory);
     path.file_name().map_or_else(|| run.directory.clone(), |name| name.to_string_lossy().into_owned())
 }
@@ -143,12 +211,12 @@ fn text(shown: &Shown, now: i64) -> String {
         (true, ..) => writeln!(out, "served by process {} for {}", run.process, since(run.served)),
         (false, Some(ended), Some(outcome)) => {
             let how = match outcome {
-                "completed" => "complete",
-                "fruitless" => "over, without success",
-                "failed" => "not served: the server failed",
-                _ => "not served: the server was stopped",
+                "completed" => "complete since",
+                "fruitless" => "over, without success, since",
+                "failed" => "not served: the server failed at",
+                _ => "not served: the server was stopped at",
             };
-            writeln!(out, "{how} since {} ({} ago)", utc(ended), since(ended))
+            writeln!(out, "{how} {} ({} ago)", utc(ended), since(ended))
         }
         _ => writeln!(
             out,
@@ -168,7 +236,7 @@ fn text(shown: &Shown, now: i64) -> String {
             out,
             "  {:<10} {}{times} in round {}: {reason}",
             arrival.verdict,
-            short(&arrival.device),
+            arrival.device.parse().map_or_else(|_| short(&arrival.device).to_owned(), called),
             arrival.round
         );
     }
@@ -219,8 +287,17 @@ fn waits(snapshot: &Status<i64>, serving: bool, now: i64) -> String {
     // What devices do with the last model is one round more.
     let closed = snapshot.closed.min(snapshot.rounds);
     let mut out = format!("{} of {} closed", counted(closed as usize, "round"), snapshot.rounds);
-    let _ =
-        writeln!(out, ", {} of {} connected", snapshot.connected, counted(snapshot.known, "known device"));
+    if snapshot.failed > 0 {
+        let _ = write!(out, " ({} of them without a result)", snapshot.failed);
+    }
+    let _ = if serving {
+        writeln!(out, ", {} of {} connected", snapshot.connected, counted(snapshot.known, "known device"))
+    } else {
+        writeln!(out, ", {}", counted(snapshot.known, "known device"))
+    };
+    if snapshot.held && serving {
+        let _ = writeln!(out, "PAUSED on request: no new round is opened until `{}`", command("resume"));
+    }
     let verb = if serving { "waits" } else { "waited" };
     let _ = match &snapshot.waiting_for {
         WaitingFor::Clients { connected, needed } => {
@@ -261,7 +338,7 @@ fn waits(snapshot: &Status<i64>, serving: bool, now: i64) -> String {
             let _ = writeln!(
                 out,
                 "  {stage:<14} {}  last heard {silent} ago{late}{reason}",
-                member.client.short()
+                called(member.client)
             );
         }
         if *more > 0 {

@@ -16,10 +16,12 @@ use shared::ticket::{MAX_ADDRESSES, Ticket, TicketSecret};
 use super::exit::Failure;
 use super::lost_identity::refuse_if_lost;
 use super::parse::whole;
-use super::{LabArgs, addresses, terminal};
+use super::{LabArgs, addresses, lab_options, terminal};
 use crate::database::{Database, moment};
 use crate::enrolment::{IssuedTicket, ListenAddress};
+use crate::history::{RunLock, StoredRun};
 use crate::report::units::seconds;
+use crate::run::directory::RunDirectory;
 use crate::storage::Disk;
 use crate::transport::identity::ServerIdentity;
 
@@ -90,7 +92,7 @@ pub(super) fn ticket(arguments: &TicketArgs) -> Result<(), Failure> {
     let identity = ServerIdentity::load_or_create(&Disk, &directory)?;
     let database = Database::open(&directory)?;
     let addresses = if arguments.addresses.is_empty() {
-        own_addresses(ListenAddress::last(&database)?)?
+        own_addresses(listening(&database)?)?
     } else {
         arguments.addresses.clone()
     };
@@ -105,7 +107,8 @@ pub(super) fn ticket(arguments: &TicketArgs) -> Result<(), Failure> {
     let issued = IssuedTicket::make(&database, secret, arguments.uses, arguments.expires, now)?;
     print(&Ticket { server: identity.key(), secret, addresses }, &issued, arguments)?;
     if !known {
-        terminal::tell(&newly_made(&directory, Path::new(PACKAGED)));
+        let options = lab_options(&arguments.lab.runs, arguments.lab.identity.as_deref());
+        terminal::tell(&newly_made(&directory, &options, Path::new(PACKAGED)));
     }
     if let Some(doubt) = doubt_of_the_clock(issued.made, newest) {
         terminal::tell(&doubt);
@@ -114,17 +117,18 @@ pub(super) fn ticket(arguments: &TicketArgs) -> Result<(), Failure> {
 }
 
 /// What to say where a ticket has made the server that it is of.
-fn newly_made(directory: &Path, packaged: &Path) -> String {
+fn newly_made(directory: &Path, options: &str, packaged: &Path) -> String {
+    let serve =
+        if options.is_empty() { String::new() } else { format!(" (`aggregator serve CONFIG{options}`)") };
     let mut said = format!(
-        "WARNING: there was no server in {}: its key was made just now. The ticket is good for a server that is started with \
-         this --runs (or --identity), and for no other: is that yours?",
+        "the server's key was made in {}, for a server that is started with it{serve}",
         directory.display()
     );
     if packaged.exists() && !directory.starts_with(packaged) {
         let packaged = packaged.display();
         let _ = write!(
             said,
-            " The service of the package has its own: `sudo -u aggregator aggregator ticket --runs {packaged}`"
+            ". WARNING: the service of the package has its own: `sudo -u aggregator aggregator ticket --runs {packaged}`"
         );
     }
     said
@@ -168,7 +172,8 @@ fn print(ticket: &Ticket, issued: &IssuedTicket, arguments: &TicketArgs) -> Resu
     }
     terminal::print(&page)?;
     terminal::tell(&format!(
-        "ticket {} lets {} in for {}, at {}. On each: edge-client join --ticket-file - --data DIR, which asks for it",
+        "ticket {} lets {} in for {}, at {}. On each: edge-client join TICKET --data DIR (--ticket-file - asks for \
+         the ticket)",
         issued.number,
         if issued.uses == 1 { "one device".to_owned() } else { format!("{} devices", issued.uses) },
         seconds(arguments.expires.as_secs_f64()),
@@ -197,6 +202,19 @@ fn list(good: &[IssuedTicket], now: SystemTime, json: bool) -> Result<(), Failur
         page.push_str("no ticket lets a device in\n");
     }
     terminal::print(&page)
+}
+
+/// Where a server listens: one that serves a run now, or one that died and is waited for, or the one that was started last.
+fn listening(database: &Database) -> Result<Option<SocketAddr>, Failure> {
+    let runs = database.runs()?;
+    let place = |run: &StoredRun| RunDirectory::new(&run.directory);
+    let serving = runs.iter().find(|run| RunLock::in_place(&place(run)));
+    let run = serving.or_else(|| runs.iter().filter(|run| run.ended.is_none()).max_by_key(|run| run.told));
+    let address = run.and_then(|run| RunLock::address(&place(run)));
+    Ok(match address {
+        Some(address) => Some(address),
+        None => ListenAddress::last(database)?,
+    })
 }
 
 /// Where this machine is reached from its networks.
@@ -253,12 +271,13 @@ mod tests {
     fn a_ticket_that_makes_a_server_says_where() {
         let folder = tempfile::tempdir().unwrap();
         let (here, packaged) = (folder.path().join("here/identity"), folder.path().join("packaged"));
-        let said = newly_made(&here, &packaged);
-        assert!(said.contains(here.to_str().unwrap()) && !said.contains("package"), "{said}");
+        let said = newly_made(&here, "", &packaged);
+        assert!(said.contains(here.to_str().unwrap()) && !said.contains("WARNING"), "{said}");
+        assert!(newly_made(&here, " --runs lab", &packaged).contains("`aggregator serve CONFIG --runs lab`"));
         std::fs::create_dir(&packaged).unwrap();
-        let said = newly_made(&here, &packaged);
+        let said = newly_made(&here, "", &packaged);
         assert!(said.contains(&format!("--runs {}", packaged.display())), "{said}");
-        assert!(!newly_made(&packaged.join("identity"), &packaged).contains("sudo"));
+        assert!(!newly_made(&packaged.join("identity"), "", &packaged).contains("sudo"));
     }
 
     #[test]

@@ -127,13 +127,15 @@ impl Seed {
         };
         let first = target.and_then(|target| tested().find(|&(_, accuracy)| accuracy >= target));
         let config = &run.config;
-        let last = stopping::ended(rounds, &config.stop).unwrap_or(config.spec.rounds);
+        let last = stopping::last(rounds, config.spec.rounds, &config.stop);
+        let limit = config.policy.simulated_failure_limit(config.spec.rounds);
         let closed = rounds.last().map_or(0, |round| round.round);
         Self {
             seed: run.seed,
             run: config.spec.name.clone(),
             rounds: rounds.iter().filter(|round| !round.closing).count(),
-            complete: config.spec.work_after(closed, last).is_none(),
+            complete: config.spec.work_after(closed, last).is_none()
+                || stopping::void_in_a_row(rounds) >= limit,
             accuracy: tested().next_back().map(|(_, accuracy)| accuracy),
             best: tested().map(|(_, accuracy)| accuracy).reduce(f64::max),
             target,

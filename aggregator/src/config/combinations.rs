@@ -332,6 +332,7 @@ impl Combinations<'_> {
             reconnect_grace: seconds(round.reconnect_grace),
             connection_timeout: seconds(raw.connection.timeout),
             void_pause: VOID_PAUSE,
+            max_failed: round.max_failed,
             late: round
                 .staleness
                 .enabled

@@ -69,7 +69,7 @@ section! {
         /// The run's name, for people and for its folder
         // Sixty characters have at most 240 bytes, and a name in a file system at most 255.
         pub name: Option<String> = None, in Kind::FolderName(60), unset "SET-ALGORITHM, as in glyphs-fedavg";
-        /// Communication rounds T
+        /// Communication rounds T; failed ones do not count
         pub rounds: Option<u32> = None, in Kind::POSITIVE, unset "15, of a one-shot algorithm 1";
         /// Root of every random choice: same seed, same bytes
         pub seed: i64 = 1, in Kind::SEED;
@@ -150,6 +150,8 @@ section! {
         pub min_wait: f64 = 0.0, in Kind::SECONDS, was "round.time.min";
         /// Seconds after which a round closes with what it has
         pub timeout: Option<f64> = None, in Kind::POSITIVE_SECONDS, unset "600, in a simulation none", was "round.time.max";
+        /// Failed rounds in a row after which the run ends
+        pub max_failed: Option<u32> = None, in Kind::POSITIVE, unset "100, in a simulation at most 10";
         /// Clients that must be connected before the first round
         pub min_clients_to_start: Option<u32> = None, in Kind::POSITIVE, unset "data.clients", was "start";
         /// Training samples that a device may declare; one with more is refused

@@ -56,9 +56,13 @@ impl Coordinator {
                     open.not_now(client, reason, now);
                 }
             }
-            ToServer::Goodbye | ToServer::Declined { .. } => {
+            ToServer::Goodbye => {
                 self.forget(peer);
                 self.dismissed.insert(peer);
+            }
+            ToServer::Declined { .. } => {
+                // It takes no part in this run: neither this round nor a restarted server waits for it.
+                self.revoked(client);
             }
             ToServer::SkippedSamples { samples } if samples > MAX_SAMPLES => {
                 let claim =
@@ -114,6 +118,12 @@ impl Coordinator {
         let known = self.members.get(&client);
         let counted = known.and_then(|member| member.counted).filter(|counted| held == Some(*counted));
         let unready = known.and_then(|member| member.unready);
+        if known.is_none()
+            && let State::Gathering { pause_until, .. } = &mut self.state
+        {
+            // The pause is for devices that have failed, and this one may be able to train.
+            *pause_until = (*pause_until).min(now);
+        }
         self.memory.outdated |= known.is_none_or(|member| member.samples != hello.samples);
         let member = Member { samples: hello.samples, link, seen: now, owes, counted, unready };
         self.members.insert(client, member);

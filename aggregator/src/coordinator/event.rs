@@ -83,6 +83,8 @@ pub enum Event {
     Paused,
     /// The disk has space again.
     Resumed,
+    /// Whether new rounds are held back, because the operator has asked for it. An open round goes on.
+    Held(bool),
     /// The driver was stalled for this long: queued messages are not handled yet, so no peer may be timed out for it.
     Stalled {
         /// Length of the stall.
@@ -231,7 +233,7 @@ pub enum Outcome {
     Completed,
     /// The operator stopped it; it can be continued.
     Stopped,
-    /// All rounds are closed, and all were void.
+    /// Too many rounds in a row were void.
     NoProgress {
         /// Their number.
         rounds: u32,
@@ -247,6 +249,8 @@ pub struct Resume {
     pub closed: u32,
     /// The round that training ended with before all were over.
     pub ended: Option<u32>,
+    /// Void rounds of training, which do not count towards those of the run.
+    pub failed: u32,
     /// Void rounds of training in a row, up to the newest.
     pub void: u32,
     /// The roster; it includes every member of the open round's cohort that was not revoked.

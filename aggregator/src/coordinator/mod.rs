@@ -18,6 +18,7 @@
 //! | any | anything else before the hello, or anything after a goodbye or a `Disconnect` | | same | `Disconnect` |
 //! | any | hello, revoked | the [roster](MAX_ROSTER) has changed since it was last saved | same | `SaveRoster`, one at a time; an opening saves it as well |
 //! | any | goodbye, disconnected | | same | the client is away |
+//! | any | declined | | same | as if it were revoked: it cannot take part in this run |
 //! | `Open` | update | in the cohort, first, samples as declared | `Open` | `Fold` |
 //! | `Open` | update | the member's first is being folded | `Open` | `Drop`; the receipt comes when that one is durable |
 //! | `Open` | update | anything else | `Open` | `Drop`, receipt: rejected or discarded |
@@ -38,17 +39,18 @@
 //! | `Open` | any | `min-updates` is out of reach of the present members | `Opening` | recruits replacements, `Open` again |
 //! | `Open` | any | the same, no client left to ask or wait for | `Closing` | `Close` as void: the model stays |
 //! | `Open` | time | the same, only absent members to wait for, `timeout` over again, clients for another round here | `Closing` | `Close` as void |
-//! | `Closing` | closed | rounds remain | `Gathering` | after a void round: a pause; [`VOID_ALARM`] in a row: `Alarm` |
+//! | `Closing` | closed | rounds remain | `Gathering` | after a void round: a pause, and one round more; [`VOID_ALARM`] in a row: `Alarm` |
+//! | `Gathering` during a pause | hello | the client is new on the roster | same | the pause is over: this device may be able to train |
 //! | restart | | the decision to close was durable, its updates are | `Closing` | `Close` with the same tally |
 //! | restart | | it was, and some of its updates were lost | `Open` | wants those and no others |
 //! | restart | | a round was open | `Open` | wants what is not in |
-//! | restart | | all rounds are closed | `Finished` | `Finish`: fruitless if all rounds were void |
+//! | restart | | all rounds are closed, or the [limit](RoundPolicy::failure_limit) of void rounds in a row is reached | `Finished` | `Finish`: with progress or without |
 //! | restart | | none was | `Gathering` | waits up to `reconnect-grace` for the known clients |
 //! | `Closing` | closed | it was the last round of training, and clients have work after it | `Gathering` | the closing round is for all of them: waits up to `reconnect-grace` for those that are away |
 //! | `Gathering` | time | that is for the closing round, and no client has connected for `timeout` | `Finished` | `Finish` |
 //! | `Closing` | closed | training ends early: it is enough | | as after the last round of training |
 //! | `Closing` | closed | it was the last round | `Finished` | `Finished` to all, `Finish` |
-//! | `Closing` | closed | the same, and all rounds were void | `Finished` | the same, with the reasons |
+//! | `Closing` | closed | the [limit](RoundPolicy::failure_limit) of void rounds in a row is reached | `Finished` | the same, with the reasons |
 //! | `Gathering` | update of no round yet | | same | `Drop`, receipt: rejected |
 //! | `Closing` | update of this round | late ones do not count | same | `Drop`, receipt: discarded (late) |
 //! | any | update of a closed round | it is not owed ([`OutstandingTask`]), or too late | same | `Drop`, receipt: discarded (late) |
@@ -61,6 +63,7 @@
 //! | any | revoked | | same | `Disconnect`; the client leaves the roster, and is not waited for |
 //! | any | silence for `connection_timeout` | | same | `Disconnect` |
 //! | any | stalled | | same | times are later by this duration; in `Open` as when resumed |
+//! | `Gathering` | held | | same | opens no round, until it is no longer held |
 //! | any | paused | | same | neither opens nor closes a round |
 //! | any | resumed | | same | times go on where they were; in `Open` away members are waited for, as after a restart |
 //! | any | stop | | `Finished` | `Disconnect` all, `Finish` |
@@ -127,8 +130,11 @@ pub struct Coordinator {
     heard: BTreeSet<(Duration, PeerId)>,
     dismissed: Dismissed,
     closed: u32,
-    /// The last round of training: that of the specification, or an earlier one after early stopping.
+    /// The last round of training: that of the specification, as many later as rounds were void, or an earlier one after early
+    /// stopping.
     last: u32,
+    /// Void rounds of training so far.
+    failed: u32,
     /// Void rounds in a row in this process. A restart begins anew: the operator may have changed something.
     void: u32,
     /// Void rounds right before those, of earlier processes.
@@ -140,6 +146,8 @@ pub struct Coordinator {
     stray_discarded: usize,
     /// Since when the run is paused because the disk is full.
     paused: Option<Duration>,
+    /// The operator has asked that no new round be opened.
+    held: bool,
     /// When the state can next change by time alone, as of the last event.
     due: Option<Duration>,
     /// Late updates that arrived between two rounds, at most one per client.
@@ -163,7 +171,7 @@ impl Coordinator {
             })
             .collect();
         let grace_until = if members.is_empty() { now } else { now + policy.reconnect_grace };
-        let last = resume.ended.unwrap_or(spec.rounds);
+        let last = resume.ended.unwrap_or_else(|| spec.rounds.saturating_add(resume.failed));
         let mut actions = VecDeque::new();
         let state = match resume.open {
             Some(reopened) => match reopened.decided() {
@@ -197,12 +205,14 @@ impl Coordinator {
             dismissed: Dismissed::default(),
             closed: resume.closed,
             last,
+            failed: resume.failed,
             void: 0,
             void_before: resume.void,
             grace_until,
             stray_rejected: 0,
             stray_discarded: 0,
             paused: None,
+            held: false,
             due: None,
             deferred: BTreeMap::new(),
             state,
@@ -285,6 +295,7 @@ impl Coordinator {
                 self.reject_deferred();
             }
             Event::Resumed => self.resume(now),
+            Event::Held(held) => self.held = held,
             Event::Stalled { by } => self.stalled(now, by),
             Event::Tick => {}
             Event::Stop => {

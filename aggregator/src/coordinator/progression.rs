@@ -23,6 +23,11 @@ impl Coordinator {
         let reasons = std::mem::take(reasons);
         // A void closing round, which only tests the model, does not count.
         let trained = number <= self.last;
+        if trained && *void {
+            // It does not use up the run: there is a round more.
+            self.failed = self.failed.saturating_add(1);
+            self.last = self.last.saturating_add(1);
+        }
         if trained {
             (self.void, self.void_before) = if *void { (self.void + 1, self.void_before) } else { (0, 0) };
         }
@@ -52,9 +57,9 @@ impl Coordinator {
         }
     }
 
-    /// Whether all rounds of training are over and were void.
+    /// Whether as many rounds in a row were void as may be.
     fn is_fruitless(&self) -> bool {
-        self.void + self.void_before >= self.last
+        self.void.saturating_add(self.void_before) >= self.policy.failure_limit(self.spec.rounds)
     }
 
     /// The pause after the void rounds so far: it doubles with each in a row.
@@ -72,8 +77,8 @@ impl Coordinator {
         }
         match &self.state {
             State::Gathering { since, need, known_until, pause_until } => {
-                if self.closed >= self.last && self.is_fruitless() {
-                    // An earlier process has closed the last round. The model has learned nothing worth a test.
+                if self.is_fruitless() {
+                    // An earlier process has closed the last of them.
                     let (rounds, reasons) = (self.void + self.void_before, vec![RESTARTED.to_owned()]);
                     self.dismiss(Outcome::NoProgress { rounds, reasons });
                     return;
@@ -87,7 +92,8 @@ impl Coordinator {
                 if !work.train && connected == 0 && now >= *since + self.policy.timeout {
                     // The model is complete, and no client has come to test it.
                     self.dismiss(Outcome::Completed);
-                } else if connected >= (*need).max(1)
+                } else if !self.held
+                    && connected >= (*need).max(1)
                     && (all_back || now >= *known_until)
                     && now >= *pause_until
                 {

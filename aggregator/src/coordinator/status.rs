@@ -9,6 +9,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use shared::id::ClientId;
 
+use crate::names::called;
+
 use super::open_round::{MemberState, OpenRound};
 use super::roster::Connection;
 use super::{Coordinator, State};
@@ -21,8 +23,11 @@ const MAX_NAMED: usize = 200;
 pub struct Status<T = Duration> {
     /// Rounds closed.
     pub closed: u32,
-    /// Rounds of training in all.
+    /// The number of the last round of training: those that the run is to have, and one more for each that failed.
     pub rounds: u32,
+    /// Closed rounds of training without a result.
+    #[serde(default)]
+    pub failed: u32,
     /// Connected clients.
     pub connected: usize,
     /// Known clients.
@@ -35,6 +40,9 @@ pub struct Status<T = Duration> {
     /// Whether the run is paused because the server's disk is full.
     #[serde(default)]
     pub paused: bool,
+    /// Whether no new round is opened, because the operator has asked for it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub held: bool,
     /// The server's own training, if it is running: steps done and to do. The coordinator does not know it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub own: Option<(u64, u64)>,
@@ -142,11 +150,13 @@ impl Status {
         Status {
             closed: self.closed,
             rounds: self.rounds,
+            failed: self.failed,
             connected: self.connected,
             known: self.known,
             waiting_for,
             since: ago(self.since),
             paused: self.paused,
+            held: self.held,
             own: self.own,
         }
     }
@@ -213,12 +223,15 @@ impl Coordinator {
         };
         Status {
             closed: self.closed,
-            rounds: self.spec.rounds,
+            // Early stopping is no other plan.
+            rounds: self.spec.rounds.saturating_add(self.failed),
+            failed: self.failed,
             connected,
             known: self.members.len(),
             waiting_for,
             since: now.saturating_sub(since),
             paused: self.paused.is_some(),
+            held: self.held,
             own: None,
         }
     }
@@ -282,6 +295,9 @@ impl fmt::Display for Status {
         if self.paused {
             write!(out, "PAUSED, no room on the disk; ")?;
         }
+        if self.held {
+            write!(out, "PAUSED on request (`aggregator resume`); ")?;
+        }
         match &self.waiting_for {
             WaitingFor::Clients { connected, needed } => {
                 write!(out, "waiting for clients: {connected} of {needed} connected")?;
@@ -302,7 +318,7 @@ impl fmt::Display for Status {
                     !member.late && !matches!(member.activity, Activity::Away | Activity::NotNow)
                 });
                 if let Some(first) = at_work.first() {
-                    write!(out, ", {} at work ({}", at_work.len(), first.client.short())?;
+                    write!(out, ", {} at work ({}", at_work.len(), called(first.client))?;
                     if let Activity::Training(done, total @ 1..) = first.activity {
                         write!(out, " {} %", 100 * u128::from(done) / u128::from(total))?;
                     }
@@ -311,7 +327,7 @@ impl fmt::Display for Status {
                 let ineligible = of(|member| member.activity == Activity::NotNow);
                 if let Some(first) = ineligible.first() {
                     let (count, reason) = (ineligible.len(), first.reason.as_deref().unwrap_or_default());
-                    write!(out, ", {count} not in a state to train ({}: {reason}", first.client.short())?;
+                    write!(out, ", {count} not in a state to train ({}: {reason}", called(first.client))?;
                     write!(out, "{}", if count > 1 { "; ...)" } else { ")" })?;
                 }
                 let stragglers = of(|member| member.late);
@@ -319,7 +335,7 @@ impl fmt::Display for Status {
                 for (members, what) in [(stragglers, "at an earlier round"), (away, "not connected")] {
                     if let Some(first) = members.first() {
                         let more = if members.len() > 1 { ", ..." } else { "" };
-                        write!(out, ", {} {what} ({}{more})", members.len(), first.client.short())?;
+                        write!(out, ", {} {what} ({}{more})", members.len(), called(first.client))?;
                     }
                 }
             }
@@ -353,6 +369,8 @@ mod tests {
             waiting_for: WaitingFor::Disk { round: 36 },
             since: Duration::from_secs(4),
             paused: true,
+            held: false,
+            failed: 0,
             own: None,
         };
         assert_eq!(status.to_string(), "PAUSED, no room on the disk; round 36: writing to disk, for 4 s");
@@ -363,11 +381,13 @@ mod tests {
         let status = |waiting_for, own| Status {
             closed: 2,
             rounds: 5,
+            failed: 0,
             connected: 4,
             known: 4,
             waiting_for,
             since: Duration::ZERO,
             paused: false,
+            held: false,
             own,
         };
         let updates =

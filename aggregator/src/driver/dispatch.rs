@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use shared::id::ClientId;
 use shared::message::ToServer;
 use tracing::debug;
 
@@ -9,7 +10,7 @@ use super::disk_worker::Done;
 use super::{Driver, Known};
 use crate::coordinator::{Arrival, Event, MAX_SAMPLES, PeerId, UploadId};
 use crate::events::{Notice, TaskResult};
-use crate::peer::FromPeer;
+use crate::peer::{FromPeer, Request};
 use crate::run::RunError;
 use crate::storage::retry_full::free_bytes;
 
@@ -50,7 +51,18 @@ impl Driver<'_> {
             FromPeer::LookupFailed { error } => {
                 self.events.tell(&Notice::LookupFailed { error: &error.to_string() });
             }
-            FromPeer::Revoked { client } => return Some(Event::Revoked { client }),
+            FromPeer::Revoked { client } => {
+                self.report_revoked(client);
+                return Some(Event::Revoked { client });
+            }
+            FromPeer::Asked(Request::Stop) => {
+                self.events.tell(&Notice::Asked { what: Request::Stop.name() });
+                return Some(Event::Stop);
+            }
+            FromPeer::Asked(request) => {
+                self.events.tell(&Notice::Asked { what: request.name() });
+                return Some(Event::Held(request == Request::Pause));
+            }
             FromPeer::Full { places } => {
                 self.events.tell(&Notice::Full { connections: places });
             }
@@ -84,6 +96,15 @@ impl Driver<'_> {
             }
         }
         None
+    }
+
+    /// Reports in place of the disconnection that follows that the operator has revoked a connected device.
+    fn report_revoked(&mut self, client: ClientId) {
+        let connections = self.known.values_mut().filter(|known| known.client == client && known.told);
+        let told = connections.map(|known| known.told = false).count();
+        if told > 0 {
+            self.events.tell(&Notice::Revoked { client });
+        }
     }
 
     fn report_message(&mut self, peer: PeerId, message: &ToServer) {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Mutex, PoisonError};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use shared::id::ClientId;
 use shared::identity::PublicKey;
@@ -18,7 +18,12 @@ use super::live::Live;
 use crate::coordinator::PeerId;
 use crate::database::{Database, DatabaseError};
 use crate::enrolment::{Admittance, Device, Seen, Standing};
+use crate::names;
 use crate::peer::ToPeer;
+
+/// Interval at which it is recorded that connected devices are there. A device that is silent for longer than `connection.timeout` is
+/// disconnected, so that "last here" is right to about this.
+const HEARD_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The known devices.
 #[derive(Debug)]
@@ -130,7 +135,10 @@ impl Admission {
     pub fn watch(&self, changes: &mut Changes) -> BTreeSet<ClientId> {
         let Register::Lab { database, .. } = &self.register else { return BTreeSet::new() };
         let seen = std::mem::take(&mut *self.seen.lock().unwrap_or_else(PoisonError::into_inner));
-        match Device::note(database, &seen) {
+        let here = changes.due(SystemTime::now()).then(|| self.live.clients()).unwrap_or_default();
+        match Device::note(database, &seen)
+            .and_then(|()| Device::note_heard(database, &here, SystemTime::now()))
+        {
             Ok(()) if seen.is_empty() => {}
             Ok(()) => changes.unwritten = false,
             // Logged once per failure.
@@ -167,6 +175,7 @@ impl Admission {
         changes.let_in.extend(&entered);
         let mut gone = BTreeSet::new();
         if changed {
+            names::set(Device::names(database)?);
             let standing = Device::standing(database)?;
             let of =
                 |wanted| standing.iter().filter(move |(_, it)| **it == wanted).map(|(client, _)| *client);
@@ -203,4 +212,19 @@ pub struct Changes {
     trouble: bool,
     /// Recording connections has failed, and that was logged.
     unwritten: bool,
+    /// When it was last recorded which devices are connected.
+    recorded: Option<SystemTime>,
+}
+
+impl Changes {
+    /// Whether it is time to record which devices are connected.
+    fn due(&mut self, now: SystemTime) -> bool {
+        // A clock that was set back must not end the recording.
+        let recent =
+            self.recorded.is_some_and(|at| now.duration_since(at).is_ok_and(|since| since < HEARD_INTERVAL));
+        if !recent {
+            self.recorded = Some(now);
+        }
+        !recent
+    }
 }

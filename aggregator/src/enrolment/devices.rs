@@ -71,7 +71,7 @@ pub struct Device {
     pub standing: Standing,
     /// When it first connected, in milliseconds since 1970.
     pub since: i64,
-    /// When it last connected.
+    /// When it was last here: connected, to about ten seconds.
     pub seen: i64,
     /// Its address then.
     pub address: Option<String>,
@@ -191,6 +191,26 @@ impl Device {
         database.read("look who may take part in", |connection| {
             let mut all = connection.prepare("SELECT client, standing FROM devices")?;
             all.query_map([], |row| Ok((ClientId::from_bytes(row.get(0)?), row.get(1)?)))?.collect()
+        })
+    }
+
+    /// The names that the operator gave devices.
+    pub fn names(database: &Database) -> Result<BTreeMap<ClientId, String>, DatabaseError> {
+        database.read("read the names of devices in", |connection| {
+            let mut all = connection.prepare("SELECT client, name FROM devices WHERE name IS NOT NULL")?;
+            all.query_map([], |row| Ok((ClientId::from_bytes(row.get(0)?), row.get(1)?)))?.collect()
+        })
+    }
+
+    /// Records that these devices are connected.
+    pub fn note_heard(database: &Database, here: &[ClientId], now: SystemTime) -> Result<(), DatabaseError> {
+        if here.is_empty() {
+            return Ok(());
+        }
+        database.write("note who is here in", |transaction| {
+            let mut note =
+                transaction.prepare("UPDATE devices SET seen = max(seen, ?2) WHERE client = ?1")?;
+            here.iter().try_for_each(|client| note.execute(params![client.as_bytes(), moment(now)]).map(drop))
         })
     }
 

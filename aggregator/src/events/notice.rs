@@ -11,6 +11,7 @@ use shared::identity::PublicKey;
 use shared::message::Refusal;
 
 use crate::coordinator::Status;
+use crate::names::called;
 use crate::round::{Dominance, RoundRecord};
 
 /// How much a notice matters to the operator.
@@ -125,6 +126,16 @@ pub enum Notice<'a> {
         client: ClientId,
         /// Why.
         reason: &'a str,
+    },
+    /// A connected device may not take part any more: the operator has revoked or removed it.
+    Revoked {
+        /// The client.
+        client: ClientId,
+    },
+    /// The operator has asked for something from another shell.
+    Asked {
+        /// `pause`, `resume` or `stop`.
+        what: &'a str,
     },
     /// Connections ended before any device said hello on them.
     Unidentified {
@@ -322,7 +333,7 @@ pub enum Party {
 impl Display for Party {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Client(client) => write!(f, "client {}", client.short()),
+            Self::Client(client) => write!(f, "client {}", called(*client)),
             Self::Connection(number) => write!(f, "connection {number}"),
         }
     }

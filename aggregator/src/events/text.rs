@@ -6,9 +6,12 @@ use std::time::Duration;
 
 use shared::client_state::difference_in_words;
 use shared::id::ClientId;
+use shared::message::Refusal;
 use shared::protocol::Protocol;
 
 use super::notice::{Level, Notice, TaskResult};
+use crate::commands::command;
+use crate::names::called;
 use crate::report::units::training_samples;
 use crate::round::Dominance;
 use crate::storage::retry_full::is_full;
@@ -25,10 +28,10 @@ pub fn text(notice: &Notice<'_>) -> Option<String> {
         Notice::Result { round, client, result, .. } => result_text(*round, *client, *result),
         Notice::Connected { client, samples, software } => {
             let software = printable(software);
-            format!("client {} says hello with {} ({software})", client.short(), training_samples(*samples))
+            format!("client {} says hello with {} ({software})", called(*client), training_samples(*samples))
         }
         Notice::Disconnected { client, reason } => {
-            format!("client {} disconnected: {}", client.short(), printable(reason))
+            format!("client {} disconnected: {}", called(*client), printable(reason))
         }
         Notice::Unidentified { count: 1, reason } => {
             format!("a connection ended before any device said hello on it: {}", printable(reason))
@@ -37,9 +40,29 @@ pub fn text(notice: &Notice<'_>) -> Option<String> {
             "{count} connections ended before any device said hello on them, the last one: {}",
             printable(reason)
         ),
+        Notice::Revoked { client } => format!(
+            "client {} was disconnected: it was revoked or removed, or waits for approval again",
+            called(*client)
+        ),
+        Notice::Asked { what: "pause" } => format!(
+            "PAUSED on request: the open round is closed and no other is opened, until `{}`",
+            command("resume")
+        ),
+        Notice::Asked { what: "resume" } => "goes on, on request".to_owned(),
+        Notice::Asked { what } => format!("asked to {what} from another shell"),
+        // A device that was killed and started again is as common as one that runs twice, and needs nothing.
+        Notice::Refused { party, refusal: Refusal::Replaced } => format!(
+            "{party} has a new connection, and the earlier one is closed: it was restarted, or its network changed. If this \
+             repeats, it runs twice on one state directory"
+        ),
         Notice::Refused { party, refusal } => format!("{party} refused: {}", printable(&refusal.to_string())),
+        Notice::NotAdmitted { client, refusal: Refusal::Pending { .. } } => format!(
+            "client {} waits for approval: `{}`",
+            called(*client),
+            command(&format!("devices approve {}", client.short()))
+        ),
         Notice::NotAdmitted { client, refusal } => {
-            format!("client {} may not take part: {refusal}", client.short())
+            format!("client {} may not take part: {refusal}", called(*client))
         }
         Notice::MoreNotAdmitted => {
             "more devices were refused than can be listed; further ones are not reported".to_owned()
@@ -55,11 +78,11 @@ pub fn text(notice: &Notice<'_>) -> Option<String> {
         Notice::NoEligibility { client, protocol } => format!(
             "client {} speaks {protocol}, which does not know [eligibility]: it trains in any state until its \
              edge-client is updated",
-            client.short()
+            called(*client)
         ),
         Notice::Outdated { client, protocol } => format!(
             "client {} was turned away: it speaks {protocol}, and this run uses what came with a newer edge-client: update it",
-            client.short()
+            called(*client)
         ),
         Notice::ForeignProtocol { address } => format!(
             "the peer at {address} speaks no version of the protocol that this server speaks ({}): if it is a device, update \
@@ -72,15 +95,15 @@ pub fn text(notice: &Notice<'_>) -> Option<String> {
                 .to_owned()
         }
         Notice::Declined { client, reason } => {
-            format!("client {} leaves: {}", client.short(), printable(reason))
+            format!("client {} leaves: {}", called(*client), printable(reason))
         }
         Notice::SkippedSamples { client, samples, .. } => format!(
             "client {} leaves out {} that it cannot use; the first ones are named where it was started",
-            client.short(),
+            called(*client),
             training_samples(*samples)
         ),
         &Notice::ClientState { client, server, device } => {
-            format!("client {}: {}", client.short(), difference_in_words(server, device)?)
+            format!("client {}: {}", called(client), difference_in_words(server, device)?)
         }
         Notice::Suppressed { round, messages, clients, first } => {
             suppressed(*round, *messages, *clients, *first)
@@ -123,8 +146,9 @@ fn against(dominance: &Dominance) -> String {
     let client = dominance.client.short();
     let bound = if dominance.bounded == 0 { "lower round.max-weight-share" } else { "set round.max-samples" };
     format!(
-        "if the number cannot be true, `aggregator devices revoke {client}`, or {bound} for the next run. This is told again when it \
-         declares another number"
+        "if the number cannot be true, `{}`, or {bound} for the next run. This is told again when it \
+         declares another number",
+        command(&format!("devices revoke {client}"))
     )
 }
 
@@ -133,16 +157,16 @@ fn result_text(round: u32, client: ClientId, result: TaskResult<'_>) -> String {
     let what = match result {
         TaskResult::NotNow(_) => format!("does not train in round {round} now"),
         TaskResult::Failed(_) => format!("could not train in round {round}"),
-        TaskResult::Accepted => return format!("client {}: update of round {round} {name}", client.short()),
-        _ => return format!("client {}: update of round {round} {name}: {reason}", client.short()),
+        TaskResult::Accepted => return format!("client {}: update of round {round} {name}", called(client)),
+        _ => return format!("client {}: update of round {round} {name}: {reason}", called(client)),
     };
-    format!("client {} {what}: {reason}", client.short())
+    format!("client {} {what}: {reason}", called(client))
 }
 
 fn suppressed(round: u32, messages: u64, clients: usize, first: ClientId) -> String {
     let by = match clients {
-        1 => format!("client {}", first.short()),
-        more => format!("{more} clients, client {} among them,", first.short()),
+        1 => format!("client {}", called(first)),
+        more => format!("{more} clients, client {} among them,", called(first)),
     };
     format!(
         "{by} sent {messages} more messages up to the end of round {round} that are not listed: repetitions, or about other \

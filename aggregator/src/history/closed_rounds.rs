@@ -95,7 +95,8 @@ impl RoundLog {
         let (run, pending) = (self.run, &self.pending);
         let written = self.database.write("enter a round in", |transaction| {
             pending.0.iter().try_for_each(|(round, at)| {
-                rows::closed(transaction, run, &round.record, &round.contributors, Some(*at))
+                rows::closed(transaction, run, &round.record, &round.contributors, Some(*at))?;
+                rows::worked(transaction, run, round.record.round, &round.work)
             })
         });
         self.health.note(&written);
@@ -156,6 +157,8 @@ fn delete_lost(
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
     use crate::round::RoundRecord;
 
@@ -164,7 +167,10 @@ mod tests {
         let mut pending = Pending::default();
         for round in 1..=100 {
             let record = RoundRecord { round, ..RoundRecord::default() };
-            pending.push(ClosedRound { record, contributors: Vec::new() }, i64::from(round));
+            pending.push(
+                ClosedRound { record, contributors: Vec::new(), work: BTreeMap::new() },
+                i64::from(round),
+            );
         }
         let waiting: Vec<u32> = pending.0.iter().map(|(round, _)| round.record.round).collect();
         assert_eq!(waiting, (37..=100).collect::<Vec<_>>());

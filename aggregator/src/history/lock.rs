@@ -1,7 +1,8 @@
 //! The lock of a run that is being served. It ends with the process, however that ends.
 
 use std::fs::{File, TryLockError};
-use std::io;
+use std::io::{self, Write as _};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::run::directory::RunDirectory;
@@ -12,7 +13,7 @@ const TRIES: u32 = 5;
 
 /// Held by the process that serves a run.
 #[derive(Debug)]
-pub struct RunLock(#[expect(dead_code, reason = "it is held")] File);
+pub struct RunLock(File);
 
 impl RunLock {
     /// Takes the lock. A process that only looks holds it for a moment, which is waited for.
@@ -21,6 +22,18 @@ impl RunLock {
         chown_like_parent(&file, &directory.presence());
         file.lock_shared()?;
         Ok(Self(file))
+    }
+
+    /// Records the address that the run is served at, for tickets.
+    pub fn note_address(&self, address: SocketAddr) -> io::Result<()> {
+        self.0.set_len(0)?;
+        writeln!(&self.0, "{address}")
+    }
+
+    /// The address that the run is served at, or was by the newest process.
+    #[must_use]
+    pub fn address(directory: &RunDirectory) -> Option<SocketAddr> {
+        std::fs::read_to_string(directory.presence()).ok()?.trim().parse().ok()
     }
 
     /// Whether some process serves the run.
@@ -35,5 +48,26 @@ impl RunLock {
             }
         }
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_address_is_that_of_the_newest_process() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let directory = RunDirectory::new(folder.path());
+        std::fs::create_dir(directory.state()).expect("a folder");
+        assert_eq!(RunLock::address(&directory), None);
+        for port in [4433, 80] {
+            let address = SocketAddr::from(([127, 0, 0, 1], port));
+            let lock = RunLock::of(&directory).expect("no other process holds it");
+            lock.note_address(address).expect("it can be written");
+            assert!(RunLock::in_place(&directory));
+            assert_eq!(RunLock::address(&directory), Some(address));
+        }
+        assert!(!RunLock::in_place(&directory), "the process has ended");
     }
 }

@@ -7,6 +7,7 @@
 //! A crash may lose the last moments of that.
 
 mod closed_rounds;
+mod device;
 mod health;
 mod lock;
 mod read;
@@ -15,6 +16,7 @@ mod rows;
 mod skipped_samples;
 
 pub use closed_rounds::{RoundLog, RoundLogError, restore_rounds};
+pub use device::DeviceRecord;
 pub use health::Health;
 pub use lock::RunLock;
 pub(crate) use read::short;

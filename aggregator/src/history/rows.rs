@@ -1,12 +1,17 @@
 //! Rows of the history, as they are written.
 
+use std::collections::BTreeMap;
+
 use rusqlite::{Result, Transaction, params};
 use shared::id::{ClientId, RunId};
 
-use crate::round::{RoundRecord, jsonl};
+use crate::round::{RoundRecord, UpdateWork, jsonl};
 
 /// Events of a run that are kept, and some more until the next clean-up.
 const MAX_EVENTS: i64 = 10_000;
+/// Names of metrics: what an accepted update of a device took.
+pub(super) const TRAINING_SECONDS: &str = "training-seconds";
+pub(super) const UPDATE_BYTES: &str = "update-bytes";
 /// Events between two clean-ups.
 const CLEAN_UP_INTERVAL: i64 = 256;
 
@@ -60,6 +65,25 @@ pub(super) fn closed(
     for (client, measured) in &record.clients {
         for (what, value) in measured.iter().filter(|(_, value)| value.is_finite()) {
             metric.execute(params![name, round, client.to_string(), what, value])?;
+        }
+    }
+    Ok(())
+}
+
+/// Enters what accepted updates took. Idempotent.
+pub(super) fn worked(
+    transaction: &Transaction<'_>,
+    run: RunId,
+    round: u32,
+    work: &BTreeMap<ClientId, UpdateWork>,
+) -> Result<()> {
+    let mut metric = transaction.prepare("INSERT OR REPLACE INTO metrics VALUES (?1, ?2, ?3, ?4, ?5)")?;
+    for (client, UpdateWork { seconds, bytes }) in work {
+        let bytes = bytes.map(|bytes| bytes as f64);
+        for (name, value) in [(TRAINING_SECONDS, Some(*seconds)), (UPDATE_BYTES, bytes)] {
+            if let Some(value) = value {
+                metric.execute(params![run.to_string(), round, client.to_string(), name, value])?;
+            }
         }
     }
     Ok(())

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use super::Summary;
 use super::summary::Arrivals;
 use super::units::{bytes, counted, grouped, percent, seconds};
+use crate::names::called;
 use crate::round::stopping::Criterion;
 use crate::round::{Dominance, RoundRecord, WaitedFor};
 
@@ -83,7 +84,7 @@ fn remarks(record: &RoundRecord) -> Vec<String> {
     }
     if let Some(dominance) = &record.dominance {
         let Dominance { client, share_of_weight, .. } = dominance;
-        remarks.push(format!("client {} has {} of the weight", client.short(), percent(*share_of_weight)));
+        remarks.push(format!("client {} has {} of the weight", called(*client), percent(*share_of_weight)));
     }
     if let Some(&own) = record.metrics.get(Criterion::OwnAccuracy.name()) {
         remarks.push(format!(

@@ -5,6 +5,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use shared::id::ClientId;
 
+use crate::names::called;
+
 use super::SampleCap;
 
 /// More than this share of the weight of three or more updates dominates a round.
@@ -35,7 +37,7 @@ impl fmt::Display for Dominance {
         let Self { client, samples, share_of_samples, share_of_weight, bounded } = self;
         // Cut and not rounded: what others have left is something.
         let percent = |share: &f64| (share * 1e4).floor() / 1e2;
-        let (client, weight) = (client.short(), percent(share_of_weight));
+        let (client, weight) = (called(*client), percent(share_of_weight));
         if *bounded == 0 {
             return write!(f, "client {client} has {weight:.2} % of the weight ({samples} samples)");
         }

@@ -27,7 +27,7 @@ mod weight_bounds;
 
 pub use dominance::Dominance;
 pub use policy::{Lateness, RoundPolicy, VOID_PAUSE};
-pub use record::{ClosedRound, RoundRecord, of_a_model};
+pub use record::{ClosedRound, RoundRecord, UpdateWork, of_a_model};
 pub use stopping::{Criterion, EarlyStopping};
 pub use tally::{Tally, WaitedFor};
 pub use weight_bounds::{SampleCap, WeightBounds};

@@ -29,9 +29,11 @@ pub struct RoundPolicy {
     pub reconnect_grace: Duration,
     /// A client that is silent for this long is lost.
     pub connection_timeout: Duration,
-    /// The pause after a void round; it doubles with each further one in a row, so that devices that fail at once do not use up
-    /// the rounds of a run.
+    /// The pause after a void round; it doubles with each further one in a row, so that devices that fail at once do not open one
+    /// round after the other. None in a simulation, where nothing changes meanwhile.
     pub void_pause: Duration,
+    /// Void rounds in a row after which the run ends; `None`: [by default](Self::failure_limit).
+    pub max_failed: Option<u32>,
     /// How late updates count; `None`: they are discarded.
     pub late: Option<Lateness>,
     /// The conditions under which a device trains.
@@ -46,6 +48,10 @@ pub struct RoundPolicy {
 
 /// The default of [`RoundPolicy::void_pause`].
 pub const VOID_PAUSE: Duration = Duration::from_secs(1);
+/// The default of [`RoundPolicy::max_failed`] for devices: with the pauses, at least an hour and a half.
+const MAX_FAILED: u32 = 100;
+/// The same in a simulation, whose clients fail again for the same reason.
+const MAX_FAILED_SIMULATED: u32 = 10;
 
 impl RoundPolicy {
     /// The size of a cohort out of `clients`: `m = max(floor(C K), 1)` (`McMahan` et al. 2017, Algorithm 1), and never
@@ -53,6 +59,19 @@ impl RoundPolicy {
     #[must_use]
     pub fn cohort(&self, clients: usize) -> usize {
         share::of(self.fraction, clients).max(1).min(clients)
+    }
+
+    /// Void rounds in a row after which a run of `rounds` rounds ends.
+    #[must_use]
+    pub fn failure_limit(&self, rounds: u32) -> u32 {
+        let simulated = self.void_pause.is_zero();
+        self.max_failed.unwrap_or(if simulated { MAX_FAILED_SIMULATED.min(rounds) } else { MAX_FAILED })
+    }
+
+    /// The same in a simulation.
+    #[must_use]
+    pub fn simulated_failure_limit(self, rounds: u32) -> u32 {
+        Self { void_pause: Duration::ZERO, ..self }.failure_limit(rounds)
     }
 
     /// The policy of a round with this work. A round without training is for all clients: it waits for each of them, and closes
@@ -107,12 +126,22 @@ mod tests {
             reconnect_grace: Duration::from_secs(30),
             connection_timeout: Duration::from_secs(15),
             void_pause: VOID_PAUSE,
+            max_failed: None,
             late: None,
             eligibility: Eligibility::default(),
             max_abs: 1000.0,
             max_samples: None,
             weight_bounds: WeightBounds::NONE,
         }
+    }
+
+    #[test]
+    fn a_simulation_gives_up_sooner_than_a_server() {
+        let served = policy(1.0);
+        assert_eq!((served.failure_limit(3), served.simulated_failure_limit(3)), (100, 3));
+        assert_eq!(served.simulated_failure_limit(200), 10);
+        let said = RoundPolicy { max_failed: Some(7), ..served };
+        assert_eq!((said.failure_limit(3), said.simulated_failure_limit(3)), (7, 7));
     }
 
     #[test]

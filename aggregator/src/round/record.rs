@@ -126,4 +126,15 @@ pub struct ClosedRound {
     pub record: RoundRecord,
     /// Clients whose updates were accepted; empty if that is no longer known.
     pub contributors: Vec<ClientId>,
+    /// What their updates took, as far as that is known.
+    pub work: BTreeMap<ClientId, UpdateWork>,
+}
+
+/// What an accepted update took.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct UpdateWork {
+    /// Seconds of training, as the device says.
+    pub seconds: f64,
+    /// Bytes of the update, if it is on disk.
+    pub bytes: Option<u64>,
 }

@@ -107,6 +107,27 @@ pub fn ended(records: &[RoundRecord], stop: &EarlyStopping) -> Option<u32> {
     None
 }
 
+/// How many rounds of training were void: they do not count towards the rounds of the run.
+#[must_use]
+pub fn failed(records: &[RoundRecord]) -> u32 {
+    records.iter().filter(|record| record.void && !record.closing).map(|_| 1).sum()
+}
+
+/// The round of training before tests of the last model, if there were any: earlier programs counted void rounds, so that it may
+/// have come before all rounds had a result.
+#[must_use]
+pub fn before_closing(records: &[RoundRecord]) -> Option<u32> {
+    records.iter().find(|record| record.closing).map(|record| record.round - 1)
+}
+
+/// The number of the last round of training of a run that wants `rounds` rounds with a result, as far as it is known: each void
+/// round so far adds one.
+#[must_use]
+pub fn last(records: &[RoundRecord], rounds: u32, stop: &EarlyStopping) -> u32 {
+    let ended = ended(records, stop).or_else(|| before_closing(records));
+    ended.unwrap_or_else(|| rounds.saturating_add(failed(records)))
+}
+
 /// How many rounds of training were void, in a row, up to the newest one.
 #[must_use]
 pub fn void_in_a_row(records: &[RoundRecord]) -> u32 {
@@ -154,6 +175,21 @@ mod tests {
         // Tests that no client could make are no round of training.
         (course[6].void, course[6].closing) = (true, true);
         assert_eq!(void_in_a_row(&course), 2);
+    }
+
+    #[test]
+    fn a_run_has_as_many_rounds_more_as_were_void() {
+        let stop = EarlyStopping::default();
+        let mut course = records(&COURSE);
+        assert_eq!((last(&[], 9, &stop), last(&course, 9, &stop)), (9, 9));
+        (course[0].void, course[3].void) = (true, true);
+        assert_eq!((failed(&course), last(&course, 9, &stop)), (2, 11));
+        assert_eq!(last(&course, u32::MAX, &stop), u32::MAX);
+        let enough = EarlyStopping { target: Some(0.7), ..stop };
+        assert_eq!(last(&course, 9, &enough), 3, "it ended early");
+        // An earlier program has tested the last model although not every round had a result.
+        (course[6].closing, course[6].void) = (true, true);
+        assert_eq!((failed(&course), last(&course, 6, &stop)), (2, 6));
     }
 
     #[test]

@@ -21,7 +21,7 @@ use super::{OpenRound, Run, RunError, SMALL, Traffic, client_metrics, damaged, u
 use crate::coordinator::{Closing, Opening};
 use crate::data::TestSet;
 use crate::ensemble::EnsembleError;
-use crate::round::{ClosedRound, Dominance, EarlyStopping, RoundRecord, Tally, stopping};
+use crate::round::{ClosedRound, Dominance, EarlyStopping, RoundRecord, Tally, UpdateWork, stopping};
 
 impl Run {
     /// Step *close*: the decision, then the new model, its evaluation and the next broadcast. The record and the checkpoint may be
@@ -45,8 +45,7 @@ impl Run {
         let recorded = Instant::now();
         self.records.push(record.clone());
         client_metrics::keep_newest(&mut self.records);
-        let more =
-            self.config.spec.work_after(round, self.ended().unwrap_or(self.config.spec.rounds)).is_some();
+        let more = self.config.spec.work_after(round, self.last()).is_some();
         if more {
             self.write_broadcast(round + 1, &self.algorithm.broadcast(&global))?;
         }
@@ -54,8 +53,10 @@ impl Run {
         let small = state.encoded_len(Precision::F32) <= SMALL;
         self.resident = Some(state);
         self.closed = round;
+        // Only a receiver asks for it, and a simulation has none.
+        let work = if self.on_closed.is_some() { self.work(round, &open.reports) } else { BTreeMap::new() };
         let contributors = open.reports.into_keys().collect();
-        self.unsettled = Some(Box::new(ClosedRound { record: record.clone(), contributors }));
+        self.unsettled = Some(Box::new(ClosedRound { record: record.clone(), contributors, work }));
         // The accepted updates are durable and give this model again, so that its checkpoint may wait until the next
         // round's clients are at work; but not if that needs memory, or if the updates were in memory alone. After a
         // failed round and after the last nothing is in a hurry.
@@ -64,6 +65,16 @@ impl Run {
         }
         self.clock.stepped(recorded);
         Ok(record)
+    }
+
+    /// What the accepted updates of a round took.
+    fn work(&self, round: u32, reports: &BTreeMap<ClientId, TrainReport>) -> BTreeMap<ClientId, UpdateWork> {
+        let took = |(&client, report): (&ClientId, &TrainReport)| {
+            let length = self.files.length(&self.directory.accepted_update(round, client));
+            let seconds = report.duration.as_secs_f64();
+            (client, UpdateWork { seconds, bytes: length.ok().flatten() })
+        };
+        reports.iter().map(took).collect()
     }
 
     /// Decides which updates make the new model, and writes it down where another process might decide otherwise.
@@ -127,9 +138,9 @@ impl Run {
         let OpenRound { opening, reports, .. } = open;
         let (round, work, tally) = (opening.round, opening.work, &decision.closing.tally);
         let mut metrics = client_metrics::means(reports, work);
+        let last = self.config.spec.rounds.saturating_add(stopping::failed(&self.records));
         let due = work.train
-            && (self.config.spec.evaluate.after(round, self.config.spec.rounds)
-                || self.ends_with(round, &metrics, tally.void));
+            && (self.config.spec.evaluate.after(round, last) || self.ends_with(round, &metrics, tally.void));
         let begun = Instant::now();
         let tests = self.tests.as_ref().filter(|_| due);
         let tested = match tests {

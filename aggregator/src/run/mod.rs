@@ -274,6 +274,12 @@ impl Run {
         stopping::ended(&self.records, &self.config.stop)
     }
 
+    /// The number of the last round of training, as far as it is known: [`stopping::last`].
+    #[must_use]
+    pub fn last(&self) -> u32 {
+        stopping::last(&self.records, self.config.spec.rounds, &self.config.stop)
+    }
+
     /// The round whose model is the best of those that were tested.
     #[must_use]
     pub fn best(&self) -> Option<stopping::Best> {

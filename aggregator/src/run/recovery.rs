@@ -94,13 +94,15 @@ impl Run {
 
     /// Where the run stands, and the sums of the round that was open.
     fn reopen(&mut self) -> Result<Resume, RunError> {
-        let (closed, ended) = (self.closed, self.ended());
+        let closed = self.closed;
+        let ended = self.ended().or_else(|| stopping::before_closing(&self.records));
+        let failed = stopping::failed(&self.records);
         let mut counted = self.counted()?;
         let void = stopping::void_in_a_row(&self.records);
         let Some(OpeningRecord { opening, decision }) = self.read_opening(closed + 1)? else {
             let Some(OpeningRecord { opening: last, decision }) = self.read_opening(closed)? else {
                 let roster = self.known_since(closed)?.unwrap_or_default();
-                return Ok(Resume { closed, ended, void, roster, ..Resume::default() });
+                return Ok(Resume { closed, ended, failed, void, roster, ..Resume::default() });
             };
             // Where nothing had to be decided, the whole cohort has contributed, and no other client.
             let closing = decision.map(|decision| decision.closing);
@@ -110,7 +112,7 @@ impl Run {
             let contributors = closing.map_or_else(whole, |closing| closing.contributors);
             let ledger = ledger_after(&last, &contributors, &late);
             let roster = self.known_since(closed)?.unwrap_or_else(|| last.known());
-            return Ok(Resume { closed, ended, void, roster, owed, counted, ledger, open: None });
+            return Ok(Resume { closed, ended, failed, void, roster, owed, counted, ledger, open: None });
         };
         counted.extend(&opening.counted);
         let roster = self.known_since(closed + 1)?.unwrap_or_else(|| opening.known());
@@ -126,7 +128,7 @@ impl Run {
         {
             sums.decision = decision;
         }
-        Ok(Resume { closed, ended, void, roster, owed, counted, ledger, open: Some(reopened) })
+        Ok(Resume { closed, ended, failed, void, roster, owed, counted, ledger, open: Some(reopened) })
     }
 
     /// What clients owe of what they owed when a round was opened, now that these `late` updates are in; with what the round does

@@ -70,10 +70,11 @@ impl Run {
         missing
     }
 
-    /// The round that training ended with, if it did, and the void rounds in a row until now.
+    /// The round that training ended with, if it did, the void rounds until now, and those in a row up to now.
     #[must_use]
-    pub fn progress(&self) -> (Option<u32>, u32) {
-        (self.ended(), stopping::void_in_a_row(&self.records))
+    pub fn progress(&self) -> (Option<u32>, u32, u32) {
+        let ended = self.ended().or_else(|| stopping::before_closing(&self.records));
+        (ended, stopping::failed(&self.records), stopping::void_in_a_row(&self.records))
     }
 
     /// Writes [missing rounds](Self::missing_rounds) again, from records of another place; other records are left out. Gives how

@@ -14,6 +14,7 @@ use shared::identity::PublicKey;
 use shared::message::{Purpose, TaskKind, TrainReport, Verdict};
 use shared::spec::RunSpec;
 
+use super::repeats::Repeats;
 use super::status::Status;
 use super::terminal;
 use crate::driver::Notice;
@@ -66,9 +67,9 @@ pub(super) enum Event {
 #[derive(Clone, Debug)]
 pub(super) enum Output {
     /// Standard error, a line with its time per event.
-    Lines,
+    Lines(Arc<Mutex<Repeats>>),
     /// Standard error on a terminal: lines that stay, and a status line below them.
-    Screen(Arc<Mutex<Status>>),
+    Screen(Arc<Mutex<(Status, Repeats)>>),
     /// Standard output, one JSON object per line.
     Json,
 }
@@ -80,9 +81,9 @@ impl Output {
             Self::Json
         } else if terminal::is_there() {
             terminal::take_panics();
-            Self::Screen(Arc::new(Mutex::new(Status::new())))
+            Self::Screen(Arc::new(Mutex::new((Status::new(), Repeats::default()))))
         } else {
-            Self::Lines
+            Self::Lines(Arc::default())
         }
     }
 
@@ -95,13 +96,16 @@ impl Output {
     pub(super) fn show(&self, event: &Event) {
         let said = said(event);
         match self {
-            Self::Lines => {
+            Self::Lines(repeats) => {
+                if !repeats.lock().unwrap_or_else(PoisonError::into_inner).is_news(event) {
+                    return;
+                }
                 for line in said.iter().flat_map(|said| &said.lines) {
                     let _ = writeln!(io::stderr(), "{} {}", utc(moment(SystemTime::now())), printable(line));
                 }
             }
             Self::Screen(status) => {
-                let mut status = status.lock().unwrap_or_else(PoisonError::into_inner);
+                let (status, repeats) = &mut *status.lock().unwrap_or_else(PoisonError::into_inner);
                 match event {
                     Event::Connecting { server } => status.connecting(server),
                     Event::Notice(notice) => status.handle(notice),
@@ -109,7 +113,9 @@ impl Output {
                     Event::Started { .. } | Event::Pinned { .. } | Event::Stopping => {}
                 }
                 // The status line already shows these.
-                if !matches!(event, Event::Connecting { .. } | Event::Notice(Notice::Training { .. })) {
+                let shown =
+                    matches!(event, Event::Connecting { .. } | Event::Notice(Notice::Training { .. }));
+                if !shown && repeats.is_news(event) {
                     for line in said.iter().flat_map(|said| &said.lines) {
                         terminal::print(&printable(line));
                     }

@@ -14,6 +14,7 @@ mod log;
 mod parse;
 mod predict;
 mod rebase;
+mod repeats;
 mod samples;
 mod server;
 mod status;

@@ -24,6 +24,8 @@ pub struct DeviceProfile {
     pub shape: Vec<u32>,
     /// Number of classes that its labels are drawn from.
     pub classes: u32,
+    /// The names of these classes, in their order; empty if they have none. The server is not told.
+    pub class_names: Vec<String>,
     /// Number of training samples that it skips as unusable.
     pub skipped: u64,
     /// What its memory allows; `None` if there is no bound. The server is not told.
@@ -36,7 +38,8 @@ impl DeviceProfile {
     pub fn of(client: ClientId, data: &View, skipped: u64) -> Self {
         let shape = data.shape().iter().map(|&axis| axis as u32).collect();
         let (samples, classes) = (data.len() as u64, data.classes() as u32);
-        Self { client, samples, shape, classes, skipped, memory: None }
+        let class_names = data.dataset().class_names().to_vec();
+        Self { client, samples, shape, classes, class_names, skipped, memory: None }
     }
 }
 

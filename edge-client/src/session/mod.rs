@@ -66,6 +66,7 @@ use shared::eligibility::Eligibility;
 use shared::message::{self, Hello, Progress, TaskId, TaskKind, ToClient, ToServer, TrainReport};
 use shared::spec::{RunSpec, SpecError};
 
+use crate::task::fits;
 use backoff::{Backoff, MAX_DELAY};
 
 pub use event::{Action, Activity, DeviceProfile, Event, SessionEnd};
@@ -273,6 +274,12 @@ impl Session {
                 return;
             }
         };
+        // The shape of the hello is the one that the server has compared.
+        if let Err(error) = fits(&spec, &spec.data.shape, &self.device.class_names) {
+            let failure = error.failure();
+            self.decline(&failure.to_string(), SessionEnd::Unfit(failure));
+            return;
+        }
         // Before the task: the rest of it is not received.
         if let Some(Err(error)) = self.device.memory.map(|memory| memory.check(&spec, self.device.samples)) {
             self.decline(&error.to_string(), SessionEnd::TooLarge(error));

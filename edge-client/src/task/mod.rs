@@ -1,6 +1,7 @@
 //! Task execution: from the bytes of a broadcast to the bytes of an update.
 
 mod error;
+mod fit;
 mod handle;
 mod test_samples;
 
@@ -24,6 +25,7 @@ use crate::personal::Personal;
 use crate::store::Update;
 
 pub use error::TaskError;
+pub(crate) use fit::fits;
 pub use handle::TaskHandle;
 pub use test_samples::TestSamples;
 
@@ -145,16 +147,8 @@ pub fn run_task(
 
 /// Whether the device's samples fit the run. The server should have checked this, but is not trusted to.
 fn check(task: &Task) -> Result<(), TaskError> {
-    // With the labels at the server, the device's have no meaning.
+    fits(&task.spec, task.data.shape(), task.data.dataset().class_names())?;
     let labelled = task.spec.data.labels == LabelsAt::Device;
-    let (run, device) = (&task.spec.data.class_names, task.data.dataset().class_names());
-    if labelled && !run.is_empty() && !device.is_empty() && run != device {
-        return Err(TaskError::ClassNames { device: device.join(", "), run: run.join(", ") });
-    }
-    if task.spec.data.shape != task.data.shape() {
-        let (device, run) = (task.data.shape().to_vec(), task.spec.data.shape.clone());
-        return Err(TaskError::Shape { device, run });
-    }
     let preparation = &task.spec.data.preparation;
     preparation.shape(task.data.shape()).map_err(TrainError::from)?;
     if task.work.train && labelled {

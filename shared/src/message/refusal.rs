@@ -60,7 +60,8 @@ pub enum Refusal {
     Unknown,
     /// The device waits for the operator's approval. It may come again.
     #[error(
-        "the operator has to approve this device first: `aggregator devices approve {client}` on the server's machine"
+        "the operator has to approve this device first: on the server's machine, `aggregator devices approve {client}` with the \
+         --runs or --identity of the server, which prints the whole command"
     )]
     Pending {
         /// The device.

@@ -88,11 +88,12 @@ impl RunSpec {
         Some(&*self.personalisation).filter(|settings| settings.method.is_some())
     }
 
-    /// The local optimiser in this round, counted from 1.
+    /// The local optimiser in this round, counted from 1. Rounds that failed have numbers as well, so that there may be more rounds
+    /// than [planned](Self::rounds): these train at the last one's rate.
     #[must_use]
     pub fn sgd_in(&self, round: u32) -> Sgd {
         let sgd = self.training.optimizer.sgd();
-        Sgd { rate: sgd.rate * self.training.rate_share(round, self.rounds), ..sgd }
+        Sgd { rate: sgd.rate * self.training.rate_share(round.min(self.rounds), self.rounds), ..sgd }
     }
 
     /// What clients are asked for in this round of training, counted from 1. The model that they are sent is that of the

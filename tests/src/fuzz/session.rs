@@ -89,6 +89,7 @@ fn device() -> DeviceProfile {
         samples: 10,
         shape: vec![1, 2, 2],
         classes: 2,
+        class_names: Vec::new(),
         skipped: 0,
         memory: None,
     }

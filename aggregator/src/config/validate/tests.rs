@@ -156,6 +156,7 @@ fn the_effective_configuration_leaves_no_default_open() {
         "training.clip-norm",
         "round.max-updates",
         "round.timeout",
+        "round.max-failed",
         "round.max-samples",
         "early-stopping.target",
         "early-stopping.patience",

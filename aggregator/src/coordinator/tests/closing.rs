@@ -254,7 +254,8 @@ fn fruitless(bench: &mut Bench, rounds: std::ops::RangeInclusive<u32>) -> Vec<Ve
 }
 
 fn long_bench() -> Bench {
-    let mut bench = Bench::with(RunSpec { rounds: 9, ..spec() }, policy(1), Resume::default());
+    let policy = RoundPolicy { max_failed: Some(9), ..policy(1) };
+    let mut bench = Bench::with(RunSpec { rounds: 2, ..spec() }, policy, Resume::default());
     bench.joins(1);
     bench
 }
@@ -275,13 +276,13 @@ fn void_rounds_in_a_row_come_slower_and_slower_and_are_told() {
     assert_eq!(bench.now, Duration::from_secs(1 + 2 + 4 + 8 + 16 + 32 + 60 + 60));
     let reasons = vec![format!("{}: failed: out of memory", client(1).short())];
     let finish = Action::Finish(Outcome::NoProgress { rounds: 9, reasons });
-    assert_eq!(last.last(), Some(&finish), "not one of all rounds went well");
+    assert_eq!(last.last(), Some(&finish), "nine in a row, which do not count as rounds of the run");
     assert_eq!(last.len(), 3, "finished, disconnect, finish: {last:?}");
 }
 
 #[test]
 fn without_a_pause_the_next_round_opens_at_once_and_alarms_grow_rare() {
-    let impatient = RoundPolicy { void_pause: Duration::ZERO, ..policy(1) };
+    let impatient = RoundPolicy { void_pause: Duration::ZERO, max_failed: Some(9), ..policy(1) };
     let mut bench = Bench::with(RunSpec { rounds: 9, ..spec() }, impatient, Resume::default());
     bench.joins(1);
     let alarmed = |round: &u32| {
@@ -302,9 +303,11 @@ fn a_good_round_forgives_the_void_ones() {
     bench.opened(4);
     bench.delivers(1, 4);
     assert!(matches!(bench.closed(4)[..], [Action::Open(_)]), "no pause after a good round");
-    let told = fruitless(&mut bench, 5..=9);
+    let told = fruitless(&mut bench, 5..=8);
     assert_eq!(told[..4], [vec![], vec![], alarm(3, 4), alarm(4, 8)]);
-    assert_eq!(told[4].last(), Some(&Action::Finish(Outcome::Completed)));
+    bench.opened(9);
+    bench.delivers(1, 9);
+    assert_eq!(bench.closed(9).last(), Some(&Action::Finish(Outcome::Completed)), "the second of two rounds");
 }
 
 #[test]
@@ -320,4 +323,46 @@ fn the_reasons_name_rejections_too() {
         reasons[..],
         [format!("{}: rejected: the payload does not decode: not a record", client(1).short())]
     );
+}
+
+#[test]
+fn rounds_without_a_result_do_not_use_up_the_run() {
+    let mut bench = Bench::with(RunSpec { rounds: 2, ..spec() }, policy(1), Resume::default());
+    bench.joins(1);
+    fruitless(&mut bench, 1..=5);
+    let status = bench.coordinator.status(bench.now);
+    assert_eq!((status.closed, status.failed, status.rounds), (5, 5, 7));
+    for round in 6..=7 {
+        bench.opened(round);
+        bench.delivers(1, round);
+        let end = bench.closed(round);
+        let over = end.last() == Some(&Action::Finish(Outcome::Completed));
+        assert_eq!(over, round == 7, "{end:?}");
+    }
+}
+
+#[test]
+fn a_device_that_was_never_here_ends_the_pause_of_those_that_fail() {
+    let mut bench = long_bench();
+    fruitless(&mut bench, 1..=4);
+    bench.opened(5);
+    bench.fails(1, 5);
+    bench.closed(5);
+    assert!(bench.coordinator.deadline(bench.now).is_some_and(|end| end > bench.now), "a pause");
+    bench.leaves(1);
+    bench.joins(1);
+    assert!(bench.coordinator.deadline(bench.now).is_some_and(|end| end > bench.now), "the same device");
+    let actions = bench.joins(2);
+    assert!(matches!(actions.last(), Some(Action::Open(_))), "{actions:?}");
+}
+
+#[test]
+fn a_device_that_declines_is_not_waited_for() {
+    let mut bench = Bench::open(policy(2), 2);
+    let peer = bench.peer(2);
+    let reason = "its classes are others".to_owned();
+    bench.says(2, ToServer::Declined { reason });
+    assert!(bench.coordinator.known().all(|known| known != client(2)), "{peer:?}");
+    let end = bench.delivers(1, 1);
+    assert!(matches!(end.last(), Some(Action::Close { round: 1, .. })), "{end:?}");
 }

@@ -61,6 +61,7 @@ fn policy(start: usize) -> RoundPolicy {
         reconnect_grace: RECONNECT_GRACE,
         connection_timeout: Duration::from_hours(1),
         void_pause: VOID_PAUSE,
+        max_failed: None,
         late: None,
         eligibility: Eligibility::default(),
         max_abs: 1000.0,

@@ -67,3 +67,14 @@ fn no_round_opens_while_it_is_paused() {
     assert!(!bench.joins(1).iter().any(|action| matches!(action, Action::Open(_))));
     assert_eq!(bench.give(Event::Resumed), [Action::Open(opening(1, &[1], &[1]))]);
 }
+
+#[test]
+fn on_request_no_new_round_opens_and_the_open_one_goes_on() {
+    let mut bench = Bench::open(policy(1), 1);
+    assert_eq!(bench.give(Event::Held(true)), []);
+    bench.delivers(1, 1);
+    assert_eq!(bench.closed(1), [], "round 2 is held back");
+    assert!(bench.status().contains("PAUSED on request"), "{}", bench.status());
+    assert_eq!(bench.coordinator.connections().len(), 1, "the device stays");
+    assert!(matches!(bench.give(Event::Held(false))[..], [Action::Open(_)]));
+}

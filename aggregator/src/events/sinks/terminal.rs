@@ -149,6 +149,11 @@ impl Terminal {
         {
             self.lost.get_or_insert(error);
         }
+        if record.void && !record.closing {
+            // It does not count: there is one more.
+            self.rounds = self.rounds.saturating_add(1);
+            self.bar.set_length(self.rounds.into());
+        }
         self.bar.set_position(record.round.into());
         self.remaining.closed(record.round, Instant::now());
     }

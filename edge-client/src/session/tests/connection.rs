@@ -227,6 +227,26 @@ fn a_run_that_the_device_has_no_memory_for_is_declined_with_the_figures() {
     assert!(actions.iter().any(|action| matches!(action, Action::Train { .. })), "{actions:?}");
 }
 
+#[test]
+fn a_run_with_the_classes_in_another_order_is_declined_before_any_round() {
+    let names = |names: [&str; 2]| names.map(str::to_owned).to_vec();
+    let mut run = RunSpec::clone(&spec(1));
+    run.data.class_names = names(["cat", "dog"]);
+    let device = DeviceProfile { class_names: names(["dog", "cat"]), ..device() };
+    let mut session = Session::new(device, None, Duration::ZERO);
+    session.handle(Duration::ZERO, Event::Connected);
+    let welcome = ToClient::Welcome { spec: SpecText::of(&run), wants: None };
+    session.handle(Duration::ZERO, Event::Message(welcome));
+    let actions: Vec<_> = std::iter::from_fn(|| session.poll()).skip(2).collect();
+    let [Action::Send(ToServer::Declined { reason }), Action::Disconnect, Action::Finish(end)] = &actions[..]
+    else {
+        panic!("{actions:?}")
+    };
+    assert!(reason.contains("the device's classes are dog, cat, and the run's cat, dog"), "{reason}");
+    assert!(matches!(end, SessionEnd::Unfit(_)), "{end:?}");
+    assert_eq!(session.deadline(), None, "it does not join again");
+}
+
 /// What a server of the version before this one sends.
 #[test]
 fn a_run_of_a_server_of_the_version_before_is_joined() {

@@ -42,6 +42,7 @@ fn device() -> DeviceProfile {
         samples: 10,
         shape: vec![1, 2, 2],
         classes: 2,
+        class_names: Vec::new(),
         skipped: 0,
         memory: None,
     }
@@ -49,7 +50,7 @@ fn device() -> DeviceProfile {
 
 fn hello(holds: Option<TaskId>) -> Action {
     let software = concat!("edge-client ", env!("CARGO_PKG_VERSION")).to_owned();
-    let DeviceProfile { client, samples, shape, classes, skipped: _, memory: _ } = device();
+    let DeviceProfile { client, samples, shape, classes, class_names: _, skipped: _, memory: _ } = device();
     Action::Send(ToServer::Hello(Hello { client, software, samples, shape, classes, holds }))
 }
 

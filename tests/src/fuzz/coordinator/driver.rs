@@ -149,8 +149,8 @@ impl Driver {
                 }
                 Action::Alarm { .. } | Action::StateDiffers { .. } => {}
                 Action::Finish(outcome) => {
-                    let rounds = self.disk.ended.unwrap_or(self.spec.rounds);
-                    let nothing = self.disk.void >= rounds;
+                    let rounds = self.disk.ended.unwrap_or(self.spec.rounds + self.disk.failed);
+                    let nothing = self.disk.void >= self.policy.failure_limit(self.spec.rounds);
                     let expected = match outcome {
                         Outcome::NoProgress { rounds, .. } => nothing && rounds == self.disk.void,
                         Outcome::Completed => !nothing && self.disk.closed >= rounds,
@@ -258,6 +258,7 @@ impl Driver {
             }
             Step::Close(round, tally) => {
                 self.disk.void = if tally.void { self.disk.void + 1 } else { 0 };
+                self.disk.failed += u32::from(tally.void);
                 if let Some(open) = self.disk.open.take() {
                     self.disk.owed = still_owed(&open);
                     if self.policy.late.is_some() {

@@ -1,0 +1,46 @@
+//! Whether a device's samples fit a run: checked when the device is welcomed, and again before each task.
+
+use shared::spec::{LabelsAt, RunSpec};
+
+use super::TaskError;
+
+/// Whether samples of this shape, with classes of these names, are what the run asks for. The server has checked the shape and the
+/// number of classes before it admitted the device; only the device can compare the names, and a server is not trusted.
+///
+/// # Errors
+/// [`TaskError::ClassNames`] or [`TaskError::Shape`].
+pub(crate) fn fits(spec: &RunSpec, shape: &[usize], class_names: &[String]) -> Result<(), TaskError> {
+    // With the labels at the server, the device's have no meaning.
+    let labelled = spec.data.labels == LabelsAt::Device;
+    let run = &spec.data.class_names;
+    if labelled && !run.is_empty() && !class_names.is_empty() && run != class_names {
+        return Err(TaskError::ClassNames { device: class_names.join(", "), run: run.join(", ") });
+    }
+    if spec.data.shape != shape {
+        return Err(TaskError::Shape { device: shape.to_vec(), run: spec.data.shape.clone() });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(names: &[&str]) -> Vec<String> {
+        names.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    #[test]
+    fn the_order_of_classes_counts_where_labels_do() {
+        let mut spec = RunSpec::example("fedavg");
+        spec.data.class_names = names(&["cat", "dog"]);
+        let check = |spec: &RunSpec, classes: &[&str]| fits(spec, &[1, 2, 2], &names(classes));
+        assert!(check(&spec, &["cat", "dog"]).is_ok());
+        assert!(check(&spec, &[]).is_ok(), "the device's classes have no names");
+        let error = check(&spec, &["dog", "cat"]).expect_err("another order").to_string();
+        assert!(error.contains("dog, cat") && error.contains("cat, dog: give --classes"), "{error}");
+        assert!(matches!(fits(&spec, &[4], &[]), Err(TaskError::Shape { .. })));
+        spec.data.labels = LabelsAt::Server;
+        assert!(check(&spec, &["dog", "cat"]).is_ok());
+    }
+}

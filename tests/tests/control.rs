@@ -1,0 +1,97 @@
+//! Requests to a running server from another shell, and what `status` and `devices show` say, with the two real programs.
+#![cfg(unix)]
+
+use federation_tests::process::{Ended, run, until};
+use federation_tests::programs::programs;
+use federation_tests::testbed::Testbed;
+use serde_json::{Value, json};
+
+/// A command about this server.
+fn aggregator(testbed: &Testbed, arguments: &[&str]) -> Ended {
+    let identity = testbed.name("identity");
+    run(&programs().aggregator, &[arguments, &["--identity", &identity]].concat())
+}
+
+fn printed(testbed: &Testbed, arguments: &[&str]) -> Value {
+    let ended = aggregator(testbed, arguments);
+    let line = ended.text.lines().find(|line| line.starts_with(['{', '[']));
+    serde_json::from_str(line.unwrap_or_else(|| panic!("{}", ended.text))).expect("a line of JSON")
+}
+
+fn is_held(testbed: &Testbed) -> bool {
+    printed(testbed, &["status", "--json"])["status"]["held"] == json!(true)
+}
+
+#[test]
+fn a_run_is_paused_over_a_restart_and_resumed_and_stopped_from_another_shell() {
+    let testbed = Testbed::new(1, &["run.rounds=500"]);
+    let server = testbed.serve();
+    let device = testbed.join(0);
+    until("a round is closed", || testbed.closed() > 0);
+    let asked = aggregator(&testbed, &["pause"]);
+    assert_eq!(asked.code, Some(0), "{}", asked.text);
+    assert!(asked.text.contains("`aggregator resume"), "{}", asked.text);
+    until("it pauses", || is_held(&testbed));
+    let status = aggregator(&testbed, &["status"]).text;
+    assert!(
+        status.contains("PAUSED on request") && status.contains("1 of 1 known devices connected"),
+        "{status}"
+    );
+    assert!(
+        status.contains(&format!("`aggregator resume --identity {}`", testbed.name("identity"))),
+        "{status}"
+    );
+
+    let asked = aggregator(&testbed, &["stop"]);
+    assert_eq!(asked.code, Some(0), "{}", asked.text);
+    let stopped = server.wait();
+    assert!(
+        stopped.text.contains("asked to stop") && stopped.text.contains("stopped after round"),
+        "{}",
+        stopped.text
+    );
+    let status = aggregator(&testbed, &["status"]);
+    assert_eq!(status.code, Some(5), "{}", status.text);
+    assert!(
+        status.text.contains("the server was stopped at") && !status.text.contains("connected,"),
+        "{}",
+        status.text
+    );
+    assert_eq!(printed(&testbed, &["status", "--json"])["status"]["connected"], 0);
+
+    let closed = testbed.closed();
+    let server = testbed.serve();
+    until("the pause holds after a restart", || is_held(&testbed));
+    assert_eq!(testbed.closed(), closed);
+    let asked = printed(&testbed, &["resume", "--json"]);
+    assert_eq!((&asked["changed"], &asked["served"]), (&json!(true), &json!(true)), "{asked}");
+    until("rounds are closed again", || testbed.closed() > closed);
+
+    let id = testbed.client(0).to_string();
+    let shown = printed(&testbed, &["devices", "show", &id[..6], "--json"]);
+    assert_eq!(shown["device"], id.as_str());
+    let record = &shown["runs"][0];
+    assert!(record["accepted"].as_u64() > Some(0) && record["bytes"].as_f64() > Some(0.0), "{shown}");
+    let again = aggregator(&testbed, &["stop"]);
+    assert_eq!(again.code, Some(0), "{}", again.text);
+    let _ = server.wait();
+    let nothing = aggregator(&testbed, &["stop"]);
+    assert_eq!(nothing.code, Some(3), "{}", nothing.text);
+    device.kill();
+}
+
+#[test]
+fn a_watcher_on_a_pipe_prints_what_changes_and_ends_with_the_run() {
+    let testbed = Testbed::new(1, &["run.rounds=3"]);
+    let server = testbed.serve();
+    let identity = testbed.name("identity");
+    let mut command = std::process::Command::new(&programs().aggregator);
+    command.args(["status", "--watch", "--identity", &identity]);
+    let watcher = federation_tests::process::Process::start("watcher", &mut command);
+    let device = testbed.join(0);
+    testbed.assert_completed(server, vec![device]);
+    let seen = watcher.wait();
+    assert_eq!(seen.code, Some(0), "{}", seen.text);
+    assert!(seen.text.contains("waits for clients") && seen.text.contains("complete since"), "{}", seen.text);
+    assert!(!seen.text.contains('\u{1b}'), "{}", seen.text);
+}

@@ -8,7 +8,7 @@ use shared::data::View;
 use std::fmt::Write as _;
 
 use super::exit::Failure;
-use super::load_model::{BATCH, ModelArgs, Usable, no_answer};
+use super::load_model::{BATCH, ModelArgs, Opened, Usable, no_answer};
 use super::terminal;
 use crate::data::TestSet;
 use crate::ensemble::{Bundle, Question};
@@ -24,7 +24,7 @@ pub(super) struct EvaluateArgs {
 
 pub(super) fn evaluate(arguments: &EvaluateArgs) -> Result<(), Failure> {
     let given = &arguments.given;
-    let (usable, view, called) = given.open()?;
+    let Opened { usable, view, called, .. } = given.open()?.labelled()?;
     let (architecture, params) = match &usable {
         Usable::Model(architecture, params, _) => (architecture, params),
         Usable::Ensemble(bundle) => return ensemble(arguments, bundle, &view, &called),

@@ -2,9 +2,10 @@
 
 use std::io::{self, BufWriter};
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
-use shared::cli::{Predictions, Processor};
-use shared::data::Split;
+use shared::cli::{Names, Predictions, Processor};
+use shared::data::{Split, View};
 use shared::prediction::Row;
 
 use super::arguments::PredictArguments;
@@ -20,15 +21,17 @@ pub(super) fn run(arguments: &PredictArguments) -> Result<(), CliError> {
         None => Predictor::personal(&open(&arguments.of)?, &backend)?,
     };
     let classes = predictor.architecture().classes;
-    let data = arguments.samples.load(arguments.split, predictor.samples(), classes);
-    let data = data.map_err(or_by(match arguments.split {
+    let inputs = arguments.samples.load(arguments.split, predictor.samples(), classes);
+    let inputs = inputs.map_err(or_by(match arguments.split {
         Split::Test => "--split train uses these",
         Split::Train => "--split test uses these",
     }))?;
+    let names = Names::of(predictor.class_names(), &inputs);
+    let data = View::whole(Arc::new(inputs.dataset));
     let limit = arguments.limit.map_or(data.len(), |limit| limit.get().min(data.len()));
     let view = data.part(&(0..limit as u32).collect::<Vec<_>>());
     let out = &mut BufWriter::new(io::stdout().lock());
-    let mut printed = Predictions::new(out, arguments.json, arguments.limit.is_some());
+    let mut printed = Predictions::new(out, &arguments.form, names, arguments.limit.is_some());
     let mut written = Ok(());
     let mut row = |row: Row| {
         written = printed.row(&if arguments.gate { row } else { Row { gate: None, ..row } });

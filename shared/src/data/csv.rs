@@ -11,10 +11,12 @@ use std::path::{Path, PathBuf};
 use csv::{ByteRecord, StringRecord};
 use thiserror::Error;
 
+use crate::shape::spelled;
+
 use super::error::{FormatError, existing_file};
 use super::format::{About, Evidence, MAX_CONTENT, SampleFormat};
 use super::line_breaks::LineFeeds;
-use super::{DataError, DataSet, Dataset, Labels, ReadOptions, Samples, SetSamples, Skipped, Split};
+use super::{DataError, DataSet, Dataset, Labels, Lacks, ReadOptions, Samples, SetSamples, Skipped, Split};
 
 const MAX_COLUMNS: usize = 1 << 20;
 
@@ -57,14 +59,14 @@ impl SampleFormat for Csv {
 enum CsvError {
     #[error("cannot be read as CSV: {reason}")]
     Malformed { reason: String },
-    #[error("{found} columns are named `{column}`; there are {columns}; name the one that holds the labels")]
+    #[error("{found} columns are named `{column}`, which is to hold the labels; there are {columns}")]
     LabelColumn { column: String, found: usize, columns: String },
     #[error(
         "has the feature `{found}` where train.csv has `{expected}`: put the columns of both in one order, since a model knows them by \
          their places"
     )]
     ColumnOrder { found: String, expected: String },
-    #[error("{columns} columns of features do not make samples of shape {shape:?}")]
+    #[error("{columns} columns of features do not make samples of shape {}", spelled(.shape))]
     Columns { columns: usize, shape: Vec<usize> },
     #[error("has {found} fields where the header has {columns}")]
     Fields { found: usize, columns: usize },
@@ -82,6 +84,10 @@ enum CsvError {
 impl FormatError for CsvError {
     fn lacks_labels(&self) -> bool {
         matches!(self, Self::LabelColumn { found: 0, .. })
+    }
+
+    fn lacks(&self) -> Option<Lacks> {
+        matches!(self, Self::LabelColumn { .. }).then_some(Lacks::LabelColumn)
     }
 }
 

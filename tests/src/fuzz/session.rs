@@ -91,6 +91,7 @@ fn device() -> DeviceProfile {
         classes: 2,
         skipped: 0,
         memory: None,
+        asks: false,
     }
 }
 
@@ -129,6 +130,7 @@ impl Driver {
                     assert!(!self.connected && !self.connecting, "one connection at a time");
                     self.connecting = true;
                 }
+                Action::Read(_) | Action::HangUp => panic!("this device has read its samples"),
                 Action::Send(message) => {
                     // It panics where a message is too long for a frame.
                     drop(frame::encode(&message, 0));

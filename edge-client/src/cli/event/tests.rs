@@ -38,12 +38,16 @@ fn events() -> Vec<Event> {
         Event::Started {
             client: ClientId::from_bytes([0xab; 16]),
             format: &shared::data::csv::Csv,
-            skipped: Skipped { count: 7, others: 0, reasons: vec!["x.csv: line 3: has no label".to_owned()] },
-            samples: 600,
-            shape: vec![1, 28, 28],
+            folder: "d".into(),
             device: "cpu",
             threads: 2,
             state: "s".into(),
+        },
+        Event::Samples {
+            format: &shared::data::csv::Csv,
+            skipped: Skipped { count: 7, others: 0, reasons: vec!["x.csv: line 3: has no label".to_owned()] },
+            samples: 600,
+            shape: vec![1, 28, 28],
         },
         Event::Pinned { key: PublicKey::from_bytes([0xcd; 32]), path: "s/server".into() },
         Event::Connecting { server: "lab:4433".to_owned() },
@@ -70,7 +74,7 @@ fn every_event_is_one_object_on_one_line_that_names_it() {
             object["event"].as_str().unwrap().to_owned()
         })
         .collect();
-    let expected = "started pinned connecting connected disconnected joined training trained failed receipt receipt receipt \
+    let expected = "started samples pinned connecting connected disconnected joined training trained failed receipt receipt receipt \
                     stopping completed stopped refused unfit";
     assert_eq!(names.join(" "), expected);
 }

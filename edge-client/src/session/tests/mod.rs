@@ -2,6 +2,7 @@
 
 mod connection;
 mod properties;
+mod reading;
 mod work;
 
 use std::sync::Arc;
@@ -44,12 +45,13 @@ fn device() -> DeviceProfile {
         classes: 2,
         skipped: 0,
         memory: None,
+        asks: false,
     }
 }
 
 fn hello(holds: Option<TaskId>) -> Action {
     let software = concat!("edge-client ", env!("CARGO_PKG_VERSION")).to_owned();
-    let DeviceProfile { client, samples, shape, classes, skipped: _, memory: _ } = device();
+    let DeviceProfile { client, samples, shape, classes, skipped: _, memory: _, asks: _ } = device();
     Action::Send(ToServer::Hello(Hello { client, software, samples, shape, classes, holds }))
 }
 

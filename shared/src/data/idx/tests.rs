@@ -1,5 +1,6 @@
 use std::error::Error;
 
+use super::super::Labels;
 use super::*;
 use flate2::{Compression, write::GzEncoder};
 use proptest::prelude::*;

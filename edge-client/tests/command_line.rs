@@ -129,13 +129,14 @@ fn each_mistake_about_the_model_or_the_data_is_named() {
     predict(&absent, &data, &[], &[&absent, "cannot open the model"]);
     fs::write(folder.path("text"), "accuracy,loss\n0.9,0.1\n").unwrap();
     predict(&folder.name("text"), &data, &[], &["text", "not a readable safetensors file"]);
-    predict(&data, &data, &[], &["safetensors"]);
+    fs::create_dir(folder.path("empty")).unwrap();
+    predict(&folder.name("empty"), &data, &[], &["empty/model.safetensors", "cannot open the model"]);
     let metadata = [("ensemble".to_owned(), "{}".to_owned())].into();
     let mut file = File::create(folder.path("ensemble")).unwrap();
     codec::write(&ParamSet::default(), Precision::F32, &metadata, &mut file).unwrap();
     predict(&folder.name("ensemble"), &data, &[], &["is an ensemble", "`aggregator predict`"]);
     linear_model(&folder.path("wide"), &[1, 1, 3]);
-    predict(&folder.name("wide"), &data, &[], &["[1, 1, 3]", "[1, 1, 2]"]);
+    predict(&folder.name("wide"), &data, &[], &["1x1x3", "1x1x2"]);
 
     predict(&model, &absent, &[], &[&absent, "no such directory"]);
     predict(

@@ -16,6 +16,7 @@ mod load_model;
 mod lost_identity;
 mod models;
 mod parse;
+mod per_class;
 mod predict;
 mod run;
 mod serve;

@@ -101,11 +101,21 @@ impl Bundle {
         &self,
         question: &Question<'_>,
     ) -> Result<(BTreeMap<Fusion, Evaluation>, Vec<Evaluation>), EnsembleError> {
+        self.evaluate_each(question, &mut |_| {})
+    }
+
+    /// [`Self::evaluate`], and passes the answers to `each` as they are made.
+    pub fn evaluate_each(
+        &self,
+        question: &Question<'_>,
+        each: &mut dyn FnMut(&Answers<'_>),
+    ) -> Result<(BTreeMap<Fusion, Evaluation>, Vec<Evaluation>), EnsembleError> {
         let none = Evaluation::default();
         let mut by: BTreeMap<Fusion, Evaluation> =
             question.fusions.iter().map(|&fusion| (fusion, none)).collect();
         let mut members = vec![none; self.manifest.members.len()];
         self.answer(question, &mut |answers| {
+            each(answers);
             for (fusion, fused) in &answers.fused {
                 let rows = fused.iter().map(|fused| fused.log_probabilities.as_slice());
                 let part = evaluation(rows.zip(answers.labels));

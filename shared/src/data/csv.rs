@@ -340,7 +340,7 @@ mod tests {
         let ignored = load(b"a,kind\n1,\"cat\n2,cat\n", &ReadOptions { labels: None, ..skip.clone() });
         assert!(ignored.unwrap_err().to_string().contains("line 2: a quotation mark"));
         let shape = ReadOptions { shape: Some(vec![3]), ..skip };
-        says(b"a,kind\n1,cat\n", &shape, "1 columns of features do not make samples of shape [3]");
+        says(b"a,kind\n1,cat\n", &shape, "1 columns of features do not make samples of shape 3");
         let endless = ReadOptions { shape: Some(vec![1 << 40, 1 << 40]), ..shape };
         says(b"a,kind\n1,cat\n", &endless, "1 columns of features do not make samples of shape");
         let folder = tempfile::tempdir().unwrap();

@@ -12,7 +12,7 @@
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use super::format::{MAX_CONTENT, SampleFormat as _, read_file};
+use super::format::{Evidence, MAX_CONTENT, SampleFormat as _, read_file};
 use super::{DataError, Dataset, ReadOptions, Split, csv, images, registry, safetensors};
 
 /// The place that stands for standard input.
@@ -99,29 +99,26 @@ fn read_one_file(path: &Path, options: &ReadOptions) -> Result<Inputs, DataError
 }
 
 fn read_folder(directory: &Path, split: Split, options: &ReadOptions) -> Result<Inputs, DataError> {
-    let format = match registry::detect(directory, split, options) {
-        Ok(format) => format,
-        // Images in no folder of a class are found by a reader without labels alone; without split folders they are
-        // asked about whatever the split.
-        Err(problem) => {
-            let without = ReadOptions { labels: None, ..options.clone() };
-            let found =
-                [split, Split::Train].into_iter().find(|&split| images::holds_unlabelled(directory, split));
-            let Some(split) = found else { return Err(problem) };
-            return named(directory, images::load_named(directory, split, &without)?);
-        }
-    };
+    let found = registry::detect(directory, split, options);
+    // Images in no folder of a class are found by a reader without labels alone, and a note beside them is none of them.
+    let weak = found.as_ref().map_or(true, |format| format.about().evidence == Evidence::Weak);
+    let unsorted = [split, Split::Train].into_iter().find(|&of| images::holds_unlabelled(directory, of));
+    if let Some(split) = unsorted.filter(|_| weak) {
+        let without = ReadOptions { labels: None, ..options.clone() };
+        return Ok(named(directory, images::load_named(directory, split, &without)?));
+    }
+    let format = found?;
     if format.about().name == images::Images.about().name {
-        return named(directory, images::load_named(directory, split, options)?);
+        return Ok(named(directory, images::load_named(directory, split, options)?));
     }
     let dataset = with_or_without_labels(options, |options| format.load(directory, split, options))?;
     Ok(unnamed(dataset))
 }
 
 /// Images, called by their paths in the folder.
-fn named(directory: &Path, (dataset, files): (Dataset, Vec<PathBuf>)) -> Result<Inputs, DataError> {
+fn named(directory: &Path, (dataset, files): (Dataset, Vec<PathBuf>)) -> Inputs {
     let name = |path: &PathBuf| path.strip_prefix(directory).unwrap_or(path).display().to_string();
-    Ok(Inputs { dataset, files: files.iter().map(name).collect() })
+    Inputs { dataset, files: files.iter().map(name).collect() }
 }
 
 fn unnamed(dataset: Dataset) -> Inputs {

@@ -105,7 +105,7 @@ fn a_round_that_makes_a_model_of_its_own_alone_says_that() {
 #[test]
 fn the_numbers_are_those_of_the_report() {
     let all = events();
-    let trained = object(&all[7]);
+    let trained = object(&all[8]);
     assert_eq!(
         trained,
         Some(json!({

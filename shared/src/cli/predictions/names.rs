@@ -42,7 +42,8 @@ impl Names {
     }
 
     /// A class as people read it: its name, or its number.
-    pub(super) fn shown(&self, class: u32) -> String {
+    #[must_use]
+    pub fn shown(&self, class: u32) -> String {
         self.class(class).map_or_else(|| class.to_string(), printable)
     }
 

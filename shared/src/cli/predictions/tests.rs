@@ -33,13 +33,11 @@ fn named() -> Names {
 #[test]
 fn a_table_has_the_names_of_files_and_classes() {
     let table = FormArgs::default();
-    assert_eq!(
-        printed(&table, named(), None),
-        "file                          class  probability\n\
-         a.png                           cat       0.7500\n\
-         …y, at the sea/very long/b.png    dog       0.5000\n"
-            .replace("…y, at the sea/very long/b.png ", "…at the sea/very long/b.png  ")
-    );
+    let shown = printed(&table, named(), None);
+    let lines: Vec<&str> = shown.lines().collect();
+    assert_eq!(lines[0], "file                          class  probability");
+    assert_eq!(lines[1], "a.png                           cat       0.7500");
+    assert_eq!(lines[2], "… at the sea/very long/b.png    dog       0.5000");
     assert_eq!(
         printed(&FormArgs { top_k: 2, ..table }, Names::default(), Some(0)),
         "  sample  class  probability  label\n       0      0       0.7500      0  then 1 0.2500\n       1      1       \

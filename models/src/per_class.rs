@@ -5,7 +5,7 @@
 use serde::Serialize;
 
 /// Bins of confidence in the calibration error, as in Guo et al., ICML 2017.
-pub const BINS: usize = 15;
+pub(crate) const BINS: usize = 15;
 
 /// Counts of predictions by class and by confidence.
 #[derive(Clone, Debug, PartialEq)]

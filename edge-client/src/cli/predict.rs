@@ -2,19 +2,25 @@
 
 use std::io::{self, BufWriter};
 use std::ops::ControlFlow;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
-use shared::cli::{Names, Predictions, Processor};
+use shared::cli::{Names, Predictions, Processor, Signals, causes};
 use shared::data::{Split, View};
 use shared::prediction::Row;
 
 use super::arguments::PredictArguments;
-use super::error::CliError;
+use super::error::{CliError, Exit};
 use super::evaluate::open;
 use super::samples::or_by;
+use super::terminal;
+use crate::answer::{Address, Listener, Loaded, Origin};
 use crate::predict::Predictor;
+use crate::store::PersonalModels;
 
 pub(super) fn run(arguments: &PredictArguments) -> Result<(), CliError> {
+    if let Some(address) = &arguments.listen {
+        return listen(arguments, address);
+    }
     let backend = Processor::best();
     let mut predictor = match &arguments.model {
         Some(model) => Predictor::open(model, &backend)?,
@@ -39,4 +45,42 @@ pub(super) fn run(arguments: &PredictArguments) -> Result<(), CliError> {
     };
     let score = predictor.predict(&view, &mut row)?;
     written.and_then(|()| printed.score(score, "")).map_err(CliError::output)
+}
+
+/// Answers programs on this device until the user asks to stop.
+fn listen(arguments: &PredictArguments, address: &Address) -> Result<(), CliError> {
+    let origin = match &arguments.model {
+        Some(model) => Origin::File(model.clone()),
+        None => Origin::Personal(PersonalModels::of(&arguments.of.state.directory()?), arguments.of.run),
+    };
+    let model =
+        Loaded::new(origin, Processor::best()).map_err(|error| CliError::new(Exit::Local, causes(&error)))?;
+    let listener = Listener::bind(address).map_err(|error| {
+        CliError::new(Exit::Local, format!("cannot listen at {address}: {error}; is another program there?"))
+    })?;
+    let address = listener.address().unwrap_or_else(|| address.clone());
+    let (listener, model) = (Arc::new(listener), Arc::new(Mutex::new(model)));
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| CliError::system("start a thread that waits", &error))?;
+    let stopped = runtime.block_on(async {
+        let mut signals = Signals::new().map_err(|error| CliError::system("receive signals", &error))?;
+        terminal::print(&format!("answering at {address}"));
+        let serving = tokio::task::spawn_blocking({
+            let listener = listener.clone();
+            move || listener.serve(&model)
+        });
+        tokio::select! {
+            () = signals.next() => Ok(()),
+            ended = serving => match ended {
+                Ok(Err(error)) => Err(CliError::new(Exit::Local, format!("cannot answer at {address} any more: {error}"))),
+                _ => Err(CliError::new(Exit::Unexpected, "internal error: the answers ended; please report this")),
+            },
+        }
+    });
+    listener.close();
+    // The thread that accepts waits for the next program, and ends with the process.
+    runtime.shutdown_background();
+    stopped
 }

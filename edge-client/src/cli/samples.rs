@@ -1,6 +1,6 @@
 //! Arguments that name samples, and reading them.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::{Args, ValueHint};
@@ -50,8 +50,8 @@ pub struct InputArguments {
     /// The samples: a folder in any of the formats that --help lists, or of images; an image; a CSV table; - for one from standard input
     ///
     /// Labels need not be there: without them there is no accuracy.
-    #[arg(long, value_name = "PATH", value_hint = ValueHint::AnyPath)]
-    pub data: PathBuf,
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::AnyPath, required_unless_present = "listen")]
+    pub data: Option<PathBuf>,
     /// Column of a CSV table that holds the labels, if it is there [default: as the model says, else label]
     #[arg(long, value_name = "COLUMN")]
     pub label: Option<String>,
@@ -71,7 +71,9 @@ impl InputArguments {
         let options = DataSpec::reading(spec, classes);
         let column = self.label.clone().unwrap_or(options.column);
         let options = ReadOptions { column, on_error: self.on_error, ..options };
-        let read = inputs::read(&self.data, split, &options)?;
+        // clap asks for it wherever this is called.
+        let data = self.data.as_deref().unwrap_or(Path::new("."));
+        let read = inputs::read(data, split, &options)?;
         if let Some(left_out) = left_out(read.dataset.skipped()) {
             terminal::print(&printable(&left_out));
         }

@@ -13,6 +13,8 @@ use shared::data::{Labels, OnError, ReadOptions, Split};
 use shared::id::RunId;
 use shared::identity::PublicKey;
 
+use crate::answer::Address;
+
 use self::help::{ABOUT, LONG_ABOUT, after_long_help, data};
 use super::error::{CliError, Exit};
 use super::parse::{Shape, Target, limit, memory, samples, seconds, shape, target, threads};
@@ -240,6 +242,13 @@ pub struct PredictArguments {
     /// The samples.
     #[command(flatten)]
     pub samples: InputArguments,
+    /// Keep the model loaded, and answer programs on this device at unix:PATH or 127.0.0.1:PORT, until Ctrl-C
+    ///
+    /// A request is a line with a JSON object, and so is its answer: {"values": [5.1, 3.5]} with the numbers of a sample (of an
+    /// image its pixels from 0 to 1, channel by channel), or {"image": "BASE64"} with a PNG or JPEG; "id" comes back, "top-k" asks
+    /// for more classes. The same object, or an image, may be the body of an HTTP POST. A newer model is taken when it is there.
+    #[arg(long, value_name = "ADDR", conflicts_with_all = ["data", "limit", "json", "csv", "gate", "label", "top_k"])]
+    pub listen: Option<Address>,
     /// Which half of the data to use
     #[arg(long, value_enum, default_value_t = Split::Test)]
     pub split: Split,

@@ -114,7 +114,7 @@ fn the_numbers_are_those_of_the_report() {
         }))
     );
     assert_eq!(
-        lines(&all[7]),
+        lines(&all[8]),
         ["round 2: trained on 600 samples in 1.5 s, 60 steps, mean loss 0.2500; sending 1234 bytes"]
     );
     assert_eq!(object(&all[11]).unwrap()["verdict"], "discarded");

@@ -1,4 +1,4 @@
-//! `aggregator init`: a configuration for data of one's own.
+//! `aggregator init`: a configuration for the user's own data.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! The choice of a model and of settings for samples of one's own.
+//! The choice of a model and of settings for the user's own samples.
 
 use models::Architecture;
 use shared::data::Labels;
@@ -8,7 +8,9 @@ use shared::data::survey::Survey;
 const MIN_SAMPLES: usize = 10;
 /// Simulated clients, where there are samples for them.
 const CLIENTS: usize = 10;
-/// Samples in a batch, where there are so many.
+/// Samples of a client that are few.
+const FEW: usize = 100;
+/// Samples in a batch, where there are enough.
 const BATCH: usize = 20;
 
 /// What suits the samples.
@@ -24,6 +26,8 @@ pub struct Choice {
     pub fraction: f64,
     /// Rounds.
     pub rounds: u32,
+    /// Epochs of a client in a round: more where it has few samples.
+    pub epochs: u32,
     /// Samples in a batch.
     pub batch: usize,
     /// The learning rate.
@@ -43,6 +47,7 @@ impl Choice {
             clients,
             fraction: if clients >= 5 { 0.5 } else { 1.0 },
             rounds: 20,
+            epochs: if samples / clients < FEW { 5 } else { 1 },
             batch: (samples / clients / 2).clamp(1, BATCH),
             rate: if survey.set.is_text() { 1.0 } else { 0.05 },
         }

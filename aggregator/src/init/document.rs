@@ -65,7 +65,7 @@ pub(super) fn of(survey: &Survey, choice: &Choice, path: &str, name: &str) -> St
     out.key("name", &quoted(choice.model), choice.reason);
 
     out.section("training");
-    out.key("epochs", "1", "of a client in a round");
+    out.key("epochs", &choice.epochs.to_string(), "of a client in a round");
     out.key("batch", &choice.batch.to_string(), "samples in a step");
     out.key("optimizer", &format!("{{ sgd = {{ learning-rate = {} }} }}", choice.rate), "");
 

@@ -1,4 +1,4 @@
-//! A configuration for data of one's own: what a folder holds, and the `run.toml` that learns from it.
+//! A configuration for the user's own data: what a folder holds, and the `run.toml` that learns from it.
 //!
 //! * [`choice`]: a model and settings that suit the samples;
 //! * `document`: the configuration as text, with comments.

@@ -134,7 +134,7 @@ impl Listener {
 }
 
 impl Listener {
-    /// Removes the socket's path: nobody comes by it any more.
+    /// Removes the socket's path: no program finds it any more.
     pub fn close(&self) {
         #[cfg(unix)]
         if let Self::Unix(_, path) = self {
@@ -167,7 +167,7 @@ fn converse(
     }
     let (model, open) = (model.clone(), open.clone());
     std::thread::spawn(move || {
-        // The program is gone, or silent for too long.
+        // The program has disconnected, or was silent for too long.
         let _ = serve(BufReader::new(input), &mut out, &model);
         open.fetch_sub(1, Ordering::Relaxed);
     });

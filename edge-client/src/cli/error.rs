@@ -104,7 +104,7 @@ impl From<DataError> for CliError {
         let way = match error.lacks() {
             Some(Lacks::ClassNames(found)) => format!(": --classes {} names them", found.join(",")),
             Some(Lacks::Shape) => ": --shape 3x32x32 says one".to_owned(),
-            Some(Lacks::LabelColumn) => ": --label COLUMN names the one that does".to_owned(),
+            Some(Lacks::LabelColumn) => ": --label COLUMN names it".to_owned(),
             Some(Lacks::Labels(_)) => {
                 "; --classes says what labels are: a number, or their names in the run's order".to_owned()
             }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use shared::data::error::MAX_CLASSES;
 use shared::data::{DataError, Dataset, Format, Labels, OnError, ReadOptions, Split, View, registry};
 use shared::shape::spelled;
 use shared::spec::{LabelsAt, Reading};
@@ -42,11 +43,12 @@ pub(super) fn source(arguments: &JoinArguments, output: &Output) -> Result<(Form
         let format = found.format;
         return Ok((format, Source::Read(given.samples(found, output))));
     }
-    // What is no folder of samples whoever says how to read it is refused before anybody is asked.
+    // What can be read in no way is refused before the server is asked.
     let labelled = ReadOptions::default();
     let format = registry::detect(&given.folder, Split::Train, &labelled).or_else(|error| {
         registry::detect(&given.folder, Split::Train, &ReadOptions::unlabelled()).map_err(|_| error)
     })?;
+    undamaged(&given, format)?;
     let output = output.clone();
     let read = move |reading: &Reading| {
         let found = given
@@ -55,6 +57,21 @@ pub(super) fn source(arguments: &JoinArguments, output: &Output) -> Result<(Form
         Ok(given.samples(found, &output))
     };
     Ok((format, Source::AsTheRunSays(Arc::new(read))))
+}
+
+/// Refuses files that are damaged, where labels are numbers and can be read without knowing how many classes there are. Labels
+/// that are not there may not be needed.
+fn undamaged(given: &Given, format: Format) -> Result<(), CliError> {
+    let labels = Some(Labels::Numbers(MAX_CLASSES));
+    let options = ReadOptions { labels, on_error: given.on_error, ..ReadOptions::default() };
+    let numbered = ["idx", "safetensors"].iter().filter_map(|name| registry::data_set(name)?.format);
+    if !numbered.into_iter().any(|numbered| numbered.to_string() == format.to_string()) {
+        return Ok(());
+    }
+    match format.load(&given.folder, Split::Train, &options) {
+        Err(error) if !error.lacks_labels() => Err(error.into()),
+        _ => Ok(()),
+    }
 }
 
 impl Given {
@@ -111,7 +128,7 @@ impl Given {
         Ok(Found { format, options, data })
     }
 
-    /// The samples for the driver, which are told of.
+    /// The samples for the driver; their number is shown.
     fn samples(&self, found: Found, output: &Output) -> DeviceSamples {
         let Found { format, options, data } = found;
         let skipped = data.skipped().clone();
@@ -219,6 +236,20 @@ mod tests_of_reading {
         let shape = said(given(&["--shape", "1x2x1"]), &reading(&["cat", "dog"], "kind"));
         assert_eq!(shape, "the run takes samples of shape 2, and --shape says 1x2x1: leave --shape out");
         assert!(!given(&[]).says_all() && given(&["--classes", "cat,dog"]).says_all());
+    }
+
+    #[test]
+    fn damaged_files_are_refused_before_the_server_is_asked_and_absent_labels_are_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let set = Dataset::new(vec![1, 1, 2], vec![0; 4], vec![0_u8, 11], 12).unwrap();
+        write_split(folder.path(), Split::Train, &set).unwrap();
+        let asked = || source(&join(folder.path(), &[]), &Output::Json).map(|(_, source)| source);
+        assert!(matches!(asked(), Ok(Source::AsTheRunSays(_))));
+        std::fs::remove_file(folder.path().join("train-labels-idx1-ubyte")).unwrap();
+        assert!(asked().is_ok(), "the run may have its labels at the server");
+        std::fs::write(folder.path().join("train-images-idx3-ubyte"), "damaged").unwrap();
+        std::fs::write(folder.path().join("train-labels-idx1-ubyte"), "damaged").unwrap();
+        assert!(asked().unwrap_err().to_string().contains("is not an IDX file"));
     }
 
     #[test]

@@ -102,7 +102,7 @@ pub async fn take_part<C: Connector, S: Store>(
     result
 }
 
-/// What the server is told of the device.
+/// What the server learns of the device.
 fn profile(participant: &Participant) -> DeviceProfile {
     let profile = match &participant.samples {
         Source::Read(samples) => DeviceProfile::of(participant.client, &samples.data, samples.skipped),

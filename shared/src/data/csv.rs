@@ -59,7 +59,7 @@ impl SampleFormat for Csv {
 enum CsvError {
     #[error("cannot be read as CSV: {reason}")]
     Malformed { reason: String },
-    #[error("{found} columns are named `{column}`, which is to hold the labels; there are {columns}")]
+    #[error("{found} columns are named `{column}`; there are {columns}; one of them is to hold the labels")]
     LabelColumn { column: String, found: usize, columns: String },
     #[error(
         "has the feature `{found}` where train.csv has `{expected}`: put the columns of both in one order, since a model knows them by \

@@ -263,7 +263,7 @@ fn is_image(path: &Path) -> bool {
 }
 
 /// Whether a file lies beside images by habit of people and systems (`readme.txt`, `Thumbs.db`, `desktop.ini`), and is
-/// passed over in silence. An image of another format is none: somebody wants it to count.
+/// passed over in silence. An image of another format is none: its owner wants it to count.
 fn is_note(path: &Path) -> bool {
     const OTHER_IMAGES: [&str; 18] = [
         "avif", "bmp", "cr2", "dcm", "dng", "gif", "heic", "heif", "ico", "jfif", "jp2", "nef", "pgm", "ppm",

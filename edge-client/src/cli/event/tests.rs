@@ -117,13 +117,13 @@ fn the_numbers_are_those_of_the_report() {
         lines(&all[8]),
         ["round 2: trained on 600 samples in 1.5 s, 60 steps, mean loss 0.2500; sending 1234 bytes"]
     );
-    assert_eq!(object(&all[11]).unwrap()["verdict"], "discarded");
-    assert_eq!(lines(&all[9]), ["round 2: update accepted"]);
-    assert_eq!(lines(&all[1])[1..], ["cd".repeat(32)], "on a line of its own");
-    assert_eq!(lines(&all[2]), ["connecting to lab:4433"]);
+    assert_eq!(object(&all[12]).unwrap()["verdict"], "discarded");
+    assert_eq!(lines(&all[10]), ["round 2: update accepted"]);
+    assert_eq!(lines(&all[2])[1..], ["cd".repeat(32)], "on a line of its own");
+    assert_eq!(lines(&all[3]), ["connecting to lab:4433"]);
     assert_eq!(object(&all[0]).unwrap()["client"], "ab".repeat(16));
-    assert_eq!(object(&all[0]).unwrap()["skipped"], 7);
-    let started = lines(&all[0]);
+    assert_eq!(object(&all[1]).unwrap()["skipped"], 7);
+    let started = lines(&all[1]);
     assert!(started[0].contains("from a CSV table"), "{started:?}");
     assert_eq!(
         started[1],

@@ -17,6 +17,7 @@
 //! | [`transport`] | the transport over QUIC |
 //! | [`data`] | the data sets of a configuration |
 //! | [`attack`] | simulated attacks |
+//! | [`init`] | a configuration for the user's own data |
 //! | [`start`] | the directory of a run: a new one, or one to resume |
 //! | [`serve`] | the server for real devices |
 //! | [`simulate`] | simulation of a federation in one process (feature `simulate`, on by default) |
@@ -40,6 +41,7 @@ pub mod enrolment;
 pub mod ensemble;
 pub mod events;
 pub mod history;
+pub mod init;
 mod names;
 pub mod page;
 pub mod peer;

@@ -20,10 +20,12 @@
 //! | [`store`] | state that survives a restart |
 //! | [`personal`] | the file format of personal models |
 //! | [`predict`] | predictions of a trained model |
+//! | [`answer`] | answers to programs on the device |
 //! | [`evaluate`] | tests of the personal model |
 //! | [`cli`] | the command line |
 
 pub mod allowance;
+pub mod answer;
 pub mod bench;
 pub mod cli;
 pub mod doctor;

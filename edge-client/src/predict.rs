@@ -13,6 +13,7 @@ use models::{
 use shared::data::{DataError, Preparation, View};
 use shared::personalisation::{Incoherent, Misfit, Mix, Mixture};
 use shared::prediction::{Row, Score};
+use shared::shape::spelled;
 use shared::spec::{DataSpec, ENSEMBLE_KEY, SAMPLES_KEY};
 use thiserror::Error;
 
@@ -65,8 +66,9 @@ pub enum PredictError {
     Data(#[from] DataError),
     /// The data's samples have another shape than the model takes.
     #[error(
-        "the model takes samples of shape {expected:?} and the data's samples have shape {found:?}: name the data that \
-         this model was trained for, or another model"
+        "the model takes samples of shape {}, these have {}: name the data that it was trained for, or another model",
+        spelled(expected),
+        spelled(found)
     )]
     Shape {
         /// Shape of one sample in the model.
@@ -200,6 +202,11 @@ impl GlobalModel {
     }
 }
 
+/// The model's file if `given` is the folder of a run, else `given`.
+fn model_file(given: &Path) -> PathBuf {
+    if given.is_dir() { given.join("model.safetensors") } else { given.to_owned() }
+}
+
 /// Whether a file, which is not a model, describes itself as an ensemble.
 fn is_ensemble(path: &Path) -> bool {
     let Ok(file) = File::open(path) else { return false };
@@ -210,6 +217,7 @@ fn is_ensemble(path: &Path) -> bool {
 impl Predictor {
     /// Reads a model file, as a run leaves it.
     pub fn open(path: &Path, backend: &Backend) -> Result<Self, PredictError> {
+        let path = &model_file(path);
         let GlobalModel { architecture, params, samples } = GlobalModel::open(path)?;
         let network = Network::new(&architecture, &params, backend).map_err(PredictError::Network)?;
         let preparation = samples.as_ref().map(|spec| spec.preparation.clone()).unwrap_or_default();
@@ -239,6 +247,12 @@ impl Predictor {
         self.samples.as_ref()
     }
 
+    /// The names of the classes, if the model's file has them.
+    #[must_use]
+    pub fn class_names(&self) -> &[String] {
+        self.samples.as_ref().map_or(&[], |samples| &samples.class_names)
+    }
+
     /// Predicts the samples of `data` in order and passes each prediction to `row`, which may break to end early. The score covers
     /// the rows passed.
     pub fn predict(
@@ -255,18 +269,17 @@ impl Predictor {
         }
         for_each_batch(&preparation, &input, data, &mut |chunk, batch| {
             let (predictions, gates) = self.answerer.answer(batch).map_err(PredictError::Network)?;
-            let each = batch.y().len() / chunk.len();
-            for (at, (&label, prediction)) in batch.y().iter().zip(&predictions).enumerate() {
+            let each = predictions.len() / chunk.len();
+            for (at, prediction) in predictions.into_iter().enumerate() {
                 let sample = chunk[at / each];
                 let class = prediction.class;
                 // A single value that is not a number makes every probability not a number.
-                let probability = prediction.probabilities[class as usize];
-                if !probability.is_finite() {
+                if !prediction.probabilities[class as usize].is_finite() {
                     return Err(PredictError::NotFinite { sample });
                 }
-                let probability = f64::from(probability);
                 let gate = gates.as_ref().map(|gates| gates[at]);
-                let made = Row { sample, class, probability, label, gate };
+                let probabilities = prediction.probabilities.into_iter().map(f64::from).collect();
+                let made = Row { sample, class, probabilities, label: batch.y().get(at).copied(), gate };
                 score.add(&made);
                 if row(made).is_break() {
                     return Ok(ControlFlow::Break(()));

@@ -129,13 +129,14 @@ fn each_mistake_about_the_model_or_the_data_is_named() {
     predict(&absent, &data, &[], &[&absent, "cannot open the model"]);
     fs::write(folder.path("text"), "accuracy,loss\n0.9,0.1\n").unwrap();
     predict(&folder.name("text"), &data, &[], &["text", "not a readable safetensors file"]);
-    predict(&data, &data, &[], &["safetensors"]);
+    fs::create_dir(folder.path("empty")).unwrap();
+    predict(&folder.name("empty"), &data, &[], &["empty/model.safetensors", "cannot open the model"]);
     let metadata = [("ensemble".to_owned(), "{}".to_owned())].into();
     let mut file = File::create(folder.path("ensemble")).unwrap();
     codec::write(&ParamSet::default(), Precision::F32, &metadata, &mut file).unwrap();
     predict(&folder.name("ensemble"), &data, &[], &["is an ensemble", "`aggregator predict`"]);
     linear_model(&folder.path("wide"), &[1, 1, 3]);
-    predict(&folder.name("wide"), &data, &[], &["[1, 1, 3]", "[1, 1, 2]"]);
+    predict(&folder.name("wide"), &data, &[], &["1x1x3", "1x1x2"]);
 
     predict(&model, &absent, &[], &[&absent, "no such directory"]);
     predict(
@@ -171,7 +172,7 @@ fn joining_without_data_or_state_says_what_to_mend() {
     let train = Dataset::new(vec![1, 1, 2], vec![0; 4], vec![0_u8, 1], 2).unwrap();
     write_split(folder.0.path(), Split::Train, &train).unwrap();
     join(&data, &["--classes", "1", "--state", &state], &["train-labels-idx1-ubyte", "label 1"]);
-    join(&data, &["--shape", "1x2x2", "--state", &state], &["[1, 1, 2]", "[1, 2, 2] is asked for"]);
+    join(&data, &["--shape", "1x2x2", "--classes", "2", "--state", &state], &["1x1x2", "1x2x2 is asked for"]);
     join(&data, &[], &["--state DIR"]);
     let file = folder.name("t10k-labels-idx1-ubyte");
     join(&data, &["--state", &file], &[&file, "in the way"]);
@@ -359,7 +360,7 @@ fn the_doctor_says_what_keeps_a_device_from_taking_part() {
         text(&output.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let data: Vec<_> = findings.iter().filter(|finding| finding["subject"] == "data").collect();
     assert!(data.iter().all(|finding| finding["level"] == "ok"), "{data:?}");
-    assert!(data.iter().any(|finding| finding["found"].as_str().unwrap().contains("2 samples of shape [1]")));
+    assert!(data.iter().any(|finding| finding["found"].as_str().unwrap().contains("2 samples of shape 1")));
     // One that this runs on can take part, unless it is this very moment too hot or too full for it.
     let problems: Vec<_> = findings.iter().filter(|finding| finding["level"] == "problem").collect();
     assert_eq!(output.status.code(), Some(if problems.is_empty() { 0 } else { 3 }), "{problems:?}");

@@ -9,6 +9,7 @@ use crate::error::ModelError;
 use crate::loss::log_sum_exp;
 use crate::mode::Mode;
 use crate::network::Network;
+use crate::per_class::PerClass;
 
 /// Loss and accuracy of a network on some samples. The default, for no samples, is neutral under [`Evaluation::merge`].
 ///
@@ -84,6 +85,31 @@ pub fn evaluate<B: Borrow<Batch>>(
     network: &mut Network,
     batches: impl IntoIterator<Item = B>,
 ) -> Result<Evaluation, ModelError> {
+    evaluate_each(network, batches, |_, _, _| {})
+}
+
+/// [`evaluate`], with the results of each class.
+///
+/// # Errors
+/// As [`evaluate`].
+pub fn evaluate_by_class<B: Borrow<Batch>>(
+    network: &mut Network,
+    batches: impl IntoIterator<Item = B>,
+) -> Result<(Evaluation, PerClass), ModelError> {
+    let mut by_class = PerClass::new(network.architecture().classes);
+    let evaluation = evaluate_each(network, batches, |label, logits, log_total| {
+        let class = argmax(logits);
+        by_class.count(label, class as u32, (f64::from(logits[class]) - log_total).exp());
+    })?;
+    Ok((evaluation, by_class))
+}
+
+/// Evaluates, and passes the label, the logits and the logarithm of the sum of their exponentials of each prediction to `each`.
+fn evaluate_each<B: Borrow<Batch>>(
+    network: &mut Network,
+    batches: impl IntoIterator<Item = B>,
+    mut each: impl FnMut(u32, &[f32], f64),
+) -> Result<Evaluation, ModelError> {
     let (mut loss, mut samples, mut correct) = (0.0, 0, 0);
     for batch in batches {
         let batch = batch.borrow();
@@ -91,9 +117,11 @@ pub fn evaluate<B: Borrow<Batch>>(
         network.forward(batch.x(), batch.shape(), Mode::Evaluation)?;
         let classes = network.architecture().classes;
         for (logits, &label) in network.logits().chunks_exact(classes).zip(batch.y()) {
-            loss += log_sum_exp(logits) - f64::from(logits[label as usize]);
+            let log_total = log_sum_exp(logits);
+            loss += log_total - f64::from(logits[label as usize]);
             correct += usize::from(argmax(logits) == label as usize);
             samples += 1;
+            each(label, logits, log_total);
         }
     }
     Ok(Evaluation::from_sums(loss, samples, correct))

@@ -42,6 +42,7 @@
 //! | `cpu`, `kernels` | the engine for CPUs and its inner loops |
 //! | `candle` | the engine for CUDA devices |
 //! | `train`, `sgd`, `adam`, `loss` | steps of gradient descent |
+//! | `evaluate`, `per_class` | loss and accuracy, in all and by class; predictions |
 //! | `contrast`, `prototypes`, [`pseudo_label`] | losses of particular algorithms |
 
 // Tests may unwrap, and compare floats exactly where the closed form is exact.
@@ -66,6 +67,7 @@ mod mode;
 pub mod model_file;
 mod network;
 pub mod params;
+mod per_class;
 mod prototypes;
 pub mod pseudo_label;
 mod sgd;
@@ -86,7 +88,7 @@ pub use device::Backend;
 pub use dropout_masks::Masks;
 pub use engine::OutputGradients;
 pub use error::ModelError;
-pub use evaluate::{Evaluation, Prediction, argmax, evaluate, predict};
+pub use evaluate::{Evaluation, Prediction, argmax, evaluate, evaluate_by_class, predict};
 pub use gemm_rate::peak_gemm_rate;
 pub use kernels::vectorised;
 pub use loss::cross_entropy;
@@ -95,6 +97,7 @@ pub use model_file::{ModelFileError, read_model, write_model};
 pub use network::Network;
 pub use params::codec::{self, DecodeError, Limits};
 pub use params::{Array, LayoutId, Mismatch, MismatchKind, ParamSet, Precision, ShapeError};
+pub use per_class::{Bin, ClassResult, PerClass};
 pub use prototypes::{PrototypeLoss, PrototypeTerms, Prototyped, separation, supervised_contrast};
 pub use sgd::Sgd;
 pub use train::{Learner, Loss, LossGradients, Term};

@@ -21,6 +21,7 @@
 //! | [`durable`] | the steps of atomic and durable writes |
 //! | [`chown`] | files that root creates are given to the owner of their directory |
 //! | [`watchdog`] | whether a program makes progress |
+//! | [`mod@shape`] | the one spelling of a shape |
 //! | `cli` | what both command lines have in common, with the feature `cli` alone |
 //!
 //! The crate has no clock, no sockets and no runtime, but for `cli`: its dependency list enforces that. Both state
@@ -51,6 +52,7 @@ pub mod record;
 pub mod schedule;
 pub mod seed;
 pub mod settings;
+pub mod shape;
 pub mod share;
 pub mod spec;
 pub mod task;

@@ -168,6 +168,12 @@ pub enum ToClient {
         /// The last round of training in which the client's update counted; `None` if none has.
         round: Option<u32>,
     },
+    /// Answer to a hello that [asks](Hello::asks): how the run's samples are to be read. Nothing follows; the device comes again
+    /// once it has read them.
+    Samples {
+        /// A [`Reading`](crate::spec::Reading) as text, which can grow.
+        reading: String,
+    },
 }
 
 /// The beginning of a payload that a connection did not bring to its end.
@@ -215,6 +221,21 @@ pub struct Hello {
     pub classes: u32,
     /// The task that the device is still working on or has finished, so that it is not given again.
     pub holds: Option<TaskId>,
+}
+
+impl Hello {
+    /// The hello of a device that has not read its samples, and asks how: it has none, of no shape and no class. An older server
+    /// refuses it for the shape.
+    #[must_use]
+    pub fn asking(client: ClientId, software: String) -> Self {
+        Self { client, software, samples: 0, shape: Vec::new(), classes: 0, holds: None }
+    }
+
+    /// Whether it asks how samples are read.
+    #[must_use]
+    pub fn asks(&self) -> bool {
+        self.samples == 0 && self.shape.is_empty() && self.classes == 0
+    }
 }
 
 /// A task in a client's hands.

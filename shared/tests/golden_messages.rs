@@ -133,6 +133,7 @@ fn spec() -> RunSpec {
                 normalisation: Normalisation::Channels { mean: vec![0.25], deviation: vec![0.75] },
             },
             labels: LabelsAt::Server,
+            column: shared::spec::data::label_column(),
         },
         architecture: Architecture::by_name("lenet-5", &[1, 28, 28], 10).unwrap(),
         training: Training {
@@ -259,6 +260,13 @@ fn to_client() -> Vec<(&'static str, ToClient)> {
         ("counted", ToClient::Counted { round: Some(300) }),
         ("counted-none", ToClient::Counted { round: None }),
         (
+            "samples",
+            ToClient::Samples {
+                reading: "shape = [3, 32, 32]\nclasses = 3\nclass-names = [\"cat\", \"dog\", \"fox\"]\n"
+                    .to_owned(),
+            },
+        ),
+        (
             "conditions",
             ToClient::Conditions(Eligibility {
                 max_temperature: 75,
@@ -378,6 +386,7 @@ fn every_variant_has_an_example() {
             ToClient::Conditions(_) => 30,
             ToClient::Welcome { .. } => 31,
             ToClient::Counted { .. } => 34,
+            ToClient::Samples { .. } => 35,
             ToClient::Refused(refusal) => match refusal {
                 Refusal::Shape { .. } => 3,
                 Refusal::Classes { .. } => 4,
@@ -413,7 +422,7 @@ fn every_variant_has_an_example() {
             },
         })
         .collect();
-    assert_eq!(to_client, (0..=34).collect());
+    assert_eq!(to_client, (0..=35).collect());
 }
 
 fn truncate<T: Serialize + DeserializeOwned + Debug>(messages: &[(&'static str, T)]) {

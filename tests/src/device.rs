@@ -241,6 +241,7 @@ impl Device {
         let session = self.session.as_mut().expect("it has asked for this");
         match action {
             Action::Connect => effects.push(Effect::Connect),
+            Action::Read(_) | Action::HangUp => unreachable!("this device has read its samples"),
             Action::Send(message) => effects.push(Effect::Deliver(message, None)),
             Action::Sync { round } => {
                 self.kept.with(|store| store.sync_handle().map_or(Ok(()), |sync| sync()))?;

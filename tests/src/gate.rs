@@ -7,7 +7,7 @@
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Duration;
 
-use edge_client::driver::{Notice, Participant, take_part};
+use edge_client::driver::{DeviceSamples, Notice, Participant, Source, take_part};
 use edge_client::pool::TrainPool;
 use edge_client::quic::QuicConnector;
 use edge_client::sensors::Sensors;
@@ -71,9 +71,7 @@ impl Gate {
         let pool = TrainPool::single(1).expect("the system gives two threads");
         let participant = Participant {
             client: key.public().client(),
-            data,
-            skipped: 0,
-            tests: TestSamples::none(),
+            samples: Source::Read(DeviceSamples { data, skipped: 0, tests: TestSamples::none() }),
             sensors: Sensors::none(),
             backend: Backend::cpu(),
             pool: pool.clone(),

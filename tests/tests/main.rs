@@ -25,6 +25,7 @@ mod late;
 mod layers;
 mod loopback;
 mod orderings;
+mod own_data;
 mod ownership;
 mod papers;
 mod personalisation;

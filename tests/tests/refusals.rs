@@ -173,7 +173,7 @@ fn data_that_cannot_be_used_is_named() {
     let (state, runs) = (testbed.name("state"), testbed.name("runs"));
     for (folder, parts) in wrong_data(&testbed) {
         let data = folder.to_str().unwrap();
-        let join = ["join", &testbed.address(), "--data", data, "--state", &state];
+        let join = ["join", &testbed.address(), "--data", data, "--state", &state, "--classes", "10"];
         assert_refused(&programs().edge_client, &join, 3, &parts);
         let path = format!("data.path={data}");
         let sets = ["--set", "data.set=mnist", "--set", &path, "--set", "evaluate.every=0"];

@@ -93,14 +93,14 @@ fn labels_that_are_there_are_not_used_and_labels_that_are_needed_are_missed() {
     let device = testbed.join_with(0, &["--unlabelled"]).wait();
     assert_eq!(device.code, Some(4), "{}", device.text);
     assert!(device.text.contains("the device's samples are unlabelled"), "{}", device.text);
-    server.kill();
-    // Without the word, a file of labels is missed.
+    // Without the word, a file of labels is missed once the run has said that it needs it.
     fs::remove_file(testbed.data(0).join("train-labels-idx1-ubyte")).expect("the split has labels");
     let device = testbed.join(0).wait();
     assert_eq!(device.code, Some(3), "{}", device.text);
-    for part in ["train-labels-idx1-ubyte", "join with --unlabelled"] {
+    for part in ["train-labels-idx1-ubyte", "the run says: shape 1x28x28, 10 classes"] {
         assert!(device.text.contains(part), "{}", device.text);
     }
+    server.kill();
 }
 
 /// Devices that believe everything they guess, at a rate that makes them sure of it: all become one class.

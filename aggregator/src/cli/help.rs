@@ -162,3 +162,18 @@ layers.extractor = [...], layers.projection = [...] if there is one, and layers.
 Examples:
   aggregator models
   aggregator models lenet-5 > run.toml";
+
+pub(super) const INIT: &str = "\
+How data lies in a folder:
+  images       DIR/train/CLASS/*.png or *.jpg, and DIR/test/CLASS/; or DIR/CLASS/ alone
+  CSV          DIR/train.csv and DIR/test.csv, with a header; one column holds the labels
+  safetensors  DIR/train.safetensors and DIR/test.safetensors, with tensors x and y
+  IDX          MNIST's four files
+  text         one .txt file in DIR
+
+The test split may be missing: then each client holds some of its samples out, and tests on them.
+
+Example:
+  aggregator init photos
+  aggregator simulate run.toml
+  aggregator predict --model runs/photos --data holiday.jpg";

@@ -9,8 +9,9 @@ use clap::Args;
 use models::params::codec::TensorStream;
 use models::{Architecture, Limits, ParamSet};
 use shared::algorithm::Fusion;
-use shared::cli::causes;
-use shared::data::{DataError, Preparation, ReadOptions, Split, View, registry};
+use shared::cli::{Names, causes};
+use shared::data::{DataError, Dataset, Inputs, Preparation, ReadOptions, Split, View, inputs};
+use shared::shape::spelled;
 use shared::spec::{DataSpec, SAMPLES_KEY};
 
 use super::exit::Failure;
@@ -34,11 +35,15 @@ pub(super) struct ModelArgs {
     /// Of a run's directory, take the best of the models that were tested instead of the newest
     #[arg(long)]
     best: bool,
-    /// Directory of samples in any known format; without it the test set of CONFIG, or without that of the model's run
+    /// The samples: a directory in any known format; without it the test set of CONFIG, or without that of the model's run.
+    /// For predict also a directory of images, an image, a CSV table, or - for one from standard input
     ///
     /// The configuration of the run lies beside the model; where it does not, the built-in glyphs are taken.
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["config", "overrides"])]
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["config", "overrides"])]
     data: Option<PathBuf>,
+    /// Column of a CSV table that holds the labels [default: as the model says, else label]
+    #[arg(long, value_name = "COLUMN", requires = "data")]
+    label: Option<String>,
     /// Use the training split of the data instead
     #[arg(long)]
     train: bool,
@@ -50,8 +55,8 @@ pub(super) struct ModelArgs {
 }
 
 impl ModelArgs {
-    /// The model, its samples and what they are called.
-    pub(super) fn open(&self) -> Result<(Usable, View, String), Failure> {
+    /// The model, and its samples.
+    pub(super) fn open(&self) -> Result<Opened, Failure> {
         let which = if self.best { Which::Best } else { Which::Newest };
         let (path, usable) = open_model(&self.model, which)?;
         if matches!(usable, Usable::Model(..)) && self.fusion.is_some() {
@@ -61,8 +66,40 @@ impl ModelArgs {
             )));
         }
         let split = if self.train { Split::Train } else { Split::Test };
-        let (view, called) = usable.load(&path, self.data.as_ref(), &self.config, split)?;
-        Ok((usable, view, called))
+        let (inputs, called) = match &self.data {
+            Some(place) => (usable.read(place, split, self.label.as_deref())?, place.display().to_string()),
+            None => usable.configured(&path, &self.config, split)?,
+        };
+        usable.check(&path, &inputs.dataset)?;
+        let names = Names::of(usable.class_names(), &inputs);
+        let called = match &self.data {
+            Some(place) if !place.is_dir() => called,
+            _ => format!("the {} split of {called}", split.name()),
+        };
+        Ok(Opened { usable, view: View::whole(Arc::new(inputs.dataset)), called, names })
+    }
+}
+
+/// A model with samples that fit it.
+pub(super) struct Opened {
+    pub(super) usable: Usable,
+    pub(super) view: View,
+    /// What messages call the samples.
+    pub(super) called: String,
+    pub(super) names: Names,
+}
+
+impl Opened {
+    /// Refuses samples without labels.
+    pub(super) fn labelled(self) -> Result<Self, Failure> {
+        if self.view.dataset().labels_each() == 0 {
+            return Err(Failure::Environment(format!(
+                "{} has no labels to compare with: aggregator predict says what the model answers; of a CSV table --label names \
+                 the column that holds them",
+                self.called
+            )));
+        }
+        Ok(self)
     }
 }
 
@@ -170,57 +207,45 @@ impl Usable {
         self.samples().map(|spec| spec.preparation.clone()).unwrap_or_default()
     }
 
-    /// Refuses samples with other numbers of values than the model takes. Tables do not say their shape, so that no more is known
-    /// of samples whose labels are not read.
-    fn refuse_other_sizes(&self, path: &Path, directory: &Path, split: Split) -> Result<(), Failure> {
-        let unlabelled = ReadOptions { labels: None, shape: None, ..self.reading() };
-        let Ok((_, dataset)) = registry::read(directory, split, &unlabelled) else { return Ok(()) };
-        let takes = self.samples().map_or(&self.architecture().input, |spec| &spec.shape);
-        let size = |shape: &[usize]| shape.iter().product::<usize>();
-        if size(takes) == size(dataset.shape()) {
-            return Ok(());
-        }
-        Err(other_shape(path, takes, dataset.shape()))
-    }
-
     fn reading(&self) -> ReadOptions {
-        DataSpec::reading(self.samples(), self.architecture().classes)
+        let options = DataSpec::reading(self.samples(), self.architecture().classes);
+        // A model without a description takes its samples as they are.
+        let shape = options.shape.or_else(|| Some(self.architecture().input.clone()));
+        ReadOptions { shape, ..options }
     }
 
-    /// The samples in `directory`, or those of a configuration, and what they are called. `path` is this file's.
-    fn load(
+    /// The names of the classes, if it says them.
+    pub(super) fn class_names(&self) -> &[String] {
+        self.samples().map_or(&[], |spec| &spec.class_names)
+    }
+
+    /// The samples at `place`.
+    fn read(&self, place: &Path, split: Split, label: Option<&str>) -> Result<Inputs, Failure> {
+        let options = self.reading();
+        let column = label.map_or_else(|| options.column.clone(), str::to_owned);
+        inputs::read(place, split, &ReadOptions { column, ..options }).map_err(|error| unread(&error, split))
+    }
+
+    /// The samples of a configuration, and what they are called. `path` is this file's.
+    fn configured(
         &self,
         path: &Path,
-        directory: Option<&PathBuf>,
         config: &ConfigArgs,
         split: Split,
-    ) -> Result<(View, String), Failure> {
-        let architecture = self.architecture();
-        let (dataset, called) = if let Some(directory) = directory {
-            let read = registry::read(directory, split, &self.reading());
-            if read.is_err() {
-                // Of samples that are something else the labels, too, are mostly wrong, and not what to repair.
-                self.refuse_other_sizes(path, directory, split)?;
-            }
-            (read.map(|(_, dataset)| dataset), directory.display().to_string())
-        } else {
-            let config = config.or_of_run(path).validated()?;
-            let set = config.data.set;
-            let called = match &config.data.source {
-                Source::Drawn { .. } => format!("{set}, which are built in"),
-                Source::Files { folder, .. } => format!("{set} in {}", folder.display()),
-            };
-            (data::load(&config, split), called)
+    ) -> Result<(Inputs, String), Failure> {
+        let config = config.or_of_run(path).validated()?;
+        let set = config.data.set;
+        let called = match &config.data.source {
+            Source::Drawn { .. } => format!("{set}, which are built in"),
+            Source::Files { folder, .. } => format!("{set} in {}", folder.display()),
         };
-        let dataset = dataset.map_err(|error| match (&error, split) {
-            (DataError::OtherSplit { .. }, Split::Test) => {
-                Failure::Environment(format!("{error}; --train uses these"))
-            }
-            (DataError::OtherSplit { .. }, Split::Train) => {
-                Failure::Environment(format!("{error}; without --train these are used"))
-            }
-            _ => Failure::environment(error),
-        })?;
+        let dataset = data::load(&config, split).map_err(|error| unread(&error, split))?;
+        Ok((Inputs { dataset, files: Vec::new() }, called))
+    }
+
+    /// Refuses samples that this model, of the file at `path`, cannot take.
+    fn check(&self, path: &Path, dataset: &Dataset) -> Result<(), Failure> {
+        let architecture = self.architecture();
         let prepared = self.preparation().shape(dataset.shape()).ok();
         if prepared.as_ref() != Some(&architecture.input) {
             return Err(other_shape(path, &architecture.input, dataset.shape()));
@@ -234,14 +259,28 @@ impl Usable {
                 dataset.classes()
             )));
         }
-        Ok((View::whole(Arc::new(dataset)), format!("the {} split of {called}", split.name())))
+        Ok(())
+    }
+}
+
+fn unread(error: &DataError, split: Split) -> Failure {
+    match (error, split) {
+        (DataError::OtherSplit { .. }, Split::Test) => {
+            Failure::Environment(format!("{error}; --train uses these"))
+        }
+        (DataError::OtherSplit { .. }, Split::Train) => {
+            Failure::Environment(format!("{error}; without --train these are used"))
+        }
+        _ => Failure::environment(error),
     }
 }
 
 fn other_shape(model: &Path, takes: &[usize], has: &[usize]) -> Failure {
     Failure::Environment(format!(
-        "the model {} takes samples of shape {takes:?}, the data has {has:?}: name other data or another model",
-        model.display()
+        "the model {} takes samples of shape {}, these have {}: name other data or another model",
+        model.display(),
+        spelled(takes),
+        spelled(has)
     ))
 }
 
@@ -267,7 +306,7 @@ pub(super) fn no_answer(path: &Path) -> Failure {
 mod tests {
     use std::collections::BTreeMap;
 
-    use shared::data::{Dataset, Samples, safetensors};
+    use shared::data::{Samples, safetensors};
 
     use super::*;
 
@@ -282,15 +321,15 @@ mod tests {
             let data = Dataset::labelled(vec![2], Samples::Floats(vec![0.0; 4]), vec![0, 1], classes)
                 .expect("two samples");
             safetensors::write_split(folder.path(), Split::Test, &data).expect("written");
-            let config = ConfigArgs { config: None, overrides: Vec::new() };
-            usable.load(&path, Some(&folder.path().to_owned()), &config, Split::Test)
+            let inputs = usable.read(folder.path(), Split::Test, None)?;
+            usable.check(&path, &inputs.dataset).map(|()| inputs)
         };
         let refused = load(4).expect_err("three are told apart");
         assert!(matches!(refused, Failure::Environment(_)), "{refused:?}");
         let text = refused.to_string();
         assert!(text.contains("tells 3 classes apart, and the data has 4"), "{text}");
         for classes in [2, 3] {
-            assert_eq!(load(classes).expect("a model that knows them").0.len(), 2);
+            assert_eq!(load(classes).expect("a model that knows them").dataset.len(), 2);
         }
     }
 
@@ -304,11 +343,10 @@ mod tests {
             Dataset::labelled(vec![1, 28, 28], Samples::Bytes(vec![0; 4 * 784]), vec![0, 1, 2, 3], 10);
         shared::data::idx::write_split(folder.path(), Split::Test, &images.expect("four images"))
             .expect("written");
-        let config = ConfigArgs { config: None, overrides: Vec::new() };
-        let directory = folder.path().to_owned();
-        let refused = usable.load(Path::new("m"), Some(&directory), &config, Split::Test).map(drop);
+        let read = usable.read(folder.path(), Split::Test, None);
+        let refused = read.and_then(|inputs| usable.check(Path::new("m"), &inputs.dataset));
         let text = refused.expect_err("it takes rows").to_string();
-        assert!(text.contains("takes samples of shape [6], the data has [1, 28, 28]"), "{text}");
+        assert!(text.contains("takes samples of shape 6, these have 1x28x28"), "{text}");
     }
 
     #[test]

@@ -12,12 +12,14 @@ mod evaluate;
 mod exit;
 mod help;
 mod history;
+mod init;
 mod key;
 mod load_model;
 mod lost_identity;
 mod models;
 mod page;
 mod parse;
+mod per_class;
 mod predict;
 mod report;
 mod run;
@@ -56,6 +58,9 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Look at a folder of samples and write a configuration that learns from them
+    #[command(after_long_help = help::INIT)]
+    Init(init::InitArgs),
     /// Train federatedly over simulated clients in this process
     #[cfg(feature = "simulate")]
     #[command(after_long_help = help::SIMULATE)]
@@ -206,6 +211,7 @@ impl Cli {
     pub fn run(self) -> Result<(), Failure> {
         terminal::log_to_stderr(self.verbose);
         match self.command {
+            Command::Init(arguments) => init::init(&arguments),
             #[cfg(feature = "simulate")]
             Command::Simulate(arguments) => simulate::simulate(&arguments, self.verbose > 0),
             Command::Serve(arguments) => serve::serve(&arguments),

@@ -1,16 +1,16 @@
-//! `aggregator predict`: what a trained model, or an ensemble of them, says about each sample of a data set.
+//! `aggregator predict`: what a trained model, or an ensemble of them, says about each sample.
 
 use std::io::{self, BufWriter};
 use std::path::Path;
 
 use clap::Args;
 use models::{Backend, Network};
-use shared::cli::Predictions;
+use shared::cli::{FormArgs, Names, Predictions};
 use shared::data::View;
 use shared::prediction::{Row, Score};
 
 use super::exit::Failure;
-use super::load_model::{BATCH, ModelArgs, Usable, no_answer};
+use super::load_model::{BATCH, ModelArgs, Opened, Usable, no_answer};
 use super::parse::whole;
 use super::terminal;
 use crate::ensemble::Question;
@@ -22,24 +22,17 @@ pub(super) struct PredictArgs {
     /// Predict this many samples, from the first [default: all, of which a table shows 20]
     #[arg(long, value_name = "N", value_parser = whole::<u32>(1..=u32::MAX.into()), allow_negative_numbers = true)]
     limit: Option<u32>,
-    /// Print one JSON object per sample, and the accuracy as the last one
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    form: FormArgs,
 }
 
 pub(super) fn predict(arguments: &PredictArgs) -> Result<(), Failure> {
     let given = &arguments.given;
-    let (usable, view, called) = given.open()?;
+    let Opened { usable, view, called, names } = given.open()?;
     let limit = arguments.limit.map_or(view.len(), |limit| view.len().min(limit as usize));
     let view = view.part(&(0..limit as u32).collect::<Vec<_>>());
     let rows = match &usable {
         Usable::Model(architecture, params, _) => {
-            if architecture.predictions().is_ok_and(|each| each != 1) {
-                return Err(Failure::Usage(format!(
-                    "{} predicts at every position of a text; `edge-client predict` shows that",
-                    given.model.display()
-                )));
-            }
             let mut network = Network::new(architecture, params, &Backend::cpu())?;
             one(&mut network, &usable, &view, &given.model)?
         }
@@ -50,14 +43,12 @@ pub(super) fn predict(arguments: &PredictArgs) -> Result<(), Failure> {
                 Question { view: &view, preparation: &preparation, batch: BATCH, fusions: &[fusion] };
             let mut rows = Vec::with_capacity(view.len());
             bundle.answer(&question, &mut |answers| {
-                for (fused, &label) in answers.fused.values().flatten().zip(answers.labels) {
-                    let class = fused.class();
-                    let probability = fused.log_probabilities[class].exp();
+                for (at, fused) in answers.fused.values().flatten().enumerate() {
                     rows.push(Row {
                         sample: rows.len(),
-                        class: class as u32,
-                        probability,
-                        label,
+                        class: fused.class() as u32,
+                        probabilities: fused.log_probabilities.iter().map(|log| log.exp()).collect(),
+                        label: answers.labels.get(at).copied(),
                         gate: None,
                     });
                 }
@@ -65,7 +56,7 @@ pub(super) fn predict(arguments: &PredictArgs) -> Result<(), Failure> {
             rows
         }
     };
-    terminal::written(print(&rows, &called, arguments))
+    terminal::written(print(&rows, &called, names, arguments))
 }
 
 /// What one model says.
@@ -80,18 +71,22 @@ fn one(network: &mut Network, usable: &Usable, view: &View, path: &Path) -> Resu
         {
             return Err(no_answer(path));
         }
-        rows.extend(predictions.iter().zip(batch.y()).zip(chunk).map(|((prediction, &label), &sample)| {
-            let class = prediction.class;
-            let probability = f64::from(prediction.probabilities[class as usize]);
-            Row { sample, class, probability, label, gate: None }
+        // A text has a prediction for each of its positions.
+        let each = predictions.len() / chunk.len();
+        rows.extend(predictions.into_iter().enumerate().map(|(at, prediction)| Row {
+            sample: chunk[at / each],
+            class: prediction.class,
+            probabilities: prediction.probabilities.into_iter().map(f64::from).collect(),
+            label: batch.y().get(at).copied(),
+            gate: None,
         }));
     }
     Ok(rows)
 }
 
-fn print(rows: &[Row], called: &str, arguments: &PredictArgs) -> io::Result<()> {
+fn print(rows: &[Row], called: &str, names: Names, arguments: &PredictArgs) -> io::Result<()> {
     let out = &mut BufWriter::new(io::stdout().lock());
-    let mut printed = Predictions::new(out, arguments.json, arguments.limit.is_some());
+    let mut printed = Predictions::new(out, &arguments.form, names, arguments.limit.is_some());
     let mut score = Score::default();
     for row in rows {
         score.add(row);

@@ -83,6 +83,9 @@ impl Check<'_> {
     }
 
     fn leaf(&mut self, key: &Key, value: &mut Value) -> bool {
+        if let (Kind::Shape, Some(shape)) = (key.kind, spelled_out(value)) {
+            *value = shape;
+        }
         let in_range = match (key.kind, &mut *value) {
             (Kind::Whole(low, high), Value::Integer(number)) => (low..=high).contains(number),
             (Kind::Number(low, high), Value::Integer(number)) => (low, high).contains(&(*number as f64)),
@@ -232,4 +235,14 @@ fn alternative(key: &str, value: &Value, names: &[&str]) -> Option<String> {
 
 fn is_text(text: &str, limit: usize) -> bool {
     (1..=limit).contains(&text.chars().count()) && !text.contains(char::is_control)
+}
+/// A shape that is written as people say it, `3x32x32` or, of a row of a table, `13`, as the list that it is.
+fn spelled_out(value: &Value) -> Option<Value> {
+    let text = match value {
+        Value::String(text) => text.clone(),
+        Value::Integer(side) => side.to_string(),
+        _ => return None,
+    };
+    let sides = shared::shape::parse(&text).ok()?;
+    Some(Value::Array(sides.into_iter().map(|side| Value::Integer(side as i64)).collect()))
 }

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use shared::settings::{Key, Kind, table_of};
+use shared::shape::spelled;
 use toml::{Table, Value};
 
 use super::keys::KEYS;
@@ -52,7 +53,8 @@ impl Raw {
                 text.push_str(&network::document(layers));
                 continue;
             }
-            let line = match (value_at(&table, &key.path), key.unset) {
+            let value = value_at(&table, &key.path).map(|value| shown(key, value));
+            let line = match (value, key.unset) {
                 (Some(value), Some(_)) if value_at(&given, &key.path).is_none() => {
                     format!("# {rest} = {value}")
                 }
@@ -69,6 +71,14 @@ impl Raw {
             let _ = writeln!(text, "{line:<COMMENT$} # {}{more}", key.says);
         }
         text
+    }
+}
+
+/// A value as people write it: a shape with an x between its sides.
+fn shown(key: &Key, value: &Value) -> Value {
+    match (key.kind, value) {
+        (Kind::Shape, Value::Array(sides)) => Value::String(spelled(sides)),
+        _ => value.clone(),
     }
 }
 

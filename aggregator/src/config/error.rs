@@ -1,6 +1,7 @@
 //! What can be wrong with a configuration. The operator corrects all of it, and every message says where, what
 //! was given and what is accepted.
 
+use shared::shape::spelled;
 use std::fmt;
 use std::path::PathBuf;
 
@@ -149,7 +150,7 @@ pub enum ConfigError {
         source: shared::algorithm::registry::RegistryError,
     },
     /// The model does not take this data set's samples.
-    #[error("{origin}: `model.name` = {name:?} does not take samples of {set} (shape {shape:?}): {source}")]
+    #[error("{origin}: `model.name` = {name:?} does not take samples of {set} (shape {}): {source}", spelled(.shape))]
     Model {
         /// Where the model is named.
         origin: Origin,
@@ -163,7 +164,7 @@ pub enum ConfigError {
         source: Box<models::ArchitectureError>,
     },
     /// The layers of a network do not fit each other, or not the samples.
-    #[error("{origin}: `{layer}` does not fit, with samples of {set} (shape {shape:?}): {source}")]
+    #[error("{origin}: `{layer}` does not fit, with samples of {set} (shape {}): {source}", spelled(.shape))]
     Network {
         /// Where the layer was given.
         origin: Origin,

@@ -200,7 +200,7 @@ fn sets_that_leave_their_samples_open() {
     let file = |rest: &str| in_file(&format!("data = {{ path = \"x\", {rest} }}\nmodel.name = \"linear\""));
     says(&file("set = \"images\", shape = [3, 8, 8], classes = 2"), &["\"images\"", "data.class-names"]);
     says(&file("set = \"csv\", shape = [13]"), &["\"csv\"", "either data.classes = 10 or data.class-names"]);
-    says(&file("set = \"csv\", classes = 3"), &["no data.shape", "data.shape = [13]"]);
+    says(&file("set = \"csv\", classes = 3"), &["no data.shape", "data.shape = \"13\""]);
     let names = "class-names = [\"cat\", \"dog\"]";
     says(&file(&format!("set = \"safetensors\", shape = [13], {names}")), &["data.classes = 10"]);
     says(&file(&format!("set = \"mnist\", {names}")), &["data.class-names", "its own shape and classes"]);

@@ -44,7 +44,13 @@ impl Combinations<'_> {
                 let (classes, class_names) = (labels.classes(), labels.names().to_vec());
                 let shape_of_files = Some(shape.clone());
                 let reading = ReadOptions { shape: shape_of_files, labels: Some(labels), column, on_error };
-                let spec = DataSpec { shape, class_names, preparation, labels: raw.data.labels };
+                let spec = DataSpec {
+                    shape,
+                    class_names,
+                    preparation,
+                    labels: raw.data.labels,
+                    column: raw.data.label.clone(),
+                };
                 Some(Samples { spec, prepared, classes, reading })
             }
             Err(error) => {
@@ -92,7 +98,8 @@ impl Combinations<'_> {
                 None
             }
             (_, None) => {
-                let reason = "say the shape of a sample, as in data.shape = [3, 32, 32] or data.shape = [13]";
+                let reason =
+                    "say the shape of a sample, as in data.shape = \"3x32x32\" or data.shape = \"13\"";
                 self.refuse(&[set, ("data.shape", "no data.shape".to_owned())], reason);
                 None
             }

@@ -6,7 +6,7 @@ use shared::eligibility::Eligibility;
 use shared::message::{
     Discard, Hello, Progress, Refusal, Rejection, ToClient, ToServer, UpdateHeader, Verdict,
 };
-use shared::spec::LabelsAt;
+use shared::spec::{LabelsAt, Reading};
 
 use super::open_round::{MemberState, Offer};
 use super::{Action, Arrival, Connection, Coordinator, INELIGIBLE_RETRY, Member, PeerId, State};
@@ -91,6 +91,13 @@ impl Coordinator {
     }
 
     fn hello(&mut self, now: Duration, peer: PeerId, hello: &Hello) {
+        if hello.asks() {
+            // The device comes again with what it has read.
+            let reading = Reading::of(&self.spec).to_text();
+            self.send(peer, ToClient::Samples { reading });
+            self.disconnect(peer);
+            return;
+        }
         if let Err(refusal) = self.admissible(hello) {
             self.refuse(peer, refusal);
             return;

@@ -1,6 +1,9 @@
 //! The aggregator's test set.
 
-use models::{Architecture, Backend, BatchError, Evaluation, ModelError, Network, ParamSet, evaluate};
+use models::{
+    Architecture, Backend, Batch, BatchError, Evaluation, ModelError, Network, ParamSet, PerClass, evaluate,
+    evaluate_by_class,
+};
 use rayon::prelude::*;
 use shared::data::{Preparation, Skipped, View};
 
@@ -50,6 +53,20 @@ impl TestSet {
         Question { view: &self.view, preparation: &self.preparation, batch: self.batch, fusions: &[] }
     }
 
+    /// [`Self::evaluate`], with the results of each class.
+    pub fn evaluate_by_class(
+        &self,
+        architecture: &Architecture,
+        params: &ParamSet,
+        backend: &Backend,
+    ) -> Result<(Evaluation, PerClass), EvaluateError> {
+        let parts = self.each_batch(architecture, params, backend, |network, batch| {
+            evaluate_by_class(network, [batch])
+        })?;
+        let none = (Evaluation::default(), PerClass::new(architecture.classes));
+        Ok(parts.into_iter().fold(none, |whole, part| (whole.0.merge(part.0), whole.1.merge(&part.1))))
+    }
+
     /// Loss and accuracy of `params`, computed on `backend`. Batches are spread over the machine's cores and merged in their
     /// order, so the result does not depend on how many there are.
     pub fn evaluate(
@@ -58,22 +75,34 @@ impl TestSet {
         params: &ParamSet,
         backend: &Backend,
     ) -> Result<Evaluation, EvaluateError> {
+        let parts =
+            self.each_batch(architecture, params, backend, |network, batch| evaluate(network, [batch]))?;
+        Ok(parts.into_iter().fold(Evaluation::default(), Evaluation::merge))
+    }
+
+    /// What `work` makes of each batch, in order.
+    fn each_batch<T: Send>(
+        &self,
+        architecture: &Architecture,
+        params: &ParamSet,
+        backend: &Backend,
+        work: impl Fn(&mut Network, &Batch) -> Result<T, ModelError> + Sync,
+    ) -> Result<Vec<T>, EvaluateError> {
         // Each worker has its own buffers; the parameters are shared.
         let order: Vec<usize> = (0..self.view.len()).collect();
-        let parts = order
+        order
             .par_chunks(self.batch)
             .map_init(
                 || None,
-                |network, positions| -> Result<Evaluation, EvaluateError> {
+                |network, positions| -> Result<T, EvaluateError> {
                     let network = match network {
                         Some(network) => network,
                         None => network.insert(Network::new(architecture, params, backend)?),
                     };
                     let batch = self.preparation.batch(&self.view, positions, &architecture.input)?;
-                    Ok(evaluate(network, [&batch])?)
+                    Ok(work(network, &batch)?)
                 },
             )
-            .collect::<Result<Vec<_>, _>>()?;
-        Ok(parts.into_iter().fold(Evaluation::default(), Evaluation::merge))
+            .collect()
     }
 }

@@ -113,7 +113,9 @@ impl Driver<'_> {
             (ToServer::Hello(hello), _) => {
                 let client = hello.client;
                 let (samples, software) = (hello.samples, &hello.software[..]);
-                let told = self.events.tell(&Notice::Connected { client, samples, software });
+                // A device that asks how to read its samples is here in a moment.
+                let told =
+                    !hello.asks() && self.events.tell(&Notice::Connected { client, samples, software });
                 let known = Known { client, told, skipped: false, unspooled: false };
                 self.known.entry(peer).or_insert(known);
             }

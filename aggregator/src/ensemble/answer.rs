@@ -29,7 +29,7 @@ pub struct Question<'a> {
 
 /// The predictions for consecutive samples.
 pub struct Answers<'a> {
-    /// The labels.
+    /// The labels; none if the samples are unlabelled.
     pub labels: &'a [u32],
     /// For each requested fusion and each sample, the fused vector: features, or mean logits.
     pub fused: BTreeMap<Fusion, Vec<Fused>>,
@@ -56,6 +56,7 @@ impl Fused {
 
 /// A batch of samples with its running sums.
 struct Part {
+    samples: usize,
     x: Vec<f32>,
     noise: Vec<f32>,
     labels: Vec<u32>,
@@ -100,11 +101,21 @@ impl Bundle {
         &self,
         question: &Question<'_>,
     ) -> Result<(BTreeMap<Fusion, Evaluation>, Vec<Evaluation>), EnsembleError> {
+        self.evaluate_each(question, &mut |_| {})
+    }
+
+    /// [`Self::evaluate`], and passes the answers to `each` as they are made.
+    pub fn evaluate_each(
+        &self,
+        question: &Question<'_>,
+        each: &mut dyn FnMut(&Answers<'_>),
+    ) -> Result<(BTreeMap<Fusion, Evaluation>, Vec<Evaluation>), EnsembleError> {
         let none = Evaluation::default();
         let mut by: BTreeMap<Fusion, Evaluation> =
             question.fusions.iter().map(|&fusion| (fusion, none)).collect();
         let mut members = vec![none; self.manifest.members.len()];
         self.answer(question, &mut |answers| {
+            each(answers);
             for (fusion, fused) in &answers.fused {
                 let rows = fused.iter().map(|fused| fused.log_probabilities.as_slice());
                 let part = evaluation(rows.zip(answers.labels));
@@ -142,7 +153,14 @@ impl Bundle {
             let d = if fusion == Fusion::Logits { classes } else { self.dimensions() };
             (fusion, RowSums::new(n, d))
         };
-        Part { x, noise, labels, sums: question.fusions.iter().map(sums).collect(), members: Vec::new() }
+        Part {
+            samples: n,
+            x,
+            noise,
+            labels,
+            sums: question.fusions.iter().map(sums).collect(),
+            members: Vec::new(),
+        }
     }
 
     /// Adds the outputs of a member to the sums.
@@ -162,7 +180,7 @@ impl Bundle {
         // Relative to the largest. At least one sample each: an ensemble without any weight could not answer.
         let size = members[member].samples.max(1) as f64 / largest as f64;
         parts.par_iter_mut().try_for_each_init(network, |network, part| {
-            let n = part.labels.len();
+            let n = part.samples;
             let shape = [&[n], &architecture.input[..]].concat();
             network.forward(&part.x, &shape, Mode::Evaluation)?;
             let logits = own_answers(network, n).ok_or_else(|| self.not_finite(member))?;
@@ -174,7 +192,7 @@ impl Bundle {
                 .collect();
             part.members.push(evaluation(own.iter().map(Vec::as_slice).zip(&part.labels)));
             if question.fusions.contains(&Fusion::Informative) {
-                let noise = Batch::new(std::mem::take(&mut part.noise), shape, part.labels.clone())?;
+                let noise = Batch::unlabelled(std::mem::take(&mut part.noise), shape)?;
                 let of_noise = network.represent(&noise)?;
                 if !summable(of_noise) {
                     return Err(self.not_finite(member));

@@ -12,7 +12,7 @@ mod store;
 
 use std::net::{Ipv4Addr, SocketAddr};
 
-use edge_client::driver::{Notice as ClientNotice, Participant, take_part};
+use edge_client::driver::{DeviceSamples, Notice as ClientNotice, Participant, Source, take_part};
 use edge_client::pool::{NoThreads, TrainPool};
 use edge_client::quic::QuicConnector;
 use edge_client::sensors::Sensors;
@@ -106,10 +106,8 @@ pub async fn simulate(
     let participants = shares.into_iter().zip(0..).filter(present).map(|(data, index)| {
         let participant = Participant {
             client: identities[index as usize],
-            data,
             // All shares are from one data set, whose skipped samples the run reports itself.
-            skipped: 0,
-            tests: tests.clone(),
+            samples: Source::Read(DeviceSamples { data, skipped: 0, tests: tests.clone() }),
             sensors: Sensors::none(),
             backend: backend.clone(),
             pool: pool.clone(),

@@ -28,8 +28,14 @@ pub(super) fn run(arguments: &DoctorArguments) -> Result<(), CliError> {
         Err(error) => findings.push(doctor::state::nowhere(error.to_string())),
     }
     if let Some(folder) = &arguments.data {
-        let options = arguments.reading.options(&arguments.label, arguments.on_error);
-        findings.extend(samples::look_at(folder, &options));
+        let reading = &arguments.reading;
+        findings.extend(if reading.classes.is_some() || reading.unlabelled {
+            let options = reading.options(arguments.label.as_deref(), arguments.on_error);
+            samples::look_at(folder, &options)
+        } else {
+            let shape = reading.shape.as_ref().map(|shape| shape.0.clone());
+            samples::survey(folder, shape, arguments.label.as_deref(), arguments.on_error)
+        });
     }
     let mut not_looked_at = Vec::new();
     match whom(ticket, arguments.server.as_ref(), state.as_deref().ok()) {

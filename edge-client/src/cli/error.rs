@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use models::ArchitectureError;
 use shared::cli::{ManualError, NoCuda, StopSignal, causes};
-use shared::data::DataError;
+use shared::data::{DataError, Lacks};
 
 use super::event::printable;
 use crate::bench::BenchError;
@@ -131,7 +131,16 @@ impl CliError {
 
 impl From<DataError> for CliError {
     fn from(error: DataError) -> Self {
-        Self::new(Exit::Local, format!("the data cannot be used: {}", causes(&error)))
+        let way = match error.lacks() {
+            Some(Lacks::ClassNames(found)) => format!(": --classes {} names them", found.join(",")),
+            Some(Lacks::Shape) => ": --shape 3x32x32 says one".to_owned(),
+            Some(Lacks::LabelColumn) => ": --label COLUMN names it".to_owned(),
+            Some(Lacks::Labels(_)) => {
+                "; --classes says what labels are: a number, or their names in the run's order".to_owned()
+            }
+            None => String::new(),
+        };
+        Self::new(Exit::Local, format!("the data cannot be used: {}{way}", causes(&error)))
     }
 }
 

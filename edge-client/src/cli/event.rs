@@ -12,6 +12,7 @@ use shared::data::{Format, Skipped};
 use shared::id::ClientId;
 use shared::identity::PublicKey;
 use shared::message::{Purpose, TaskKind, TrainReport, Verdict};
+use shared::shape::spelled;
 use shared::spec::RunSpec;
 
 use super::repeats::Repeats;
@@ -30,18 +31,25 @@ pub(super) enum Event {
         client: ClientId,
         /// The format of its samples.
         format: Format,
-        /// The samples that were skipped as unusable.
-        skipped: Skipped,
-        /// Number of its training samples.
-        samples: usize,
-        /// Shape of one sample.
-        shape: Vec<usize>,
+        /// Their folder.
+        folder: PathBuf,
         /// The processor that it trains on: `cpu` or `cuda`.
         device: &'static str,
         /// Number of threads that train.
         threads: usize,
         /// Its state directory.
         state: PathBuf,
+    },
+    /// The samples were read.
+    Samples {
+        /// Their format.
+        format: Format,
+        /// The samples that were skipped as unusable.
+        skipped: Skipped,
+        /// Number of training samples.
+        samples: usize,
+        /// Shape of one sample.
+        shape: Vec<usize>,
     },
     /// The first attempt to connect begins.
     Connecting {
@@ -110,7 +118,10 @@ impl Output {
                     Event::Connecting { server } => status.connecting(server),
                     Event::Notice(notice) => status.handle(notice),
                     Event::Ended(_) => status.over(),
-                    Event::Started { .. } | Event::Pinned { .. } | Event::Stopping => {}
+                    Event::Started { .. }
+                    | Event::Samples { .. }
+                    | Event::Pinned { .. }
+                    | Event::Stopping => {}
                 }
                 // The status line already shows these.
                 let shown =
@@ -151,18 +162,24 @@ fn one(line: String, object: Value) -> Said {
 /// What is said of an event; nothing of those that only the status line shows.
 fn said(event: &Event) -> Option<Said> {
     Some(match event {
-        Event::Started { client, format, skipped, samples, shape, device, threads, state } => {
-            let state = state.display().to_string();
+        Event::Started { client, format, folder, device, threads, state } => {
+            let (state, folder) = (state.display().to_string(), folder.display().to_string());
             let started = format!(
-                "client {client}: {samples} samples of shape {shape:?} from {format}, training on {device} ({threads} \
-                 threads), state in {state}"
+                "client {client}: {format} in {folder}, training on {device} ({threads} threads), state in {state}"
             );
             let object = json!({
-                "event": "started", "client": client, "data": format.to_string(), "skipped": skipped.count,
-                "skipped_others": skipped.others, "skipped_reasons": skipped.reasons, "samples": samples, "shape": shape,
+                "event": "started", "client": client, "data": format.to_string(), "folder": folder,
                 "device": device, "threads": threads, "state": state,
             });
-            Said { lines: [started].into_iter().chain(left_out(skipped)).collect(), object }
+            one(started, object)
+        }
+        Event::Samples { format, skipped, samples, shape } => {
+            let read = format!("{samples} training samples of shape {} from {format}", spelled(shape));
+            let object = json!({
+                "event": "samples", "data": format.to_string(), "skipped": skipped.count,
+                "skipped_others": skipped.others, "skipped_reasons": skipped.reasons, "samples": samples, "shape": shape,
+            });
+            Said { lines: [read].into_iter().chain(left_out(skipped)).collect(), object }
         }
         Event::Connecting { server } => {
             one(format!("connecting to {server}"), json!({ "event": "connecting", "server": server }))

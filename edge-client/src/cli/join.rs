@@ -1,16 +1,12 @@
 //! `edge-client join`.
 
-use std::path::PathBuf;
-use std::sync::Arc;
-
 use shared::cli::{Processor, Signals, StopSignal, Systemd, cores};
-use shared::data::{DataError, Dataset, Format, ReadOptions, Split, View, registry};
 use tokio::sync::watch;
-use tracing::warn;
 
 use super::arguments::JoinArguments;
 use super::error::{CliError, Exit};
 use super::event::{self, Event, Output};
+use super::reading;
 use super::server::{Server, take_ticket};
 use super::summary::Summary;
 use super::systemd::Service;
@@ -24,7 +20,6 @@ use crate::quic::QuicConnector;
 use crate::sensors::Sensors;
 use crate::session::SessionEnd;
 use crate::store::{DiskStore, Store as _};
-use crate::task::TestSamples;
 
 pub(super) fn run(arguments: &JoinArguments) -> Result<(), CliError> {
     memory::keep_freed(memory::Heaps::One);
@@ -34,11 +29,7 @@ pub(super) fn run(arguments: &JoinArguments) -> Result<(), CliError> {
     if let Ok(state) = &state {
         take_ticket(arguments, state)?;
     }
-    let (format, options, data) = samples(arguments).map_err(|problem| or_unlabelled(problem, arguments))?;
-    let skipped = data.skipped().clone();
-    // Reading the data has freed large buffers, which are not needed before the first round.
-    memory::give_back();
-    let data = View::whole(Arc::new(data));
+    let (format, samples) = reading::source(arguments, &output)?;
     let store = DiskStore::open(&state?)?;
     let server = Server::new(store.server(), arguments, output.clone())?;
     let threads = arguments.threads.unwrap_or_else(cores).get();
@@ -53,13 +44,7 @@ pub(super) fn run(arguments: &JoinArguments) -> Result<(), CliError> {
     };
     let participant = Participant {
         client: store.client(),
-        data,
-        skipped: skipped.count as u64,
-        tests: if arguments.reading.unlabelled {
-            TestSamples::none()
-        } else {
-            tests(format, arguments.samples.data.clone(), options)
-        },
+        samples,
         sensors: Sensors::of_device(&store.directory),
         memory,
         backend,
@@ -71,9 +56,7 @@ pub(super) fn run(arguments: &JoinArguments) -> Result<(), CliError> {
     let started = Event::Started {
         client: participant.client,
         format,
-        skipped,
-        samples: participant.data.len(),
-        shape: participant.data.shape().to_vec(),
+        folder: arguments.samples.data.clone(),
         device: participant.backend.name(),
         threads,
         state: store.directory.clone(),
@@ -138,44 +121,6 @@ fn outcome(end: &SessionEnd, rounds: Summary) -> Result<(), CliError> {
     Err(CliError::new(exit, event::ending(end)))
 }
 
-/// The device's training samples, their format, and how they are read.
-fn samples(arguments: &JoinArguments) -> Result<(Format, ReadOptions, Dataset), DataError> {
-    let directory = &arguments.samples.data;
-    let options = arguments.reading.options(&arguments.samples.label, arguments.samples.on_error);
-    let (format, data) = registry::read(directory, Split::Train, &options)?;
-    options.check_shape(directory, data.shape())?;
-    Ok((format, options, data))
-}
-
-/// The error of a device whose samples cannot be read. Names `--unlabelled` if only the labels are missing.
-fn or_unlabelled(problem: DataError, arguments: &JoinArguments) -> CliError {
-    // Images outside class folders are only found by a reader without labels.
-    let unsorted = || {
-        let options = ReadOptions::unlabelled();
-        matches!(problem, DataError::Unclear { .. })
-            && registry::detect(&arguments.samples.data, Split::Train, &options).is_ok()
-    };
-    if !arguments.reading.unlabelled && (problem.lacks_labels() || unsorted()) {
-        let way = "join with --unlabelled if the run's labels are at the server";
-        return CliError::new(Exit::Local, format!("{problem}; {way}"));
-    }
-    problem.into()
-}
-
-/// The test split beside the device's training samples, if it has one of the same format.
-fn tests(format: Format, folder: PathBuf, options: ReadOptions) -> TestSamples {
-    TestSamples::new(move || {
-        if !format.is_in(&folder, Split::Test)? {
-            return Ok(None);
-        }
-        let tests = format.load(&folder, Split::Test, &options)?;
-        if let Some(words) = tests.skipped().in_words("test sample") {
-            warn!("left out, since they cannot be used: {words}");
-        }
-        Ok(Some(View::whole(Arc::new(tests))))
-    })
-}
-
 /// Takes part until the run is over or a signal asks to stop, which is returned; a second one ends it at once.
 async fn take_part(
     participant: Participant,
@@ -228,64 +173,13 @@ async fn take_part(
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
-    use models::{Array, ParamSet, Precision, codec};
-    use shared::data::idx::write_split;
     use shared::memory::RoundMemory;
     use shared::message::{Refusal, Rejection, Verdict};
     use shared::spec::SpecError;
 
-    use super::super::arguments::{Arguments, Command};
     use super::*;
     use crate::allowance::TooLarge;
     use crate::failure::{Blame, Failure};
-
-    fn join(folder: &std::path::Path, more: &[&str]) -> JoinArguments {
-        let data = folder.to_str().unwrap();
-        let line = [&["edge-client", "join", "lab:1", "--data", data], more].concat();
-        match Arguments::try_parse_from(line).unwrap().command {
-            Command::Join(join) => join,
-            other => panic!("{other:?}"),
-        }
-    }
-
-    #[test]
-    fn samples_without_labels_are_told_of_the_way_to_join_with_them() {
-        let folder = tempfile::tempdir().unwrap();
-        let data = |name: &str, file: &str, bytes: &[u8]| {
-            let path = folder.path().join(name);
-            std::fs::create_dir(&path).unwrap();
-            std::fs::write(path.join(file), bytes).unwrap();
-            path
-        };
-        let idx = data("idx", "README.md", b"");
-        let set = Dataset::new(vec![1, 1, 2], vec![0; 4], vec![0_u8, 1], 2).unwrap();
-        write_split(&idx, Split::Train, &set).unwrap();
-        std::fs::remove_file(idx.join("train-labels-idx1-ubyte")).unwrap();
-        let mut x = ParamSet::new();
-        x.insert("x", Array::zeros([2, 3]));
-        let tensors = codec::to_bytes(&x, Precision::F32, &std::collections::BTreeMap::new()).unwrap();
-        for (path, lacks) in [
-            (idx, "train-labels-idx1-ubyte"),
-            (data("table", "train.csv", b"a,b\n1,2\n"), "columns are named `label`"),
-            (data("tensors", "train.safetensors", &tensors), "no tensor `y`"),
-            (data("images", "1.png", b"damaged"), "holds no samples of the train split"),
-        ] {
-            let arguments = join(&path, &[]);
-            let error = or_unlabelled(samples(&arguments).unwrap_err(), &arguments).to_string();
-            for part in [lacks, "join with --unlabelled if the run's labels are at the server"] {
-                assert!(error.contains(part), "no {part:?} in {error}");
-            }
-            let without = samples(&join(&path, &["--unlabelled"]));
-            assert!(without.is_ok() || path.ends_with("images"), "{}", path.display());
-        }
-        // Where more is missing than labels, it is no way.
-        let arguments = join(&data("other", "test.csv", b"a,label\n1,2\n"), &[]);
-        let problem = samples(&arguments).unwrap_err();
-        assert!(matches!(problem, DataError::OtherSplit { .. }), "{problem}");
-        let expected = format!("the data cannot be used: {problem}");
-        assert_eq!(or_unlabelled(problem, &arguments).to_string(), expected);
-    }
 
     fn completed(notices: &[Notice]) -> Result<(), CliError> {
         let mut summary = Summary::default();

@@ -13,6 +13,7 @@ mod join;
 mod log;
 mod parse;
 mod predict;
+mod reading;
 mod rebase;
 mod repeats;
 mod samples;

@@ -11,10 +11,7 @@ use shared::ticket::{ParseTicketError, Ticket};
 pub struct Shape(pub Vec<usize>);
 
 pub(super) fn shape(text: &str) -> Result<Shape, String> {
-    let numbers = text.split('x').map(|number| number.parse().ok().filter(|&number| number > 0));
-    numbers.collect::<Option<Vec<usize>>>().map(Shape).ok_or_else(|| {
-        "a shape is whole numbers above 0 with an x between them, as in 1x28x28 or 784".to_owned()
-    })
+    shared::shape::parse(text).map(Shape)
 }
 
 pub(super) fn seconds(text: &str) -> Result<Duration, String> {

@@ -2,33 +2,42 @@
 
 use std::io::{self, BufWriter};
 use std::ops::ControlFlow;
+use std::sync::{Arc, Mutex};
 
-use shared::cli::{Predictions, Processor};
-use shared::data::Split;
+use shared::cli::{Names, Predictions, Processor, Signals, causes};
+use shared::data::{Split, View};
 use shared::prediction::Row;
 
 use super::arguments::PredictArguments;
-use super::error::CliError;
+use super::error::{CliError, Exit};
 use super::evaluate::open;
 use super::samples::or_by;
+use super::terminal;
+use crate::answer::{Address, Listener, Loaded, Origin};
 use crate::predict::Predictor;
+use crate::store::PersonalModels;
 
 pub(super) fn run(arguments: &PredictArguments) -> Result<(), CliError> {
+    if let Some(address) = &arguments.listen {
+        return listen(arguments, address);
+    }
     let backend = Processor::best();
     let mut predictor = match &arguments.model {
         Some(model) => Predictor::open(model, &backend)?,
         None => Predictor::personal(&open(&arguments.of)?, &backend)?,
     };
     let classes = predictor.architecture().classes;
-    let data = arguments.samples.load(arguments.split, predictor.samples(), classes);
-    let data = data.map_err(or_by(match arguments.split {
+    let inputs = arguments.samples.load(arguments.split, predictor.samples(), classes);
+    let inputs = inputs.map_err(or_by(match arguments.split {
         Split::Test => "--split train uses these",
         Split::Train => "--split test uses these",
     }))?;
+    let names = Names::of(predictor.class_names(), &inputs);
+    let data = View::whole(Arc::new(inputs.dataset));
     let limit = arguments.limit.map_or(data.len(), |limit| limit.get().min(data.len()));
     let view = data.part(&(0..limit as u32).collect::<Vec<_>>());
     let out = &mut BufWriter::new(io::stdout().lock());
-    let mut printed = Predictions::new(out, arguments.json, arguments.limit.is_some());
+    let mut printed = Predictions::new(out, &arguments.form, names, arguments.limit.is_some());
     let mut written = Ok(());
     let mut row = |row: Row| {
         written = printed.row(&if arguments.gate { row } else { Row { gate: None, ..row } });
@@ -36,4 +45,42 @@ pub(super) fn run(arguments: &PredictArguments) -> Result<(), CliError> {
     };
     let score = predictor.predict(&view, &mut row)?;
     written.and_then(|()| printed.score(score, "")).map_err(CliError::output)
+}
+
+/// Answers programs on this device until the user asks to stop.
+fn listen(arguments: &PredictArguments, address: &Address) -> Result<(), CliError> {
+    let origin = match &arguments.model {
+        Some(model) => Origin::File(model.clone()),
+        None => Origin::Personal(PersonalModels::of(&arguments.of.state.directory()?), arguments.of.run),
+    };
+    let model =
+        Loaded::new(origin, Processor::best()).map_err(|error| CliError::new(Exit::Local, causes(&error)))?;
+    let listener = Listener::bind(address).map_err(|error| {
+        CliError::new(Exit::Local, format!("cannot listen at {address}: {error}; is another program there?"))
+    })?;
+    let address = listener.address().unwrap_or_else(|| address.clone());
+    let (listener, model) = (Arc::new(listener), Arc::new(Mutex::new(model)));
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| CliError::system("start a thread that waits", &error))?;
+    let stopped = runtime.block_on(async {
+        let mut signals = Signals::new().map_err(|error| CliError::system("receive signals", &error))?;
+        terminal::print(&format!("answering at {address}"));
+        let serving = tokio::task::spawn_blocking({
+            let listener = listener.clone();
+            move || listener.serve(&model)
+        });
+        tokio::select! {
+            () = signals.next() => Ok(()),
+            ended = serving => match ended {
+                Ok(Err(error)) => Err(CliError::new(Exit::Local, format!("cannot answer at {address} any more: {error}"))),
+                _ => Err(CliError::new(Exit::Unexpected, "internal error: the answers ended; please report this")),
+            },
+        }
+    });
+    listener.close();
+    // The thread that accepts waits for the next program, and ends with the process.
+    runtime.shutdown_background();
+    stopped
 }

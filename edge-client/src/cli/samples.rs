@@ -1,10 +1,10 @@
 //! Arguments that name samples, and reading them.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::{Args, ValueHint};
-use shared::data::{DataError, Labels, OnError, ReadOptions, Split, View, registry};
+use shared::data::{DataError, Inputs, Labels, OnError, ReadOptions, Split, View, inputs, registry};
 use shared::spec::DataSpec;
 
 use super::error::{CliError, Exit};
@@ -17,9 +17,9 @@ pub struct SampleArguments {
     /// Directory of the samples, in any of the formats that --help lists
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub data: PathBuf,
-    /// Column of a CSV table that holds the labels
-    #[arg(long, value_name = "COLUMN", default_value = "label")]
-    pub label: String,
+    /// Column of a CSV table that holds the labels [default: as the run or the model says, else label]
+    #[arg(long, value_name = "COLUMN")]
+    pub label: Option<String>,
     /// What to do about a sample that cannot be used: a damaged image, a row without a label
     #[arg(long, value_enum, default_value_t = OnError::Stop)]
     pub on_error: OnError,
@@ -33,16 +33,51 @@ impl SampleArguments {
         spec: Option<&DataSpec>,
         classes: usize,
     ) -> Result<View, DataError> {
-        let options = ReadOptions {
-            column: self.label.clone(),
-            on_error: self.on_error,
-            ..DataSpec::reading(spec, classes)
-        };
+        let options = DataSpec::reading(spec, classes);
+        let column = self.label.clone().unwrap_or(options.column);
+        let options = ReadOptions { column, on_error: self.on_error, ..options };
         let (_, data) = registry::read(&self.data, split, &options)?;
         if let Some(left_out) = left_out(data.skipped()) {
             terminal::print(&printable(&left_out));
         }
         Ok(View::whole(Arc::new(data)))
+    }
+}
+
+/// What a model is asked about.
+#[derive(Clone, Debug, Args)]
+pub struct InputArguments {
+    /// The samples: a folder in any of the formats that --help lists, or of images; an image; a CSV table; - for one from standard input
+    ///
+    /// Labels need not be there: without them there is no accuracy.
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::AnyPath, required_unless_present = "listen")]
+    pub data: Option<PathBuf>,
+    /// Column of a CSV table that holds the labels, if it is there [default: as the model says, else label]
+    #[arg(long, value_name = "COLUMN")]
+    pub label: Option<String>,
+    /// What to do about a sample that cannot be used: a damaged image, a row without a number
+    #[arg(long, value_enum, default_value_t = OnError::Stop)]
+    pub on_error: OnError,
+}
+
+impl InputArguments {
+    /// Reads what a model of `classes` classes is asked about. `spec` describes the samples, if the model's file does.
+    pub(super) fn load(
+        &self,
+        split: Split,
+        spec: Option<&DataSpec>,
+        classes: usize,
+    ) -> Result<Inputs, DataError> {
+        let options = DataSpec::reading(spec, classes);
+        let column = self.label.clone().unwrap_or(options.column);
+        let options = ReadOptions { column, on_error: self.on_error, ..options };
+        // clap asks for it wherever this is called.
+        let data = self.data.as_deref().unwrap_or(Path::new("."));
+        let read = inputs::read(data, split, &options)?;
+        if let Some(left_out) = left_out(read.dataset.skipped()) {
+            terminal::print(&printable(&left_out));
+        }
+        Ok(read)
     }
 }
 

@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use shared::data::{DataError, Dataset, Format, Labels, OnError, ReadOptions, Split, registry};
+use shared::data::{DataError, Dataset, Format, Labels, OnError, ReadOptions, Split, registry, survey};
+use shared::shape::spelled;
 
 use super::Finding;
 
@@ -22,23 +23,80 @@ pub fn look_at(folder: &Path, options: &ReadOptions) -> Vec<Finding> {
             let mut findings = vec![found(format, &data)];
             findings.extend(unreadable(&data, options.on_error));
             findings.extend(options.labels.as_ref().and_then(|labels| classes(&data, labels)));
+            findings.extend(tests(folder, format, options));
             findings
         }
     }
 }
 
+/// Looks at the training samples of a device that joins without saying what they are: the run will say it. Until then it is
+/// taken from the files.
+#[must_use]
+pub fn survey(
+    folder: &Path,
+    shape: Option<Vec<usize>>,
+    label: Option<&str>,
+    on_error: OnError,
+) -> Vec<Finding> {
+    let survey = match survey::survey(folder) {
+        Ok(survey) => survey,
+        // Of samples without labels the survey knows nothing.
+        Err(error) => {
+            let options = ReadOptions { shape, on_error, ..ReadOptions::unlabelled() };
+            return match registry::read(folder, Split::Train, &options) {
+                Ok((format, data)) => vec![
+                    found(format, &data),
+                    Finding::warning(
+                        SUBJECT,
+                        format!("there are no labels: {error}"),
+                        "runs whose labels are at the server need none; for other runs the samples need labels",
+                    ),
+                ],
+                Err(_) => vec![Finding::problem(SUBJECT, error.to_string(), advice(folder))],
+            };
+        }
+    };
+    let mut options = survey.options(on_error);
+    if let Some(shape) = shape {
+        options.shape = Some(shape);
+    }
+    if let Some(label) = label {
+        label.clone_into(&mut options.column);
+    }
+    look_at(folder, &options)
+}
+
+/// The test split, which a run may ask for.
+fn tests(folder: &Path, format: Format, options: &ReadOptions) -> Option<Finding> {
+    if options.labels.is_none() || !format.is_in(folder, Split::Test).unwrap_or(false) {
+        return None;
+    }
+    let read = format.load(folder, Split::Test, options);
+    Some(match read.and_then(|tests| options.check_shape(folder, tests.shape()).map(|()| tests)) {
+        Ok(tests) => Finding::ok(SUBJECT, format!("{} test samples", tests.len())),
+        Err(error) => Finding::problem(
+            SUBJECT,
+            format!("the test samples cannot be used: {error}"),
+            "repair them or take them away: a run that tests on devices would count this one as failed",
+        ),
+    })
+}
+
 fn unusable(folder: &Path, error: &DataError) -> Finding {
-    // The error says what is wrong with the files; these are the options of the program about them.
-    let advice = format!(
+    Finding::problem(SUBJECT, error.to_string(), advice(folder))
+}
+
+/// The error says what is wrong with the files; these are the options of the program about them.
+fn advice(folder: &Path) -> String {
+    format!(
         "edge-client join --help lists the formats, and the options --classes, --shape, --label and --unlabelled; this user must \
          be able to read {}",
         folder.display()
-    );
-    Finding::problem(SUBJECT, error.to_string(), advice)
+    )
 }
 
 fn found(format: Format, data: &Dataset) -> Finding {
-    Finding::ok(SUBJECT, format!("{} samples of shape {:?} from {format}", data.len(), data.shape()))
+    Finding::ok(SUBJECT, format!("{} samples of shape {} from {format}", data.len(), spelled(data.shape())))
 }
 
 fn unreadable(data: &Dataset, on_error: OnError) -> Option<Finding> {
@@ -107,7 +165,7 @@ mod tests {
         let findings = look_at(folder.path(), &options(OnError::Stop));
         let found: Vec<&str> = findings.iter().map(|finding| &finding.found[..]).collect();
         assert_eq!(worst(&findings), Level::Ok, "{findings:?}");
-        assert!(found[0].starts_with("3 samples of shape [2] from"), "{found:?}");
+        assert!(found[0].starts_with("3 samples of shape 2 from"), "{found:?}");
         assert_eq!(found[1], "2 of 3 classes; none of 1");
         let one = look_at(table("1,2,0\n3,4,0\n").path(), &options(OnError::Stop));
         assert_eq!(worst(&one), Level::Warning, "{one:?}");
@@ -121,6 +179,33 @@ mod tests {
             assert_eq!(worst(&findings), level, "{findings:?}");
             assert!(findings[1].found.starts_with("not to be used: 2 samples ("), "{findings:?}");
         }
+    }
+
+    #[test]
+    fn the_test_split_is_read_as_well() {
+        let folder = table("1,2,0\n3,4,2\n5,6,1\n");
+        std::fs::write(folder.path().join("test.csv"), "a,label,c\n1,0,2\n").unwrap();
+        let findings = look_at(folder.path(), &options(OnError::Stop));
+        assert_eq!(worst(&findings), Level::Problem, "{findings:?}");
+        assert!(
+            findings.iter().any(|finding| finding.found.contains("the feature `c` where train.csv has `b`"))
+        );
+        std::fs::write(folder.path().join("test.csv"), "a,b,label\n1,0,2\n").unwrap();
+        let findings = survey(folder.path(), None, None, OnError::Stop);
+        assert_eq!(worst(&findings), Level::Ok, "{findings:?}");
+        assert!(findings.iter().any(|finding| finding.found == "1 test samples"), "{findings:?}");
+    }
+
+    #[test]
+    fn samples_of_which_nothing_is_said_are_taken_as_they_look() {
+        let findings = survey(table("1,2,cat\n3,4,dog\n").path(), None, None, OnError::Stop);
+        assert_eq!(worst(&findings), Level::Ok, "{findings:?}");
+        let unlabelled = tempfile::tempdir().unwrap();
+        let set = Dataset::new(vec![1, 1, 2], vec![0; 4], vec![0_u8, 1], 2).unwrap();
+        write_split(unlabelled.path(), Split::Train, &set).unwrap();
+        std::fs::remove_file(unlabelled.path().join("train-labels-idx1-ubyte")).unwrap();
+        let findings = survey(unlabelled.path(), None, None, OnError::Stop);
+        assert_eq!(worst(&findings), Level::Warning, "{findings:?}");
     }
 
     #[test]

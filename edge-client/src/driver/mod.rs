@@ -6,6 +6,7 @@
 
 mod notice;
 mod persist;
+mod samples;
 mod shutdown;
 mod training;
 mod wait;
@@ -15,7 +16,6 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use models::Backend;
-use shared::data::View;
 use shared::id::ClientId;
 use shared::message::{TaskId, TaskKind, ToClient};
 use shared::spec::RunSpec;
@@ -26,17 +26,19 @@ use tokio::time::{Interval, sleep, sleep_until};
 use tracing::{debug, warn};
 
 use crate::allowance::Allowance;
+use crate::failure::{Blame, Failure};
 use crate::pool::TrainPool;
 use crate::sensors::Sensors;
 use crate::session::{Action, DeviceProfile, Event, Session, SessionEnd};
 use crate::store::{Standing, Store, StoreError};
-use crate::task::{Task, TestSamples};
+use crate::task::Task;
 use crate::transport::{Channel, ConnectError, Connector, Incoming, Outgoing};
 use persist::{Syncing, Unforgotten, Unsaved};
 use training::{Finished, Training};
 use wait::armed;
 
 pub use notice::Notice;
+pub use samples::{DeviceSamples, ReadSamples, Source};
 
 /// Quiet time after a round until the client counts as idle.
 const IDLE_AFTER: Duration = Duration::from_secs(1);
@@ -46,12 +48,8 @@ const IDLE_AFTER: Duration = Duration::from_secs(1);
 pub struct Participant {
     /// Its id.
     pub client: ClientId,
-    /// Its training samples.
-    pub data: View,
-    /// Number of training samples that were skipped as unusable when its data was read.
-    pub skipped: u64,
-    /// Its test samples, for runs that ask for tests.
-    pub tests: TestSamples,
+    /// Its samples.
+    pub samples: Source,
     /// Whether the device is eligible to train.
     pub sensors: Sensors,
     /// What its memory allows; without it, there is no bound.
@@ -91,8 +89,7 @@ pub async fn take_part<C: Connector, S: Store>(
     notice: NoticeSink<'_>,
 ) -> Result<SessionEnd, DriverError> {
     let started = Instant::now();
-    let profile = DeviceProfile::of(participant.client, &participant.data, participant.skipped);
-    let profile = DeviceProfile { memory: participant.memory, ..profile };
+    let profile = profile(&participant);
     let session = Session::new(profile, store.pending()?, started.elapsed());
     let (finished, trained) = mpsc::unbounded_channel();
     let mut driver = Driver::new(participant, session, connector, store, Training::new(finished), notice);
@@ -105,6 +102,15 @@ pub async fn take_part<C: Connector, S: Store>(
     result
 }
 
+/// What the server learns of the device.
+fn profile(participant: &Participant) -> DeviceProfile {
+    let profile = match &participant.samples {
+        Source::Read(samples) => DeviceProfile::of(participant.client, &samples.data, samples.skipped),
+        Source::AsTheRunSays(_) => DeviceProfile::asking(participant.client),
+    };
+    DeviceProfile { memory: participant.memory, ..profile }
+}
+
 struct Driver<'a, C, S> {
     participant: Participant,
     session: Session,
@@ -113,6 +119,10 @@ struct Driver<'a, C, S> {
     notice: NoticeSink<'a>,
     channel: Option<Channel>,
     connecting: Option<JoinHandle<Result<Channel, ConnectError>>>,
+    /// Reads the samples as the run says.
+    reading: Option<JoinHandle<Result<DeviceSamples, Failure>>>,
+    /// The samples, once they are read.
+    samples: Option<DeviceSamples>,
     /// Whether the server has admitted this client since the process began.
     welcomed: bool,
     /// The newest task received: its round and its broadcast.
@@ -141,8 +151,14 @@ impl<'a, C: Connector, S: Store> Driver<'a, C, S> {
         training: Training,
         notice: NoticeSink<'a>,
     ) -> Self {
+        let samples = match &participant.samples {
+            Source::Read(samples) => Some(samples.clone()),
+            Source::AsTheRunSays(_) => None,
+        };
         Self {
             participant,
+            samples,
+            reading: None,
             session,
             connector,
             store,
@@ -184,6 +200,10 @@ impl<'a, C: Connector, S: Store> Driver<'a, C, S> {
                 result = armed(self.connecting.as_mut()) => {
                     self.connecting = None;
                     self.connected(result.unwrap_or_else(|error| Err(ConnectError::Local(error.to_string()))))?
+                }
+                read = armed(self.reading.as_mut()) => {
+                    self.reading = None;
+                    Some(self.samples_read(read.unwrap_or_else(|error| Err(Failure::new(Blame::Program, error)))))
                 }
                 incoming = armed(self.channel.as_mut().map(|channel| channel.incoming.recv())) => {
                     let ended = || Incoming::Closed { reason: "the connection ended".to_owned() };
@@ -250,6 +270,8 @@ impl<'a, C: Connector, S: Store> Driver<'a, C, S> {
                     self.connecting = Some(tokio::spawn(async move { connector.connect().await }));
                 }
                 Action::Send(message) => self.send(Outgoing::Message(Box::new(message))),
+                Action::HangUp => self.channel = None,
+                Action::Read(reading) => self.read(reading),
                 Action::Sync { round } => {
                     if let Some(event) = self.sync(round) {
                         self.session.handle(now, event);
@@ -380,6 +402,8 @@ impl<'a, C: Connector, S: Store> Driver<'a, C, S> {
             Ok(local) => local,
             Err(error) => return Some(self.failed(round, error.failure())),
         };
+        // A task comes after the welcome, and that after a hello with what was read.
+        let samples = self.samples.clone()?;
         let id = TaskId { run: spec.run, round };
         let task = Task {
             local,
@@ -387,8 +411,8 @@ impl<'a, C: Connector, S: Store> Driver<'a, C, S> {
             round,
             work,
             client: self.participant.client,
-            data: self.participant.data.clone(),
-            tests: self.participant.tests.clone(),
+            data: samples.data,
+            tests: samples.tests,
             backend: self.participant.backend.clone(),
             broadcast,
         };

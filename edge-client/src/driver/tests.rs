@@ -11,9 +11,12 @@ use shared::payload::Payload;
 use shared::spec::SpecText;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
+use shared::data::View;
+
 use super::*;
 use crate::failure::Blame;
 use crate::store::{MemoryStore, Standing, SyncHandle, Update};
+use crate::task::TestSamples;
 use crate::task::tests::{PERSONALISE, personal_run};
 
 /// The server's end of a connection.
@@ -172,13 +175,18 @@ fn spec() -> Arc<RunSpec> {
     Arc::new(RunSpec { run: RunId::from_bytes([1; 8]), ..RunSpec::example("scaffold") })
 }
 
+fn data() -> View {
+    View::whole(Arc::new(Dataset::new(vec![1, 2, 2], vec![0; 8], vec![0_u8, 1], 2).unwrap()))
+}
+
+fn of(data: View) -> Source {
+    Source::Read(DeviceSamples { data, skipped: 0, tests: TestSamples::none() })
+}
+
 fn participant() -> Participant {
-    let data = Dataset::new(vec![1, 2, 2], vec![0; 8], vec![0_u8, 1], 2).unwrap();
     Participant {
         client: ClientId::from_bytes([1; 16]),
-        data: View::whole(Arc::new(data)),
-        skipped: 0,
-        tests: TestSamples::none(),
+        samples: of(data()),
         sensors: Sensors::none(),
         backend: Backend::cpu(),
         pool: TrainPool::single(1).unwrap(),
@@ -254,7 +262,7 @@ async fn a_device_whose_classes_are_not_the_runs_ends_and_says_whose_fault_it_is
     };
     let data = Dataset::new(vec![1, 2, 2], vec![0; 8], vec![0_u8, 1], 2).unwrap();
     let data = View::whole(Arc::new(data.named(vec!["dog".to_owned(), "cat".to_owned()])));
-    let participant = Participant { data, ..participant() };
+    let participant = Participant { samples: of(data), ..participant() };
     let (attempts, (_stop, stopped)) = (Attempts::new([Ok(link)]), watch::channel(false));
     let mut told = Vec::new();
     let mut notice = |notice: Notice| told.push(notice);
@@ -343,7 +351,7 @@ async fn a_client_does_not_end_before_its_update_is_durable() {
     let (release, released) = std::sync::mpsc::channel();
     let durable = Arc::new(AtomicBool::new(false));
     let store = Failing { durable: Mutex::new(Some((released, durable.clone()))), ..Failing::default() };
-    let device = DeviceProfile::of(participant().client, &participant().data, 0);
+    let device = DeviceProfile::of(participant().client, &data(), 0);
     let (finished, _) = unbounded_channel();
     let session = Session::new(device, None, Duration::ZERO);
     let mut notice = |_| ();

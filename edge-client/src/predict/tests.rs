@@ -78,8 +78,8 @@ fn predictions_are_those_of_the_closed_form() {
     let sure = 1.0 / (1.0 + (-10f32).exp());
     let expected = [(0, 1, sure, 1), (1, 0, sure, 1), (2, 0, 0.5, 0)];
     for (row, (sample, class, probability, label)) in rows.iter().zip(expected) {
-        assert_eq!((row.sample, row.class, row.label), (sample, class, label));
-        assert!((row.probability - f64::from(probability)).abs() < 1e-6, "{row:?}");
+        assert_eq!((row.sample, row.class, row.label), (sample, class, Some(label)));
+        assert!((row.probability() - f64::from(probability)).abs() < 1e-6, "{row:?}");
     }
     assert_eq!((rows.len(), score), (3, Score { samples: 3, correct: 2 }));
     assert!((score.accuracy() - 2.0 / 3.0).abs() < 1e-12);

@@ -8,7 +8,7 @@ use shared::id::{ClientId, RunId};
 use shared::message::{
     Progress, Refusal, TaskId, TaskKind, ToClient, ToServer, TrainReport, UpdateHeader, Verdict,
 };
-use shared::spec::{RunSpec, SpecError};
+use shared::spec::{Reading, RunSpec, SpecError};
 
 use crate::allowance::{Allowance, TooLarge};
 use crate::failure::Failure;
@@ -30,16 +30,24 @@ pub struct DeviceProfile {
     pub skipped: u64,
     /// What its memory allows; `None` if there is no bound. The server is not told.
     pub memory: Option<Allowance>,
+    /// Whether its samples are not read yet, and the run is asked how: they are the numbers above then.
+    pub asks: bool,
 }
 
 impl DeviceProfile {
+    /// The profile of a device that has not read its samples, and asks the run how.
+    #[must_use]
+    pub fn asking(client: ClientId) -> Self {
+        Self { client, samples: 0, shape: Vec::new(), classes: 0, skipped: 0, memory: None, asks: true }
+    }
+
     /// The profile of a device with these training samples, which skips `skipped` others.
     #[must_use]
     pub fn of(client: ClientId, data: &View, skipped: u64) -> Self {
         let shape = data.shape().iter().map(|&axis| axis as u32).collect();
         let (samples, classes) = (data.len() as u64, data.classes() as u32);
         let class_names = data.dataset().class_names().to_vec();
-        Self { client, samples, shape, classes, class_names, skipped, memory: None }
+        Self { client, samples, shape, classes, class_names, skipped, memory: None, asks: false }
     }
 }
 
@@ -55,6 +63,8 @@ pub enum Event {
     },
     /// A message from the server. The driver holds the payload of a task.
     Message(ToClient),
+    /// [`Action::Read`] is done: the profile of the device, or why its samples cannot be used.
+    Read(Result<DeviceProfile, Failure>),
     /// Training advanced.
     Progressed(Progress),
     /// Training ended; the driver holds the update.
@@ -103,6 +113,10 @@ pub enum Action {
     Connect,
     /// Send a message without payload.
     Send(ToServer),
+    /// Close the connection, read the samples in this way, then report [`Event::Read`].
+    Read(Reading),
+    /// Close the connection, which is not the session's end.
+    HangUp,
     /// Make the held update durable with its client state, then report [`Event::Synced`].
     Sync {
         /// The round.

@@ -11,6 +11,10 @@
 //! | `Waiting` | its moment | `Connecting` | `Connect` |
 //! | `Connecting` | connected | `Greeting` | sends hello |
 //! | `Connecting`, `Greeting`, `Joined` | disconnected | `Waiting` | backs off with jitter; a welcome resets the backoff, but while an update is held only a connection that lasts does |
+//! | `Greeting` | how to read the samples, when it has asked | `Reading` | `Read` |
+//! | `Reading` | read | `Connecting` | `Connect` |
+//! | `Reading` | cannot be read | `Over` | `Finish` |
+//! | `Greeting` | refused for samples that it has read as another run said, or a welcome to such a run | `Waiting` | `HangUp`, and asks again |
 //! | `Greeting` | welcome to a run that it cannot follow or has no memory for | `Over` | sends declined, `Finish` |
 //! | `Greeting` | welcome | `Joined` | sends how many samples it skips, resumes what it holds |
 //! | any | refused for a transient reason | same | the server closes the connection: as disconnected |
@@ -54,6 +58,7 @@
 
 mod backoff;
 mod event;
+mod reading;
 mod work;
 
 use std::collections::VecDeque;
@@ -64,13 +69,15 @@ use shared::algorithm::registry;
 use shared::client_state::{Difference, Stands};
 use shared::eligibility::Eligibility;
 use shared::message::{self, Hello, Progress, TaskId, TaskKind, ToClient, ToServer, TrainReport};
-use shared::spec::{RunSpec, SpecError};
+use shared::spec::{Reading, RunSpec, SpecError};
 
 use crate::task::fits;
 use backoff::{Backoff, MAX_DELAY};
 
 pub use event::{Action, Activity, DeviceProfile, Event, SessionEnd};
 
+/// Name and version, for the operator.
+const SOFTWARE: &str = concat!(env!("CARGO_PKG_NAME"), " ", env!("CARGO_PKG_VERSION"));
 /// The shortest interval of heart-beats that a server can ask for.
 const MIN_HEARTBEAT: Duration = Duration::from_millis(100);
 
@@ -80,6 +87,8 @@ enum ConnState {
     Waiting(Duration),
     Connecting,
     Greeting,
+    /// Not connected, while the driver reads the samples.
+    Reading,
     /// The next heart-beat is due at this moment.
     Joined(Duration),
     /// The run is over, and the device finishes its personal model. Whether it is still connected.
@@ -93,6 +102,8 @@ pub struct Session {
     device: DeviceProfile,
     connection: ConnState,
     spec: Option<Arc<RunSpec>>,
+    /// How its samples were read, if it has asked.
+    reading: Option<Reading>,
     activity: Activity,
     report: TrainReport,
     /// Whether client state goes with the held update. True if unknown.
@@ -133,6 +144,7 @@ impl Session {
             device,
             connection: ConnState::Waiting(now),
             spec: None,
+            reading: None,
             activity,
             report,
             keeps: true,
@@ -162,7 +174,11 @@ impl Session {
     pub fn deadline(&self) -> Option<Duration> {
         match self.connection {
             ConnState::Waiting(moment) | ConnState::Joined(moment) => Some(moment),
-            ConnState::Connecting | ConnState::Greeting | ConnState::Leaving(_) | ConnState::Over => None,
+            ConnState::Connecting
+            | ConnState::Greeting
+            | ConnState::Reading
+            | ConnState::Leaving(_)
+            | ConnState::Over => None,
         }
     }
 
@@ -192,7 +208,7 @@ impl Session {
         match event {
             Event::Connected => self.greet(),
             Event::Disconnected { .. } => match self.connection {
-                ConnState::Waiting(_) => {}
+                ConnState::Waiting(_) | ConnState::Reading => {}
                 ConnState::Leaving(_) => self.connection = ConnState::Leaving(false),
                 connection => {
                     if matches!(connection, ConnState::Joined(_)) {
@@ -202,6 +218,7 @@ impl Session {
                 }
             },
             Event::Message(message) => self.message(now, message),
+            Event::Read(read) => self.samples_read(now, read),
             Event::Progressed(progress) => self.progress = progress,
             Event::Trained { round, outcome, keeps } => self.trained(round, outcome, keeps),
             Event::Synced { round } => self.synced(round),
@@ -224,13 +241,18 @@ impl Session {
         self.conditions = Eligibility::default();
         self.overtaken = None;
         self.counted = None;
+        if self.device.asks {
+            let hello = Hello::asking(self.device.client, SOFTWARE.to_owned());
+            self.actions.push_back(Action::Send(ToServer::Hello(hello)));
+            return;
+        }
         let holds = match &self.activity {
             Activity::Idle => None,
             Activity::Training(id) | Activity::Holding(id) => Some(*id),
         };
         self.actions.push_back(Action::Send(ToServer::Hello(Hello {
             client: self.device.client,
-            software: concat!(env!("CARGO_PKG_NAME"), " ", env!("CARGO_PKG_VERSION")).to_owned(),
+            software: SOFTWARE.to_owned(),
             samples: self.device.samples,
             shape: self.device.shape.clone(),
             classes: self.device.classes,
@@ -246,11 +268,15 @@ impl Session {
             ToClient::Welcome { spec, wants } => self.welcome(now, registry::read_spec(&spec), wants),
             ToClient::PositionalWelcome { spec, wants } => self.welcome(now, spec.into_spec(), wants),
             ToClient::Refused(refusal) if refusal.may_pass() => {}
+            ToClient::Refused(refusal) if self.reading.is_some() && refusal.is_about_samples() => {
+                self.ask_again(now);
+            }
             ToClient::Refused(refusal) => self.end(SessionEnd::Refused(refusal)),
             // The transport handles the server's key and resumed transfers.
             ToClient::ServerKey { .. } | ToClient::ResumePoint(_) | ToClient::TaskRest { .. } => {}
             ToClient::Conditions(conditions) => self.conditions = conditions,
             ToClient::Counted { round } => self.counted = Some(Stands(round)),
+            ToClient::Samples { reading } => self.told_how(&reading),
             ToClient::Task { round, work } => self.task(round, work),
             ToClient::Receipt { round, verdict } => self.receipt(round, verdict),
             ToClient::Finished { rounds }
@@ -274,6 +300,10 @@ impl Session {
                 return;
             }
         };
+        if self.reading.as_ref().is_some_and(|reading| !reading.fits(&spec)) {
+            self.ask_again(now);
+            return;
+        }
         // The shape of the hello is the one that the server has compared.
         if let Err(error) = fits(&spec, &spec.data.shape, &self.device.class_names) {
             let failure = error.failure();

@@ -96,7 +96,11 @@ impl Session {
                 self.actions.push_back(Action::Send(ToServer::Failed { round: id.round, reason }));
             }
             ConnState::Greeting => self.failed = Some((id, reason)),
-            ConnState::Waiting(_) | ConnState::Connecting | ConnState::Leaving(_) | ConnState::Over => {}
+            ConnState::Waiting(_)
+            | ConnState::Connecting
+            | ConnState::Reading
+            | ConnState::Leaving(_)
+            | ConnState::Over => {}
         }
     }
 

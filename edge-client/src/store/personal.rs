@@ -82,6 +82,12 @@ impl PersonalModels {
         Personal::from_bytes(&bytes).map_err(damaged)
     }
 
+    /// The run whose model was written last.
+    #[must_use]
+    pub fn latest(&self) -> Option<RunId> {
+        self.by_age().ok()?.first().map(|&(_, run)| run)
+    }
+
     /// The runs with a model, the last written first.
     fn by_age(&self) -> Result<Vec<(SystemTime, RunId)>, StoreError> {
         if !durable::exists(&self.directory)? {

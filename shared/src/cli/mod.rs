@@ -11,7 +11,7 @@ mod systemd;
 pub use address::address;
 pub use causes::causes;
 pub use manual::{Manual, ManualError};
-pub use predictions::Predictions;
+pub use predictions::{FormArgs, Names, Predictions, json_line};
 pub use processor::{NoCuda, Processor, cores};
 pub use signals::{Signals, StopSignal};
 pub use systemd::Systemd;

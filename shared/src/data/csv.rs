@@ -11,10 +11,12 @@ use std::path::{Path, PathBuf};
 use csv::{ByteRecord, StringRecord};
 use thiserror::Error;
 
+use crate::shape::spelled;
+
 use super::error::{FormatError, existing_file};
 use super::format::{About, Evidence, MAX_CONTENT, SampleFormat};
 use super::line_breaks::LineFeeds;
-use super::{DataError, DataSet, Dataset, Labels, ReadOptions, Samples, SetSamples, Skipped, Split};
+use super::{DataError, DataSet, Dataset, Labels, Lacks, ReadOptions, Samples, SetSamples, Skipped, Split};
 
 const MAX_COLUMNS: usize = 1 << 20;
 
@@ -57,14 +59,14 @@ impl SampleFormat for Csv {
 enum CsvError {
     #[error("cannot be read as CSV: {reason}")]
     Malformed { reason: String },
-    #[error("{found} columns are named `{column}`; there are {columns}; name the one that holds the labels")]
+    #[error("{found} columns are named `{column}`; there are {columns}; one of them is to hold the labels")]
     LabelColumn { column: String, found: usize, columns: String },
     #[error(
         "has the feature `{found}` where train.csv has `{expected}`: put the columns of both in one order, since a model knows them by \
          their places"
     )]
     ColumnOrder { found: String, expected: String },
-    #[error("{columns} columns of features do not make samples of shape {shape:?}")]
+    #[error("{columns} columns of features do not make samples of shape {}", spelled(.shape))]
     Columns { columns: usize, shape: Vec<usize> },
     #[error("has {found} fields where the header has {columns}")]
     Fields { found: usize, columns: usize },
@@ -82,6 +84,10 @@ enum CsvError {
 impl FormatError for CsvError {
     fn lacks_labels(&self) -> bool {
         matches!(self, Self::LabelColumn { found: 0, .. })
+    }
+
+    fn lacks(&self) -> Option<Lacks> {
+        matches!(self, Self::LabelColumn { .. }).then_some(Lacks::LabelColumn)
     }
 }
 
@@ -334,7 +340,7 @@ mod tests {
         let ignored = load(b"a,kind\n1,\"cat\n2,cat\n", &ReadOptions { labels: None, ..skip.clone() });
         assert!(ignored.unwrap_err().to_string().contains("line 2: a quotation mark"));
         let shape = ReadOptions { shape: Some(vec![3]), ..skip };
-        says(b"a,kind\n1,cat\n", &shape, "1 columns of features do not make samples of shape [3]");
+        says(b"a,kind\n1,cat\n", &shape, "1 columns of features do not make samples of shape 3");
         let endless = ReadOptions { shape: Some(vec![1 << 40, 1 << 40]), ..shape };
         says(b"a,kind\n1,cat\n", &endless, "1 columns of features do not make samples of shape");
         let folder = tempfile::tempdir().unwrap();

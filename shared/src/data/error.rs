@@ -9,14 +9,34 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
+use crate::shape::spelled;
+
 /// The most classes there can be: a token has 16 bits, and so has every label in the files of this crate.
 pub const MAX_CLASSES: usize = 1 << 16;
+
+/// What a reader was not told and has to know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Lacks {
+    /// The names of the classes; these are those of the folders.
+    ClassNames(Vec<String>),
+    /// The shape that images are to be brought to.
+    Shape,
+    /// The column that holds the labels.
+    LabelColumn,
+    /// What the labels are: these are some that were found.
+    Labels(String),
+}
 
 /// An error that only one format has.
 pub trait FormatError: Error + Send + Sync + 'static {
     /// Whether only the labels are missing: the samples could be read without them.
     fn lacks_labels(&self) -> bool {
         false
+    }
+
+    /// What the reader was not told, if that is the error.
+    fn lacks(&self) -> Option<Lacks> {
+        None
     }
 
     /// Adds the file that the error is in.
@@ -102,13 +122,13 @@ pub enum DataError {
     #[error("holds {found} samples, more than the {} that can be indexed", u32::MAX)]
     TooManySamples { found: usize },
     /// The shape of an image is not `[channels, height, width]`, or has a zero in it.
-    #[error("a sample has shape [channels, height, width], all at least 1; found {found:?}")]
+    #[error("a sample has shape CHANNELSxHEIGHTxWIDTH, all at least 1; found {}", spelled(.found))]
     Shape { found: Vec<usize> },
     /// The shape of a sample has no axis, or one of length 0.
-    #[error("a sample has at least one value; found shape {found:?}")]
+    #[error("a sample has at least one value; found shape {}", spelled(.found))]
     EmptyShape { found: Vec<usize> },
     /// The number of values does not fit the number of labels and the shape.
-    #[error("{labels} labels with samples of shape {shape:?} need another number of values than {values}")]
+    #[error("{labels} labels with samples of shape {} need another number of values than {values}", spelled(.shape))]
     ValueCount { labels: usize, shape: Vec<usize>, values: usize },
     /// A feature is NaN or infinite.
     #[error("value {column} of sample {row} is not a finite number (both counted from 0)")]
@@ -124,9 +144,16 @@ pub enum DataError {
     Index { index: usize, samples: usize },
     /// The files hold samples of another shape than the run's.
     #[error(
-        "holds samples of shape {found:?}, and {expected:?} is asked for; this format has its shape in its files"
+        "holds samples of shape {}, and {} is asked for; this format has its shape in its files",
+        spelled(.found), spelled(.expected)
     )]
     OtherShape { expected: Vec<usize>, found: Vec<usize> },
+    /// The samples have another shape than the model takes.
+    #[error(
+        "the model takes samples of shape {}, these have {}: name the data that it was trained for, or another model",
+        spelled(.expected), spelled(.found)
+    )]
+    NotForModel { expected: Vec<usize>, found: Vec<usize> },
     /// A file states another number of classes than the model has.
     #[error(
         "holds samples of {found} classes, and a model for {expected} is asked for: set data.classes = {found}"
@@ -148,6 +175,17 @@ impl DataError {
             Self::InFile { problem, .. } => problem.lacks_labels(),
             Self::Format(error) => error.lacks_labels(),
             _ => false,
+        }
+    }
+
+    /// What the reader was not told, if that is the error. Each program names its own option or key for it.
+    #[must_use]
+    pub fn lacks(&self) -> Option<Lacks> {
+        match self {
+            Self::InFile { problem, .. } | Self::At { problem, .. } => problem.lacks(),
+            Self::Format(error) => error.lacks(),
+            Self::UnknownLabel { label, .. } => Some(Lacks::Labels(label.clone())),
+            _ => None,
         }
     }
 

@@ -15,9 +15,11 @@ use std::path::{Path, PathBuf};
 use flate2::bufread::GzDecoder;
 use thiserror::Error;
 
+use crate::shape::spelled;
+
 use super::error::{FormatError, check_directory, existing_file};
 use super::format::{About, Evidence, MAX_CONTENT, SampleFormat};
-use super::{DataError, Dataset, Labels, ReadOptions, Samples, Split};
+use super::{DataError, DataSet, Dataset, ReadOptions, Samples, SetSamples, Split};
 
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 
@@ -25,6 +27,17 @@ const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 /// each plain or with `.gz` appended. The plain file is preferred.
 #[derive(Debug)]
 pub struct Idx;
+
+/// Grey images of the user's own in IDX files, as a configuration names them.
+pub const SET: DataSet = DataSet {
+    name: "idx",
+    format: Some(&Idx),
+    files: "the IDX files",
+    labels_each: Some(1),
+    samples: SetSamples::Own { by_names: true, by_number: true },
+    training_samples: None,
+    moments: None,
+};
 
 impl SampleFormat for Idx {
     fn about(&self) -> About {
@@ -43,7 +56,7 @@ impl SampleFormat for Idx {
     fn load(&self, directory: &Path, split: Split, options: &ReadOptions) -> Result<Dataset, DataError> {
         check_directory(directory)?;
         let images_path = Kind::IMAGES.find(directory, split)?;
-        let Some(classes) = options.labels.as_ref().map(Labels::classes) else {
+        let Some(written) = &options.labels else {
             let Images { height, width, pixels, .. } = read_path(&images_path, read_images)?;
             let dataset = Dataset::unlabelled(vec![1, height, width], Samples::Bytes(pixels));
             return dataset.map_err(|error| error.in_file(images_path));
@@ -58,7 +71,8 @@ impl SampleFormat for Idx {
             return Err(IdxError::CountsDiffer { images_path, labels_path, images, labels }.into());
         }
         let shape = vec![1, images.height, images.width];
-        Dataset::new(shape, images.pixels, labels, classes).map_err(|error| {
+        let dataset = Dataset::new(shape, images.pixels, labels, written.classes());
+        dataset.map(|dataset| dataset.named(written.names().to_vec())).map_err(|error| {
             let at_fault = if matches!(error, DataError::Shape { .. }) { images_path } else { labels_path };
             error.in_file(at_fault)
         })
@@ -127,7 +141,8 @@ enum IdxError {
     )]
     CountsDiffer { images_path: PathBuf, labels_path: PathBuf, images: usize, labels: usize },
     #[error(
-        "{kind} of shape {shape:?} with {classes} classes cannot be written as IDX files, which hold grey images of at most 256"
+        "{kind} of shape {} with {classes} classes cannot be written as IDX files, which hold grey images of at most 256",
+        spelled(.shape)
     )]
     NotGrey { kind: &'static str, shape: Vec<usize>, classes: usize },
 }

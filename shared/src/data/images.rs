@@ -1,8 +1,8 @@
 //! Folders of images, one per class: `train/CLASS/*.png` and `test/CLASS/*.jpg`, PNG and JPEG in any mixture.
 //!
 //! Class folders without a folder `train` or `test` above them are the training split. Their names must be known class
-//! names; a class may have no folder, but a folder must have images. Hidden files are ignored; other files that are not
-//! images are errors, like damaged images. Samples are ordered by class folder, then by file name.
+//! names; a class may have no folder, but a folder must have images. Hidden files and notes (`readme.txt`, `Thumbs.db`) are
+//! ignored; images of other formats are errors, like damaged images. Samples are ordered by class folder, then by file name.
 //!
 //! Every image is decoded once, when it is read, on the threads of the current rayon pool, and becomes bytes of the shape
 //! `[channels, height, width]`: one channel is grey, three are red, green and blue. Transparency and the orientation in a
@@ -15,7 +15,8 @@
 
 mod jpeg;
 
-use std::io::Cursor;
+use std::fs::File;
+use std::io::{Cursor, Read as _};
 use std::path::{Path, PathBuf};
 
 use image::imageops::FilterType;
@@ -23,9 +24,13 @@ use image::{DynamicImage, ImageFormat, ImageReader, Limits};
 use rayon::prelude::*;
 use thiserror::Error;
 
+use crate::shape::spelled;
+
 use super::error::{FormatError, check_directory};
 use super::format::{About, Evidence, MAX_CONTENT, SampleFormat, read_file};
-use super::{DataError, DataSet, Dataset, Labels, OnError, ReadOptions, Samples, SetSamples, Skipped, Split};
+use super::{
+    DataError, DataSet, Dataset, Labels, Lacks, OnError, ReadOptions, Samples, SetSamples, Skipped, Split,
+};
 
 /// The largest file, in bytes.
 pub const MAX_FILE: u64 = 64 << 20;
@@ -78,24 +83,107 @@ impl SampleFormat for Images {
     }
 
     fn load(&self, directory: &Path, split: Split, options: &ReadOptions) -> Result<Dataset, DataError> {
-        check_directory(directory)?;
-        let names = || vec![split.name().to_owned()];
-        let folder = folder(directory, split)
-            .ok_or_else(|| DataError::NoFile { directory: directory.to_path_buf(), names: names() })?;
-        let mut skipped = Skipped::default();
-        let files = match &options.labels {
-            Some(labels @ Labels::Names(_)) => list(&folder, labels, options.on_error, &mut skipped)?,
-            Some(Labels::Numbers(_)) => return Err(ImagesError::NoClassNames.in_file(folder)),
-            None => list_unlabelled(&folder, options.on_error, &mut skipped)?,
-        };
-        let Decoded { shape, pixels, classes } = decode_all(&folder, &files, options, &mut skipped)?;
-        let dataset = match &options.labels {
-            Some(labels) => Dataset::new(shape, pixels, classes, labels.classes())
-                .map(|dataset| dataset.named(labels.names().to_vec())),
-            None => Dataset::unlabelled(shape, Samples::Bytes(pixels)),
-        };
-        skipped.finish(dataset, &folder)
+        Ok(load_named(directory, split, options)?.0)
     }
+}
+
+/// Reads a split, and the files of its samples in their order.
+///
+/// # Errors
+/// As [`SampleFormat::load`].
+pub(super) fn load_named(
+    directory: &Path,
+    split: Split,
+    options: &ReadOptions,
+) -> Result<(Dataset, Vec<PathBuf>), DataError> {
+    check_directory(directory)?;
+    let names = || vec![split.name().to_owned()];
+    let folder = folder(directory, split)
+        .ok_or_else(|| DataError::NoFile { directory: directory.to_path_buf(), names: names() })?;
+    let mut skipped = Skipped::default();
+    let files = match &options.labels {
+        Some(labels @ Labels::Names(_)) => list(&folder, labels, options.on_error, &mut skipped)?,
+        Some(Labels::Numbers(_)) => {
+            let found = class_folders(&folder)?;
+            return Err(ImagesError::NoClassNames { found }.in_file(folder));
+        }
+        None => list_unlabelled(&folder, options.on_error, &mut skipped)?,
+    };
+    read_files(&folder, files, options, skipped)
+}
+
+/// Decodes files of a folder, each with its class, which counts if there are labels.
+fn read_files(
+    folder: &Path,
+    mut files: Vec<(PathBuf, u32)>,
+    options: &ReadOptions,
+    mut skipped: Skipped,
+) -> Result<(Dataset, Vec<PathBuf>), DataError> {
+    let Decoded { shape, pixels, kept } = decode_all(folder, &files, options, &mut skipped)?;
+    let mut kept = kept.into_iter();
+    files.retain(|_| kept.next().unwrap_or(false));
+    let classes = files.iter().map(|(_, class)| *class);
+    let dataset = match &options.labels {
+        Some(labels) => Dataset::new(shape, pixels, classes, labels.classes())
+            .map(|dataset| dataset.named(labels.names().to_vec())),
+        None => Dataset::unlabelled(shape, Samples::Bytes(pixels)),
+    };
+    let dataset = skipped.finish(dataset, folder)?;
+    Ok((dataset, files.into_iter().map(|(path, _)| path).collect()))
+}
+
+/// Reads an image file as one sample without a label.
+pub(super) fn read_one(path: &Path, options: &ReadOptions) -> Result<Dataset, DataError> {
+    let options = ReadOptions { labels: None, on_error: OnError::Stop, ..options.clone() };
+    Ok(read_files(path.parent().unwrap_or(path), vec![(path.to_owned(), 0)], &options, Skipped::default())?.0)
+}
+
+/// Reads an image as one sample without a label; without a wanted shape it has its own.
+///
+/// # Errors
+/// As [`decode_bytes`], and [`DataError`] for a shape that no image has.
+pub fn read_bytes(bytes: &[u8], shape: Option<&[usize]>) -> Result<Dataset, DataError> {
+    let image = decode_bytes(bytes)?;
+    let shape = shape.map_or_else(|| natural_of(&image), <[usize]>::to_vec);
+    let &[channels @ (1 | 3), height, width] = &shape[..] else {
+        return Err(ImagesError::Channels { shape }.into());
+    };
+    if height.max(width) > MAX_SIDE as usize {
+        return Err(DataError::TooLarge { dimensions: shape, limit: MAX_CONTENT });
+    }
+    let pixels = pixels(&image, channels, height, width);
+    Dataset::unlabelled(shape, Samples::Bytes(pixels))
+}
+
+/// Whether a folder holds images of this split in no folder of a class.
+pub(super) fn holds_unlabelled(directory: &Path, split: Split) -> bool {
+    Images.is_in_unlabelled(directory, split).unwrap_or(false)
+}
+
+/// The files of a split whose classes are named.
+pub(super) fn files(directory: &Path, split: Split, labels: &Labels) -> Result<Vec<PathBuf>, DataError> {
+    let names = || vec![split.name().to_owned()];
+    let folder = folder(directory, split)
+        .ok_or_else(|| DataError::NoFile { directory: directory.to_path_buf(), names: names() })?;
+    let files = list(&folder, labels, OnError::Skip, &mut Skipped::default())?;
+    Ok(files.into_iter().map(|(path, _)| path).collect())
+}
+
+/// Height and width that a file's header says; `None` for a file that cannot be read.
+pub(super) fn size(path: &Path) -> Option<(usize, usize)> {
+    let (width, height) = ImageReader::open(path).ok()?.with_guessed_format().ok()?.into_dimensions().ok()?;
+    Some((height as usize, width as usize))
+}
+
+/// 1 for a grey image, 3 for one in colour; `None` for a file that cannot be read.
+pub(super) fn colours(path: &Path) -> Option<usize> {
+    decode(path).ok().map(|image| if image.color().has_color() { 3 } else { 1 })
+}
+
+/// Whether these bytes begin as a PNG or JPEG does.
+#[must_use]
+pub fn is_image_content(bytes: &[u8]) -> bool {
+    matches!(image::guess_format(bytes), Ok(ImageFormat::Png | ImageFormat::Jpeg))
 }
 
 /// Errors of folders of images.
@@ -103,30 +191,50 @@ impl SampleFormat for Images {
 enum ImagesError {
     #[error("cannot be decoded as PNG or JPEG: {reason}")]
     Undecodable { reason: String },
-    #[error("is no image: files of a class are named .png, .jpg or .jpeg")]
+    #[error(
+        "cannot be read: images of a class are PNG or JPEG, and named .png, .jpg or .jpeg; convert it or take it away"
+    )]
     NoImage,
     #[error("is no folder of a class, and only these are expected here")]
     NoClassFolder,
     #[error("is the folder of a class and holds no image; put images into it or remove it")]
     EmptyClass,
     #[error(
-        "holds images by class: say the names of the classes, in the order that all clients of the run share"
+        "holds images by class ({}): the names of the classes are not said, in the order that all clients of the run share",
+        .found.join(", ")
     )]
-    NoClassNames,
-    #[error("images are read with one channel or three, as in [3, 32, 32], and not as {shape:?}")]
+    NoClassNames { found: Vec<String> },
+    #[error("images are read with one channel or three, as in 3x32x32, and not as {}", spelled(.shape))]
     Channels { shape: Vec<usize> },
     #[error(
-        "is {}x{} and the first image {}x{}: say which shape all are to be brought to",
+        "is {}x{} and the first image {}x{}: the shape that all are to be brought to is not said",
         .found.0, .found.1, .first.0, .first.1
     )]
     SizesDiffer { found: (usize, usize), first: (usize, usize) },
 }
 
-impl FormatError for ImagesError {}
+impl FormatError for ImagesError {
+    fn lacks(&self) -> Option<Lacks> {
+        match self {
+            Self::NoClassNames { found } => Some(Lacks::ClassNames(found.clone())),
+            Self::SizesDiffer { .. } => Some(Lacks::Shape),
+            _ => None,
+        }
+    }
+}
+
+/// The names of the folders in `folder` that hold images, sorted.
+pub(super) fn class_folders(folder: &Path) -> Result<Vec<String>, DataError> {
+    let holds = |class: &PathBuf| {
+        class.is_dir() && entries(class).is_ok_and(|files| files.iter().any(|file| is_image(file)))
+    };
+    let name = |class: PathBuf| class.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    Ok(entries(folder)?.into_iter().filter(holds).map(name).collect())
+}
 
 /// The folder that holds the classes of a split: the one named after it, or for training the directory itself if there is
 /// no folder of either name.
-fn folder(directory: &Path, split: Split) -> Option<PathBuf> {
+pub(super) fn folder(directory: &Path, split: Split) -> Option<PathBuf> {
     let of = |split: Split| Some(directory.join(split.name())).filter(|folder| folder.is_dir());
     of(split).or_else(|| {
         let none = of(Split::Train).is_none() && of(Split::Test).is_none();
@@ -154,12 +262,32 @@ fn is_image(path: &Path) -> bool {
     matches!(extension.as_deref(), Some("png" | "jpg" | "jpeg"))
 }
 
+/// Whether a file lies beside images by habit of people and systems (`readme.txt`, `Thumbs.db`, `desktop.ini`), and is
+/// passed over in silence. An image of another format is none: its owner wants it to count.
+fn is_note(path: &Path) -> bool {
+    const OTHER_IMAGES: [&str; 18] = [
+        "avif", "bmp", "cr2", "dcm", "dng", "gif", "heic", "heif", "ico", "jfif", "jp2", "nef", "pgm", "ppm",
+        "svg", "tif", "tiff", "webp",
+    ];
+    if !path.is_file() || is_image(path) {
+        return false;
+    }
+    match path.extension() {
+        Some(extension) => !OTHER_IMAGES.contains(&extension.to_string_lossy().to_lowercase().as_str()),
+        None => {
+            let mut beginning = Vec::new();
+            let read = File::open(path).and_then(|file| file.take(16).read_to_end(&mut beginning));
+            read.is_ok() && !is_image_content(&beginning)
+        }
+    }
+}
+
 /// Decoded images.
 struct Decoded {
     shape: Vec<usize>,
     pixels: Vec<u8>,
-    /// The classes of the files that could be decoded.
-    classes: Vec<u32>,
+    /// Of each file, whether it could be decoded.
+    kept: Vec<bool>,
 }
 
 /// Decodes files, each with its class.
@@ -197,17 +325,15 @@ fn decode_all(
             pixels.map_err(|error| error.in_file(path))
         })
         .collect();
-    let (mut all, mut classes) = (Vec::with_capacity(total.unwrap_or(0)), Vec::with_capacity(files.len()));
-    for (pixels, (_, class)) in decoded.into_iter().zip(files) {
+    let (mut all, mut kept) = (Vec::with_capacity(total.unwrap_or(0)), Vec::with_capacity(files.len()));
+    for pixels in decoded {
+        kept.push(pixels.is_ok());
         match pixels {
-            Ok(pixels) => {
-                all.extend(pixels);
-                classes.push(*class);
-            }
+            Ok(pixels) => all.extend(pixels),
             Err(error) => skipped.take(options.on_error, error)?,
         }
     }
-    Ok(Decoded { shape, pixels: all, classes })
+    Ok(Decoded { shape, pixels: all, kept })
 }
 
 /// The files of all class folders, each with its class.
@@ -220,6 +346,9 @@ fn list(
     let mut files = Vec::new();
     for class in entries(folder)? {
         let name = class.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if is_note(&class) {
+            continue;
+        }
         if !class.is_dir() {
             skipped.pass_over(on_error, ImagesError::NoClassFolder.in_file(&class))?;
             continue;
@@ -260,7 +389,7 @@ fn add_images(
     for file in entries {
         if is_image(&file) {
             files.push((file, class));
-        } else {
+        } else if !is_note(&file) {
             skipped.pass_over(on_error, ImagesError::NoImage.in_file(file))?;
         }
     }
@@ -272,10 +401,7 @@ fn natural(files: &[(PathBuf, u32)], on_error: OnError) -> Result<Vec<usize>, Da
     let mut failure = DataError::Empty;
     for (path, _) in files {
         match decode(path) {
-            Ok(image) => {
-                let channels = if image.color().has_color() { 3 } else { 1 };
-                return Ok(vec![channels, image.height() as usize, image.width() as usize]);
-            }
+            Ok(image) => return Ok(natural_of(&image)),
             Err(error) => failure = error.in_file(path),
         }
         if on_error == OnError::Stop {
@@ -283,6 +409,11 @@ fn natural(files: &[(PathBuf, u32)], on_error: OnError) -> Result<Vec<usize>, Da
         }
     }
     Err(failure)
+}
+
+fn natural_of(image: &DynamicImage) -> Vec<usize> {
+    let channels = if image.color().has_color() { 3 } else { 1 };
+    vec![channels, image.height() as usize, image.width() as usize]
 }
 
 fn decode(path: &Path) -> Result<DynamicImage, DataError> {

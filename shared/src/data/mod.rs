@@ -3,7 +3,9 @@
 //! * [`dataset`]: samples in memory; [`view`]: a client's share of them, without a copy;
 //! * [`mod@format`]: what a reader of a file format implements; [`registry`]: which format a folder holds;
 //! * [`idx`], [`cifar`], [`mod@safetensors`], [`mod@csv`], [`images`], [`text`]: the formats;
+//! * [`inputs`]: what a model is asked about, with labels or without;
 //! * [`options`]: how samples are read; [`error`]: errors that all formats share;
+//! * [`mod@survey`]: what a folder holds, of which nothing is known yet;
 //! * [`sets`]: the data sets that a configuration can name;
 //! * [`glyphs`]: a built-in data set that is drawn from a seed, for runs without a download;
 //! * [`preparation`]: augmentation and normalisation of samples before a network sees them;
@@ -23,6 +25,7 @@ pub mod format;
 pub mod glyphs;
 pub mod idx;
 pub mod images;
+pub mod inputs;
 mod line_breaks;
 pub mod options;
 pub mod partition;
@@ -33,12 +36,14 @@ pub mod samples;
 pub mod sets;
 mod skipped;
 mod split;
+pub mod survey;
 pub mod text;
 pub mod view;
 
 pub use dataset::Dataset;
-pub use error::DataError;
+pub use error::{DataError, Lacks};
 pub use format::{Format, SampleFormat};
+pub use inputs::Inputs;
 pub use options::{Labels, OnError, ReadOptions};
 pub use partition::{Partition, PartitionError};
 pub use preparation::{Augmentation, Normalisation, Padding, Preparation, PreparationError};
@@ -71,5 +76,7 @@ pub const DATA_SETS: &[&DataSet] = &[
     &sets::SHAKESPEARE,
     &images::SET,
     &csv::SET,
+    &idx::SET,
+    &sets::TEXT,
     &safetensors::SET,
 ];

@@ -106,6 +106,9 @@ pub const SHAKESPEARE: DataSet = DataSet {
     moments: None,
 };
 
+/// Text of the user's own, read like the plays.
+pub const TEXT: DataSet = DataSet { name: "text", ..SHAKESPEARE };
+
 impl DataSet {
     /// Whether it is a set of the user's own, and not a published one.
     #[must_use]

@@ -42,6 +42,17 @@ pub fn token(character: char) -> u16 {
     }
 }
 
+/// What people call a token: the character, or a word for what cannot be seen.
+#[must_use]
+pub fn token_name(token: u16) -> String {
+    match token {
+        0 => "line feed".to_owned(),
+        1 => "space".to_owned(),
+        2..=95 => char::from(b' ' + (token as u8 - 1)).to_string(),
+        _ => "other".to_owned(),
+    }
+}
+
 /// The files in `directory` whose names end in `.txt`, sorted by name.
 pub fn find(directory: &Path) -> Result<Vec<PathBuf>, DataError> {
     let entries = std::fs::read_dir(directory).map_err(|error| DataError::from(error).in_file(directory))?;

@@ -3,13 +3,15 @@
 use serde::{Deserialize, Serialize};
 
 use crate::id::ClientId;
+use crate::shape::spelled;
 
 /// Why a client may not take part.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum Refusal {
     /// Its samples have another shape than the model's input.
     #[error(
-        "this run's model takes samples of shape {expected:?}, the device's data has {found:?}: use other data or another model"
+        "this run's model takes samples of shape {}, the device's data has {}: use other data or another model",
+        spelled(.expected), spelled(.found)
     )]
     Shape {
         /// What the model takes.
@@ -88,7 +90,7 @@ pub enum Refusal {
     TicketUsedUp,
     /// It declares more training samples than the operator allows one device.
     #[error(
-        "the device declares {declared} training samples, and this server takes at most {bound} from one device: use fewer,          or ask its operator to raise round.max-samples"
+        "the device declares {declared} training samples, and this server takes at most {bound} from one device: use fewer, or ask its operator to raise round.max-samples"
     )]
     TooManySamples {
         /// What the device declares.
@@ -99,6 +101,12 @@ pub enum Refusal {
 }
 
 impl Refusal {
+    /// Whether it is about what the samples are, and not about who the device is.
+    #[must_use]
+    pub fn is_about_samples(&self) -> bool {
+        matches!(self, Self::Shape { .. } | Self::Classes { .. } | Self::Unlabelled)
+    }
+
     /// May the reason pass by itself, so that the device had better come again?
     #[must_use]
     pub fn may_pass(&self) -> bool {

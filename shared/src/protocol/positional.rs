@@ -7,6 +7,7 @@ use crate::data::preparation::Augmentation;
 use crate::message::positional::{
     PositionalAugmentation, PositionalData, PositionalPersonalisation, PositionalSpec, PositionalTraining,
 };
+use crate::spec::data::label_column;
 use crate::spec::personalisation::Methods;
 use crate::spec::{DataSpec, Evaluation, Personalisation, RunSpec, SpecError, Training, Update};
 
@@ -24,7 +25,7 @@ impl PositionalSpec {
 
     /// The form without the keys that it has no place for.
     fn lossy(spec: &RunSpec) -> Option<Self> {
-        let DataSpec { shape, class_names, preparation, labels } = spec.data.clone();
+        let DataSpec { shape, class_names, preparation, labels, .. } = spec.data.clone();
         let Preparation { augmentation, normalisation } = preparation;
         let augmentation = by_position(augmentation);
         let Aggregation { weights, rule, server_optimizer, buffers } = spec.aggregation;
@@ -62,7 +63,7 @@ impl PositionalSpec {
             name: self.name,
             seed: self.seed,
             rounds: self.rounds,
-            data: DataSpec { shape, class_names, preparation, labels },
+            data: DataSpec { shape, class_names, preparation, labels, column: label_column() },
             architecture: self.architecture,
             training: self.training.into(),
             algorithm: registry::from_postcard(&name, &parameters)

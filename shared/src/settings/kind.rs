@@ -83,7 +83,9 @@ impl Kind {
             Self::Number(low, high) => format!("a number {}", range(low, high)),
             Self::OneOf(names) => names.iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", "),
             Self::Numbers => format!("a list of 1 to {MAX_LIST_LENGTH} finite numbers"),
-            Self::Shape => "a list of 1 to 8 whole numbers from 1 to 65536, as in [3, 32, 32]".to_owned(),
+            Self::Shape => {
+                "1 to 8 whole numbers from 1 to 65536 with an x between them, as in \"3x32x32\"".to_owned()
+            }
             Self::Names => {
                 format!("a list of 1 to {MAX_LIST_LENGTH} different texts of 1 to 200 characters")
             }

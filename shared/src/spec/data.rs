@@ -22,6 +22,19 @@ pub struct DataSpec {
     /// Who has the labels.
     #[serde(default)]
     pub labels: LabelsAt,
+    /// The column of a table that holds the labels.
+    #[serde(default = "label_column", skip_serializing_if = "is_label_column")]
+    pub column: String,
+}
+
+/// The column of labels where nothing else is said.
+#[must_use]
+pub fn label_column() -> String {
+    ReadOptions::default().column
+}
+
+fn is_label_column(column: &str) -> bool {
+    column == label_column()
 }
 
 /// Who has the labels of the samples that are learned from.
@@ -43,6 +56,7 @@ impl DataSpec {
         ReadOptions {
             shape: spec.map(|spec| spec.shape.clone()),
             labels: Some(names.map_or(Labels::Numbers(classes), Labels::Names)),
+            column: spec.map_or_else(label_column, |spec| spec.column.clone()),
             ..ReadOptions::default()
         }
     }

@@ -11,11 +11,13 @@
 //! | [`evaluation`] | `[evaluate]` |
 //! | [`personalisation`] | `[personalisation]` |
 //! | [`crate::aggregation`] | `[aggregation]` |
+//! | [`reading`] | how a device reads its samples, before it has the specification |
 //! | [`text`] | how a specification travels |
 
 pub mod data;
 pub mod evaluation;
 pub mod personalisation;
+pub mod reading;
 pub mod text;
 pub mod training;
 pub mod update;
@@ -35,6 +37,7 @@ use crate::task::TaskKind;
 pub use data::{DataSpec, ENSEMBLE_KEY, LabelsAt, SAMPLES_KEY};
 pub use evaluation::Evaluation;
 pub use personalisation::Personalisation;
+pub use reading::Reading;
 pub use text::{SpecError, SpecText};
 pub use training::{Measures, Optimizer, Training};
 pub use update::Update;
@@ -199,6 +202,7 @@ impl RunSpec {
                 class_names: Vec::new(),
                 preparation: Preparation::default(),
                 labels: LabelsAt::default(),
+                column: data::label_column(),
             },
             architecture: Architecture::by_name("linear", &[1, 2, 2], 2).expect("linear fits every input"),
             training: Training { batch: 0, optimizer: Sgd::plain(0.1).into(), ..Training::default() },

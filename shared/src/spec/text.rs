@@ -9,6 +9,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
+use super::data::label_column;
 use super::{AlgorithmSpec, DataSpec, LabelsAt, Personalisation, RunSpec};
 use crate::data::Preparation;
 use crate::data::preparation::Normalisation;
@@ -173,6 +174,7 @@ impl SpecText {
                     normalisation: data.normalisation,
                 },
                 labels: data.labels,
+                column: label_column(),
             },
             architecture: required(&mut text, "model")?,
             training: section(&mut text, "training")?,

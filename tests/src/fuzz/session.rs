@@ -92,6 +92,7 @@ fn device() -> DeviceProfile {
         class_names: Vec::new(),
         skipped: 0,
         memory: None,
+        asks: false,
     }
 }
 
@@ -130,6 +131,7 @@ impl Driver {
                     assert!(!self.connected && !self.connecting, "one connection at a time");
                     self.connecting = true;
                 }
+                Action::Read(_) | Action::HangUp => panic!("this device has read its samples"),
                 Action::Send(message) => {
                     // It panics where a message is too long for a frame.
                     drop(frame::encode(&message, 0));

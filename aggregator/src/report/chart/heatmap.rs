@@ -23,8 +23,12 @@ const NUMBERED: f64 = 30.0;
 /// Shades, from few to many samples. One path is drawn for each, which keeps a page of many clients small.
 const SHADES: usize = 10;
 
-/// Every client's name and its number of samples of each class.
-pub(in crate::report) fn heatmap(clients: &[(String, Vec<usize>)], description: &str) -> Markup {
+/// Every client's name and its number of samples of each class, by the name of the class if it has one.
+pub(in crate::report) fn heatmap(
+    clients: &[(String, Vec<usize>)],
+    names: &[String],
+    description: &str,
+) -> Markup {
     let clients = &clients[..clients.len().min(DRAWN)];
     let classes = clients.iter().map(|(_, counts)| counts.len()).max().unwrap_or(0);
     let greatest = clients.iter().flat_map(|(_, counts)| counts).copied().max().unwrap_or(0);
@@ -56,7 +60,7 @@ pub(in crate::report) fn heatmap(clients: &[(String, Vec<usize>)], description: 
                         text x=(px(LEFT - 8.0)) y=(px(size_y(tick) + 4.0)) text-anchor="end" { (sizes.label(tick)) }
                     }
                     @for class in 0..classes {
-                        text x=(px(LEFT - 8.0)) y=(px(class_y(class) + ROW / 2.0 + 4.0)) text-anchor="end" { (class) }
+                        text x=(px(LEFT - 8.0)) y=(px(class_y(class) + ROW / 2.0 + 4.0)) text-anchor="end" { (axis_name(names, class)) }
                     }
                     @for client in (0..clients.len()).filter(|&client| labelled(client, cell)) {
                         text x=(px(x(client) + cell / 2.0)) y=(px(class_y(classes) + 16.0)) text-anchor="middle" { (client) }
@@ -100,6 +104,16 @@ pub(in crate::report) fn heatmap(clients: &[(String, Vec<usize>)], description: 
     }
 }
 
+/// The name of a class as far as there is room beside the axis, or its number.
+fn axis_name(names: &[String], class: usize) -> String {
+    const ROOM: usize = 7;
+    let Some(name) = names.get(class) else { return class.to_string() };
+    if name.chars().count() <= ROOM {
+        return name.clone();
+    }
+    name.chars().take(ROOM - 1).chain(['…']).collect()
+}
+
 /// Whether client number `client`, counted from 0 like the classes, has its number below it.
 fn labelled(client: usize, cell: f64) -> bool {
     cell >= 20.0 || client.is_multiple_of(10)
@@ -135,6 +149,13 @@ mod tests {
     use super::*;
 
     #[test]
+    fn classes_with_names_have_them_beside_the_axis() {
+        let names = ["cat", "arctic fox"].map(str::to_owned);
+        let svg = heatmap(&[("a".to_owned(), vec![3, 4])], &names, "").into_string();
+        assert!(svg.contains(">cat<") && svg.contains(">arctic…<"), "{svg}");
+    }
+
+    #[test]
     fn every_cell_is_drawn_in_exactly_one_shade() {
         let clients: Vec<_> =
             (0..30_usize).map(|k| (format!("client {k}"), (0..10).map(|c| k * c % 37).collect())).collect();
@@ -147,7 +168,7 @@ mod tests {
 
     #[test]
     fn columns_name_client_total_and_classes() {
-        let svg = heatmap(&[("a<b".to_owned(), vec![3, 0, 4])], "One client.").into_string();
+        let svg = heatmap(&[("a<b".to_owned(), vec![3, 0, 4])], &[], "One client.").into_string();
         assert!(svg.contains("a&lt;b: 7 samples (0: 3, 1: 0, 2: 4)"), "{svg}");
         assert!(!svg.contains("a<b") && !svg.contains("NaN"), "{svg}");
     }
@@ -155,14 +176,14 @@ mod tests {
     #[test]
     fn no_clients_and_clients_without_samples_are_drawn() {
         for clients in [vec![], vec![("a".to_owned(), vec![])], vec![("a".to_owned(), vec![0, 0])]] {
-            assert!(!heatmap(&clients, "").into_string().contains("NaN"));
+            assert!(!heatmap(&clients, &[], "").into_string().contains("NaN"));
         }
     }
 
     #[test]
     fn a_thousand_clients_make_a_small_picture() {
         let clients: Vec<_> = (0..1000_usize).map(|k| (k.to_string(), vec![k; 10])).collect();
-        let svg = heatmap(&clients, "").into_string();
+        let svg = heatmap(&clients, &[], "").into_string();
         assert_eq!(svg.matches("<rect").count(), DRAWN);
         assert!(svg.len() < 100_000, "{}", svg.len());
     }

@@ -23,6 +23,8 @@ pub struct Description {
     pub shape: Vec<usize>,
     /// Number of classes.
     pub classes: usize,
+    /// The names of the classes, in the order of their numbers; empty if they have none.
+    pub class_names: Vec<String>,
     /// Training samples.
     pub train: usize,
     /// Test samples; 0 if the model is never to be tested.
@@ -116,6 +118,7 @@ impl Description {
             set: config.data.set.to_string(),
             shape: train.shape().to_vec(),
             classes: train.classes(),
+            class_names: train.class_names().to_vec(),
             train: train.len(),
             test: tests.map_or(0, Dataset::len),
             labels_each: train.labels_each(),
@@ -150,6 +153,7 @@ mod tests {
             set: "glyphs".to_owned(),
             shape: vec![1, 28, 28],
             classes: clients[0].len(),
+            class_names: Vec::new(),
             train: clients.iter().flatten().sum(),
             test: 2000,
             labels_each: 1,

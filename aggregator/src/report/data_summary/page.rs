@@ -38,7 +38,7 @@ pub fn page(description: &Description) -> String {
                 }
             }
         }
-        (histograms(&clients, &description.partition))
+        (histograms(&clients, &description.class_names, &description.partition))
     };
     document(
         &Head { title: &title, heading: &title, lead: &lead, refresh: None },

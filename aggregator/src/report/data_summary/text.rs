@@ -3,6 +3,8 @@
 use std::fmt::Write as _;
 
 use super::{Description, Range};
+use shared::shape::spelled;
+
 use crate::report::units::{counted, grouped};
 
 /// The most clients that are drawn.
@@ -22,7 +24,7 @@ const SHADES: [char; 4] = ['░', '▒', '▓', '█'];
 #[must_use]
 pub fn text(description: &Description, columns: usize) -> String {
     let figures = &description.figures;
-    let shape = description.shape.iter().map(ToString::to_string).collect::<Vec<_>>().join("x");
+    let shape = spelled(&description.shape);
     let mut text = format!(
         "{}: {} of shape {shape} and {} classes to train on, {} to test on\n{}, {} (run.seed = {})\n",
         description.set,
@@ -56,12 +58,33 @@ pub fn text(description: &Description, columns: usize) -> String {
     if let Some(stream) = description.stream() {
         let _ = writeln!(text, "a client trains on {stream}");
     }
+    if !description.class_names.is_empty() {
+        text.push_str(&legend(&description.class_names, columns));
+    }
     text.push('\n');
     text.push_str(&picture(description, columns));
     let hidden = description.clients.len().saturating_sub(DRAWN);
     if hidden > 0 {
         let _ = writeln!(text, "and {} (--json and --html have all)", counted(hidden, "more client"));
     }
+    text
+}
+
+/// The names of the classes with their numbers, which head the columns, in lines of at most `columns` characters.
+fn legend(names: &[String], columns: usize) -> String {
+    let mut text = "classes".to_owned();
+    let mut length = text.len();
+    for (class, name) in names.iter().enumerate() {
+        let comma = if class + 1 < names.len() { "," } else { "" };
+        let entry = format!(" {class} {name}{comma}");
+        if length + entry.chars().count() > columns {
+            text.push_str("\n       ");
+            length = "       ".len();
+        }
+        length += entry.chars().count();
+        text.push_str(&entry);
+    }
+    text.push('\n');
     text
 }
 
@@ -129,6 +152,16 @@ client samples                  0  1  2
      2       0                  ·· ·· ··
 ";
         assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn classes_are_named_beside_their_numbers() {
+        let names = ["cat", "dog", "arctic fox"].map(str::to_owned).to_vec();
+        let named = Description { class_names: names, ..description(vec![vec![1, 2, 3]]) };
+        let shown = text(&named, 80);
+        assert!(shown.contains("\nclasses 0 cat, 1 dog, 2 arctic fox\n"), "{shown}");
+        let narrow = text(&named, 24);
+        assert!(narrow.contains("\nclasses 0 cat, 1 dog,\n        2 arctic fox\n"), "{narrow}");
     }
 
     #[test]

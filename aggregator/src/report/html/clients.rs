@@ -18,15 +18,21 @@ pub(super) fn labels(report: &Report<'_>) -> Markup {
             }
         };
     };
-    histograms(clients, &partition(&report.config.data.partition))
+    histograms(clients, &report.config.spec.data.class_names, &partition(&report.config.data.partition))
 }
 
-/// The card with the heat map of these clients' labels and its table. `partition` describes how they were divided.
-pub(in crate::report) fn histograms(histograms: &[(String, Vec<usize>)], partition: &str) -> Markup {
+/// The card with the heat map of these clients' labels and its table. Classes have numbers where they have no `names`;
+/// `partition` describes how they were divided.
+pub(in crate::report) fn histograms(
+    histograms: &[(String, Vec<usize>)],
+    names: &[String],
+    partition: &str,
+) -> Markup {
     let samples: usize = histograms.iter().flat_map(|(_, counts)| counts).sum();
     let classes = histograms.iter().map(|(_, counts)| counts.len()).max().unwrap_or(0);
     let description = format!("{} of {classes} classes, {}.", counted(samples, "sample"), partition);
-    let numbers: Vec<String> = (0..classes).map(|class| class.to_string()).collect();
+    let numbers: Vec<String> =
+        (0..classes).map(|class| names.get(class).cloned().unwrap_or_else(|| class.to_string())).collect();
     let headings: Vec<&str> =
         ["client"].into_iter().chain(numbers.iter().map(String::as_str)).chain(["all"]).collect();
     let cells = |(name, counts): &(String, Vec<usize>)| {
@@ -40,7 +46,7 @@ pub(in crate::report) fn histograms(histograms: &[(String, Vec<usize>)], partiti
         section.card {
             h2 { "Labels of every client" }
             p.note { (counted(histograms.len(), "client")) ", " (description) " Bars: samples of each client. Cells: the stronger the colour, the more samples of a class." }
-            (chart::heatmap(histograms, &description))
+            (chart::heatmap(histograms, names, &description))
             @if histograms.len() > chart::DRAWN {
                 p.note { "The first " (chart::DRAWN) " of " (grouped(histograms.len())) " clients are drawn; the table has all." }
             }

@@ -8,16 +8,18 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueHint};
-use shared::cli::{Manual, Processor};
+use shared::cli::{FormArgs, Manual, Processor};
 use shared::congestion::Congestion;
 use shared::data::{Labels, OnError, ReadOptions, Split};
 use shared::id::RunId;
 use shared::identity::PublicKey;
 
+use crate::answer::Address;
+
 use self::help::{ABOUT, LONG_ABOUT, after_long_help, data};
 use super::error::{CliError, Exit};
 use super::parse::{Shape, Target, limit, memory, samples, seconds, shape, target, threads};
-use super::samples::{SampleArguments, classes};
+use super::samples::{InputArguments, SampleArguments, classes};
 
 /// The command line.
 #[derive(Clone, Debug, Parser)]
@@ -109,27 +111,30 @@ impl StateArguments {
 /// How a device reads its samples.
 #[derive(Clone, Debug, Args)]
 pub struct ReadArguments {
-    /// Classes that labels are drawn from: how many, or their names in the run's order, as in cat,dog
-    #[arg(long, value_name = "N|NAMES", default_value = "10", value_parser = classes, allow_negative_numbers = true)]
-    pub classes: Labels,
+    /// Classes that labels are drawn from: how many, or their names in the run's order, as in cat,dog [default: as the run says]
+    ///
+    /// With it the samples are read before the server is asked, and the server compares.
+    #[arg(long, value_name = "N|NAMES", value_parser = classes, allow_negative_numbers = true)]
+    pub classes: Option<Labels>,
     /// Use samples alone, for runs whose labels are at the server: files of labels need not be there and are not read
     ///
     /// Images may lie in one folder then. Of safetensors, x alone is read, and of a CSV table all columns but the one that
     /// --label names, if it is there. Without this, labels are read and not used in such a run.
     #[arg(long, conflicts_with = "classes")]
     pub unlabelled: bool,
-    /// Shape that images or rows of a table are brought to, as in 3x32x32 [default: what the files have]
+    /// Shape that images or rows of a table are brought to, as in 3x32x32 [default: as the run says; with --classes, what the files have]
     #[arg(long, value_name = "SHAPE", value_parser = shape)]
     pub shape: Option<Shape>,
 }
 
 impl ReadArguments {
     /// The options for reading samples whose labels, in a CSV table, are in `column`.
-    pub(super) fn options(&self, column: &str, on_error: OnError) -> ReadOptions {
+    pub(super) fn options(&self, column: Option<&str>, on_error: OnError) -> ReadOptions {
+        let usual = ReadOptions::default();
         ReadOptions {
             shape: self.shape.as_ref().map(|shape| shape.0.clone()),
-            labels: (!self.unlabelled).then(|| self.classes.clone()),
-            column: column.to_owned(),
+            labels: (!self.unlabelled).then(|| self.classes.clone().unwrap_or_default()),
+            column: column.map_or(usual.column, str::to_owned),
             on_error,
         }
     }
@@ -226,8 +231,8 @@ pub struct RebaseArguments {
 /// Arguments of `predict`.
 #[derive(Clone, Debug, Args)]
 pub struct PredictArguments {
-    /// The model, as a run leaves it (safetensors)
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, required_unless_present = "personal")]
+    /// The model, as a run leaves it (safetensors), or the run's folder
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::AnyPath, required_unless_present = "personal")]
     pub model: Option<PathBuf>,
     /// Answer with this device's personal model, from its state directory
     #[arg(long, conflicts_with = "model")]
@@ -240,7 +245,14 @@ pub struct PredictArguments {
     pub gate: bool,
     /// The samples.
     #[command(flatten)]
-    pub samples: SampleArguments,
+    pub samples: InputArguments,
+    /// Keep the model loaded, and answer programs on this device at unix:PATH or 127.0.0.1:PORT, until Ctrl-C
+    ///
+    /// A request is a line with a JSON object, and so is its answer: {"values": [5.1, 3.5]} with the numbers of a sample (of an
+    /// image its pixels from 0 to 1, channel by channel), or {"image": "BASE64"} with a PNG or JPEG; "id" comes back, "top-k" asks
+    /// for more classes. The same object, or an image, may be the body of an HTTP POST. A newer model is taken when it is there.
+    #[arg(long, value_name = "ADDR", conflicts_with_all = ["data", "limit", "json", "csv", "gate", "label", "top_k"])]
+    pub listen: Option<Address>,
     /// Which half of the data to use
     #[arg(long, value_enum, default_value_t = Split::Test)]
     pub split: Split,
@@ -249,9 +261,9 @@ pub struct PredictArguments {
     /// Without it all samples count for the accuracy, and the table ends after 20 of them.
     #[arg(long, value_name = "N", value_parser = limit, allow_negative_numbers = true)]
     pub limit: Option<NonZeroUsize>,
-    /// Print one JSON object per sample, and one with the accuracy, instead of a table
-    #[arg(long)]
-    pub json: bool,
+    /// How the answers are printed.
+    #[command(flatten)]
+    pub form: FormArgs,
 }
 
 /// Arguments of `doctor`.
@@ -268,9 +280,9 @@ pub struct DoctorArguments {
     /// Directory of the samples, in any of the formats that --help lists [default: samples are not checked]
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub data: Option<PathBuf>,
-    /// Column of a CSV table that holds the labels
-    #[arg(long, value_name = "COLUMN", default_value = "label")]
-    pub label: String,
+    /// Column of a CSV table that holds the labels [default: as the run says, else label]
+    #[arg(long, value_name = "COLUMN")]
+    pub label: Option<String>,
     /// What joining will do about a sample that cannot be used
     #[arg(long, value_enum, default_value_t = OnError::Stop)]
     pub on_error: OnError,

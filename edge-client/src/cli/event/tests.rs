@@ -38,12 +38,16 @@ fn events() -> Vec<Event> {
         Event::Started {
             client: ClientId::from_bytes([0xab; 16]),
             format: &shared::data::csv::Csv,
-            skipped: Skipped { count: 7, others: 0, reasons: vec!["x.csv: line 3: has no label".to_owned()] },
-            samples: 600,
-            shape: vec![1, 28, 28],
+            folder: "d".into(),
             device: "cpu",
             threads: 2,
             state: "s".into(),
+        },
+        Event::Samples {
+            format: &shared::data::csv::Csv,
+            skipped: Skipped { count: 7, others: 0, reasons: vec!["x.csv: line 3: has no label".to_owned()] },
+            samples: 600,
+            shape: vec![1, 28, 28],
         },
         Event::Pinned { key: PublicKey::from_bytes([0xcd; 32]), path: "s/server".into() },
         Event::Connecting { server: "lab:4433".to_owned() },
@@ -70,7 +74,7 @@ fn every_event_is_one_object_on_one_line_that_names_it() {
             object["event"].as_str().unwrap().to_owned()
         })
         .collect();
-    let expected = "started pinned connecting connected disconnected joined training trained failed receipt receipt receipt \
+    let expected = "started samples pinned connecting connected disconnected joined training trained failed receipt receipt receipt \
                     stopping completed stopped refused unfit";
     assert_eq!(names.join(" "), expected);
 }
@@ -101,7 +105,7 @@ fn a_round_that_makes_a_model_of_its_own_alone_says_that() {
 #[test]
 fn the_numbers_are_those_of_the_report() {
     let all = events();
-    let trained = object(&all[7]);
+    let trained = object(&all[8]);
     assert_eq!(
         trained,
         Some(json!({
@@ -110,16 +114,16 @@ fn the_numbers_are_those_of_the_report() {
         }))
     );
     assert_eq!(
-        lines(&all[7]),
+        lines(&all[8]),
         ["round 2: trained on 600 samples in 1.5 s, 60 steps, mean loss 0.2500; sending 1234 bytes"]
     );
-    assert_eq!(object(&all[11]).unwrap()["verdict"], "discarded");
-    assert_eq!(lines(&all[9]), ["round 2: update accepted"]);
-    assert_eq!(lines(&all[1])[1..], ["cd".repeat(32)], "on a line of its own");
-    assert_eq!(lines(&all[2]), ["connecting to lab:4433"]);
+    assert_eq!(object(&all[12]).unwrap()["verdict"], "discarded");
+    assert_eq!(lines(&all[10]), ["round 2: update accepted"]);
+    assert_eq!(lines(&all[2])[1..], ["cd".repeat(32)], "on a line of its own");
+    assert_eq!(lines(&all[3]), ["connecting to lab:4433"]);
     assert_eq!(object(&all[0]).unwrap()["client"], "ab".repeat(16));
-    assert_eq!(object(&all[0]).unwrap()["skipped"], 7);
-    let started = lines(&all[0]);
+    assert_eq!(object(&all[1]).unwrap()["skipped"], 7);
+    let started = lines(&all[1]);
     assert!(started[0].contains("from a CSV table"), "{started:?}");
     assert_eq!(
         started[1],

@@ -2,6 +2,7 @@
 
 mod connection;
 mod properties;
+mod reading;
 mod work;
 
 use std::sync::Arc;
@@ -45,12 +46,14 @@ fn device() -> DeviceProfile {
         class_names: Vec::new(),
         skipped: 0,
         memory: None,
+        asks: false,
     }
 }
 
 fn hello(holds: Option<TaskId>) -> Action {
     let software = concat!("edge-client ", env!("CARGO_PKG_VERSION")).to_owned();
-    let DeviceProfile { client, samples, shape, classes, class_names: _, skipped: _, memory: _ } = device();
+    let DeviceProfile { client, samples, shape, classes, class_names: _, skipped: _, memory: _, asks: _ } =
+        device();
     Action::Send(ToServer::Hello(Hello { client, software, samples, shape, classes, holds }))
 }
 

@@ -27,6 +27,7 @@ impl Books {
                     assert!(!self.connected && !self.connecting, "one connection at a time");
                     self.connecting = true;
                 }
+                Action::Read(_) | Action::HangUp => panic!("this device has read its samples"),
                 Action::Send(ToServer::Hello(_)) => {
                     assert!(self.connected && !self.welcomed, "hello comes first");
                 }

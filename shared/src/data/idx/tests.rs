@@ -1,5 +1,6 @@
 use std::error::Error;
 
+use super::super::Labels;
 use super::*;
 use flate2::{Compression, write::GzEncoder};
 use proptest::prelude::*;
@@ -151,7 +152,7 @@ fn what_idx_files_cannot_say_is_refused() {
     let write = |dataset| write_split(directory.path(), Split::Train, &dataset).unwrap_err().to_string();
     let colour = Dataset::new(vec![3, 1, 1], vec![1, 2, 3], [0_u8], 1).unwrap();
     let error = write(colour);
-    assert!(error.contains("images of shape [3, 1, 1]"), "{error}");
+    assert!(error.contains("images of shape 3x1x1"), "{error}");
     let many = Dataset::new(vec![1, 1, 1], vec![1], [256_u16], 257).unwrap();
     assert!(write(many).contains("257 classes"));
     let features = Dataset::labelled(vec![1, 1, 1], Samples::Floats(vec![0.5]), vec![0], 1).unwrap();

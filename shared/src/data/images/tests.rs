@@ -104,6 +104,20 @@ fn jpeg_and_transparency_are_read() {
 }
 
 #[test]
+fn what_lies_beside_images_by_habit_stops_nobody() {
+    let folder = two_classes();
+    for name in ["cat/Thumbs.db", "cat/readme.txt", "dog/desktop.ini", "LICENSE", "labels.csv"] {
+        put(folder.path(), name, b"x");
+    }
+    let dataset = load(folder.path(), &options(Some(&[3, 2, 2]), OnError::Stop)).unwrap();
+    assert_eq!((dataset.len(), dataset.skipped().others), (2, 0));
+    let unnamed = encoded(&flag(), ImageFormat::Png);
+    put(folder.path(), "cat/IMG_1", &unnamed);
+    let error = load(folder.path(), &options(Some(&[3, 2, 2]), OnError::Stop)).unwrap_err().to_string();
+    assert!(error.contains("IMG_1: cannot be read"), "an image that has lost its ending counts: {error}");
+}
+
+#[test]
 fn each_mistake_names_its_file_or_is_skipped_and_counted() {
     let png = encoded(&flag(), ImageFormat::Png);
     let jpeg = encoded(&flag(), ImageFormat::Jpeg);
@@ -117,8 +131,8 @@ fn each_mistake_names_its_file_or_is_skipped_and_counted() {
         ("cat/z.jpeg", b"no image", "z.jpeg: cannot be decoded"),
         ("cat/z.png", b"GIF89a\x01\0\x01\0", "it is Gif"),
         ("cat/z.png", b"", "z.png: cannot be decoded"),
-        ("cat/notes.txt", b"x", "notes.txt: is no image"),
-        ("notes.txt", b"x", "notes.txt: is no folder of a class"),
+        ("cat/notes.gif", b"x", "notes.gif: cannot be read"),
+        ("notes.gif", b"x", "notes.gif: is no folder of a class"),
     ] {
         let folder = two_classes();
         put(folder.path(), name, content);

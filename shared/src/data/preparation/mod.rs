@@ -142,17 +142,18 @@ impl Preparation {
         });
     }
 
-    /// These samples as a batch to evaluate or predict, for a network with this input.
+    /// These samples as a batch to evaluate or predict, for a network with this input; without labels if they have none.
     ///
     /// # Errors
-    /// [`BatchError`] if they are unlabelled, or not what the network takes.
+    /// [`BatchError`] if they are not what the network takes.
     ///
     /// # Panics
     /// As [`Preparation::training`].
     pub fn batch(&self, data: &View, positions: &[usize], input: &[usize]) -> Result<Batch, BatchError> {
         let (mut x, mut y) = (Vec::new(), Vec::new());
         self.evaluation(data, positions, &mut x, &mut y);
-        Batch::new(x, [&[positions.len()], input].concat(), y)
+        let shape = [&[positions.len()], input].concat();
+        if y.is_empty() { Batch::unlabelled(x, shape) } else { Batch::new(x, shape, y) }
     }
 
     fn fill(

@@ -177,7 +177,7 @@ fn all_mistakes_are_reported_at_once() {
 
 #[test]
 fn shapes_that_do_not_fit_name_the_layer_what_it_got_and_what_it_needs() {
-    let samples = "with samples of glyphs (shape [1, 28, 28])";
+    let samples = "with samples of glyphs (shape 1x28x28)";
     refused(
         &["{ conv = { out = 4, kernel = 5 } }", "\"relu\"", "{ linear = \"classes\" }"],
         &format!(
@@ -239,7 +239,7 @@ fn shapes_that_do_not_fit_name_the_layer_what_it_got_and_what_it_needs() {
 
 #[test]
 fn absurd_networks_are_refused_with_numbers() {
-    let samples = "with samples of glyphs (shape [1, 28, 28])";
+    let samples = "with samples of glyphs (shape 1x28x28)";
     refused(
         &["\"flatten\"", "{ linear = 1073741824 }", "{ linear = \"classes\" }"],
         &format!(

@@ -1,0 +1,81 @@
+//! Requests in HTTP/1.1: a POST whose body is an image or a request object. As much of HTTP as `curl --data-binary` needs.
+
+use std::io::{self, BufRead, Read, Write};
+
+use serde_json::Value;
+use shared::data::images::is_image_content;
+
+use super::listen::MAX_REQUEST;
+use super::request::{answer_image, answer_line, refusal};
+use crate::predict::Predictor;
+
+/// Header lines of a request.
+const MAX_HEADERS: usize = 64;
+/// Bytes of one of them.
+const MAX_HEADER: u64 = 8 << 10;
+
+/// Whether a first line is one of HTTP.
+pub(super) fn is_http(line: &[u8]) -> bool {
+    line.trim_ascii_end().ends_with(b"HTTP/1.1") || line.trim_ascii_end().ends_with(b"HTTP/1.0")
+}
+
+/// Answers the request that begins with `first`; the connection is closed after it.
+pub(super) fn serve(
+    first: &[u8],
+    input: &mut impl BufRead,
+    out: &mut impl Write,
+    with: impl FnOnce(&mut dyn FnMut(&mut Predictor) -> Value) -> Value,
+) -> io::Result<()> {
+    if !first.starts_with(b"POST ") {
+        return respond(
+            out,
+            "405 Method Not Allowed",
+            &refusal("send a POST with an image or a request object"),
+        );
+    }
+    let mut length = None;
+    for number in 0.. {
+        let mut line = Vec::new();
+        input.by_ref().take(MAX_HEADER).read_until(b'\n', &mut line)?;
+        let line = String::from_utf8_lossy(&line).trim().to_owned();
+        if line.is_empty() {
+            break;
+        }
+        if number >= MAX_HEADERS {
+            return respond(out, "431 Request Header Fields Too Large", &refusal("too many headers"));
+        }
+        let Some((name, value)) = line.split_once(':') else { continue };
+        if name.eq_ignore_ascii_case("content-length") {
+            length = value.trim().parse::<u64>().ok();
+        } else if name.eq_ignore_ascii_case("expect") {
+            out.write_all(b"HTTP/1.1 100 Continue\r\n\r\n")?;
+        } else if name.eq_ignore_ascii_case("origin") {
+            // A page of the web that a browser on this device shows is no program of this device.
+            return respond(out, "403 Forbidden", &refusal("pages of the web are not answered"));
+        }
+    }
+    let Some(length) = length else {
+        return respond(out, "411 Length Required", &refusal("say the Content-Length"));
+    };
+    if length > MAX_REQUEST {
+        let reason = format!("{length} bytes, and {MAX_REQUEST} are the most");
+        return respond(out, "413 Content Too Large", &refusal(&reason));
+    }
+    let mut body = Vec::new();
+    input.by_ref().take(length).read_to_end(&mut body)?;
+    let answer = with(&mut |predictor| {
+        if is_image_content(&body) { answer_image(predictor, &body) } else { answer_line(predictor, &body) }
+    });
+    let status = if answer.get("error").is_some() { "400 Bad Request" } else { "200 OK" };
+    respond(out, status, &answer)
+}
+
+fn respond(out: &mut impl Write, status: &str, answer: &Value) -> io::Result<()> {
+    let body = format!("{answer}\n");
+    write!(
+        out,
+        "HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+        body.len()
+    )?;
+    out.flush()
+}

@@ -1,0 +1,23 @@
+//! Answers to programs on the device: a model that stays loaded, and requests for single samples.
+//!
+//! A request is one JSON object in one line, and so is its answer:
+//!
+//! ```json
+//! {"id": 7, "values": [5.1, 3.5, 1.4, 0.2]}
+//! {"id": 8, "image": "iVBORw0KGgo...", "top-k": 2}
+//! ```
+//!
+//! `values` are the numbers of a sample: of a table its features, of an image its pixels from 0 to 1, channel by channel.
+//! `image` is a PNG or JPEG in base64. The same object, or the image itself, may come as the body of an HTTP POST.
+//!
+//! * [`model`]: the model, and its replacement when a newer one is there;
+//! * `request`: what is asked; `http`: the same in HTTP;
+//! * [`listen`]: sockets.
+
+mod http;
+pub mod listen;
+pub mod model;
+mod request;
+
+pub use listen::{Address, Listener};
+pub use model::{Loaded, Origin};

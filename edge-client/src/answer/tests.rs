@@ -1,0 +1,170 @@
+//! Requests and answers over a pair of buffers, and over both kinds of sockets.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::net::TcpStream;
+use std::path::Path;
+
+use data_encoding::BASE64;
+use models::{Architecture, Array, Backend, ParamSet, write_model};
+use serde_json::{Value, json};
+use shared::spec::{RunSpec, SAMPLES_KEY};
+
+use super::super::model::Origin;
+use super::*;
+
+/// A model of 1x1x2 samples whose logits are ten times the pixels, or of the other pixel if `swapped`.
+fn model(path: &Path, swapped: bool) {
+    let architecture = Architecture::by_name("linear", &[1, 1, 2], 2).unwrap();
+    let weights = if swapped { [0.0, 10.0, 10.0, 0.0] } else { [10.0, 0.0, 0.0, 10.0] };
+    let mut params = ParamSet::new();
+    params.insert("head.fc.weight", Array::new([2, 2], weights.to_vec()).unwrap());
+    params.insert("head.fc.bias", Array::new([2], vec![0.0; 2]).unwrap());
+    let mut samples = RunSpec::example("fedavg").data;
+    samples.shape = vec![1, 1, 2];
+    samples.class_names = vec!["left".to_owned(), "right".to_owned()];
+    let extra = BTreeMap::from([(SAMPLES_KEY.to_owned(), serde_json::to_string(&samples).unwrap())]);
+    let partial = path.with_extension("partial");
+    write_model(&architecture, &params, &extra, &mut File::create(&partial).unwrap()).unwrap();
+    std::fs::rename(partial, path).unwrap();
+}
+
+fn loaded(path: &Path) -> Arc<Mutex<Loaded>> {
+    let origin = Origin::File(path.to_owned());
+    Arc::new(Mutex::new(Loaded::new(origin, Backend::cpu()).unwrap()))
+}
+
+fn said(model: &Mutex<Loaded>, input: &[u8]) -> String {
+    let mut out = Vec::new();
+    serve(input, &mut out, model).unwrap();
+    String::from_utf8(out).unwrap()
+}
+
+/// A grey PNG of 1x2 pixels, 0 and 255.
+fn png() -> Vec<u8> {
+    BASE64
+        .decode(
+            b"iVBORw0KGgoAAAANSUhEUgAAAAIAAAABCAAAAADRSSBWAAAAC0lEQVR4nGNg+A8AAQIBAEK+vGgAAAAASUVORK5CYII=",
+        )
+        .unwrap()
+}
+
+#[test]
+fn a_line_is_answered_by_a_line_and_a_mistake_by_what_is_wrong() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.safetensors");
+    model(&path, false);
+    let model = loaded(&path);
+    let image = BASE64.encode(&png());
+    let asked = format!(
+        "{}\n\n{}\n{}\n{}\n{}\nnonsense\n{}",
+        json!({ "id": "a", "values": [0.0, 1.0], "top-k": 2 }),
+        json!({ "image": image }),
+        json!({ "id": 3, "values": [1.0] }),
+        json!({ "image": "iVBO" }),
+        json!({ "file": "/etc/passwd" }),
+        json!({ "values": [1.0, 0.0] }),
+    );
+    let said = said(&model, asked.as_bytes());
+    let answers: Vec<Value> = said.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(
+        (&answers[0]["id"], &answers[0]["class"], &answers[0]["name"]),
+        (&json!("a"), &json!(1), &json!("right"))
+    );
+    assert_eq!(answers[0]["top"][1]["name"], "left");
+    assert!(answers[0]["probability"].as_f64().unwrap() > 0.999 && answers[0].get("sample").is_none());
+    assert_eq!(answers[1]["name"], "right", "{said}");
+    assert_eq!(
+        answers[2],
+        json!({ "id": 3, "error": "the model takes 2 values, of shape 1x1x2, and these are 1" })
+    );
+    for at in 3..6 {
+        assert!(answers[at]["error"].is_string(), "{said}");
+    }
+    assert_eq!(answers[6]["name"], "left", "the last line needs no end");
+}
+
+#[test]
+fn an_image_may_be_posted() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.safetensors");
+    model(&path, false);
+    let model = loaded(&path);
+    let post = |headers: &str, body: &[u8]| {
+        let head = format!("POST / HTTP/1.1\r\nHost: x\r\n{headers}Content-Length: {}\r\n\r\n", body.len());
+        said(&model, &[head.as_bytes(), body].concat())
+    };
+    let fine = post("", &png());
+    assert!(fine.starts_with("HTTP/1.1 200 OK\r\n") && fine.contains("\"name\":\"right\""), "{fine}");
+    assert!(post("", b"{\"values\":[1,0]}").contains("\"name\":\"left\""));
+    assert!(post("", b"neither").starts_with("HTTP/1.1 400 "));
+    assert!(post("Origin: https://x.example\r\n", &png()).starts_with("HTTP/1.1 403 "), "a browser's page");
+    assert!(said(&model, b"GET / HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 405 "));
+    let large = format!("POST / HTTP/1.1\r\nContent-Length: {}\r\n\r\n", MAX_REQUEST + 1);
+    assert!(said(&model, large.as_bytes()).starts_with("HTTP/1.1 413 "));
+    assert!(said(&model, b"POST / HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 411 "));
+}
+
+#[test]
+fn a_newer_model_answers_from_the_next_request_on_and_a_damaged_one_never() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.safetensors");
+    model(&path, false);
+    let model_in_use = loaded(&path);
+    let asked = || said(&model_in_use, b"{\"values\":[1,0]}\n");
+    assert!(asked().contains("left"));
+    std::fs::write(&path, "damaged").unwrap();
+    assert!(asked().contains("left"));
+    model(&path, true);
+    assert!(asked().contains("right"));
+    std::fs::remove_file(&path).unwrap();
+    assert!(asked().contains("right"));
+}
+
+#[test]
+fn programs_on_this_device_are_answered_over_sockets_and_no_others() {
+    for (text, fine) in [
+        ("127.0.0.1:8080", true),
+        ("[::1]:1", true),
+        ("unix:/run/x", true),
+        ("0.0.0.0:80", false),
+        ("192.0.2.1:80", false),
+        ("unix:", false),
+        ("8080", false),
+    ] {
+        assert_eq!(text.parse::<Address>().is_ok(), fine, "{text}");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.safetensors");
+    model(&path, false);
+    let listener = Listener::bind(&"127.0.0.1:0".parse().unwrap()).unwrap();
+    let Some(Address::Loopback(address)) = listener.address() else { panic!("it has a port") };
+    let model = loaded(&path);
+    std::thread::spawn({
+        let model = model.clone();
+        move || listener.serve(&model)
+    });
+    let mut stream = TcpStream::connect(address).unwrap();
+    let mut answers = BufReader::new(stream.try_clone().unwrap()).lines();
+    for (values, name) in [("[1,0]", "left"), ("[0,1]", "right")] {
+        stream.write_all(format!("{{\"values\":{values}}}\n").as_bytes()).unwrap();
+        assert!(answers.next().unwrap().unwrap().contains(name));
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn a_unix_socket_is_its_users_alone_and_a_left_one_is_replaced() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let address = Address::Unix(folder.path().join("socket"));
+    let place = folder.path().join("socket");
+    drop(std::os::unix::net::UnixListener::bind(&place).unwrap());
+    let listener = Listener::bind(&address).unwrap();
+    assert_eq!(place.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+    assert!(Listener::bind(&address).is_err(), "one that is in use is not");
+    drop(listener);
+    assert!(!place.exists());
+    std::fs::write(&place, "a file").unwrap();
+    assert!(Listener::bind(&address).is_err(), "nor is a file");
+}

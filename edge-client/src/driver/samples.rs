@@ -1,0 +1,64 @@
+//! The device's samples: read before it connects, or as the run says.
+
+use std::fmt;
+use std::sync::Arc;
+
+use shared::data::View;
+use shared::spec::Reading;
+
+use super::{Connector, Driver, Store};
+use crate::failure::Failure;
+use crate::session::{DeviceProfile, Event};
+use crate::task::TestSamples;
+
+/// What a device has to learn from.
+#[derive(Clone, Debug)]
+pub struct DeviceSamples {
+    /// Its training samples.
+    pub data: View,
+    /// Number of training samples that were skipped as unusable when they were read.
+    pub skipped: u64,
+    /// Its test samples, for runs that ask for tests.
+    pub tests: TestSamples,
+}
+
+/// Where the samples come from.
+#[derive(Clone)]
+pub enum Source {
+    /// They are in memory.
+    Read(DeviceSamples),
+    /// This reads them, once the server has said how. Another run that the device joins later may say it otherwise.
+    AsTheRunSays(Arc<ReadSamples>),
+}
+
+/// Reads samples.
+pub type ReadSamples = dyn Fn(&Reading) -> Result<DeviceSamples, Failure> + Send + Sync;
+
+impl fmt::Debug for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Read(samples) => samples.fmt(f),
+            Self::AsTheRunSays(_) => f.write_str("AsTheRunSays"),
+        }
+    }
+}
+
+impl<C: Connector, S: Store> Driver<'_, C, S> {
+    /// Reads the samples beside the driver, which stays free to stop.
+    pub(super) fn read(&mut self, reading: Reading) {
+        self.channel = None;
+        if let Source::AsTheRunSays(read) = &self.participant.samples {
+            let read = read.clone();
+            self.reading = Some(tokio::task::spawn_blocking(move || read(&reading)));
+        }
+    }
+
+    /// Takes the samples in.
+    pub(super) fn samples_read(&mut self, read: Result<DeviceSamples, Failure>) -> Event {
+        Event::Read(read.map(|samples| {
+            let of_device = DeviceProfile::of(self.participant.client, &samples.data, samples.skipped);
+            self.samples = Some(samples);
+            DeviceProfile { memory: self.participant.memory, ..of_device }
+        }))
+    }
+}

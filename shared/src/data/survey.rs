@@ -1,0 +1,333 @@
+//! Survey of a folder of which nothing is known yet: format, shape, classes and labels, as far as the files show them.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::path::Path;
+
+use super::cifar::{self, Cifar};
+use super::csv::Csv;
+use super::error::existing_file;
+use super::format::SampleFormat as _;
+use super::idx::Idx;
+use super::images::{self, Images};
+use super::line_breaks::LineFeeds;
+use super::safetensors::Safetensors;
+use super::{DataError, DataSet, Format, Labels, OnError, ReadOptions, Samples, Split, registry, sets, text};
+use crate::shape::spelled;
+
+/// Rows of a table that are looked at.
+const ROWS: usize = 100_000;
+/// Images that are looked at.
+const IMAGES: usize = 500;
+/// The longest side of images that is taken without scaling.
+const NATURAL: usize = 64;
+/// The most columns whose scales are taken.
+const SCALED: usize = 64;
+/// Columns that hold labels by habit, in the order of preference.
+const LABEL_COLUMNS: [&str; 8] = ["label", "class", "target", "y", "category", "species", "kind", "digit"];
+
+/// What a folder holds.
+#[derive(Clone, Debug)]
+pub struct Survey {
+    /// The data set that a configuration names for it.
+    pub set: &'static DataSet,
+    /// Its format.
+    pub format: Format,
+    /// Shape of a sample.
+    pub shape: Vec<usize>,
+    /// How labels are written.
+    pub labels: Labels,
+    /// The column of a table that holds them.
+    pub column: Option<String>,
+    /// Training samples, if they were counted.
+    pub train: Option<usize>,
+    /// Whether there is a test split.
+    pub test: bool,
+    /// Mean and standard deviation of each column of a table; 1 for a column of one value.
+    pub moments: Option<(Vec<f64>, Vec<f64>)>,
+    /// What was chosen and could be chosen otherwise, for people.
+    pub notes: Vec<String>,
+}
+
+/// Why a folder cannot be surveyed: all that is in the way, at once.
+#[derive(Debug, thiserror::Error)]
+pub enum SurveyError {
+    /// It holds no known format, several, or what cannot be read.
+    #[error(transparent)]
+    Data(#[from] DataError),
+    /// It holds samples that cannot be used as they are.
+    #[error("{directory}: {}", .problems.join("; "))]
+    Problems {
+        /// The folder.
+        directory: String,
+        /// What is wrong, and what to do.
+        problems: Vec<String>,
+    },
+}
+
+impl Survey {
+    /// How the samples are read.
+    #[must_use]
+    pub fn options(&self, on_error: OnError) -> ReadOptions {
+        let column = self.column.clone().unwrap_or_else(|| ReadOptions::default().column);
+        ReadOptions { shape: Some(self.shape.clone()), labels: Some(self.labels.clone()), column, on_error }
+    }
+
+    /// The survey in words.
+    #[must_use]
+    pub fn in_words(&self) -> String {
+        let samples = self.train.map_or_else(|| "samples".to_owned(), |count| format!("{count} samples"));
+        let classes = match &self.labels {
+            Labels::Names(names) => format!("classes {}", names.join(", ")),
+            Labels::Numbers(classes) => format!("{classes} classes"),
+        };
+        let column = self.column.as_ref().map_or(String::new(), |column| format!(" in column `{column}`"));
+        let format = self.format;
+        format!("{samples} of shape {} from {format}, {classes}{column}", spelled(&self.shape))
+    }
+}
+
+/// Looks at a folder.
+///
+/// # Errors
+/// [`SurveyError`]
+pub fn survey(directory: &Path) -> Result<Survey, SurveyError> {
+    let format = registry::detect(directory, Split::Train, &ReadOptions::default())?;
+    let test = format.is_in(directory, Split::Test)?;
+    let name = format.about().name;
+    let survey = if name == Images.about().name {
+        of_images(directory, test)?
+    } else if name == Csv.about().name {
+        of_table(directory, test)?
+    } else if name == Safetensors.about().name || name == Idx.about().name {
+        of_numbered(directory, format, test)?
+    } else if let Some(cifar) = [Cifar::TEN, Cifar::HUNDRED].iter().find(|cifar| cifar.about().name == name) {
+        let set =
+            if cifar.about().name == Cifar::TEN.about().name { &sets::CIFAR_10 } else { &sets::CIFAR_100 };
+        let classes = if set.name == sets::CIFAR_10.name { 10 } else { 100 };
+        found(set, format, cifar::SHAPE.to_vec(), Labels::Numbers(classes), test)
+    } else {
+        let labels = Labels::Numbers(text::VOCABULARY);
+        let mut survey = found(&sets::TEXT, format, vec![text::WINDOW], labels, true);
+        survey.train = Some(format.load(directory, Split::Train, &ReadOptions::default())?.len());
+        survey
+    };
+    Ok(survey)
+}
+
+fn found(set: &'static DataSet, format: Format, shape: Vec<usize>, labels: Labels, test: bool) -> Survey {
+    Survey { set, format, shape, labels, column: None, train: None, test, moments: None, notes: Vec::new() }
+}
+
+fn of_images(directory: &Path, test: bool) -> Result<Survey, SurveyError> {
+    let mut names = BTreeSet::new();
+    for split in [Split::Train, Split::Test] {
+        if let Some(folder) = images::folder(directory, split).filter(|folder| folder.is_dir()) {
+            names.extend(images::class_folders(&folder)?);
+        }
+    }
+    let names: Vec<String> = names.into_iter().collect();
+    let labels = Labels::Names(names);
+    let files = images::files(directory, Split::Train, &labels)?;
+    let step = files.len().div_ceil(IMAGES).max(1);
+    let sizes: Vec<(usize, usize)> =
+        files.iter().step_by(step).filter_map(|file| images::size(file)).collect();
+    let first = files.iter().find_map(|file| images::colours(file)).unwrap_or(3);
+    let mut notes = Vec::new();
+    let same = sizes.windows(2).all(|pair| pair[0] == pair[1]);
+    let shape = match sizes.first() {
+        Some(&(height, width)) if same && height.max(width) <= NATURAL => vec![first, height, width],
+        _ => {
+            let least = sizes.iter().map(|&(height, width)| height.min(width)).min().unwrap_or(32);
+            let side = if least >= NATURAL { NATURAL } else { 32 };
+            let (from, to) = range(&sizes);
+            notes.push(format!(
+                "images are {from} to {to} pixels and are brought to {side}x{side}: data.shape says otherwise"
+            ));
+            vec![first, side, side]
+        }
+    };
+    let train = Some(files.len());
+    Ok(Survey { train, notes, ..found(&images::SET, &Images, shape, labels, test) })
+}
+
+/// The smallest and the largest size, as text.
+fn range(sizes: &[(usize, usize)]) -> (String, String) {
+    let by_area = |size: &&(usize, usize)| size.0 * size.1;
+    let text =
+        |size: Option<&(usize, usize)>| size.map_or_else(|| "?".to_owned(), |(h, w)| format!("{h}x{w}"));
+    (text(sizes.iter().min_by_key(by_area)), text(sizes.iter().max_by_key(by_area)))
+}
+
+fn of_table(directory: &Path, test: bool) -> Result<Survey, SurveyError> {
+    let path = existing_file(directory, vec![Csv.signature(Split::Train)])?;
+    let file = File::open(&path).map_err(|error| DataError::from(error).in_file(&path))?;
+    let mut reader = csv::ReaderBuilder::new().flexible(true).from_reader(LineFeeds::new(file));
+    let broken = |reason: String| {
+        let directory = path.display().to_string();
+        SurveyError::Problems { directory, problems: vec![format!("cannot be read as CSV: {reason}")] }
+    };
+    let header = reader.headers().map_err(|error| broken(error.to_string()))?.clone();
+    let header: Vec<String> = header.iter().map(|name| name.trim().to_owned()).collect();
+    let mut values: Vec<BTreeSet<String>> = vec![BTreeSet::new(); header.len()];
+    let mut text: Vec<Option<String>> = vec![None; header.len()];
+    let mut sums = vec![(0.0_f64, 0.0_f64); header.len()];
+    let mut rows = 0;
+    for record in reader.records().take(ROWS) {
+        let record = record.map_err(|error| broken(error.to_string()))?;
+        rows += 1;
+        for (at, field) in record.iter().take(header.len()).enumerate() {
+            let field = field.trim();
+            match field.parse::<f64>() {
+                Ok(value) => {
+                    sums[at].0 += value;
+                    sums[at].1 += value * value;
+                }
+                Err(_) if text[at].is_none() => text[at] = Some(field.chars().take(30).collect()),
+                Err(_) => {}
+            }
+            if values[at].len() <= super::error::MAX_CLASSES {
+                values[at].insert(field.to_owned());
+            }
+        }
+    }
+    if rows == 0 || header.len() < 2 {
+        return Err(broken("a header, at least two columns and a row are needed".to_owned()));
+    }
+    let known = |name: &&str| header.iter().position(|column| column.eq_ignore_ascii_case(name));
+    let label = LABEL_COLUMNS.iter().find_map(known);
+    let label =
+        label.or_else(|| (0..header.len()).rfind(|&at| text[at].is_some())).unwrap_or(header.len() - 1);
+    let mut problems = Vec::new();
+    for (at, found) in text.iter().enumerate() {
+        if let Some(found) = found.as_ref().filter(|_| at != label) {
+            problems.push(format!(
+                "column `{}` holds {found:?}, which is no number: take the column away, or write numbers in it",
+                header[at]
+            ));
+        }
+    }
+    if !problems.is_empty() {
+        problems.push(format!("labels are taken from column `{}`", header[label]));
+        return Err(SurveyError::Problems { directory: path.display().to_string(), problems });
+    }
+    let written: Vec<String> = values.swap_remove(label).into_iter().collect();
+    let numbers: Option<Vec<usize>> = written.iter().map(|label| label.parse().ok()).collect();
+    let labels = match numbers {
+        Some(numbers) => Labels::Numbers(numbers.into_iter().max().unwrap_or(0) + 1),
+        None => Labels::Names(written),
+    };
+    if labels.classes() > super::error::MAX_CLASSES || labels.classes() > rows.max(2) {
+        let problem = format!(
+            "column `{}` holds {} different labels in {rows} rows, and is taken for the labels: call the column that holds them \
+             `label`",
+            header[label],
+            labels.classes()
+        );
+        return Err(SurveyError::Problems { directory: path.display().to_string(), problems: vec![problem] });
+    }
+    let mut survey = found(&super::csv::SET, &Csv, vec![header.len() - 1], labels, test);
+    survey.train = Some(rows);
+    sums.remove(label);
+    survey.moments = (sums.len() <= SCALED).then(|| sums.iter().map(|&sums| moments(sums, rows)).unzip());
+    survey.column = Some(header[label].clone());
+    if !header[label].eq_ignore_ascii_case("label") {
+        survey
+            .notes
+            .push(format!("column `{}` is taken for the labels: data.label says otherwise", header[label]));
+    }
+    Ok(survey)
+}
+
+/// Mean and standard deviation from the sums of values and of squares, to four digits.
+fn moments((sum, squares): (f64, f64), count: usize) -> (f64, f64) {
+    let mean = sum / count as f64;
+    let deviation = (squares / count as f64 - mean * mean).max(0.0).sqrt();
+    let rounded = |value: f64| format!("{value:.3e}").parse().unwrap_or(value);
+    (rounded(mean), if deviation > 1e-6 * mean.abs().max(1e-6) { rounded(deviation) } else { 1.0 })
+}
+
+/// Files whose labels are numbers: their samples are read.
+fn of_numbered(directory: &Path, format: Format, test: bool) -> Result<Survey, SurveyError> {
+    let most = Labels::Numbers(super::error::MAX_CLASSES);
+    let options = ReadOptions { labels: Some(most), ..ReadOptions::default() };
+    let dataset = format.load(directory, Split::Train, &options)?;
+    let stored = dataset.classes();
+    let seen = dataset.labels().iter().max().map_or(1, |&label| label as usize + 1);
+    let classes = if stored == super::error::MAX_CLASSES { seen } else { stored };
+    let classes = if matches!(dataset.samples(), Samples::Tokens(_)) { stored } else { classes };
+    let set =
+        if format.about().name == Idx.about().name { &super::idx::SET } else { &super::safetensors::SET };
+    let mut survey = found(set, format, dataset.shape().to_vec(), Labels::Numbers(classes), test);
+    survey.train = Some(dataset.len());
+    survey.notes.push(format!("the largest label is {}: data.classes says otherwise", seen - 1));
+    Ok(survey)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::{Dataset, safetensors};
+
+    fn image(path: &Path, side: u32) {
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        image::RgbImage::from_pixel(side, side, image::Rgb([9, 9, 9])).save(path).unwrap();
+    }
+
+    #[test]
+    fn images_show_their_classes_and_their_shape() {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, side) in [("train/dog/1.png", 20), ("train/cat/1.png", 20), ("test/fox/1.png", 20)] {
+            image(&folder.path().join(name), side);
+        }
+        std::fs::write(folder.path().join("train/dog/Thumbs.db"), "x").unwrap();
+        let found = survey(folder.path()).unwrap();
+        let names = ["cat", "dog", "fox"].map(str::to_owned).to_vec();
+        assert_eq!(
+            (found.labels.clone(), &found.shape[..], found.test),
+            (Labels::Names(names), &[3, 20, 20][..], true)
+        );
+        assert_eq!(
+            found.in_words(),
+            "2 samples of shape 3x20x20 from images by class, classes cat, dog, fox"
+        );
+        image(&folder.path().join("train/dog/2.png"), 200);
+        let found = survey(folder.path()).unwrap();
+        assert_eq!(found.shape, [3, 32, 32]);
+        assert!(found.notes[0].contains("20x20 to 200x200"), "{:?}", found.notes);
+    }
+
+    #[test]
+    fn a_table_shows_its_labels_and_every_column_that_is_in_the_way() {
+        let folder = tempfile::tempdir().unwrap();
+        let table = |text: &str| {
+            std::fs::write(folder.path().join("train.csv"), text).unwrap();
+            survey(folder.path())
+        };
+        let named = table("a,species,b\n1,setosa,2\n3,virginica,4\n").unwrap();
+        assert_eq!(named.labels, Labels::Names(vec!["setosa".to_owned(), "virginica".to_owned()]));
+        assert_eq!((named.column.as_deref(), &named.shape[..]), (Some("species"), &[2][..]));
+        assert_eq!(named.moments, Some((vec![2.0, 3.0], vec![1.0, 1.0])));
+        let numbers = table("a,b,label\n1,2,0\n1,2,2\n1,2,1\n").unwrap();
+        assert_eq!((numbers.labels, numbers.column.as_deref()), (Labels::Numbers(3), Some("label")));
+        let text = table("id,name,x,label\nq1,anna,1,0\nq2,otto,2,1\n").unwrap_err().to_string();
+        for part in ["`id` holds \"q1\"", "`name` holds \"anna\"", "labels are taken from column `label`"] {
+            assert!(text.contains(part), "{text}");
+        }
+        assert!(table("a,label\n").is_err());
+    }
+
+    #[test]
+    fn numbered_files_show_their_largest_label() {
+        let folder = tempfile::tempdir().unwrap();
+        let set = Dataset::labelled(vec![2], Samples::Floats(vec![0.5; 6]), vec![0, 4, 1], 5).unwrap();
+        safetensors::write_split(folder.path(), Split::Train, &set).unwrap();
+        let found = survey(folder.path()).unwrap();
+        assert_eq!((found.labels, found.set.name, found.train), (Labels::Numbers(5), "safetensors", Some(3)));
+        let folder = tempfile::tempdir().unwrap();
+        let set = Dataset::new(vec![1, 2, 2], vec![0; 8], [6_u8, 0], 10).unwrap();
+        super::super::idx::write_split(folder.path(), Split::Train, &set).unwrap();
+        let found = survey(folder.path()).unwrap();
+        assert_eq!((found.labels, found.set.name, found.test), (Labels::Numbers(7), "idx", false));
+    }
+}

@@ -6,8 +6,8 @@ use tracing::warn;
 use shared::data::View;
 
 use super::exit::Failure;
-use super::terminal::StopRequest;
 use super::page::RunPage;
+use super::terminal::StopRequest;
 use super::{ConfigArgs, RunArgs, terminal};
 use crate::config::Config;
 use crate::coordinator::Outcome;

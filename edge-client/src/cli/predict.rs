@@ -72,7 +72,7 @@ fn listen(arguments: &PredictArguments, address: &Address) -> Result<(), CliErro
             move || listener.serve(&model)
         });
         tokio::select! {
-            () = signals.next() => Ok(()),
+            signal = signals.next() => Err(CliError::stopped(signal)),
             ended = serving => match ended {
                 Ok(Err(error)) => Err(CliError::new(Exit::Local, format!("cannot answer at {address} any more: {error}"))),
                 _ => Err(CliError::new(Exit::Unexpected, "internal error: the answers ended; please report this")),

@@ -38,7 +38,16 @@ impl DeviceProfile {
     /// The profile of a device that has not read its samples, and asks the run how.
     #[must_use]
     pub fn asking(client: ClientId) -> Self {
-        Self { client, samples: 0, shape: Vec::new(), classes: 0, skipped: 0, memory: None, asks: true }
+        Self {
+            client,
+            samples: 0,
+            shape: Vec::new(),
+            classes: 0,
+            class_names: Vec::new(),
+            skipped: 0,
+            memory: None,
+            asks: true,
+        }
     }
 
     /// The profile of a device with these training samples, which skips `skipped` others.

@@ -125,7 +125,9 @@ fn compare_existing(arguments: &CompareArgs) -> Result<(), Failure> {
         ));
     }
     let (plan, rounds, unfinished) = existing(&Disk, &arguments.given)?;
-    unfinished.iter().for_each(|text| terminal::tell(text));
+    for text in &unfinished {
+        terminal::tell(text);
+    }
     if !plan.experiment.about.is_empty() && !arguments.json {
         terminal::print(&format!("{}\n\n", plan.experiment.about))?;
     }

@@ -104,7 +104,7 @@ impl Opened {
 }
 
 /// The model that `given` names, and its file: a file is taken as it is, and of a run's directory what is asked for.
-fn open_model(given: &Path, which: Which) -> Result<(PathBuf, Usable), Failure> {
+pub(super) fn open_model(given: &Path, which: Which) -> Result<(PathBuf, Usable), Failure> {
     if !given.is_dir() {
         if which == Which::Best {
             return Err(Failure::Usage(format!(

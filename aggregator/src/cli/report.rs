@@ -60,3 +60,96 @@ pub(super) fn report(arguments: &ReportArgs) -> Result<(), Failure> {
         path.display()
     ))
 }
+
+#[cfg(all(test, feature = "simulate"))]
+mod tests {
+    use clap::Parser;
+
+    use super::super::load_model::open_model;
+    use super::super::simulate::{SimulateArgs, simulate};
+    use super::*;
+    use crate::compare::existing::existing;
+    use crate::run::Which;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        arguments: SimulateArgs,
+    }
+
+    /// A small run with this name.
+    fn run(runs: &std::path::Path, name: &str, more: &[&str]) -> (RunDirectory, Result<(), Failure>) {
+        let named = format!("run.name={name}");
+        let small = ["run.rounds=2", "model.name=linear", "data.clients=2", "data.max-samples=200", &named];
+        let settings = small.iter().chain(more).flat_map(|setting| ["--set", setting]);
+        let begin = ["simulate", "--device", "cpu", "--json", "--runs", runs.to_str().expect("UTF-8")];
+        let line = Line::try_parse_from(begin.into_iter().chain(settings)).expect("a command line");
+        (RunDirectory::new(runs.join(name)), simulate(&line.arguments, false))
+    }
+
+    fn page(directory: &RunDirectory) -> String {
+        let arguments = ReportArgs { run: directory.root().to_owned(), out: None, json: true };
+        report(&arguments).expect("it is a run");
+        std::fs::read_to_string(directory.report()).expect("it was written")
+    }
+
+    #[test]
+    fn a_run_has_its_page_and_its_model_at_any_time() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let (directory, outcome) = run(folder.path(), "whole", &[]);
+        outcome.expect("it can run");
+        let whole = std::fs::read_to_string(directory.report()).expect("it was written");
+        assert!(
+            whole.contains("<strong>Complete</strong>") && whole.contains("training: SHA-256 "),
+            "{whole}"
+        );
+        assert!(page(&directory).contains("<strong>Complete</strong>"));
+        // As a process leaves it that is killed before the end.
+        for path in [directory.ending(), directory.finished(), directory.model(), directory.report()] {
+            std::fs::remove_file(path).expect("it was there");
+        }
+        assert!(page(&directory).contains("<h2>Interrupted after round 2 of 2</h2>"));
+        let (file, _) = open_model(directory.root(), Which::Newest).expect("its checkpoint");
+        assert!(file == directory.model() && !file.exists());
+        open_model(directory.root(), Which::Best).expect("the checkpoint of its best model");
+        let none = ReportArgs { run: folder.path().join("none"), out: None, json: true };
+        let text = report(&none).expect_err("there is none").to_string();
+        assert!(text.contains("holds no run"), "{text}");
+    }
+
+    #[test]
+    fn the_page_of_a_run_that_failed_says_why() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let rate = "training.optimizer.sgd.learning-rate=1e9";
+        let (directory, outcome) = run(folder.path(), "diverged", &[rate, "run.rounds=3"]);
+        assert!(matches!(outcome, Err(Failure::NoProgress(_))), "{outcome:?}");
+        let page = page(&directory);
+        assert!(
+            page.contains("<h2>Failed after round 3 of 3</h2>") && page.contains("training diverged"),
+            "{page}"
+        );
+        assert!(page.contains("3 without enough updates"), "{page}");
+    }
+
+    #[test]
+    fn runs_that_exist_are_compared_and_those_of_other_seeds_are_one_variant() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let seeds = [("a1", "run.seed=1"), ("a2", "run.seed=2")]
+            .map(|(name, seed)| run(folder.path(), name, &[seed]));
+        let other = run(folder.path(), "b", &["run.seed=1", "training.epochs=2"]);
+        let runs: Vec<_> = seeds.into_iter().chain([other]).collect();
+        let paths: Vec<_> = runs.iter().map(|(directory, _)| directory.root().to_owned()).collect();
+        let (plan, rounds, unfinished) = existing(&Disk, &paths).expect("all are runs");
+        assert_eq!(unfinished, [""; 0]);
+        let variants: Vec<_> = plan.experiment.variants.iter().map(|variant| &*variant.name).collect();
+        assert_eq!((variants, plan.seeds()), (vec!["a1", "b"], "1, 2".to_owned()));
+        let lines = crate::compare::results::lines(&plan, &rounds);
+        let seeds: Vec<_> = lines.iter().map(|line| line.accuracy.map_or(0, |mean| mean.seeds)).collect();
+        assert_eq!(seeds, [2, 1]);
+        assert!(
+            plan.experiment.about.contains("a1 -> b: training.epochs 1 -> 2."),
+            "{}",
+            plan.experiment.about
+        );
+    }
+}

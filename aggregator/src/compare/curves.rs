@@ -49,7 +49,7 @@ impl Curves {
 pub fn curves(plan: &Plan, rounds: &Rounds, line: &Line, value: fn(&RoundRecord) -> Option<f64>) -> Curves {
     let points =
         |run: &[RoundRecord]| run.iter().filter_map(|round| Some((round.round, value(round)?))).collect();
-    let runs: Vec<Vec<(u32, f64)>> = chosen(plan, rounds, line).into_iter().map(|run| points(run)).collect();
+    let runs: Vec<Vec<(u32, f64)>> = chosen(plan, rounds, line).into_iter().map(points).collect();
     let mut at: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
     for &(round, value) in runs.iter().flatten() {
         at.entry(round).or_default().push(value);

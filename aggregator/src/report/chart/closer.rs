@@ -31,7 +31,7 @@ pub(super) fn begins(points: &[(u32, f64)]) -> Option<u32> {
     }
     let (low, high) = extent(middle);
     let margin = (ROOM - 1.0) * late;
-    let fits = |&(_, value): &&(u32, f64)| (low - margin..=high + margin).contains(&value);
+    let fits = |&(_, value): &&(u32, f64)| (low - margin..=high + margin).contains(value);
     // The round after the last one that has a value elsewhere.
     let far = points.iter().filter(|point| !fits(point)).map(|&(round, _)| round).max()?;
     rounds.into_iter().find(|&round| round > far)

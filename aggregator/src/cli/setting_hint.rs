@@ -36,7 +36,8 @@ fn hint(error: &Error, line: &[OsString]) -> Option<String> {
     let Some(ContextValue::String(option)) = error.get(ContextKind::InvalidArg) else { return None };
     let key = meant_key(option.strip_prefix("--")?)?;
     let cli = Cli::command();
-    let command = line.iter().find_map(|word| cli.find_subcommand(word))?;
+    // Some commands are in another: `data describe`.
+    let command = line.iter().fold(&cli, |command, word| command.find_subcommand(word).unwrap_or(command));
     command.get_arguments().find(|argument| argument.get_long() == Some("set"))?;
     let mut words = line.iter().filter_map(|word| word.to_str());
     let given = words.find_map(|word| word.strip_prefix(option.as_str()))?;
@@ -58,6 +59,8 @@ mod tests {
             ("aggregator simulate --epochs 5", "'--set training.epochs=5'"),
             ("aggregator serve lab.toml --rounds=3", "'--set run.rounds=3'"),
             ("aggregator simulate --batch", "'--set training.batch=VALUE'"),
+            ("aggregator data describe --clients 5", "'--set data.clients=5'"),
+            ("aggregator data split run.toml --seed=3", "'--set run.seed=3'"),
         ] {
             let said = said(line);
             assert!(said.contains(hint) && !said.contains("as a value"), "{said}");

@@ -7,11 +7,10 @@ use std::time::SystemTime;
 use serde::Serialize;
 use shared::calendar::utc;
 
-use super::devices::standing;
 use super::exit::Failure;
 use super::terminal;
 use crate::database::{Database, moment};
-use crate::enrolment::Device;
+use crate::enrolment::{Device, Standing};
 use crate::events::printable;
 use crate::history::DeviceRecord;
 use crate::report::clock::elapsed;
@@ -29,6 +28,15 @@ pub(super) fn show(device: &Device, database: &Database, json: bool) -> Result<(
     let runs = database.device_records(&device.client.to_string())?;
     let shown = Shown { device, runs };
     terminal::show(json, &shown, || text(&shown, moment(SystemTime::now())))
+}
+
+/// Whether a device may join, for people.
+pub(super) fn standing(standing: Standing) -> &'static str {
+    match standing {
+        Standing::In => "yes",
+        Standing::Waiting => "waits",
+        Standing::Revoked => "revoked",
+    }
 }
 
 fn text(shown: &Shown<'_>, now: i64) -> String {
@@ -88,7 +96,6 @@ mod tests {
     use shared::identity::PublicKey;
 
     use super::*;
-    use crate::enrolment::Standing;
 
     #[test]
     fn a_device_and_its_runs_fit_eighty_columns() {

@@ -77,7 +77,7 @@ pub(super) fn devices(lab: &LabArgs, command: DevicesCommand) -> Result<(), Fail
     };
     match command {
         DevicesCommand::List => list(&all, lab.json),
-        DevicesCommand::Show { device } => device::show(one(&all, &device)?, &database, lab.json),
+        DevicesCommand::Show { device: wanted } => device::show(one(&all, &wanted)?, &database, lab.json),
         DevicesCommand::Approve { devices: _, waiting: true } => {
             let waiting: Vec<_> = all.iter().filter(|device| device.standing == Standing::Waiting).collect();
             if waiting.is_empty() && !lab.json {
@@ -184,7 +184,7 @@ fn list(all: &[Device], json: bool) -> Result<(), Failure> {
         "device", "name", "may join", "last here", "samples", "from"
     );
     for device in all {
-        let standing = standing(device.standing);
+        let standing = device::standing(device.standing);
         let ago = format!("{} ago", seconds((now - device.seen).max(0) as f64 / 1e3));
         let _ = writeln!(
             page,
@@ -196,15 +196,6 @@ fn list(all: &[Device], json: bool) -> Result<(), Failure> {
         );
     }
     terminal::print(&page)
-}
-
-/// Whether a device may join, for people.
-pub(super) fn standing(standing: Standing) -> &'static str {
-    match standing {
-        Standing::In => "yes",
-        Standing::Waiting => "waits",
-        Standing::Revoked => "revoked",
-    }
 }
 
 fn name(text: &str) -> Result<String, String> {

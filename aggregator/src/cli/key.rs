@@ -22,7 +22,7 @@ pub(super) enum KeyCommand {
     ///
     /// The server must be stopped. A service or a script that names the former directory (--identity) must name the new one.
     Move {
-        /// Where to [default: $XDG_STATE_HOME/aggregator or ~/.local/state/aggregator]
+        /// Where to [default: ~/.local/state/aggregator]
         #[arg(long, value_name = "DIR")]
         to: Option<PathBuf>,
     },

@@ -49,7 +49,7 @@ pub(super) struct ServeArgs {
     #[arg(long, value_name = "FILE")]
     event_log: Option<PathBuf>,
     /// Directory of the server's key and of what it knows of devices, made at the first start [default: RUNS/identity where
-    /// that exists or --runs is given, else $XDG_STATE_HOME/aggregator or ~/.local/state/aggregator]
+    /// that exists or --runs is given, else ~/.local/state/aggregator]
     #[arg(long, alias = "state", value_name = "DIR")]
     identity: Option<PathBuf>,
     /// Where the server's key or what it knows of devices is lost, begin with new ones: every device then needs a new ticket

@@ -41,7 +41,7 @@ fn default(state: Option<OsString>, home: Option<OsString>) -> Option<PathBuf> {
 
 /// Moves the identity to `to`, or out of the runs to the default place; gives both places.
 pub(super) fn relocate(lab: &LabArgs, to: Option<&Path>) -> Result<(PathBuf, PathBuf), Failure> {
-    let from = lab.directory();
+    let from = of(&lab.runs, lab.identity.as_deref());
     let variable = |name| std::env::var_os(name);
     let default = || default(variable("XDG_STATE_HOME"), variable("HOME"));
     let to = to.map(Path::to_owned).or_else(default).ok_or_else(|| {

@@ -87,7 +87,7 @@ pub(super) fn status(arguments: &StatusArgs) -> Result<(), Failure> {
 
 fn show(arguments: &StatusArgs, all: &[Shown], in_place: bool) -> Result<(), Failure> {
     if in_place {
-        // Home, and clear what was there.
+        // Home, and clear the screen.
         terminal::print("\x1b[H\x1b[J")?;
     }
     let now = moment(SystemTime::now());
@@ -117,7 +117,7 @@ fn differ(before: &[Shown], now: &[Shown]) -> bool {
     before.len() != now.len() || before.iter().zip(now).any(differ)
 }
 
-/// What there is to show, and the runs among it that are neither over nor served.
+/// Everything to show, and the runs among it that are neither over nor served.
 fn look(arguments: &StatusArgs) -> Result<(Vec<Shown>, Vec<String>), Failure> {
     let directory = arguments.lab.directory();
     let database = Database::open_existing(&directory)?.ok_or_else(|| no_run_was_served(&directory))?;

@@ -135,7 +135,7 @@ impl Admission {
     pub fn watch(&self, changes: &mut Changes) -> BTreeSet<ClientId> {
         let Register::Lab { database, .. } = &self.register else { return BTreeSet::new() };
         let seen = std::mem::take(&mut *self.seen.lock().unwrap_or_else(PoisonError::into_inner));
-        let here = changes.due(SystemTime::now()).then(|| self.live.clients()).unwrap_or_default();
+        let here = if changes.due(SystemTime::now()) { self.live.clients() } else { Vec::new() };
         match Device::note(database, &seen)
             .and_then(|()| Device::note_heard(database, &here, SystemTime::now()))
         {

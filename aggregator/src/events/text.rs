@@ -26,6 +26,62 @@ pub fn text(notice: &Notice<'_>) -> Option<String> {
         Notice::Status(_) | Notice::Alive | Notice::Opened { .. } | Notice::Round(_) => return None,
         Notice::Listening { address, key } => format!("listening on {address}, key {key}"),
         Notice::Result { round, client, result, .. } => result_text(*round, *client, *result),
+        Notice::Connected { .. }
+        | Notice::Disconnected { .. }
+        | Notice::Unidentified { .. }
+        | Notice::Revoked { .. }
+        | Notice::Asked { .. }
+        | Notice::Refused { .. }
+        | Notice::NotAdmitted { .. }
+        | Notice::MoreNotAdmitted
+        | Notice::LookupFailed { .. }
+        | Notice::Full { .. }
+        | Notice::NoEligibility { .. }
+        | Notice::Outdated { .. }
+        | Notice::ForeignProtocol { .. }
+        | Notice::MoreForeignProtocols
+        | Notice::Declined { .. }
+        | Notice::SkippedSamples { .. }
+        | Notice::ClientState { .. } => return peer_text(notice),
+        Notice::Suppressed { round, messages, clients, first } => {
+            suppressed(*round, *messages, *clients, *first)
+        }
+        Notice::Stalled { by } => format!(
+            "the server could do nothing for {} s: the terminal took no output, or the machine was suspended or overloaded. \
+             Devices get that much more time",
+            by.as_secs()
+        ),
+        Notice::SpoolFailed { folder, error, free } if is_full(error) => disk_full(folder, error, *free),
+        Notice::SpoolFailed { folder, error, .. } => format!(
+            "cannot write updates to {}: {error}. Clients send theirs again and again until this is repaired",
+            folder.display()
+        ),
+        Notice::SpoolRecovered => "there is room for updates again: the run goes on".to_owned(),
+        Notice::DiskFull { path, error, free } => disk_full(path, error, *free),
+        Notice::DiskRecovered => "there is room on the disk again: the run goes on".to_owned(),
+        Notice::DatabaseFailed { error } => format!(
+            "{error}. The run goes on from its own files, and nothing that was accepted is lost; closed rounds are entered once \
+             the database can be written again"
+        ),
+        Notice::DatabaseRecovered => "what happens is recorded in the database again".to_owned(),
+        Notice::NoProgress { rounds, reasons, pause } => no_progress(*rounds, reasons, *pause),
+        Notice::Collapsed { round } => format!(
+            "the global model names few classes after round {round} for all inputs: it learns from its own mistakes. A \
+             smaller lambda-2, a higher gate, a larger share of the server's model or a lower rate may help"
+        ),
+        Notice::Dominates { round, dominance } => {
+            format!("in round {round} {dominance}: {}", against(dominance))
+        }
+        Notice::Diverged { round } => format!(
+            "the server's own training in round {round} has diverged, and the round ended without it: start a new run with a \
+             lower training.optimizer.sgd.learning-rate or server.weight"
+        ),
+    })
+}
+
+/// What a notice about a device or a connection says.
+fn peer_text(notice: &Notice<'_>) -> Option<String> {
+    Some(match notice {
         Notice::Connected { client, samples, software } => {
             let software = printable(software);
             format!("client {} says hello with {} ({software})", called(*client), training_samples(*samples))
@@ -105,39 +161,7 @@ pub fn text(notice: &Notice<'_>) -> Option<String> {
         &Notice::ClientState { client, server, device } => {
             format!("client {}: {}", called(client), difference_in_words(server, device)?)
         }
-        Notice::Suppressed { round, messages, clients, first } => {
-            suppressed(*round, *messages, *clients, *first)
-        }
-        Notice::Stalled { by } => format!(
-            "the server could do nothing for {} s: the terminal took no output, or the machine was suspended or overloaded. \
-             Devices get that much more time",
-            by.as_secs()
-        ),
-        Notice::SpoolFailed { folder, error, free } if is_full(error) => disk_full(folder, error, *free),
-        Notice::SpoolFailed { folder, error, .. } => format!(
-            "cannot write updates to {}: {error}. Clients send theirs again and again until this is repaired",
-            folder.display()
-        ),
-        Notice::SpoolRecovered => "there is room for updates again: the run goes on".to_owned(),
-        Notice::DiskFull { path, error, free } => disk_full(path, error, *free),
-        Notice::DiskRecovered => "there is room on the disk again: the run goes on".to_owned(),
-        Notice::DatabaseFailed { error } => format!(
-            "{error}. The run goes on from its own files, and nothing that was accepted is lost; closed rounds are entered once \
-             the database can be written again"
-        ),
-        Notice::DatabaseRecovered => "what happens is recorded in the database again".to_owned(),
-        Notice::NoProgress { rounds, reasons, pause } => no_progress(*rounds, reasons, *pause),
-        Notice::Collapsed { round } => format!(
-            "the global model names few classes after round {round} for all inputs: it learns from its own mistakes. A \
-             smaller lambda-2, a higher gate, a larger share of the server's model or a lower rate may help"
-        ),
-        Notice::Dominates { round, dominance } => {
-            format!("in round {round} {dominance}: {}", against(dominance))
-        }
-        Notice::Diverged { round } => format!(
-            "the server's own training in round {round} has diverged, and the round ended without it: start a new run with a \
-             lower training.optimizer.sgd.learning-rate or server.weight"
-        ),
+        _ => return None,
     })
 }
 

@@ -110,12 +110,11 @@ fn outcome(end: &SessionEnd, rounds: Summary) -> Result<(), CliError> {
             return Err(CliError::new(last.exit(), text));
         }
         SessionEnd::Stopped => return Ok(()),
-        SessionEnd::Refused(_) => Exit::Server,
         SessionEnd::Outdated(_) => Exit::Declined,
         // Memory that others take now may be free when the service is started again.
         SessionEnd::TooLarge(_) => Exit::Local,
-        // The run refuses such samples, although it is the device that can compare them.
-        SessionEnd::Unfit(Failure { blame: Blame::Owner, .. }) => Exit::Server,
+        // The run refuses samples that do not fit, although it is the device that can compare them.
+        SessionEnd::Refused(_) | SessionEnd::Unfit(Failure { blame: Blame::Owner, .. }) => Exit::Server,
         SessionEnd::Unfit(failure) => failure.blame.into(),
     };
     Err(CliError::new(exit, event::ending(end)))

@@ -3,14 +3,14 @@
 use super::event::Event;
 use crate::driver::Notice;
 
-/// What was told of a server that does not admit the device yet.
+/// The last reason of a server that does not admit the device yet.
 #[derive(Debug, Default)]
 pub(super) struct Repeats {
     told: Option<String>,
 }
 
 impl Repeats {
-    /// Whether people are to be told of the event: while the device waits for approval, one line per change.
+    /// Whether people are to read the event: while the device waits for approval, one line per change.
     pub(super) fn is_news(&mut self, event: &Event) -> bool {
         match event {
             Event::Notice(Notice::TurnedBack { refusal }) => {

@@ -65,7 +65,7 @@ mod tests {
     fn the_most_probable_classes_come_first_and_of_equals_the_first() {
         let row =
             Row { sample: 0, class: 1, probabilities: vec![0.2, 0.4, 0.2, 0.2], label: None, gate: None };
-        assert_eq!(row.probability(), 0.4);
+        assert!((row.probability() - 0.4).abs() < 1e-12);
         assert_eq!(row.top(3), [(1, 0.4), (0, 0.2), (2, 0.2)]);
         assert_eq!(row.top(9).len(), 4);
     }

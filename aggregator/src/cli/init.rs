@@ -1,5 +1,6 @@
 //! `aggregator init`: a configuration for the user's own data.
 
+use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -53,7 +54,7 @@ pub(super) fn init(arguments: &InitArgs) -> Result<(), Failure> {
     }
     let mut text = format!("found {}\n", survey.in_words());
     for note in &survey.notes {
-        text.push_str(&format!("note  {note}\n"));
+        let _ = writeln!(text, "note  {note}");
     }
     if !survey.test {
         text.push_str(
@@ -61,13 +62,14 @@ pub(super) fn init(arguments: &InitArgs) -> Result<(), Failure> {
         );
     }
     let file = out.display();
-    text.push_str(&format!(
+    let _ = write!(
+        text,
         "wrote {file}: {} on {} clients\n\nNext:\n  \
          aggregator data describe {file}    who would have what\n  \
          aggregator simulate {file}         train here, over simulated clients\n  \
          aggregator serve {file}            train on devices, which join with a ticket\n",
         choice.model, choice.clients
-    ));
+    );
     terminal::print(&text)
 }
 

@@ -68,7 +68,7 @@ impl ModelArgs {
         let split = if self.train { Split::Train } else { Split::Test };
         let (inputs, called) = match &self.data {
             Some(place) => (usable.read(place, split, self.label.as_deref())?, place.display().to_string()),
-            None => usable.configured(&path, &self.config, split)?,
+            None => Usable::configured(&path, &self.config, split)?,
         };
         usable.check(&path, &inputs.dataset)?;
         let names = Names::of(usable.class_names(), &inputs);
@@ -227,12 +227,7 @@ impl Usable {
     }
 
     /// The samples of a configuration, and what they are called. `path` is this file's.
-    fn configured(
-        &self,
-        path: &Path,
-        config: &ConfigArgs,
-        split: Split,
-    ) -> Result<(Inputs, String), Failure> {
+    fn configured(path: &Path, config: &ConfigArgs, split: Split) -> Result<(Inputs, String), Failure> {
         let config = config.or_of_run(path).validated()?;
         let set = config.data.set;
         let called = match &config.data.source {

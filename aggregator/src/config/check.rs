@@ -244,5 +244,5 @@ fn spelled_out(value: &Value) -> Option<Value> {
         _ => return None,
     };
     let sides = shared::shape::parse(&text).ok()?;
-    Some(Value::Array(sides.into_iter().map(|side| Value::Integer(side as i64)).collect()))
+    Some(Value::Array(sides.into_iter().map(|side| Value::Integer(side.cast_signed() as i64)).collect()))
 }

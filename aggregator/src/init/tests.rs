@@ -68,7 +68,7 @@ fn images_by_class() {
 
 /// A grey image of 8x8 pixels, of uncompressed blocks.
 fn png(grey: u8) -> Vec<u8> {
-    fn chunk(kind: &[u8; 4], content: &[u8]) -> Vec<u8> {
+    fn chunk(kind: [u8; 4], content: &[u8]) -> Vec<u8> {
         let named = [&kind[..], content].concat();
         let checksum = crc32fast::hash(&named);
         [&(content.len() as u32).to_be_bytes()[..], &named, &checksum.to_be_bytes()].concat()
@@ -89,7 +89,7 @@ fn png(grey: u8) -> Vec<u8> {
     ]
     .concat();
     let header = [&8_u32.to_be_bytes()[..], &8_u32.to_be_bytes(), &[8, 0, 0, 0, 0]].concat();
-    [&b"\x89PNG\r\n\x1a\n"[..], &chunk(b"IHDR", &header), &chunk(b"IDAT", &stream), &chunk(b"IEND", &[])]
+    [&b"\x89PNG\r\n\x1a\n"[..], &chunk(*b"IHDR", &header), &chunk(*b"IDAT", &stream), &chunk(*b"IEND", &[])]
         .concat()
 }
 

@@ -5,8 +5,7 @@ use std::io::{self, BufRead, Read, Write};
 use serde_json::Value;
 use shared::data::images::is_image_content;
 
-use super::listen::MAX_REQUEST;
-use super::request::{answer_image, answer_line, refusal};
+use super::request::{MAX_REQUEST, answer_image, answer_line, refusal};
 use crate::predict::Predictor;
 
 /// Header lines of a request.

@@ -13,10 +13,8 @@ use std::time::Duration;
 
 use super::http;
 use super::model::Loaded;
-use super::request::{answer_line, refusal};
+use super::request::{MAX_REQUEST, answer_line, refusal};
 
-/// The largest request, in bytes: room for a photograph in base64.
-pub const MAX_REQUEST: u64 = 32 << 20;
 /// Connections at a time.
 const MAX_CONNECTIONS: usize = 32;
 /// How long a program may be silent within a request, or not read its answer.

@@ -10,9 +10,9 @@
 //! `values` are the numbers of a sample: of a table its features, of an image its pixels from 0 to 1, channel by channel.
 //! `image` is a PNG or JPEG in base64. The same object, or the image itself, may come as the body of an HTTP POST.
 //!
-//! * [`model`]: the model, and its replacement when a newer one is there;
+//! * [`mod@model`] is the model, and its replacement when a newer one is there;
 //! * `request`: what is asked; `http`: the same in HTTP;
-//! * [`listen`]: sockets.
+//! * [`mod@listen`] has the sockets.
 
 mod http;
 pub mod listen;

@@ -11,6 +11,9 @@ use shared::data::{Dataset, Inputs, Samples, View, images};
 
 use crate::predict::Predictor;
 
+/// The largest request, in bytes: room for a photograph in base64.
+pub(super) const MAX_REQUEST: u64 = 32 << 20;
+
 /// What is asked.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]

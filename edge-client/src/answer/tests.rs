@@ -78,9 +78,7 @@ fn a_line_is_answered_by_a_line_and_a_mistake_by_what_is_wrong() {
         answers[2],
         json!({ "id": 3, "error": "the model takes 2 values, of shape 1x1x2, and these are 1" })
     );
-    for at in 3..6 {
-        assert!(answers[at]["error"].is_string(), "{said}");
-    }
+    assert!(answers[3..6].iter().all(|answer| answer["error"].is_string()), "{said}");
     assert_eq!(answers[6]["name"], "left", "the last line needs no end");
 }
 

@@ -272,14 +272,12 @@ fn is_note(path: &Path) -> bool {
     if !path.is_file() || is_image(path) {
         return false;
     }
-    match path.extension() {
-        Some(extension) => !OTHER_IMAGES.contains(&extension.to_string_lossy().to_lowercase().as_str()),
-        None => {
-            let mut beginning = Vec::new();
-            let read = File::open(path).and_then(|file| file.take(16).read_to_end(&mut beginning));
-            read.is_ok() && !is_image_content(&beginning)
-        }
+    if let Some(extension) = path.extension() {
+        return !OTHER_IMAGES.contains(&extension.to_string_lossy().to_lowercase().as_str());
     }
+    let mut beginning = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(16).read_to_end(&mut beginning));
+    read.is_ok() && !is_image_content(&beginning)
 }
 
 /// Decoded images.

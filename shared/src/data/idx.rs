@@ -19,7 +19,7 @@ use crate::shape::spelled;
 
 use super::error::{FormatError, check_directory, existing_file};
 use super::format::{About, Evidence, MAX_CONTENT, SampleFormat};
-use super::{DataError, DataSet, Dataset, ReadOptions, Samples, SetSamples, Split};
+use super::{DataError, Dataset, ReadOptions, Samples, Split};
 
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 
@@ -27,17 +27,6 @@ const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 /// each plain or with `.gz` appended. The plain file is preferred.
 #[derive(Debug)]
 pub struct Idx;
-
-/// Grey images of the user's own in IDX files, as a configuration names them.
-pub const SET: DataSet = DataSet {
-    name: "idx",
-    format: Some(&Idx),
-    files: "the IDX files",
-    labels_each: Some(1),
-    samples: SetSamples::Own { by_names: true, by_number: true },
-    training_samples: None,
-    moments: None,
-};
 
 impl SampleFormat for Idx {
     fn about(&self) -> About {

@@ -76,7 +76,7 @@ pub const DATA_SETS: &[&DataSet] = &[
     &sets::SHAKESPEARE,
     &images::SET,
     &csv::SET,
-    &idx::SET,
+    &sets::IDX,
     &sets::TEXT,
     &safetensors::SET,
 ];

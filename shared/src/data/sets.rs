@@ -106,6 +106,15 @@ pub const SHAKESPEARE: DataSet = DataSet {
     moments: None,
 };
 
+/// Grey images of the user's own in IDX files.
+pub const IDX: DataSet = DataSet {
+    name: "idx",
+    samples: SetSamples::Own { by_names: true, by_number: true },
+    training_samples: None,
+    moments: None,
+    ..MNIST
+};
+
 /// Text of the user's own, read like the plays.
 pub const TEXT: DataSet = DataSet { name: "text", ..SHAKESPEARE };
 

@@ -256,8 +256,7 @@ fn of_numbered(directory: &Path, format: Format, test: bool) -> Result<Survey, S
     let seen = dataset.labels().iter().max().map_or(1, |&label| label as usize + 1);
     let classes = if stored == super::error::MAX_CLASSES { seen } else { stored };
     let classes = if matches!(dataset.samples(), Samples::Tokens(_)) { stored } else { classes };
-    let set =
-        if format.about().name == Idx.about().name { &super::idx::SET } else { &super::safetensors::SET };
+    let set = if format.about().name == Idx.about().name { &sets::IDX } else { &super::safetensors::SET };
     let mut survey = found(set, format, dataset.shape().to_vec(), Labels::Numbers(classes), test);
     survey.train = Some(dataset.len());
     survey.notes.push(format!("the largest label is {}: data.classes says otherwise", seen - 1));

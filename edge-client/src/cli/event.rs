@@ -71,6 +71,13 @@ pub(super) enum Event {
     Ended(SessionEnd),
 }
 
+impl Event {
+    /// Whether people have not read the same before.
+    fn is_news(&self, repeats: &mut Repeats) -> bool {
+        if let Self::Notice(notice) = self { repeats.is_news(notice) } else { true }
+    }
+}
+
 /// The destination of events.
 #[derive(Clone, Debug)]
 pub(super) enum Output {
@@ -105,7 +112,7 @@ impl Output {
         let said = said(event);
         match self {
             Self::Lines(repeats) => {
-                if !repeats.lock().unwrap_or_else(PoisonError::into_inner).is_news(event) {
+                if !event.is_news(&mut repeats.lock().unwrap_or_else(PoisonError::into_inner)) {
                     return;
                 }
                 for line in said.iter().flat_map(|said| &said.lines) {
@@ -126,7 +133,7 @@ impl Output {
                 // The status line already shows these.
                 let shown =
                     matches!(event, Event::Connecting { .. } | Event::Notice(Notice::Training { .. }));
-                if !shown && repeats.is_news(event) {
+                if !shown && event.is_news(repeats) {
                     for line in said.iter().flat_map(|said| &said.lines) {
                         terminal::print(&printable(line));
                     }

@@ -34,7 +34,7 @@ fn a_run_is_paused_over_a_restart_and_resumed_and_stopped_from_another_shell() {
     until("it pauses", || is_held(&testbed));
     let status = aggregator(&testbed, &["status"]).text;
     assert!(
-        status.contains("PAUSED on request") && status.contains("1 of 1 known devices connected"),
+        status.contains("PAUSED on request") && status.contains("1 of 1 known device connected"),
         "{status}"
     );
     assert!(

@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
 
-use federation_tests::process::{Process, run, until};
+use federation_tests::process::{INTERRUPTED, Process, run, until};
 use federation_tests::programs::programs;
 use federation_tests::testbed::Testbed;
 
@@ -80,7 +80,7 @@ fn from_a_folder_of_images_to_answers() {
     BufReader::new(stream).read_line(&mut answer).unwrap();
     assert!(answer.contains("the model takes 3072 values, of shape 3x32x32"), "{answer}");
     serving.interrupt();
-    assert_eq!(serving.wait().code, Some(0));
+    assert_eq!(serving.wait().code, Some(INTERRUPTED));
     assert!(!testbed.path("socket").exists());
 }
 

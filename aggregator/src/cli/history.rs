@@ -10,6 +10,7 @@ use crate::coordinator::{Outcome, Resume};
 use crate::database::Database;
 use crate::events::{Notice, Sink};
 use crate::history::{self, Health, Recorder, RoundLog, RoundLogError, RunLock};
+use crate::peer::Request;
 use crate::run::Run;
 use crate::storage::retry_full::{FullDisk, SpaceChange};
 
@@ -49,14 +50,15 @@ impl History {
             .map_err(|error| Failure::file("write", Path::new("the run's lock"), error))
     }
 
-    /// Records how the run ended; `None` if it failed.
-    pub(super) fn finish(self, outcome: Option<&Outcome>) {
+    /// Records how the run ended; `None` if it failed. Others see the run as served until what is given back is dropped.
+    pub(super) fn finish(self, outcome: Option<&Outcome>) -> RunLock {
         self.recorder.finish(match outcome {
             Some(Outcome::Completed) => "completed",
             Some(Outcome::Stopped) => "stopped",
             Some(Outcome::NoProgress { .. }) => "fruitless",
             None => "failed",
         });
+        self.presence
     }
 }
 
@@ -70,6 +72,10 @@ pub(super) struct Sinks<'s> {
 impl Sink for Sinks<'_> {
     fn receive(&mut self, notice: &Notice<'_>) {
         self.all.receive(notice);
+        if matches!(notice, Notice::Asked { what } if *what == Request::Stop.name()) {
+            // Like a signal: who stops the run does not wait for room on the disk.
+            self.shortage.give_up();
+        }
         match self.health.take_change() {
             Some(Err(error)) => self.all.receive(&Notice::DatabaseFailed { error: &error }),
             Some(Ok(())) => self.all.receive(&Notice::DatabaseRecovered),
@@ -90,7 +96,9 @@ fn restore_rounds(database: &Database, run: &mut Run, resume: &mut Resume) -> Re
     let missing = run.missing_rounds().len();
     let restored = history::restore_rounds(database, run)?;
     if restored > 0 {
+        let known = resume.ended;
         (resume.ended, resume.failed, resume.void) = run.progress();
+        resume.ended = resume.ended.or(known);
         terminal::tell(&format!(
             "{restored} of {missing} missing rounds are written again, as the database knows them"
         ));

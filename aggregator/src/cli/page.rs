@@ -13,6 +13,7 @@ use crate::page::about::About;
 use crate::page::live::LivePage;
 use crate::page::{Found, PageError, ending};
 use crate::report::standing::Standing;
+use crate::report::{Report, render};
 use crate::run::Run;
 use crate::run::directory::RunDirectory;
 use crate::storage::unsynced::Unsynced;
@@ -79,15 +80,36 @@ impl RunPage {
             && let Some(mut about) = About::read(&*files, &directory)
         {
             about.left_out.extend(skipped);
-            about.write(&*files, &directory)?;
+            if let Err(error) = about.write(&*files, &directory) {
+                warn!("the page does not say what devices leave out: {error}");
+            }
         }
         let standing = match (outcome, Failure::of_outcome(outcome)) {
             (_, Some(failure)) => Standing::Failed { reason: failure.to_string() },
             (Outcome::Stopped, None) => Standing::Stopped,
             (_, None) => Standing::Complete,
         };
-        ending::note(&*files, &directory, &standing)?;
-        let page = Found::read(&*files, &directory, true)?.page();
+        if let Err(error) = ending::note(&*files, &directory, &standing) {
+            warn!("how the run ended is not noted: {error}");
+        }
+        let page = match Found::read(&*files, &directory, true) {
+            Ok(found) => found.page(),
+            // The run is over all the same.
+            Err(error) => {
+                warn!("the page is made of what this process knows: {error}");
+                render(&Report {
+                    name: &directory.name(),
+                    config: run.config(),
+                    rounds: run.records(),
+                    histograms: None,
+                    left_out: &[],
+                    target: None,
+                    standing: &standing,
+                    ended: None,
+                    origin: None,
+                })
+            }
+        };
         // Unless it was stopped there is nothing to continue, also if no round succeeded.
         Ok(run.write_report(&page, *outcome != Outcome::Stopped)?)
     }

@@ -132,7 +132,8 @@ pub(super) fn serve(arguments: &ServeArgs) -> Result<(), Failure> {
     let serving = serve_run(run, resume, listener, &identity, ready_file, stop.stopped.clone(), &mut sink);
     let served = runtime.block_on(Box::pin(serving));
     shortage.give_up();
-    history.finish(served.as_ref().ok().map(|served| &served.outcome));
+    // Held until model and report are written.
+    let presence = history.finish(served.as_ref().ok().map(|served| &served.outcome));
     let failed = |error| match error {
         ServeError::Run(error) => error.into(),
         error @ ServeError::ReadyFile { .. } => Failure::environment(error),
@@ -147,6 +148,7 @@ pub(super) fn serve(arguments: &ServeArgs) -> Result<(), Failure> {
     let shown = display.finish().map_err(|error| Failure::output(&error));
     let skipped = skipped_by_devices(&database, &run);
     let concluded = conclude(&mut run, &outcome, page, skipped, &stop, given.json);
+    drop(presence);
     // Model and report are written by now.
     let over = matches!(concluded, Ok(()) | Err(Failure::NoProgress(_)));
     let timeout = Duration::from_secs(if over { arguments.drain_timeout.into() } else { 0 });

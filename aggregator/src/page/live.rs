@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use tracing::debug;
+use tracing::{debug, warn};
 
 use super::{Found, PageError};
 use crate::events::{Notice, Sink};
@@ -42,8 +42,10 @@ impl LivePage {
     /// No page is written from now on. The last one is the caller's.
     pub fn finish(self) {
         drop(self.closed);
-        if let Err(panic) = self.thread.join() {
-            std::panic::resume_unwind(panic);
+        if self.thread.join().is_err() {
+            warn!(
+                "internal error: the page's thread has panicked, please report it; the run is not affected"
+            );
         }
     }
 }

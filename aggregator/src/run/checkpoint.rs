@@ -61,7 +61,8 @@ impl Run {
                 .is_some_and(|round| round < closed && Some(round) != best && !all_stay)
                 || round_in(&name, "broadcast-", ".safetensors").is_some_and(|round| round <= closed)
                 || round_in(&name, "round-", ".json").is_some_and(|round| round < closed)
-                || name.ends_with(".partial");
+                // The page's thread writes that one beside the rounds.
+                || name.ends_with(".partial") && name != "about.json.partial";
             if superseded {
                 self.files.remove(&path).map_err(disk("remove", &path))?;
             } else if round_in(&name, "accepted-", "").is_some_and(|round| round <= closed) {

@@ -114,6 +114,8 @@ impl Run {
             let roster = self.known_since(closed)?.unwrap_or_else(|| last.known());
             return Ok(Resume { closed, ended, failed, void, roster, owed, counted, ledger, open: None });
         };
+        // In a round without training, training is over: rounds without a result that an earlier program counted do not reopen it.
+        let ended = ended.or_else(|| (!opening.work.train).then(|| opening.round - 1));
         counted.extend(&opening.counted);
         let roster = self.known_since(closed + 1)?.unwrap_or_else(|| opening.known());
         let closing = decision.as_ref().map(|decision| decision.closing.clone());

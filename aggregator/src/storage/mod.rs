@@ -7,7 +7,6 @@ pub mod checksum;
 pub mod descriptors;
 pub mod outage;
 pub mod retry_full;
-#[cfg(feature = "simulate")]
 pub mod unsynced;
 
 use std::fs::{self, DirBuilder, File, TryLockError};

@@ -1,4 +1,4 @@
-//! Files without syncs, for simulations.
+//! Files without syncs: for simulations, and for what can be made again, such as the page of a run that goes on.
 
 use std::fs::{File, TryLockError};
 use std::io::{self, BufWriter, Read, Write};

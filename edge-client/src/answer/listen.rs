@@ -113,18 +113,27 @@ impl Listener {
                 #[cfg(unix)]
                 Self::Unix(listener, _) => {
                     let (stream, _) = listener.accept()?;
-                    stream.set_read_timeout(Some(PATIENCE))?;
-                    stream.set_write_timeout(Some(PATIENCE))?;
-                    let input = stream.try_clone()?;
-                    converse(input, stream, model, &open);
+                    let both = || {
+                        stream.set_read_timeout(Some(PATIENCE))?;
+                        stream.set_write_timeout(Some(PATIENCE))?;
+                        stream.try_clone()
+                    };
+                    // A program that has left already ends its own connection alone.
+                    if let Ok(input) = both() {
+                        converse(input, stream, model, &open);
+                    }
                 }
                 Self::Loopback(listener) => {
                     let (stream, _) = listener.accept()?;
-                    stream.set_nodelay(true)?;
-                    stream.set_read_timeout(Some(PATIENCE))?;
-                    stream.set_write_timeout(Some(PATIENCE))?;
-                    let input = stream.try_clone()?;
-                    converse(input, stream, model, &open);
+                    let both = || {
+                        stream.set_nodelay(true)?;
+                        stream.set_read_timeout(Some(PATIENCE))?;
+                        stream.set_write_timeout(Some(PATIENCE))?;
+                        stream.try_clone()
+                    };
+                    if let Ok(input) = both() {
+                        converse(input, stream, model, &open);
+                    }
                 }
             }
         }

@@ -13,7 +13,6 @@ use super::systemd::Service;
 use super::terminal;
 use crate::allowance::Allowance;
 use crate::driver::{self, Notice, Participant};
-use crate::failure::{Blame, Failure};
 use crate::memory;
 use crate::pool::TrainPool;
 use crate::quic::QuicConnector;
@@ -113,8 +112,7 @@ fn outcome(end: &SessionEnd, rounds: Summary) -> Result<(), CliError> {
         SessionEnd::Outdated(_) => Exit::Declined,
         // Memory that others take now may be free when the service is started again.
         SessionEnd::TooLarge(_) => Exit::Local,
-        // The run refuses samples that do not fit, although it is the device that can compare them.
-        SessionEnd::Refused(_) | SessionEnd::Unfit(Failure { blame: Blame::Owner, .. }) => Exit::Server,
+        SessionEnd::Refused(_) => Exit::Server,
         SessionEnd::Unfit(failure) => failure.blame.into(),
     };
     Err(CliError::new(exit, event::ending(end)))
@@ -220,11 +218,7 @@ mod tests {
             let failure = Failure::new(blame, "the reason");
             let failed = |round| Notice::Failed { round, failure: failure.clone() };
             let unfit = outcome(&SessionEnd::Unfit(failure.clone()), Summary::default());
-            // Samples that do not fit are refused at the door, as those of another shape are.
-            let at_the_door = if blame == Blame::Owner { Exit::Server } else { exit };
-            let failed = completed(&[failed(1), failed(2)]);
-            for (error, exit) in [(unfit, at_the_door), (failed, exit)] {
-                let error = error.expect_err("no success");
+            for error in [unfit, completed(&[failed(1), failed(2)])].map(Result::unwrap_err) {
                 assert_eq!(error.exit(), exit, "{error}");
                 let text = error.to_string();
                 assert!(text.contains(says) && text.ends_with(": the reason"), "{text}");

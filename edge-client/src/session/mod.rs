@@ -68,7 +68,7 @@ use std::time::Duration;
 use shared::algorithm::registry;
 use shared::client_state::{Difference, Stands};
 use shared::eligibility::Eligibility;
-use shared::message::{self, Hello, Progress, TaskId, TaskKind, ToClient, ToServer, TrainReport};
+use shared::message::{self, Hello, Progress, Refusal, TaskId, TaskKind, ToClient, ToServer, TrainReport};
 use shared::spec::{Reading, RunSpec, SpecError};
 
 use crate::task::fits;
@@ -104,6 +104,8 @@ pub struct Session {
     spec: Option<Arc<RunSpec>>,
     /// How its samples were read, if it has asked.
     reading: Option<Reading>,
+    /// What samples were refused that were read so.
+    turned_down: Option<(Reading, Refusal)>,
     activity: Activity,
     report: TrainReport,
     /// Whether client state goes with the held update. True if unknown.
@@ -145,6 +147,7 @@ impl Session {
             connection: ConnState::Waiting(now),
             spec: None,
             reading: None,
+            turned_down: None,
             activity,
             report,
             keeps: true,
@@ -268,9 +271,7 @@ impl Session {
             ToClient::Welcome { spec, wants } => self.welcome(now, registry::read_spec(&spec), wants),
             ToClient::PositionalWelcome { spec, wants } => self.welcome(now, spec.into_spec(), wants),
             ToClient::Refused(refusal) if refusal.may_pass() => {}
-            ToClient::Refused(refusal) if self.reading.is_some() && refusal.is_about_samples() => {
-                self.ask_again(now);
-            }
+            ToClient::Refused(refusal) if refusal.is_about_samples() => self.samples_refused(now, refusal),
             ToClient::Refused(refusal) => self.end(SessionEnd::Refused(refusal)),
             // The transport handles the server's key and resumed transfers.
             ToClient::ServerKey { .. } | ToClient::ResumePoint(_) | ToClient::TaskRest { .. } => {}
@@ -300,10 +301,12 @@ impl Session {
                 return;
             }
         };
-        if self.reading.as_ref().is_some_and(|reading| !reading.fits(&spec)) {
+        // Before it has said what it has, there is nothing to be welcomed with.
+        if self.device.asks || self.reading.as_ref().is_some_and(|reading| !reading.fits(&spec)) {
             self.ask_again(now);
             return;
         }
+        self.turned_down = None;
         // The shape of the hello is the one that the server has compared.
         if let Err(error) = fits(&spec, &spec.data.shape, &self.device.class_names) {
             let failure = error.failure();

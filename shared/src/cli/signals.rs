@@ -25,7 +25,7 @@ impl StopSignal {
     }
 
     /// Ends the process by this signal once all is safe. A shell stops its loop or list of commands only then: after an
-    /// ordinary exit, whatever the code, it takes the signal for handled. A process without a default action for signals
+    /// ordinary exit with any code it takes the signal for handled. A process without a default action for signals
     /// (the first one of a container) exits with the same code.
     pub fn end_process(self) -> ! {
         #[cfg(unix)]

@@ -214,7 +214,7 @@ fn of_table(directory: &Path, test: bool) -> Result<Survey, SurveyError> {
     let written: Vec<String> = values.swap_remove(label).into_iter().collect();
     let numbers: Option<Vec<usize>> = written.iter().map(|label| label.parse().ok()).collect();
     let labels = match numbers {
-        Some(numbers) => Labels::Numbers(numbers.into_iter().max().unwrap_or(0) + 1),
+        Some(numbers) => Labels::Numbers(numbers.into_iter().max().unwrap_or(0).saturating_add(1)),
         None => Labels::Names(written),
     };
     if labels.classes() > super::error::MAX_CLASSES || labels.classes() > rows.max(2) {

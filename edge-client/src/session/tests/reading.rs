@@ -72,6 +72,35 @@ fn another_run_that_takes_other_samples_is_asked_again() {
 }
 
 #[test]
+fn samples_that_are_refused_as_the_server_has_them_read_are_not_read_again() {
+    let mut bench = greeted();
+    let refusal = Refusal::Classes { expected: 5, found: 2 };
+    assert_eq!(bench.hears(ToClient::Refused(refusal.clone())), [Action::HangUp]);
+    bench.reconnects();
+    asks(&mut bench);
+    assert_eq!(told(&mut bench), [Action::Disconnect, Action::Finish(SessionEnd::Refused(refusal))]);
+}
+
+#[test]
+fn a_server_that_does_not_know_the_question_is_named_with_the_options_to_give() {
+    let mut bench = asking();
+    let ended = bench.hears(ToClient::Refused(Refusal::Shape { expected: vec![3], found: Vec::new() }));
+    let [Action::Disconnect, Action::Finish(SessionEnd::Unfit(failure))] = &ended[..] else {
+        panic!("{ended:?}")
+    };
+    assert!(failure.blame == Blame::Owner && failure.reason.contains("give --classes"), "{failure}");
+}
+
+#[test]
+fn a_device_that_has_said_nothing_of_its_samples_takes_no_welcome() {
+    let mut bench = asking();
+    let welcome = ToClient::Welcome { spec: SpecText::of(&spec(1)), wants: None };
+    assert_eq!(bench.hears(welcome), [Action::HangUp]);
+    bench.reconnects();
+    asks(&mut bench);
+}
+
+#[test]
 fn a_device_that_was_told_by_its_user_is_refused_for_good() {
     let mut bench = Bench::greeting(None);
     let refusal = Refusal::Classes { expected: 3, found: 2 };

@@ -7,6 +7,8 @@ use std::time::{Duration, SystemTime};
 
 use clap::Args;
 use shared::cli::{Processor, Systemd};
+use tokio::runtime::Runtime;
+use tokio::sync::watch;
 
 use super::exit::Failure;
 use super::history::{History, Sinks};
@@ -27,7 +29,7 @@ use crate::events::sinks::terminal::Terminal;
 use crate::history::StoredSkipped;
 use crate::report::units::counted;
 use crate::run::Run;
-use crate::serve::{ServeError, Served, serve as serve_run};
+use crate::serve::{ServeError, Served, Shutdown, serve as serve_run};
 use crate::start::completed;
 use crate::storage::Disk;
 use crate::storage::descriptors::allow_all_descriptors;
@@ -152,6 +154,18 @@ pub(super) fn serve(arguments: &ServeArgs) -> Result<(), Failure> {
     // Model and report are written by now.
     let over = matches!(concluded, Ok(()) | Err(Failure::NoProgress(_)));
     let timeout = Duration::from_secs(if over { arguments.drain_timeout.into() } else { 0 });
+    drain(&runtime, shutdown, over, timeout, stop.stopped.clone());
+    concluded.and(shown)
+}
+
+/// Gives known devices this time to hear that the run is `over`, unless it is stopped meanwhile.
+fn drain(
+    runtime: &Runtime,
+    shutdown: Shutdown,
+    over: bool,
+    timeout: Duration,
+    stopped: watch::Receiver<bool>,
+) {
     if shutdown.pending() > 0 && !timeout.is_zero() {
         terminal::tell(&format!(
             "the run is over; {} {} not confirmed having heard of it, within {} s (--drain-timeout). Ctrl-C ends this",
@@ -162,7 +176,7 @@ pub(super) fn serve(arguments: &ServeArgs) -> Result<(), Failure> {
     }
     let pending = runtime.block_on(async {
         tokio::select! {
-            pending = shutdown.finish(timeout, stop.stopped.clone()) => pending,
+            pending = shutdown.finish(timeout, stopped) => pending,
             () = Service::keep_alive() => 0,
         }
     });
@@ -174,7 +188,6 @@ pub(super) fn serve(arguments: &ServeArgs) -> Result<(), Failure> {
             if pending == 1 { "was" } else { "were" }
         ));
     }
-    concluded.and(shown)
 }
 
 /// Whether the run that is to be served is complete, which is said then.

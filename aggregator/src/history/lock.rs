@@ -1,15 +1,12 @@
 //! The lock of a run that is being served. It ends with the process, however that ends.
 
-use std::fs::{File, TryLockError};
+use std::fs::File;
 use std::io::{self, Write as _};
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use crate::run::directory::RunDirectory;
+use crate::storage::held::is_held;
 use shared::chown::chown_like_parent;
-
-/// Tries to take the lock: other processes that look hold it for a moment.
-const TRIES: u32 = 5;
 
 /// Held by the process that serves a run.
 #[derive(Debug)]
@@ -39,15 +36,7 @@ impl RunLock {
     /// Whether some process serves the run.
     #[must_use]
     pub fn in_place(directory: &RunDirectory) -> bool {
-        let Ok(file) = File::open(directory.presence()) else { return false };
-        for _ in 0..TRIES {
-            match file.try_lock() {
-                Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(2)),
-                // A file system without locks cannot tell.
-                Ok(()) | Err(TryLockError::Error(_)) => return false,
-            }
-        }
-        true
+        is_held(&directory.presence(), File::try_lock)
     }
 }
 

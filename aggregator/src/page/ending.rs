@@ -1,7 +1,7 @@
 //! How a process has left a run: written down at every orderly end, taken back when another process goes on.
 
 use std::fs::File;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 use shared::calendar::{moment, utc};
@@ -11,6 +11,7 @@ use crate::run::directory::RunDirectory;
 use crate::run::{RunError, disk};
 use crate::storage::FileLayer;
 use crate::storage::checksum::{read_checked, write_checked};
+use crate::storage::held::is_held;
 
 /// How the last process has left a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,17 +61,7 @@ pub(super) fn standing(
 
 /// Whether a process works on the run: it holds the lock.
 fn is_worked_on(directory: &RunDirectory) -> bool {
-    /// Others that only look hold the lock for a moment.
-    const TRIES: u32 = 5;
-    let Ok(file) = File::open(directory.lock()) else { return false };
-    for _ in 0..TRIES {
-        match file.try_lock_shared() {
-            Err(std::fs::TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(2)),
-            // A file system without locks cannot tell.
-            Ok(()) | Err(std::fs::TryLockError::Error(_)) => return false,
-        }
-    }
-    true
+    is_held(&directory.lock(), File::try_lock_shared)
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 
 pub mod checksum;
 pub mod descriptors;
+pub mod held;
 pub mod outage;
 pub mod retry_full;
 pub mod unsynced;

@@ -6,6 +6,7 @@ use std::time::SystemTime;
 
 use super::exit::Failure;
 use super::terminal;
+use crate::control::forget_stop;
 use crate::coordinator::{Outcome, Resume};
 use crate::database::Database;
 use crate::events::{Notice, Sink};
@@ -33,6 +34,8 @@ pub(super) struct History {
 impl History {
     /// Enters the run and the rounds that an earlier process did not enter, and has `run` enter those that it closes.
     pub(super) fn begin(database: &Database, run: &mut Run, resume: &mut Resume) -> Result<Self, Failure> {
+        forget_stop(run.directory())
+            .map_err(|error| Failure::file("delete requests in", &run.directory().state(), error))?;
         let presence = RunLock::of(run.directory())
             .map_err(|error| Failure::file("lock", &run.directory().presence(), error))?;
         let health = Health::default();

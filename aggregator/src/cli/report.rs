@@ -30,7 +30,13 @@ pub(super) fn report(arguments: &ReportArgs) -> Result<(), Failure> {
     let directory = RunDirectory::new(&arguments.run);
     let found = Found::read(&Disk, &directory, false)?;
     let path = arguments.out.clone().unwrap_or_else(|| directory.report());
-    write_durably(&Disk, &path, |out| out.write_all(found.page().as_bytes()))
+    // A process that works on the run writes its page, too: the draft has a name of this process's own.
+    let mut draft = path.clone().into_os_string();
+    draft.push(format!(".{}", std::process::id()));
+    let draft = PathBuf::from(draft);
+    write_durably(&Disk, &draft, |out| out.write_all(found.page().as_bytes()))
+        .and_then(|()| std::fs::rename(&draft, &path))
+        .inspect_err(|_| drop(std::fs::remove_file(&draft)))
         .map_err(|error| Failure::file("write", &path, error))?;
     let summary = found.summary();
     if arguments.json {

@@ -39,7 +39,7 @@ pub struct Survey {
     pub labels: Labels,
     /// The column of a table that holds them.
     pub column: Option<String>,
-    /// Training samples, if they were counted.
+    /// Training samples, if all were looked at.
     pub train: Option<usize>,
     /// Whether there is a test split.
     pub test: bool,
@@ -161,39 +161,7 @@ fn range(sizes: &[(usize, usize)]) -> (String, String) {
 
 fn of_table(directory: &Path, test: bool) -> Result<Survey, SurveyError> {
     let path = existing_file(directory, vec![Csv.signature(Split::Train)])?;
-    let file = File::open(&path).map_err(|error| DataError::from(error).in_file(&path))?;
-    let mut reader = csv::ReaderBuilder::new().flexible(true).from_reader(LineFeeds::new(file));
-    let broken = |reason: String| {
-        let directory = path.display().to_string();
-        SurveyError::Problems { directory, problems: vec![format!("cannot be read as CSV: {reason}")] }
-    };
-    let header = reader.headers().map_err(|error| broken(error.to_string()))?.clone();
-    let header: Vec<String> = header.iter().map(|name| name.trim().to_owned()).collect();
-    let mut values: Vec<BTreeSet<String>> = vec![BTreeSet::new(); header.len()];
-    let mut text: Vec<Option<String>> = vec![None; header.len()];
-    let mut sums = vec![(0.0_f64, 0.0_f64); header.len()];
-    let mut rows = 0;
-    for record in reader.records().take(ROWS) {
-        let record = record.map_err(|error| broken(error.to_string()))?;
-        rows += 1;
-        for (at, field) in record.iter().take(header.len()).enumerate() {
-            let field = field.trim();
-            match field.parse::<f64>() {
-                Ok(value) => {
-                    sums[at].0 += value;
-                    sums[at].1 += value * value;
-                }
-                Err(_) if text[at].is_none() => text[at] = Some(field.chars().take(30).collect()),
-                Err(_) => {}
-            }
-            if values[at].len() <= super::error::MAX_CLASSES {
-                values[at].insert(field.to_owned());
-            }
-        }
-    }
-    if rows == 0 || header.len() < 2 {
-        return Err(broken("a header, at least two columns and a row are needed".to_owned()));
-    }
+    let Columns { header, text, mut sums, rows } = columns(&path)?;
     let known = |name: &&str| header.iter().position(|column| column.eq_ignore_ascii_case(name));
     let label = LABEL_COLUMNS.iter().find_map(known);
     let label =
@@ -211,7 +179,7 @@ fn of_table(directory: &Path, test: bool) -> Result<Survey, SurveyError> {
         problems.push(format!("labels are taken from column `{}`", header[label]));
         return Err(SurveyError::Problems { directory: path.display().to_string(), problems });
     }
-    let written: Vec<String> = values.swap_remove(label).into_iter().collect();
+    let written = values(&path, label)?;
     let numbers: Option<Vec<usize>> = written.iter().map(|label| label.parse().ok()).collect();
     let labels = match numbers {
         Some(numbers) => Labels::Numbers(numbers.into_iter().max().unwrap_or(0).saturating_add(1)),
@@ -227,7 +195,7 @@ fn of_table(directory: &Path, test: bool) -> Result<Survey, SurveyError> {
         return Err(SurveyError::Problems { directory: path.display().to_string(), problems: vec![problem] });
     }
     let mut survey = found(&super::csv::SET, &Csv, vec![header.len() - 1], labels, test);
-    survey.train = Some(rows);
+    survey.train = (rows < ROWS).then_some(rows);
     sums.remove(label);
     survey.moments = (sums.len() <= SCALED).then(|| sums.iter().map(|&sums| moments(sums, rows)).unzip());
     survey.column = Some(header[label].clone());
@@ -237,6 +205,66 @@ fn of_table(directory: &Path, test: bool) -> Result<Survey, SurveyError> {
             .push(format!("column `{}` is taken for the labels: data.label says otherwise", header[label]));
     }
     Ok(survey)
+}
+
+/// What the first [`ROWS`] rows of a table show of its columns.
+struct Columns {
+    header: Vec<String>,
+    /// The first value of each column that is no number.
+    text: Vec<Option<String>>,
+    /// Sums of the values and of their squares.
+    sums: Vec<(f64, f64)>,
+    rows: usize,
+}
+
+fn columns(path: &Path) -> Result<Columns, SurveyError> {
+    let mut reader = table(path)?;
+    let header = reader.headers().map_err(|error| broken(path, &error))?;
+    let header: Vec<String> = header.iter().map(|name| name.trim().to_owned()).collect();
+    let (mut text, mut sums) = (vec![None; header.len()], vec![(0.0_f64, 0.0_f64); header.len()]);
+    let mut rows = 0;
+    for record in reader.records().take(ROWS) {
+        let record = record.map_err(|error| broken(path, &error))?;
+        rows += 1;
+        for (at, field) in record.iter().take(header.len()).enumerate() {
+            let field = field.trim();
+            match field.parse::<f64>() {
+                Ok(value) => {
+                    sums[at].0 += value;
+                    sums[at].1 += value * value;
+                }
+                Err(_) if text[at].is_none() => text[at] = Some(field.chars().take(30).collect()),
+                Err(_) => {}
+            }
+        }
+    }
+    if rows == 0 || header.len() < 2 {
+        return Err(broken(path, &"a header, at least two columns and a row are needed"));
+    }
+    Ok(Columns { header, text, sums, rows })
+}
+
+/// The different values of one column in the first [`ROWS`] rows, no more than one above [`MAX_CLASSES`](super::error::MAX_CLASSES).
+/// They are read apart from the rest, as a wide table's values of all columns would fill the memory.
+fn values(path: &Path, column: usize) -> Result<Vec<String>, SurveyError> {
+    let mut values = BTreeSet::new();
+    for record in table(path)?.records().take(ROWS) {
+        let record = record.map_err(|error| broken(path, &error))?;
+        if let Some(field) = record.get(column).filter(|_| values.len() <= super::error::MAX_CLASSES) {
+            values.insert(field.trim().to_owned());
+        }
+    }
+    Ok(values.into_iter().collect())
+}
+
+fn table(path: &Path) -> Result<csv::Reader<LineFeeds<File>>, SurveyError> {
+    let file = File::open(path).map_err(|error| DataError::from(error).in_file(path))?;
+    Ok(csv::ReaderBuilder::new().flexible(true).from_reader(LineFeeds::new(file)))
+}
+
+fn broken(path: &Path, reason: &dyn std::fmt::Display) -> SurveyError {
+    let problems = vec![format!("cannot be read as CSV: {reason}")];
+    SurveyError::Problems { directory: path.display().to_string(), problems }
 }
 
 /// Mean and standard deviation from the sums of values and of squares, to four digits.

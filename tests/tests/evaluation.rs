@@ -119,6 +119,20 @@ fn after_any_crash_clients_have_found_the_same() {
     }
 }
 
+/// The opening of a first round of training, by these clients.
+fn opening(cohort: &BTreeMap<ClientId, u64>) -> Opening {
+    Opening {
+        round: 1,
+        work: TaskKind::TRAIN,
+        cohort: cohort.clone(),
+        roster: cohort.clone(),
+        sample_cap: SampleCap::NONE,
+        owed: BTreeMap::new(),
+        counted: BTreeMap::new(),
+        ledger: None,
+    }
+}
+
 #[test]
 fn failed_rounds_do_not_count_for_early_stopping_and_are_recorded() {
     let scenario = Scenario::small(&["run.rounds=5", "evaluate.every=1", "early-stopping.patience=2"]);
@@ -131,27 +145,29 @@ fn failed_rounds_do_not_count_for_early_stopping_and_are_recorded() {
     let cohort = BTreeMap::from([(ClientId::from_bytes([1; 16]), 10)]);
     let void = Tally { sampled: 1, failed: 1, void: true, ..Tally::default() };
     for round in 1..=4 {
-        let (cohort, roster) = (cohort.clone(), cohort.clone());
-        let (owed, counted) = (BTreeMap::new(), BTreeMap::new());
-        run.open(&Opening {
-            round,
-            work: TaskKind::TRAIN,
-            cohort,
-            roster,
-            sample_cap: SampleCap::NONE,
-            owed,
-            counted,
-            ledger: None,
-        })
-        .unwrap();
+        run.open(&Opening { round, ..opening(&cohort) }).unwrap();
         let record = run.close(round, &void, Traffic::default()).unwrap();
         assert!(record.void && record.accuracy.is_some(), "{record:?}");
         assert_eq!(run.ended(), None, "the model had no chance to grow better");
     }
     run.settle().unwrap();
     drop(run);
-    let (run, resume) = Run::resume(Arc::new(Disk), directory, scenario.config, None).unwrap();
-    assert_eq!((run.ended(), resume.closed, resume.void), (None, 4, 4));
+    let resumed = || Run::resume(Arc::new(Disk), directory.clone(), scenario.config.clone(), None).unwrap();
+    let (run, resume) = resumed();
+    assert_eq!((run.ended(), resume.closed, resume.void, resume.failed, run.last()), (None, 4, 4, 4, 9));
+    drop(run);
+    std::fs::remove_file(directory.rounds()).unwrap();
+    let (mut run, resume) = resumed();
+    assert_eq!(
+        (resume.closed, resume.failed, run.last()),
+        (4, 4, 9),
+        "the run is as long without the records"
+    );
+    let opening = Opening { round: 5, ..opening(&cohort) };
+    run.open(&opening).unwrap();
+    drop(run);
+    let (run, resume) = resumed();
+    assert_eq!((resume.closed, resume.failed, run.last()), (4, 4, 9), "and with an open round");
 }
 
 /// The model in the run's file, if there is one.

@@ -13,7 +13,6 @@ use crate::config::Config;
 use crate::coordinator::Outcome;
 use crate::data::TestSet;
 use crate::report::{Summary, console};
-use crate::round::stopping;
 use crate::run::Run;
 use crate::start::{StartError, Started, start_on};
 use crate::storage::FileLayer;
@@ -87,7 +86,7 @@ pub(super) fn conclude(
             path.display()
         ))?;
     }
-    let planned = run.spec().rounds.saturating_add(stopping::failed(run.records()));
+    let planned = run.spec().rounds.saturating_add(run.failed());
     match (outcome, run.ended()) {
         (Outcome::Stopped, _) => terminal::tell(&format!(
             "stopped after round {} of {planned}: the same command continues the run",

@@ -43,6 +43,7 @@ impl Run {
         let (mut record, test) = self.measure(&global, &open, &decision, own_loss)?;
         self.clock.closed(&mut record, begun, test);
         let recorded = Instant::now();
+        self.failed += u32::from(record.void && !record.closing);
         self.records.push(record.clone());
         client_metrics::keep_newest(&mut self.records);
         let more = self.config.spec.work_after(round, self.last()).is_some();
@@ -138,7 +139,7 @@ impl Run {
         let OpenRound { opening, reports, .. } = open;
         let (round, work, tally) = (opening.round, opening.work, &decision.closing.tally);
         let mut metrics = client_metrics::means(reports, work);
-        let last = self.config.spec.rounds.saturating_add(stopping::failed(&self.records));
+        let last = self.config.spec.rounds.saturating_add(self.failed);
         let due = work.train
             && (self.config.spec.evaluate.after(round, last) || self.ends_with(round, &metrics, tally.void));
         let begun = Instant::now();

@@ -166,6 +166,8 @@ pub struct Run {
     records: Vec<RoundRecord>,
     /// Whether missing records may still come back ([`Run::restore_rounds`]).
     records_are_expected: bool,
+    /// Closed rounds of training without a result. Also where their records are lost.
+    failed: u32,
     /// The last closed round.
     closed: u32,
     open: Option<OpenRound>,
@@ -209,6 +211,7 @@ impl Run {
             backend: Backend::cpu(),
             records: Vec::new(),
             records_are_expected: false,
+            failed: 0,
             closed: 0,
             open: None,
             warnings: Vec::new(),
@@ -274,10 +277,17 @@ impl Run {
         stopping::ended(&self.records, &self.config.stop)
     }
 
-    /// The number of the last round of training, as far as it is known: [`stopping::last`].
+    /// Closed rounds of training without a result: each adds one to the rounds of the run.
+    #[must_use]
+    pub fn failed(&self) -> u32 {
+        self.failed
+    }
+
+    /// The number of the last round of training, as far as it is known.
     #[must_use]
     pub fn last(&self) -> u32 {
-        stopping::last(&self.records, self.config.spec.rounds, &self.config.stop)
+        let ended = self.ended().or_else(|| stopping::before_closing(&self.records));
+        ended.unwrap_or_else(|| self.config.spec.rounds.saturating_add(self.failed))
     }
 
     /// The round whose model is the best of those that were tested.

@@ -19,6 +19,14 @@ pub(super) struct OpeningRecord {
     pub(super) opening: Opening,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) decision: Option<Decision>,
+    /// Rounds of training before it without a result: should `rounds.jsonl` be lost, the run is as long as it was.
+    #[serde(default, skip_serializing_if = "none_failed")]
+    pub(super) failed: u32,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it")]
+fn none_failed(failed: &u32) -> bool {
+    *failed == 0
 }
 
 /// The decision to close a round, and what only the process that made it knew.
@@ -55,7 +63,8 @@ impl Run {
         decision: Option<&Decision>,
     ) -> Result<(), RunError> {
         let path = self.directory.opening(opening.round);
-        let record = OpeningRecord { opening: opening.clone(), decision: decision.cloned() };
+        let record =
+            OpeningRecord { opening: opening.clone(), decision: decision.cloned(), failed: self.failed };
         let json = serde_json::to_vec(&record).expect("ids, counts and names are JSON");
         write_checked(&*self.files, &path, |out| out.write_all(&json)).map_err(disk("write", &path))
     }
@@ -86,7 +95,8 @@ mod tests {
         assert_eq!(serde_json::to_value(&read).expect("it is JSON"), record);
         let cap = WeightBounds { ratio: 1, share: 1.0 }.cap([1, 2, 9]);
         let opening = Opening { sample_cap: cap, ..read.opening };
-        let written = serde_json::to_string(&OpeningRecord { opening, decision: None }).expect("it is JSON");
+        let written =
+            serde_json::to_string(&OpeningRecord { opening, decision: None, failed: 0 }).expect("it is JSON");
         assert!(written.contains("\"sample_cap\":2"), "{written}");
         let again: OpeningRecord = serde_json::from_str(&written).expect("its own record");
         assert_eq!(again.opening.sample_cap, cap);

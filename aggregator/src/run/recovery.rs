@@ -96,11 +96,12 @@ impl Run {
     fn reopen(&mut self) -> Result<Resume, RunError> {
         let closed = self.closed;
         let ended = self.ended().or_else(|| stopping::before_closing(&self.records));
-        let failed = stopping::failed(&self.records);
+        self.failed = stopping::failed(&self.records).max(self.failed_by_openings()?);
+        let failed = self.failed;
         let mut counted = self.counted()?;
         let void = stopping::void_in_a_row(&self.records);
-        let Some(OpeningRecord { opening, decision }) = self.read_opening(closed + 1)? else {
-            let Some(OpeningRecord { opening: last, decision }) = self.read_opening(closed)? else {
+        let Some(OpeningRecord { opening, decision, .. }) = self.read_opening(closed + 1)? else {
+            let Some(OpeningRecord { opening: last, decision, .. }) = self.read_opening(closed)? else {
                 let roster = self.known_since(closed)?.unwrap_or_default();
                 return Ok(Resume { closed, ended, failed, void, roster, ..Resume::default() });
             };
@@ -131,6 +132,19 @@ impl Run {
             sums.decision = decision;
         }
         Ok(Resume { closed, ended, failed, void, roster, owed, counted, ledger, open: Some(reopened) })
+    }
+
+    /// Closed rounds of training without a result, as the newest opening and its decision tell. Those of earlier programs
+    /// do not.
+    fn failed_by_openings(&self) -> Result<u32, RunError> {
+        if let Some(open) = self.read_opening(self.closed + 1)? {
+            return Ok(open.failed);
+        }
+        let Some(OpeningRecord { opening, decision, failed }) = self.read_opening(self.closed)? else {
+            return Ok(0);
+        };
+        let void = decision.is_some_and(|decision| decision.closing.tally.void) && opening.work.train;
+        Ok(failed + u32::from(void))
     }
 
     /// What clients owe of what they owed when a round was opened, now that these `late` updates are in; with what the round does

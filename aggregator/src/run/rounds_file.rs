@@ -1,4 +1,5 @@
-//! `rounds.jsonl` when a run is resumed. The model does not depend on it: which round is the best does, and the report.
+//! `rounds.jsonl` when a run is resumed. The model does not depend on it, nor how many rounds the run has: which round is the best
+//! does, early stopping, and the report.
 
 use std::collections::BTreeSet;
 
@@ -74,7 +75,7 @@ impl Run {
     #[must_use]
     pub fn progress(&self) -> (Option<u32>, u32, u32) {
         let ended = self.ended().or_else(|| stopping::before_closing(&self.records));
-        (ended, stopping::failed(&self.records), stopping::void_in_a_row(&self.records))
+        (ended, self.failed, stopping::void_in_a_row(&self.records))
     }
 
     /// Writes [missing rounds](Self::missing_rounds) again, from records of another place; other records are left out. Gives how
@@ -91,6 +92,7 @@ impl Run {
             self.write_rounds(&records)?;
             self.records = records;
             client_metrics::keep_newest(&mut self.records);
+            self.failed = self.failed.max(stopping::failed(&self.records));
         }
         Ok(restored)
     }

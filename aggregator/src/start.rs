@@ -13,6 +13,7 @@ use shared::data::View;
 use shared::id::RunId;
 
 use crate::config::Config;
+use crate::config::excerpt::differences;
 use crate::coordinator::Resume;
 use crate::data;
 use crate::round::WeightBounds;
@@ -31,6 +32,8 @@ pub struct Started {
     pub continued: bool,
     /// Runs of this name that were passed over, and why.
     pub passed: Vec<String>,
+    /// The last of them with another configuration, and the keys in which this run differs from it.
+    pub differs: Option<(PathBuf, Vec<(String, String, String)>)>,
     lock: File,
 }
 
@@ -87,6 +90,7 @@ pub fn start_on<T>(
     // Missing inputs are reported before there is a directory.
     data::labelled(&config).map_err(RunError::from)?;
     let mut passed = Vec::new();
+    let mut differs = None;
     let (mut prepare, mut prepared) = (Some(prepare), None);
     for number in 1.. {
         let directory = RunDirectory::new(runs.join(numbered(&config.spec.name, number)));
@@ -100,6 +104,11 @@ pub fn start_on<T>(
         let Some(lock) = lock else {
             let why = occupant.in_the_way(fresh).unwrap_or_default();
             passed.push(format!("{} {why}", directory.root().display()));
+            if let Occupant::Other { changed, .. } = occupant
+                && !changed.is_empty()
+            {
+                differs = Some((directory.root().to_owned(), changed));
+            }
             continue;
         };
         let prepared = prepared.expect("what is claimed was prepared for");
@@ -116,7 +125,7 @@ pub fn start_on<T>(
         } else {
             (Run::begin(files, directory, config, tests)?, Resume::default())
         };
-        return Ok((Started { run, resume, continued, passed, lock }, prepared));
+        return Ok((Started { run, resume, continued, passed, differs, lock }, prepared));
     }
     unreachable!("a directory has a last number only when the disk ends first")
 }
@@ -131,7 +140,7 @@ pub fn completed(files: &dyn FileLayer, config: &Config, runs: &Path) -> Result<
             Occupant::Vacant => break,
             Occupant::Same(_) => return Ok(None),
             Occupant::Complete => complete = Some(directory.root().to_owned()),
-            Occupant::Other(_) | Occupant::Damaged(_) => {}
+            Occupant::Other { .. } | Occupant::Damaged(_) => {}
         }
     }
     Ok(complete)
@@ -175,13 +184,23 @@ enum Occupant {
     Same(RunManifest),
     /// A complete one.
     Complete,
-    /// Something else: what it is.
-    Other(String),
+    /// Something else.
+    Other {
+        /// What it is.
+        why: String,
+        /// The keys in which the run to be started differs from it, if it is a run.
+        changed: Vec<(String, String, String)>,
+    },
     /// A run whose configuration is not known any more.
     Damaged(RunError),
 }
 
 impl Occupant {
+    /// Something that has no configuration.
+    fn unknown(why: &str) -> Self {
+        Self::Other { why: why.to_owned(), changed: Vec::new() }
+    }
+
     /// An unfinished run may be behind damage, and must not begin again beside it in silence; `fresh` asks for another run.
     fn sound_or(self, fresh: bool) -> Result<Self, RunError> {
         match self {
@@ -193,7 +212,7 @@ impl Occupant {
     /// Why no run begins or goes on here, if so; `fresh` never continues.
     fn in_the_way(&self, fresh: bool) -> Option<&str> {
         match self {
-            Self::Other(why) => Some(why),
+            Self::Other { why, .. } => Some(why),
             Self::Complete => Some("is complete"),
             Self::Damaged(_) => Some("is damaged, and --fresh was given"),
             Self::Same(_) if fresh => Some("is unfinished, and --fresh was given"),
@@ -221,22 +240,23 @@ fn occupant(files: &dyn FileLayer, directory: &RunDirectory, config: &Config) ->
             };
             return Ok(Occupant::Damaged(RunError::Damaged { path: directory.identity(), reason }));
         }
-        Ok(None) => return Ok(Occupant::Other("holds something else".to_owned())),
+        Ok(None) => return Ok(Occupant::unknown("holds something else")),
         // A complete run is in no other one's way.
         Err(RunError::Damaged { .. }) if there(&directory.finished())? => {
-            return Ok(Occupant::Other("is complete, and its configuration cannot be read".to_owned()));
+            return Ok(Occupant::unknown("is complete, and its configuration cannot be read"));
         }
         Err(error @ RunError::Damaged { .. }) => return Ok(Occupant::Damaged(error)),
         Err(error) => return Err(error),
     };
-    let same = stored.without_local_paths() == config.effective.without_local_paths();
-    Ok(match (same, there(&directory.finished())?) {
+    let (stored, asked) = (stored.without_local_paths(), config.effective.without_local_paths());
+    let other = |why| Occupant::Other { why, changed: differences(&stored, &asked) };
+    Ok(match (stored == asked, there(&directory.finished())?) {
         (true, true) => Occupant::Complete,
         (true, false) => Occupant::Same(manifest),
-        (false, true) => Occupant::Other("is complete".to_owned()),
+        (false, true) => other("is complete".to_owned()),
         (false, false) => {
             let closed = newest_checkpoint(files, directory).unwrap_or(0);
-            Occupant::Other(format!(
+            other(format!(
                 "is unfinished after round {closed}, but its configuration (config.toml in it) is another one"
             ))
         }

@@ -296,3 +296,17 @@ fn a_complete_run_counts_as_such_unless_another_one_would_go_on() {
     let second = finish(second);
     assert_eq!(complete(), Some(second));
 }
+
+#[test]
+fn a_new_run_knows_in_which_keys_it_differs_from_the_one_before() {
+    let folder = tempfile::tempdir().unwrap();
+    let before = begin(Arc::new(Disk), folder.path(), false).unwrap();
+    assert_eq!(before.differs, None);
+    drop(before);
+    let config = Scenario::small(&["training.epochs=5"]).config;
+    let (started, ()) = start_on(Arc::new(Disk), config, folder.path(), false, |_| Ok(())).unwrap();
+    let (other, changed) = started.differs.unwrap();
+    assert_eq!(other, folder.path().join("glyphs-fedavg"));
+    let changed: Vec<_> = changed.iter().map(|(key, _, now)| format!("{key}={now}")).collect();
+    assert_eq!(changed, ["training.epochs=5"]);
+}

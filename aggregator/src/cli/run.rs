@@ -1,6 +1,8 @@
 //! What `simulate` and `serve` share: starting a run, and its model and report at the end.
 
+use std::path::PathBuf;
 use std::sync::Arc;
+
 use tracing::warn;
 
 use shared::data::View;
@@ -10,6 +12,7 @@ use super::page::RunPage;
 use super::terminal::StopRequest;
 use super::{ConfigArgs, RunArgs, terminal};
 use crate::config::Config;
+use crate::config::excerpt::in_words;
 use crate::coordinator::Outcome;
 use crate::data::TestSet;
 use crate::report::{Summary, console};
@@ -42,10 +45,20 @@ impl RunArgs {
         terminal::tell(&if started.continued {
             format!("continuing {place} after round {closed} (--fresh begins a new run)")
         } else {
-            format!("new run in {place}")
+            format!("new run in {place}{}", against(started.differs.as_ref()))
         });
         Ok((started, prepared))
     }
+}
+
+/// In which keys a run differs from another one, as far as a line holds them.
+fn against(differs: Option<&(PathBuf, Vec<(String, String, String)>)>) -> String {
+    /// Keys that are told.
+    const TOLD: usize = 4;
+    let Some((other, changed)) = differs else { return String::new() };
+    let (told, more) = changed.split_at(changed.len().min(TOLD));
+    let more = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
+    format!(" ({}{more}, against {})", in_words(told), other.display())
 }
 
 /// Tells which samples were skipped when data were read, and gives the same for the report.

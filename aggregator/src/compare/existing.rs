@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use super::experiment::{Experiment, Paper, Variant};
 use super::plan::{Cell, Plan, Planned};
 use super::results::Rounds;
-use crate::config::excerpt::differences;
+use crate::config::excerpt::{differences, in_words};
 use crate::config::{Config, Raw};
 use crate::page::{Found, PageError};
 use crate::run::directory::RunDirectory;
@@ -91,11 +91,8 @@ fn between(first: &Raw, second: &Raw) -> Vec<(String, String, String)> {
 fn what_differs(groups: &[(String, Raw, Vec<u32>)]) -> String {
     let Some(((first, raw, _), others)) = groups.split_first() else { return String::new() };
     let said = others.iter().map(|(name, other, _)| {
-        let keys: Vec<String> = between(raw, other)
-            .into_iter()
-            .map(|(key, before, after)| format!("{key} {before} -> {after}"))
-            .collect();
-        let keys = if keys.is_empty() { "no key differs".to_owned() } else { keys.join(", ") };
+        let differing = between(raw, other);
+        let keys = if differing.is_empty() { "no key differs".to_owned() } else { in_words(&differing) };
         format!("{first} -> {name}: {keys}.")
     });
     said.collect::<Vec<_>>().join(" ")

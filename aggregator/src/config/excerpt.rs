@@ -149,6 +149,13 @@ pub fn differences(first: &Raw, second: &Raw) -> Vec<(String, String, String)> {
     pairs.filter(|(_, before, after)| before != after).collect()
 }
 
+/// [`differences`] in words: each key with the value before and after.
+#[must_use]
+pub fn in_words(differences: &[(String, String, String)]) -> String {
+    let words = differences.iter().map(|(key, before, after)| format!("{key} {before} -> {after}"));
+    words.collect::<Vec<_>>().join(", ")
+}
+
 fn collect(table: &Table, prefix: &str, into: &mut Vec<(String, String)>) {
     for (name, value) in table {
         let key = below(prefix, name);

@@ -13,7 +13,7 @@ use shared::data::View;
 use shared::id::RunId;
 
 use crate::config::Config;
-use crate::config::excerpt::differences;
+use crate::config::excerpt::{Difference, differences};
 use crate::coordinator::Resume;
 use crate::data;
 use crate::round::WeightBounds;
@@ -33,7 +33,7 @@ pub struct Started {
     /// Runs of this name that were passed over, and why.
     pub passed: Vec<String>,
     /// The last of them with another configuration, and the keys in which this run differs from it.
-    pub differs: Option<(PathBuf, Vec<(String, String, String)>)>,
+    pub differs: Option<(PathBuf, Vec<Difference>)>,
     lock: File,
 }
 
@@ -189,7 +189,7 @@ enum Occupant {
         /// What it is.
         why: String,
         /// The keys in which the run to be started differs from it, if it is a run.
-        changed: Vec<(String, String, String)>,
+        changed: Vec<Difference>,
     },
     /// A run whose configuration is not known any more.
     Damaged(RunError),

@@ -12,7 +12,7 @@ use super::page::RunPage;
 use super::terminal::StopRequest;
 use super::{ConfigArgs, RunArgs, terminal};
 use crate::config::Config;
-use crate::config::excerpt::in_words;
+use crate::config::excerpt::{Difference, in_words};
 use crate::coordinator::Outcome;
 use crate::data::TestSet;
 use crate::report::{Summary, console};
@@ -52,7 +52,7 @@ impl RunArgs {
 }
 
 /// In which keys a run differs from another one, as far as a line holds them.
-fn against(differs: Option<&(PathBuf, Vec<(String, String, String)>)>) -> String {
+fn against(differs: Option<&(PathBuf, Vec<Difference>)>) -> String {
     /// Keys that are told.
     const TOLD: usize = 4;
     let Some((other, changed)) = differs else { return String::new() };

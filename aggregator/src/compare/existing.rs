@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use super::experiment::{Experiment, Paper, Variant};
 use super::plan::{Cell, Plan, Planned};
 use super::results::Rounds;
-use crate::config::excerpt::{differences, in_words};
+use crate::config::excerpt::{Difference, differences, in_words};
 use crate::config::{Config, Raw};
 use crate::page::{Found, PageError};
 use crate::run::directory::RunDirectory;
@@ -81,7 +81,7 @@ fn ended(records: &[crate::round::RoundRecord], config: &Config) -> Option<u32> 
 }
 
 /// The keys in which the two differ, except those that runs of one variant may differ in.
-fn between(first: &Raw, second: &Raw) -> Vec<(String, String, String)> {
+fn between(first: &Raw, second: &Raw) -> Vec<Difference> {
     let mut found = differences(&first.without_local_paths(), &second.without_local_paths());
     found.retain(|(key, ..)| !OWN.contains(&&**key));
     found

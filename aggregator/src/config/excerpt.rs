@@ -129,9 +129,12 @@ pub fn origin(layers: &[Excerpt], overrides: &[String], key: &str) -> Option<Ori
     overrides.iter().rev().find_map(in_override).or_else(|| layers.iter().rev().find_map(in_layer))
 }
 
-/// What differs between two configurations: keys with their value in the first and in the second.
+/// A key with its value in one configuration and in another one.
+pub type Difference = (String, String, String);
+
+/// What differs between two configurations.
 #[must_use]
-pub fn differences(first: &Raw, second: &Raw) -> Vec<(String, String, String)> {
+pub fn differences(first: &Raw, second: &Raw) -> Vec<Difference> {
     let leaves = |raw: &Raw| {
         let mut found = Vec::new();
         collect(&table_of(raw), "", &mut found);
@@ -151,7 +154,7 @@ pub fn differences(first: &Raw, second: &Raw) -> Vec<(String, String, String)> {
 
 /// [`differences`] in words: each key with the value before and after.
 #[must_use]
-pub fn in_words(differences: &[(String, String, String)]) -> String {
+pub fn in_words(differences: &[Difference]) -> String {
     let words = differences.iter().map(|(key, before, after)| format!("{key} {before} -> {after}"));
     words.collect::<Vec<_>>().join(", ")
 }

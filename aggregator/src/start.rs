@@ -1,7 +1,8 @@
 //! Starting a run: its directory, and whether it begins or continues.
 //!
 //! Nothing is ever overwritten. `runs/NAME` is continued if it holds an unfinished run of the very same
-//! configuration; otherwise the run begins in `runs/NAME`, `runs/NAME-2`, `runs/NAME-3`, whichever is free. A directory
+//! configuration, or a run that differs in nothing but what [may change](crate::config::changeable) while a run lasts and has rounds
+//! to come; otherwise the run begins in `runs/NAME`, `runs/NAME-2`, `runs/NAME-3`, whichever is free. A directory
 //! is free if it is not there, is empty, or holds what a process leaves that dies while it begins a run.
 
 use std::fs::{File, TryLockError};
@@ -13,12 +14,13 @@ use shared::data::View;
 use shared::id::RunId;
 
 use crate::config::Config;
+use crate::config::changeable::may_change;
 use crate::config::excerpt::{Difference, differences};
 use crate::coordinator::Resume;
 use crate::data;
 use crate::round::WeightBounds;
 use crate::run::directory::{RunDirectory, has_rounds, newest_checkpoint};
-use crate::run::{Run, RunError, RunManifest, disk};
+use crate::run::{Extent, Run, RunError, RunManifest, disk};
 use crate::storage::{FileLayer, create_dir_durably};
 use crate::transport::ListenError;
 
@@ -30,6 +32,8 @@ pub struct Started {
     pub resume: Resume,
     /// Whether it existed before.
     pub continued: bool,
+    /// What of its configuration is another from now on.
+    pub changed: Vec<Difference>,
     /// Runs of this name that were passed over, and why.
     pub passed: Vec<String>,
     /// The last of them with another configuration, and the keys in which this run differs from it.
@@ -112,20 +116,27 @@ pub fn start_on<T>(
             continue;
         };
         let prepared = prepared.expect("what is claimed was prepared for");
-        let continued = matches!(occupant, Occupant::Same(_));
-        let (run, resume) = if let Occupant::Same(manifest) = occupant {
-            config.spec.run = manifest.run;
-            if manifest.is_of_earlier_version() {
-                // Its rounds go on as they began.
-                config.policy.weight_bounds = WeightBounds::NONE;
+        let continued = !matches!(occupant, Occupant::Vacant);
+        let mut changes = Vec::new();
+        let (run, resume) = match occupant {
+            Occupant::Same(manifest) => {
+                config.spec.run = manifest.run;
+                if manifest.is_of_earlier_version() {
+                    // Its rounds go on as they began.
+                    config.policy.weight_bounds = WeightBounds::NONE;
+                }
+                let (mut run, resume) = Run::resume(files, directory, config, tests)?;
+                run.restore_config(&manifest)?;
+                (run, resume)
             }
-            let (mut run, resume) = Run::resume(files, directory, config, tests)?;
-            run.restore_config(&manifest)?;
-            (run, resume)
-        } else {
-            (Run::begin(files, directory, config, tests)?, Resume::default())
+            Occupant::Changed { manifest, changed, .. } => {
+                config.spec.run = manifest.run;
+                changes = changed;
+                Run::change(files, directory, config, tests, manifest)?
+            }
+            _ => (Run::begin(files, directory, config, tests)?, Resume::default()),
         };
-        return Ok((Started { run, resume, continued, passed, differs, lock }, prepared));
+        return Ok((Started { run, resume, continued, changed: changes, passed, differs, lock }, prepared));
     }
     unreachable!("a directory has a last number only when the disk ends first")
 }
@@ -138,12 +149,18 @@ pub fn completed(files: &dyn FileLayer, config: &Config, runs: &Path) -> Result<
         let directory = RunDirectory::new(runs.join(numbered(&config.spec.name, number)));
         match occupant(files, &directory, config)? {
             Occupant::Vacant => break,
-            Occupant::Same(_) => return Ok(None),
+            Occupant::Same(_) | Occupant::Changed { .. } => return Ok(None),
             Occupant::Complete => complete = Some(directory.root().to_owned()),
             Occupant::Other { .. } | Occupant::Damaged(_) => {}
         }
     }
     Ok(complete)
+}
+
+/// Whether the run in `directory` is unfinished and goes on under `config`, or would go on under it although it is complete.
+#[must_use]
+pub fn goes_on(files: &dyn FileLayer, directory: &RunDirectory, config: &Config) -> bool {
+    matches!(occupant(files, directory, config), Ok(Occupant::Same(_) | Occupant::Changed { .. }))
 }
 
 fn numbered(name: &str, number: u32) -> String {
@@ -182,6 +199,15 @@ enum Occupant {
     Vacant,
     /// An unfinished run of the same configuration.
     Same(RunManifest),
+    /// A run that goes on under another configuration.
+    Changed {
+        /// The run.
+        manifest: RunManifest,
+        /// The keys in which its configuration changes.
+        changed: Vec<Difference>,
+        /// It was complete.
+        complete: bool,
+    },
     /// A complete one.
     Complete,
     /// Something else.
@@ -215,8 +241,9 @@ impl Occupant {
             Self::Other { why, .. } => Some(why),
             Self::Complete => Some("is complete"),
             Self::Damaged(_) => Some("is damaged, and --fresh was given"),
-            Self::Same(_) if fresh => Some("is unfinished, and --fresh was given"),
-            Self::Same(_) | Self::Vacant => None,
+            Self::Changed { complete: true, .. } if fresh => Some("is complete, and --fresh was given"),
+            Self::Same(_) | Self::Changed { .. } if fresh => Some("is unfinished, and --fresh was given"),
+            Self::Same(_) | Self::Changed { .. } | Self::Vacant => None,
         }
     }
 }
@@ -249,18 +276,58 @@ fn occupant(files: &dyn FileLayer, directory: &RunDirectory, config: &Config) ->
         Err(error) => return Err(error),
     };
     let (stored, asked) = (stored.without_local_paths(), config.effective.without_local_paths());
-    let other = |why| Occupant::Other { why, changed: differences(&stored, &asked) };
-    Ok(match (stored == asked, there(&directory.finished())?) {
-        (true, true) => Occupant::Complete,
-        (true, false) => Occupant::Same(manifest),
-        (false, true) => other("is complete".to_owned()),
-        (false, false) => {
-            let closed = newest_checkpoint(files, directory).unwrap_or(0);
-            other(format!(
-                "is unfinished after round {closed}, but its configuration (config.toml in it) is another one"
-            ))
-        }
-    })
+    let complete = there(&directory.finished())?;
+    if stored == asked {
+        return Ok(if complete { Occupant::Complete } else { Occupant::Same(manifest) });
+    }
+    let changed = differences(&stored, &asked);
+    let why = match in_the_way_of_change(files, directory, config, &manifest, &changed, complete)? {
+        None => return Ok(Occupant::Changed { manifest, changed, complete }),
+        Some(why) => why,
+    };
+    Ok(Occupant::Other { why, changed })
+}
+
+/// Why the run in `directory` does not go on under `config`, from which it differs in these keys; `None` if it does.
+fn in_the_way_of_change(
+    files: &dyn FileLayer,
+    directory: &RunDirectory,
+    config: &Config,
+    manifest: &RunManifest,
+    changed: &[Difference],
+    complete: bool,
+) -> Result<Option<String>, RunError> {
+    let state = |closed: u32| {
+        if complete { "is complete".to_owned() } else { format!("is unfinished after round {closed}") }
+    };
+    if !may_change(changed) || manifest.is_of_earlier_version() {
+        let state = state(newest_checkpoint(files, directory).unwrap_or(0));
+        let other = "but its configuration (config.toml in it) is another one";
+        return Ok(Some(if complete { state } else { format!("{state}, {other}") }));
+    }
+    // What cannot be read of a complete run is in no other one's way.
+    let extent = match Extent::of(files, directory) {
+        Ok(Some(extent)) => extent,
+        Err(error) if !complete => return Err(error),
+        Ok(None) | Err(_) => return Ok(Some(state(0))),
+    };
+    let (rounds, schedule) = (config.spec.rounds, &config.spec.training.schedule);
+    let state = state(extent.closed);
+    if rounds < extent.with_result {
+        return Ok(Some(format!(
+            "has {} rounds already, and run.rounds asks for {rounds}",
+            extent.with_result
+        )));
+    }
+    if complete && rounds == extent.with_result {
+        return Ok(Some(state));
+    }
+    if schedule.depends_on_length() && changed.iter().any(|(key, ..)| key == "run.rounds") {
+        return Ok(Some(format!(
+            "{state}, and its learning rate (training.schedule) falls over all its rounds: with other rounds it is another run"
+        )));
+    }
+    Ok(None)
 }
 
 /// Is there nothing, or nothing but what a process leaves that dies while it begins a run? The lock comes first, so a

@@ -26,6 +26,15 @@ crate::choice! {
 }
 
 impl Schedule {
+    /// Whether the rate of a round depends on how many rounds there are in all.
+    #[must_use]
+    pub fn depends_on_length(&self) -> bool {
+        match self {
+            Self::Constant {} | Self::Exponential { .. } => false,
+            Self::Cosine { .. } => true,
+        }
+    }
+
     /// The share of the rate in round `round`, counted from 1, of `rounds`.
     #[must_use]
     pub fn share(&self, round: u32, rounds: u32) -> f64 {

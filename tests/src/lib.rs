@@ -5,6 +5,7 @@
 //! | [`simulator`] | both state machines joined in memory: virtual time, delays, cuts, crashes |
 //! | [`faults`] | delays, cuts, crashes: how often and how long |
 //! | [`schedule`] | a federation and its faults, drawn from one seed, and what must hold in the end |
+//! | [`copy_folder`] | copies of folders
 //! | [`device`] | one device of the simulator |
 //! | [`server`] | the aggregator of the simulator: the real coordinator and the real durable steps |
 //! | [`fuzz`] | every decoder and both machines under damaged inputs |
@@ -27,6 +28,7 @@
 //! | [`gate`] | a client whose training waits until the test lets it go on |
 
 pub mod bad_network;
+pub mod copy_folder;
 pub mod device;
 pub mod faults;
 pub mod faulty_disk;

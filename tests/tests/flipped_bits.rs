@@ -11,6 +11,7 @@ use aggregator::round::{RoundRecord, Tally};
 use aggregator::run::Traffic;
 use aggregator::start::start_on;
 use aggregator::storage::unsynced::Unsynced;
+use federation_tests::copy_folder::copy_folder;
 use federation_tests::faults::Faults;
 use federation_tests::scenario::Scenario;
 use federation_tests::server::Server;
@@ -98,19 +99,6 @@ fn files_in(folder: &Path, found: &mut Vec<PathBuf>) {
     found.sort();
 }
 
-fn copy(from: &Path, to: &Path) {
-    fs::create_dir_all(to).unwrap();
-    for entry in fs::read_dir(from).unwrap() {
-        let path = entry.unwrap().path();
-        let target = to.join(path.file_name().unwrap());
-        if path.is_dir() {
-            copy(&path, &target);
-        } else {
-            fs::copy(&path, &target).unwrap();
-        }
-    }
-}
-
 /// Flips random bits, one at a time, `flips` times in every file of every row. Gives the number of flips that were told.
 fn flip(flips: usize) -> (usize, usize) {
     let mut chance = ChaCha8Rng::seed_from_u64(20);
@@ -120,7 +108,7 @@ fn flip(flips: usize) -> (usize, usize) {
         let runs = folder.path().join("runs");
         stopped(row, &runs);
         let undamaged = folder.path().join("undamaged");
-        copy(&runs, &undamaged);
+        copy_folder(&runs, &undamaged);
         let (reference, warnings) = go_on(row, &undamaged).unwrap();
         assert!(warnings.is_empty(), "{}: {warnings:?}", row.name);
         let mut files = Vec::new();
@@ -133,7 +121,7 @@ fn flip(flips: usize) -> (usize, usize) {
                 let bit = chance.random_range(0..8 * whole.len());
                 let what = format!("{}: bit {bit} of {}", row.name, name.display());
                 let trial = tempfile::tempdir().unwrap();
-                copy(&runs, trial.path());
+                copy_folder(&runs, trial.path());
                 let mut bytes = whole.clone();
                 bytes[bit / 8] ^= 1 << (bit % 8);
                 fs::write(trial.path().join(name), bytes).unwrap();

@@ -24,6 +24,7 @@ mod killed_downloads;
 mod late;
 mod layers;
 mod loopback;
+mod more_rounds;
 mod orderings;
 mod own_data;
 mod ownership;

@@ -20,7 +20,8 @@ With devices:
 Every run has a directory RUNS/NAME (run.name, or SET-ALGORITHM) with config.toml (the effective configuration), rounds.jsonl (one line \
 per round), model.safetensors (or ensemble.safetensors, of an algorithm that keeps the clients' models side by side) and \
 report.html. A run that was stopped or killed continues when the same \
-command is given again; nothing is ever overwritten.
+command is given again; nothing is ever overwritten. With --set run.rounds=N a run that is stopped or complete goes on to N rounds, as if it \
+had begun with N.
 
 Exit codes:
   0  done

@@ -43,7 +43,9 @@ impl RunArgs {
         let closed = started.run.closed();
         started.passed.iter().chain(started.run.warnings()).for_each(|text| terminal::tell(text));
         terminal::tell(&if started.continued {
-            format!("continuing {place} after round {closed} (--fresh begins a new run)")
+            let changed = in_words(&started.changed);
+            let changed = if changed.is_empty() { changed } else { format!(" with {changed}") };
+            format!("continuing {place} after round {closed}{changed} (--fresh begins a new run)")
         } else {
             format!("new run in {place}{}", against(started.differs.as_ref()))
         });

@@ -194,7 +194,10 @@ fn drain(
 fn is_complete(given: &RunArgs) -> Result<bool, Failure> {
     let config = given.config.validated()?;
     let Some(place) = completed(&Disk, &config, &given.runs)? else { return Ok(false) };
-    let text = format!("the run in {} is complete: there is nothing to do", place.display());
+    let text = format!(
+        "the run in {} is complete: there is nothing to do (--set run.rounds=N gives it more rounds)",
+        place.display()
+    );
     let systemd = Systemd::of_environment();
     systemd.ready();
     systemd.status(&text);

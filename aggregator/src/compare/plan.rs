@@ -11,6 +11,7 @@ use super::experiment::{Experiment, ExperimentError, Point};
 use crate::config::excerpt::{self, Excerpt};
 use crate::config::{Config, ConfigErrors, Raw, Renamed};
 use crate::run::directory::{RunDirectory, newest_checkpoint};
+use crate::start::goes_on;
 use crate::storage::{FileLayer, create_dir_durably};
 
 /// The longest name of a run, which becomes the name of a folder.
@@ -99,9 +100,9 @@ impl Planned {
         };
         let differences =
             excerpt::differences(&stored.without_local_paths(), &self.config.effective.without_local_paths());
-        if !differences.is_empty() {
+        if !differences.is_empty() && !goes_on(files, &directory, &self.config) {
             Standing::Changed(differences)
-        } else if there(directory.finished()) {
+        } else if differences.is_empty() && there(directory.finished()) {
             Standing::Done
         } else {
             Standing::Unfinished(newest_checkpoint(files, &directory).unwrap_or(0))

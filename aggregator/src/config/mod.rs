@@ -31,6 +31,7 @@
 //! # Ok::<(), aggregator::config::ConfigErrors>(())
 //! ```
 
+pub mod changeable;
 mod check;
 mod combinations;
 mod data;

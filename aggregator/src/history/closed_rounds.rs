@@ -71,7 +71,7 @@ impl RoundLog {
             transaction.execute(
                 "INSERT INTO runs (run, directory, rounds, begun, served, process, told, status) \
                  VALUES (?1, ?2, ?3, ?4, ?4, ?5, ?4, 'null') ON CONFLICT DO UPDATE SET directory = excluded.directory, \
-                 served = excluded.served, process = excluded.process, ended = NULL, outcome = NULL, \
+                 rounds = excluded.rounds, served = excluded.served, process = excluded.process, ended = NULL, outcome = NULL, \
                  told = excluded.told, status = excluded.status",
                 params![name, directory.to_string_lossy(), run.spec().rounds, now, std::process::id()],
             )?;

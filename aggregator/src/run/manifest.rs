@@ -6,7 +6,7 @@ use shared::id::RunId;
 use super::directory::RunDirectory;
 use super::error::{damaged, disk};
 use super::{Run, RunError};
-use crate::config::Raw;
+use crate::config::{Config, Raw};
 use crate::storage::checksum::{read_checked, write_checked};
 use crate::storage::{FileLayer, write_durably};
 
@@ -18,7 +18,7 @@ pub struct RunManifest {
     /// The version of the aggregator that began the run.
     #[serde(default)]
     version: String,
-    /// The effective configuration that the run began with. `config.toml` is a copy for people; runs of earlier versions have nothing
+    /// The effective configuration of the run: that which it began with, or goes on under since. `config.toml` is a copy for people; runs of earlier versions have nothing
     /// else.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     config: Option<String>,
@@ -29,6 +29,11 @@ impl RunManifest {
     pub(super) fn new(run: &Run) -> Self {
         let config = Some(run.config.effective.to_toml());
         Self { run: run.config.spec.run, version: env!("CARGO_PKG_VERSION").to_owned(), config }
+    }
+
+    /// The manifest of the same run under another configuration.
+    pub(super) fn with(self, config: &Config) -> Self {
+        Self { config: Some(config.effective.to_toml()), ..self }
     }
 
     pub(super) fn write(&self, files: &dyn FileLayer, directory: &RunDirectory) -> Result<(), RunError> {

@@ -53,6 +53,7 @@
 mod accept;
 mod artifacts;
 mod broadcast;
+mod change;
 mod checkpoint;
 mod client_metrics;
 mod clock;
@@ -101,6 +102,7 @@ use opening::Decision;
 use supervised::OwnTraining;
 
 pub use broadcast::Broadcast;
+pub use change::Extent;
 pub use error::RunError;
 pub use manifest::RunManifest;
 pub use newest::{FoundModel, Which};

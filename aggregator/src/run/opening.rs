@@ -5,9 +5,11 @@ use std::time::Instant;
 use serde::{Deserialize, Serialize};
 
 use super::broadcast::Broadcast;
+use super::directory::RunDirectory;
 use super::error::{damaged, disk};
 use super::{Run, RunError, Traffic};
 use crate::coordinator::{Closing, Opening};
+use crate::storage::FileLayer;
 use crate::storage::checksum::{read_checked, write_checked};
 use crate::storage::retry_full::retry_while_full;
 
@@ -62,21 +64,58 @@ impl Run {
         opening: &Opening,
         decision: Option<&Decision>,
     ) -> Result<(), RunError> {
+        self.write_record(opening, decision, self.failed)
+    }
+
+    /// Writes the file of a round; `failed` rounds of training before it had no result.
+    pub(super) fn write_record(
+        &self,
+        opening: &Opening,
+        decision: Option<&Decision>,
+        failed: u32,
+    ) -> Result<(), RunError> {
         let path = self.directory.opening(opening.round);
-        let record =
-            OpeningRecord { opening: opening.clone(), decision: decision.cloned(), failed: self.failed };
+        let record = OpeningRecord { opening: opening.clone(), decision: decision.cloned(), failed };
         let json = serde_json::to_vec(&record).expect("ids, counts and names are JSON");
         write_checked(&*self.files, &path, |out| out.write_all(&json)).map_err(disk("write", &path))
     }
 
     pub(super) fn read_opening(&self, round: u32) -> Result<Option<OpeningRecord>, RunError> {
-        let path = self.directory.opening(round);
-        let Some(json) = read_checked(&*self.files, &path).map_err(disk("read", &path))? else {
+        OpeningRecord::read(&*self.files, &self.directory, round)
+    }
+}
+
+impl OpeningRecord {
+    /// Reads the file of `round`; `None` if there is none.
+    pub(super) fn read(
+        files: &dyn FileLayer,
+        directory: &RunDirectory,
+        round: u32,
+    ) -> Result<Option<Self>, RunError> {
+        let path = directory.opening(round);
+        let Some(json) = read_checked(files, &path).map_err(disk("read", &path))? else {
             return Ok(None);
         };
-        let mut record: OpeningRecord = serde_json::from_slice(&json).map_err(damaged(&path))?;
+        let mut record: Self = serde_json::from_slice(&json).map_err(damaged(&path))?;
         record.opening.round = round;
         Ok(Some(record))
+    }
+
+    /// Rounds of training up to the `closed` one without a result, as the newest opening and its decision tell. Those of earlier
+    /// programs do not.
+    pub(super) fn failed_after(
+        files: &dyn FileLayer,
+        directory: &RunDirectory,
+        closed: u32,
+    ) -> Result<u32, RunError> {
+        if let Some(open) = Self::read(files, directory, closed + 1)? {
+            return Ok(open.failed);
+        }
+        let Some(Self { opening, decision, failed }) = Self::read(files, directory, closed)? else {
+            return Ok(0);
+        };
+        let void = decision.is_some_and(|decision| decision.closing.tally.void) && opening.work.train;
+        Ok(failed + u32::from(void))
     }
 }
 

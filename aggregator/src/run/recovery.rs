@@ -25,7 +25,12 @@ impl Run {
         config: Config,
         tests: Option<TestSet>,
     ) -> Result<(Self, Resume), RunError> {
-        let mut run = Self::assemble(files, directory, config, tests)?;
+        Self::assemble(files, directory, config, tests)?.restored()
+    }
+
+    /// The run as its directory has it, and where it stands.
+    pub(super) fn restored(self) -> Result<(Self, Resume), RunError> {
+        let mut run = self;
         let state = run.directory.state();
         let closed = newest_checkpoint(&*run.files, &run.directory).ok_or_else(|| RunError::Damaged {
             path: state.clone(),
@@ -96,7 +101,11 @@ impl Run {
     fn reopen(&mut self) -> Result<Resume, RunError> {
         let closed = self.closed;
         let ended = self.ended().or_else(|| stopping::before_closing(&self.records));
-        self.failed = stopping::failed(&self.records).max(self.failed_by_openings()?);
+        self.failed = stopping::failed(&self.records).max(OpeningRecord::failed_after(
+            &*self.files,
+            &self.directory,
+            closed,
+        )?);
         let failed = self.failed;
         let mut counted = self.counted()?;
         let void = stopping::void_in_a_row(&self.records);
@@ -132,19 +141,6 @@ impl Run {
             sums.decision = decision;
         }
         Ok(Resume { closed, ended, failed, void, roster, owed, counted, ledger, open: Some(reopened) })
-    }
-
-    /// Closed rounds of training without a result, as the newest opening and its decision tell. Those of earlier programs
-    /// do not.
-    fn failed_by_openings(&self) -> Result<u32, RunError> {
-        if let Some(open) = self.read_opening(self.closed + 1)? {
-            return Ok(open.failed);
-        }
-        let Some(OpeningRecord { opening, decision, failed }) = self.read_opening(self.closed)? else {
-            return Ok(0);
-        };
-        let void = decision.is_some_and(|decision| decision.closing.tally.void) && opening.work.train;
-        Ok(failed + u32::from(void))
     }
 
     /// What clients owe of what they owed when a round was opened, now that these `late` updates are in; with what the round does

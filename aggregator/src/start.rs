@@ -281,11 +281,10 @@ fn occupant(files: &dyn FileLayer, directory: &RunDirectory, config: &Config) ->
         return Ok(if complete { Occupant::Complete } else { Occupant::Same(manifest) });
     }
     let changed = differences(&stored, &asked);
-    let why = match in_the_way_of_change(files, directory, config, &manifest, &changed, complete)? {
-        None => return Ok(Occupant::Changed { manifest, changed, complete }),
-        Some(why) => why,
-    };
-    Ok(Occupant::Other { why, changed })
+    Ok(match in_the_way_of_change(files, directory, config, &manifest, &changed, complete)? {
+        None => Occupant::Changed { manifest, changed, complete },
+        Some(why) => Occupant::Other { why, changed },
+    })
 }
 
 /// Why the run in `directory` does not go on under `config`, from which it differs in these keys; `None` if it does.

@@ -23,8 +23,8 @@ pub fn may_change(differences: &[Difference]) -> bool {
 }
 
 fn is_changeable(key: &str) -> bool {
-    let matches = |pattern: &&str| key == *pattern || pattern.ends_with('.') && key.starts_with(*pattern);
-    !key.starts_with(EXCEPT) && CHANGEABLE.iter().any(|pattern| matches(&pattern))
+    let matches = |pattern: &str| key == pattern || pattern.ends_with('.') && key.starts_with(pattern);
+    !key.starts_with(EXCEPT) && CHANGEABLE.iter().any(|pattern| matches(pattern))
 }
 
 #[cfg(test)]

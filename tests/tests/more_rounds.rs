@@ -1,5 +1,5 @@
 //! A run that is complete or was stopped goes on in its own folder with more rounds: bit for bit as if they had been asked for at
-//! first, whatever its algorithm keeps, and whatever moment its process dies at.
+//! first, with any algorithm, and whenever its process dies.
 
 use std::fs;
 use std::path::Path;
@@ -26,8 +26,14 @@ async fn finish(started: Started, scenario: &Scenario) -> Run {
     let (run, resume, _lock) = started.into_parts();
     let (_stop, stopped) = watch::channel(false);
     let shares = scenario.shares.clone();
+    let mut agree = |notice: &Notice<'_>| {
+        assert!(
+            !matches!(notice, Notice::ClientState { .. }),
+            "a device has other client state than it must have"
+        );
+    };
     let (mut run, outcome) =
-        simulate(run, resume, shares, Transport::Memory, 1, stopped, &mut |_: &Notice<'_>| {}).await.unwrap();
+        simulate(run, resume, shares, Transport::Memory, 1, stopped, &mut agree).await.unwrap();
     assert_eq!(outcome, Outcome::Completed);
     run.write_model().unwrap();
     run.write_report("", true).unwrap();

@@ -130,8 +130,8 @@ pub fn run_task(
         let trained = algorithm.train(&mut client, received()?, local()?)?;
         (trained.update, trained.local.map(|record| record.to_bytes(models::Precision::F32)))
     } else {
-        // The client state stays as it is.
-        (Record::default(), task.local.clone())
+        // The client state stays as it is, and stands after the round of training that it stands after.
+        (Record::default(), None)
     };
     let report = TrainReport {
         samples: client.samples(),

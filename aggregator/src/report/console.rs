@@ -122,7 +122,7 @@ fn figure(loss: Option<f64>) -> String {
 pub fn summary(summary: &Summary) -> String {
     let times = &summary.times;
     let mut text = format!("{} in {}", counted(summary.rounds, "round"), seconds(times.wall));
-    if let Some(median) = summary.median_seconds {
+    if let Some(median) = summary.median_seconds.filter(|_| summary.rounds > 1) {
         let _ = write!(text, ", half of them within {}", seconds(median));
     }
     text.push('\n');

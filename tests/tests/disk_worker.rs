@@ -71,13 +71,12 @@ async fn a_round_that_closes_while_the_run_is_stopped_is_in_its_last_status() {
     let directory = RunDirectory::new(folder.path().join("run"));
     let (reach, reached) = mpsc::channel();
     let (release, released) = mpsc::channel::<()>();
-    let (reach, released) = (Mutex::new(Some(reach)), Mutex::new(released));
+    let (reach, released) = (Mutex::new(reach), Mutex::new(released));
     // The record of a round is written when it opens, and once more with the decision to close it: there the worker is held up.
     let (record, written) = (directory.opening(1), AtomicUsize::new(0));
     let disk = WatchedDisk(move |operation: &'static str, path: &Path| {
         if operation == "rename" && path == record && written.fetch_add(1, Ordering::Relaxed) == 1 {
-            let reach = reach.lock().unwrap().take();
-            reach.into_iter().for_each(|reach| reach.send(()).unwrap());
+            reach.lock().unwrap().send(()).unwrap();
             let _ = released.lock().unwrap().recv();
         }
         Ok(())

@@ -9,6 +9,7 @@ use shared::data::{Split, View};
 use shared::prediction::Row;
 
 use super::arguments::PredictArguments;
+use super::bench::end_with_parent;
 use super::error::{CliError, Exit};
 use super::evaluate::open;
 use super::samples::or_by;
@@ -49,6 +50,9 @@ pub(super) fn run(arguments: &PredictArguments) -> Result<(), CliError> {
 
 /// Answers programs on this device until the user asks to stop.
 fn listen(arguments: &PredictArguments, address: &Address) -> Result<(), CliError> {
+    if arguments.until_closed {
+        end_with_parent().map_err(|error| CliError::system("start a thread that waits", &error))?;
+    }
     let origin = match &arguments.model {
         Some(model) => Origin::File(model.clone()),
         None => Origin::Personal(PersonalModels::of(&arguments.of.state.directory()?), arguments.of.run),

@@ -81,11 +81,12 @@ pub enum Command {
     /// part, with or without warnings, and with 3 if it cannot.
     #[command(after_long_help = data())]
     Doctor(DoctorArguments),
-    /// Measure how fast this device trains
+    /// Measure how fast this device trains, or with --predict how fast it answers
     ///
     /// Trains every known network, or those named, on noise, and prints a table: milliseconds per step of plain gradient
     /// descent, samples and floating-point operations per second, the share of what this device reaches in matrix
-    /// products, and memory: the estimate by which joining refuses runs, and what was measured. Each row is measured in a process of its own, for about two seconds.
+    /// products, and memory: the estimate by which joining refuses runs, and what was measured. Each row is measured in a process
+    /// of its own, for about two seconds.
     Bench(BenchArguments),
     /// The completions and the manual pages.
     #[command(flatten)]
@@ -253,6 +254,9 @@ pub struct PredictArguments {
     /// for more classes. The same object, or an image, may be the body of an HTTP POST. A newer model is taken when it is there.
     #[arg(long, value_name = "ADDR", conflicts_with_all = ["data", "limit", "json", "csv", "gate", "label", "top_k"])]
     pub listen: Option<Address>,
+    /// Ends when standard input is closed, for the process that measures answers.
+    #[arg(long, hide = true, requires = "listen")]
+    pub until_closed: bool,
     /// Which half of the data to use
     #[arg(long, value_enum, default_value_t = Split::Test)]
     pub split: Split,
@@ -300,9 +304,15 @@ pub struct DoctorArguments {
 /// Arguments of `bench`.
 #[derive(Clone, Debug, Args)]
 pub struct BenchArguments {
-    /// A network to measure; may be repeated [default: all]
+    /// A network to measure; may be repeated [default: all]. With --predict also a model's file, or a run's folder
     #[arg(long = "model", value_name = "NAME")]
     pub models: Vec<String>,
+    /// Measure answers instead of training: a process of predict --listen for each model is asked for one sample at a time
+    ///
+    /// Columns: from the start of the process to its first answer; the median time of a request, a line on an open connection, and
+    /// the time within which 99 of 100 are answered; the median time of an HTTP POST of an image; the most memory of the process.
+    #[arg(long, conflicts_with_all = ["batches", "threads", "device"])]
+    pub predict: bool,
     /// Samples in a batch; may be repeated
     #[arg(long = "batch", value_name = "N", default_values = ["10", "64"], value_parser = samples, allow_negative_numbers = true)]
     pub batches: Vec<NonZeroUsize>,

@@ -5,7 +5,6 @@
 
 mod algorithms;
 mod backlog;
-mod bad_network;
 mod control;
 mod database;
 mod describe;
@@ -14,6 +13,7 @@ mod enrolment;
 mod ensembles;
 mod evaluation;
 mod experiments;
+mod fault_table;
 mod fedmix;
 mod flipped_bits;
 mod folding;

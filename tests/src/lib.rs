@@ -6,6 +6,7 @@
 //! | [`faults`] | delays, cuts, crashes: how often and how long |
 //! | [`schedule`] | a federation and its faults, drawn from one seed, and what must hold in the end |
 //! | [`copy_folder`] | copies of folders |
+//! | [`flips`] | one flipped bit in any file of a folder, and what a reader of the folder sees |
 //! | [`device`] | one device of the simulator |
 //! | [`server`] | the aggregator of the simulator: the real coordinator and the real durable steps |
 //! | [`fuzz`] | every decoder and both machines under damaged inputs |
@@ -34,6 +35,7 @@ pub mod fault_run;
 pub mod fault_table;
 pub mod faults;
 pub mod faulty_disk;
+pub mod flips;
 pub mod fuzz;
 pub mod gate;
 pub mod imports;

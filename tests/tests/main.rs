@@ -16,6 +16,7 @@ mod experiments;
 mod fault_table;
 mod fedmix;
 mod flipped_bits;
+mod flipped_bits_elsewhere;
 mod folding;
 mod hostile_peers;
 mod interop;

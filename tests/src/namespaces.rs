@@ -156,7 +156,9 @@ impl Mount {
         let files = tmp::files(folder);
         let size = format!("size={bytes},mode=0700");
         succeeds(Command::new("mount").args(["-t", "tmpfs", "-o", &size, "none"]).arg(folder));
-        files.iter().for_each(|(path, bytes)| tmp::write(path, bytes));
+        for (path, bytes) in &files {
+            tmp::write(path, bytes);
+        }
         Self { folder: folder.to_owned() }
     }
 

@@ -74,7 +74,7 @@ fn a_thousand_flips_in_every_other_file() {
 const ROUND: u32 = 2;
 const RUN: RunId = RunId::from_bytes([3; 8]);
 
-/// Bytes of a download, of which two blocks are kept.
+/// Bytes of a download that have arrived: three blocks.
 const DOWNLOAD: usize = 3 * (64 << 10);
 
 /// A state directory with everything in it: identity, server, an update without a receipt, client state, a personal model and the

@@ -19,6 +19,7 @@
 //! | [`share`], [`calendar`] | how many a share of a whole is, and which date a moment has |
 //! | [`prediction`] | what a model says about a sample |
 //! | [`durable`] | the steps of atomic and durable writes |
+//! | [`text_checksum`] | the checksum of a small text file |
 //! | [`chown`] | files that root creates are given to the owner of their directory |
 //! | [`watchdog`] | whether a program makes progress |
 //! | [`mod@shape`] | the one spelling of a shape |
@@ -56,5 +57,6 @@ pub mod shape;
 pub mod share;
 pub mod spec;
 pub mod task;
+pub mod text_checksum;
 pub mod ticket;
 pub mod watchdog;

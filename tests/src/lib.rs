@@ -5,7 +5,8 @@
 //! | [`simulator`] | both state machines joined in memory: virtual time, delays, cuts, crashes |
 //! | [`faults`] | delays, cuts, crashes: how often and how long |
 //! | [`schedule`] | a federation and its faults, drawn from one seed, and what must hold in the end |
-//! | [`copy_folder`] | copies of folders
+//! | [`copy_folder`] | copies of folders |
+//! | [`flips`] | one flipped bit in any file of a folder, and what a reader of the folder sees |
 //! | [`device`] | one device of the simulator |
 //! | [`server`] | the aggregator of the simulator: the real coordinator and the real durable steps |
 //! | [`fuzz`] | every decoder and both machines under damaged inputs |
@@ -20,18 +21,21 @@
 //! | [`imports`] | which files and folders of a crate import each other |
 //! | [`keys`] | keys of devices, the same in every run |
 //! | [`relay`] | a relay of datagrams: a network whose addresses change |
-//! | [`bad_network`] | whole runs of processes in namespaces, with emulated networks |
-//! | [`namespaces`] | network namespaces, without root |
+//! | [`fault_table`] | the table of faults: what happens, when, and what must hold |
+//! | [`fault_run`] | rows of it as runs of processes in namespaces, with emulated networks and small file systems |
+//! | [`namespaces`] | network namespaces and mounted file systems, without root |
 //! | [`netem`] | network emulation: delay, loss, bandwidth |
 //! | [`slow_downloads`] | a federation of processes behind slow links |
 //! | [`raw_peer`] | a QUIC peer that sends any messages |
 //! | [`gate`] | a client whose training waits until the test lets it go on |
 
-pub mod bad_network;
 pub mod copy_folder;
 pub mod device;
+pub mod fault_run;
+pub mod fault_table;
 pub mod faults;
 pub mod faulty_disk;
+pub mod flips;
 pub mod fuzz;
 pub mod gate;
 pub mod imports;

@@ -5,7 +5,6 @@
 
 mod algorithms;
 mod backlog;
-mod bad_network;
 mod control;
 mod database;
 mod describe;
@@ -14,8 +13,10 @@ mod enrolment;
 mod ensembles;
 mod evaluation;
 mod experiments;
+mod fault_table;
 mod fedmix;
 mod flipped_bits;
+mod flipped_bits_elsewhere;
 mod folding;
 mod hostile_peers;
 mod interop;

@@ -90,6 +90,7 @@ pub(super) fn serve(arguments: &ServeArgs) -> Result<(), Failure> {
         refuse_if_lost(&directory, &given.runs)?;
     }
     let database = Database::open(&directory)?;
+    Device::verify(&database)?;
     let identity = ServerIdentity::load_or_create(&Disk, &directory)?;
     let runtime = runtime()?;
     let inside = runtime.enter();

@@ -63,7 +63,7 @@ impl Database {
         let mut connection = connect(&path)?;
         let failed = failed("prepare", &path);
         let check: String =
-            connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0)).map_err(&failed)?;
+            connection.query_row("PRAGMA integrity_check(1)", [], |row| row.get(0)).map_err(&failed)?;
         if check != "ok" {
             return Err(DatabaseError::Damaged { path, reason: check });
         }

@@ -262,6 +262,11 @@ fn is_image(path: &Path) -> bool {
     matches!(extension.as_deref(), Some("png" | "jpg" | "jpeg"))
 }
 
+/// Whether it is a pipe, a socket or a machine's device, and no file of bytes.
+fn is_special(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|found| !found.is_file() && !found.is_dir())
+}
+
 /// Whether a file lies beside images by habit of people and systems (`readme.txt`, `Thumbs.db`, `desktop.ini`), and is
 /// passed over in silence. An image of another format is none: its owner wants it to count.
 fn is_note(path: &Path) -> bool {
@@ -385,7 +390,8 @@ fn add_images(
     skipped: &mut Skipped,
 ) -> Result<(), DataError> {
     for file in entries {
-        if is_image(&file) {
+        // A pipe would be waited for.
+        if is_image(&file) && !is_special(&file) {
             files.push((file, class));
         } else if !is_note(&file) {
             skipped.pass_over(on_error, ImagesError::NoImage.in_file(file))?;

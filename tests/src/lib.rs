@@ -14,6 +14,8 @@
 //! | [`serving`] | an aggregator that serves and clients that join, for the measurements |
 //! | [`scenario`] | small configurations and data |
 //! | [`programs`] | the two programs, built once |
+//! | [`exported`] | exported networks in Python beside our own engine |
+//! | [`python`] | a Python with numpy, or with PyTorch |
 //! | [`process`] | a running program: its lines, its end, signals |
 //! | [`testbed`] | a folder with configuration, data and states: a federation of processes |
 //! | [`in_process`] | an aggregator that serves real connections from this process |
@@ -30,6 +32,7 @@
 pub mod bad_network;
 pub mod copy_folder;
 pub mod device;
+pub mod exported;
 pub mod faults;
 pub mod faulty_disk;
 pub mod fuzz;
@@ -41,6 +44,7 @@ pub mod namespaces;
 pub mod netem;
 pub mod process;
 pub mod programs;
+pub mod python;
 pub mod raw_peer;
 pub mod relay;
 pub mod scenario;

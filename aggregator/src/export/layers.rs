@@ -89,17 +89,17 @@ pub(super) fn spelled(layer: &Layer, label: &str, input: &[usize]) -> Spelling {
         Layer::MaxPool { size, stride, partial } => {
             let torch = partial.then(|| "ceil_mode=True".to_owned());
             let numpy = partial.then(|| "partial=True".to_owned());
-            let windows = [size, stride].map(|size| size.to_string());
             plain(
                 "pool",
-                call("nn.MaxPool2d", windows.clone().into_iter().chain(torch)),
-                function("max_pool", windows.into_iter().chain(numpy)),
+                call("nn.MaxPool2d", windows(size, stride).into_iter().chain(torch)),
+                function("max_pool", [size, stride].map(|side| side.to_string()).into_iter().chain(numpy)),
             )
         }
-        Layer::AvgPool { size, stride } => {
-            let windows = [size, stride].map(|size| size.to_string());
-            plain("pool", call("nn.AvgPool2d", windows.clone()), function("avg_pool", windows))
-        }
+        Layer::AvgPool { size, stride } => plain(
+            "pool",
+            call("nn.AvgPool2d", windows(size, stride)),
+            function("avg_pool", [size, stride].map(|side| side.to_string())),
+        ),
         Layer::Flatten => plain("flatten", "nn.Flatten()".to_owned(), function("flatten", [])),
         Layer::GlobalAvgPool => plain("pool", "GlobalAvgPool()".to_owned(), function("global_avg_pool", [])),
         Layer::BatchNorm { .. } => learned(
@@ -138,6 +138,12 @@ pub(super) fn spelled(layer: &Layer, label: &str, input: &[usize]) -> Spelling {
         }
         Layer::Residual { .. } => unreachable!("blocks are walked into by the plan"),
     }
+}
+
+/// Size and stride, which is the size unless it is said.
+fn windows(size: usize, stride: usize) -> Vec<String> {
+    let stride = (stride != size).then_some(stride);
+    [size].into_iter().chain(stride).map(|side| side.to_string()).collect()
 }
 
 /// A layer without tensors.

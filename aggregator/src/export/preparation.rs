@@ -128,14 +128,14 @@ fn numbers(script: &Script<'_>) -> Vec<String> {
             // Against the axes behind that of the channels.
             let axes: String =
                 ["-1"].into_iter().chain(prepared.iter().skip(1).map(|_| "1")).collect::<Vec<_>>().join(", ");
-            let constant = |name: &str| {
-                if torch {
-                    format!("torch.tensor({name}, device=x.device).reshape({axes})")
-                } else {
-                    format!("np.array({name}, np.float32).reshape({axes})")
-                }
-            };
-            lines.push(format!("x = (x - {}) / {}", constant("MEAN"), constant("DEVIATION")));
+            lines.push(if torch {
+                format!(
+                    "mean, deviation = (torch.tensor(of, device=x.device).reshape({axes}) for of in (MEAN, DEVIATION))"
+                )
+            } else {
+                format!("mean, deviation = (np.array(of, np.float32).reshape({axes}) for of in (MEAN, DEVIATION))")
+            });
+            lines.push("x = (x - mean) / deviation".to_owned());
         }
         Normalisation::Whiten => {
             let axes = super::python::shape(&(1..=prepared.len()).collect::<Vec<_>>());

@@ -11,6 +11,7 @@ use super::plan::Plan;
 use super::python::{self, documentation, is_identifier, literal, plain, tuple};
 use super::samples::Kind;
 use super::{Subject, Target};
+use crate::report::units;
 
 /// A file that can be run and imported.
 pub(super) struct Script<'a> {
@@ -132,32 +133,28 @@ impl<'a> Script<'a> {
                 if target == Target::Torch { "as a module of PyTorch" } else { "in numpy" }
             ),
         };
-        let file = format!("{}.py", if is_identifier(self.name) { self.name } else { "THIS_FILE" });
+        let importable = is_identifier(self.name);
+        let file = format!("{}.py", if importable { self.name } else { "THIS_FILE" });
         let mut usage = String::new();
         for (argument, says) in self.kind.usage() {
             let command = format!("python3 {file} {argument}");
             let _ = writeln!(usage, "    {command:<42}{says}");
         }
-        let module = if is_identifier(self.name) { self.name } else { "network" };
-        let renamed = if is_identifier(self.name) {
-            String::new()
-        } else {
-            " (under a name that can be imported, here network.py)".to_owned()
-        };
-        let what_it_needs = match packages {
-            [one] => (*one).to_owned(),
-            [first @ .., last] => format!("{} and {last}", first.join(", ")),
-            [] => "nothing".to_owned(),
+        let module = if importable { self.name } else { "network" };
+        let renamed = if importable { "" } else { " (under a name that can be imported, here network.py)" };
+        let needs = match packages {
+            [first @ .., last] if !first.is_empty() => format!("{} and {last}", first.join(", ")),
+            _ => packages.join(""),
         };
         let images = if images { "; images take Pillow, too" } else { "" };
         format!(
             "\"\"\"{what}\n\n{usage}\n\
              In a program{renamed}:\n\n    \
-             import {module}\n\n    \
-             network = {module}.load()\n    \
-             logits = network({module}.prepare(samples))           # {} to {}\n    \
-             probabilities = {module}.predict(network, samples)    # the same, a part at a time\n\n\
-             It needs {what_it_needs}{images}. Written by `aggregator export --to {}`, version {}.\n\"\"\"\n",
+             from {module} import load, predict, prepare\n\n    \
+             network = load()\n    \
+             logits = network(prepare(samples))           # {} to {}\n    \
+             probabilities = predict(network, samples)    # the same, a part at a time\n\n\
+             It needs {needs}{images}. Written by `aggregator export --to {}`, version {}.\n\"\"\"\n",
             spelled_shape(&self.shape),
             spelled_shape(&self.plan.output),
             self.target,
@@ -168,7 +165,7 @@ impl<'a> Script<'a> {
     pub(super) fn about_network(&self) -> String {
         let architecture = self.subject.architecture();
         let count = architecture.parameters().unwrap_or(0);
-        documentation(1, &[format!("{}: {count} parameters.", plain(&architecture.name))])
+        documentation(1, &[format!("{}: {} parameters.", plain(&architecture.name), units::grouped(count))])
     }
 
     pub(super) fn about_forward(&self) -> String {

@@ -1,7 +1,10 @@
 def main() -> None:
     """Prints the most probable classes of each sample."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("samples", nargs="+", type=Path, metavar="FILE", help=HELP)
+    parser.add_argument(
+        "samples", nargs="+", type=Path, metavar="FILE",
+        help=HELP,
+    )
     parser.add_argument("--top", type=int, default=1, metavar="K", help="classes to print of each sample")
     parser.add_argument("--weights", type=Path, default=WEIGHTS, metavar="FILE", help="other weights")
     arguments = parser.parse_args()

@@ -125,13 +125,17 @@ impl<'a> Exports<'a> {
         let ended = run(python, &["-c", SCRIPT, &list.display().to_string()]);
         assert_eq!(ended.code, Some(0), "{}", ended.text);
         assert_eq!(ended.text.lines().count(), self.cases.len(), "{}", ended.text);
+        let mut wrong = Vec::new();
         for line in ended.text.lines() {
             let (name, logits, probabilities, alone, range, classes): (String, f64, f64, f64, f64, usize) =
                 serde_json::from_str(line).unwrap_or_else(|_| panic!("{}", ended.text));
-            assert!(logits <= CLOSE && probabilities <= CLOSE, "{name}: {logits} {probabilities}");
-            assert!(alone <= CLOSE, "{name}: one sample alone is {alone} off");
-            assert!(range > 1e-3 && classes > 1, "{name}: answers that say nothing: {range}");
+            // One sample alone is what it is among others, and the answers say something.
+            let close = [logits, probabilities, alone].iter().all(|apart| *apart <= CLOSE);
+            if !close || range < 1e-3 || classes < 2 {
+                wrong.push(format!("{name}: {logits} {probabilities} {alone}, over {range}"));
+            }
         }
+        assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     }
 }
 

@@ -95,9 +95,11 @@ fn tokens(script: &Script<'_>) -> Vec<String> {
         whole.to_owned(),
         "if x.ndim == 1:".to_owned(),
         "    x = x[None]".to_owned(),
-        format!("if x.ndim != 2 or x.shape[1] == 0 or x.min() < 0 or x.max() >= {vocabulary}:"),
+        "if x.ndim != 2 or x.shape[1] == 0:".to_owned(),
+        "    raise ValueError(f\"samples are [n, t], and not {list(x.shape)}\")".to_owned(),
+        format!("if x.min() < 0 or x.max() >= {vocabulary}:"),
         format!(
-            "    raise ValueError(f\"samples are [n, t] tokens from 0 to {}, and not {{list(x.shape)}} from {{x.min()}} to {{x.max()}}\")",
+            "    raise ValueError(f\"tokens are from 0 to {}, and there are {{x.min()}} to {{x.max()}}\")",
             vocabulary.saturating_sub(1)
         ),
     ]

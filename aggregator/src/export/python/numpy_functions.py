@@ -23,7 +23,7 @@ def flatten(x):
 
 
 def max_pool(x, size, stride, partial=False):
-    """The maximum over windows; `partial` ones, which begin in the image and reach beyond it, count if wanted."""
+    """The maximum over windows, with those that begin in the image and reach beyond it if `partial`."""
     if partial:
         beyond = [(size - side) % stride for side in x.shape[2:]]
         more = [(0, rows if rows < size else 0) for rows in beyond]

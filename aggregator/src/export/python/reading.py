@@ -1,5 +1,5 @@
 def read_image(path: Path) -> np.ndarray:
-    """An image as bytes of SHAPE: the centre that has its ratio of sides, scaled (bilinear, averaging when it shrinks)."""
+    """An image as bytes of SHAPE: the centre with its ratio of sides, scaled bilinearly, averaging if it shrinks."""
     try:
         from PIL import Image
     except ModuleNotFoundError:

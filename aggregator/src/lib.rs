@@ -10,6 +10,7 @@
 //! | [`enrolment`] | admission of devices: keys, tickets, approval, revocation |
 //! | [`run`] | a run on disk: opening and closing rounds, accepting updates, checkpoints, evaluation |
 //! | [`ensemble`] | ensembles of client models: their file and their predictions |
+//! | [`export`] | export of models as source in Python with weights |
 //! | [`history`] | the record of served runs in the database |
 //! | [`database`] | the SQLite database: connection, schema, migrations |
 //! | [`storage`] | durable file operations |
@@ -40,6 +41,7 @@ pub mod driver;
 pub mod enrolment;
 pub mod ensemble;
 pub mod events;
+pub mod export;
 pub mod history;
 pub mod init;
 mod names;

@@ -15,6 +15,8 @@
 //! | [`serving`] | an aggregator that serves and clients that join, for the measurements |
 //! | [`scenario`] | small configurations and data |
 //! | [`programs`] | the two programs, built once |
+//! | [`exported`] | exported networks in Python beside our own engine |
+//! | [`python`] | a Python with numpy, or with PyTorch |
 //! | [`process`] | a running program: its lines, its end, signals |
 //! | [`testbed`] | a folder with configuration, data and states: a federation of processes |
 //! | [`in_process`] | an aggregator that serves real connections from this process |
@@ -31,6 +33,7 @@
 
 pub mod copy_folder;
 pub mod device;
+pub mod exported;
 pub mod fault_run;
 pub mod fault_table;
 pub mod faults;
@@ -45,6 +48,7 @@ pub mod namespaces;
 pub mod netem;
 pub mod process;
 pub mod programs;
+pub mod python;
 pub mod raw_peer;
 pub mod relay;
 pub mod scenario;

@@ -1,11 +1,11 @@
 //! Interoperability of model files: Python's safetensors, and our two programs on the same data.
 
 use std::fs::{self, File};
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::PathBuf;
 
 use federation_tests::process::{Ended, run};
 use federation_tests::programs::programs;
+use federation_tests::python::with_numpy;
 use models::ParamSet;
 use serde_json::Value;
 
@@ -93,46 +93,6 @@ fn both_programs_find_the_same_samples_right() {
     }
 }
 
-/// A Python that has safetensors and numpy, installed into the target directory when it is not there yet. `Err` is why
-/// there is none.
-fn python() -> Result<PathBuf, String> {
-    // One installation for all later runs; tests run inside the target directory's PROFILE/deps.
-    let test = std::env::current_exe().map_err(|error| error.to_string())?;
-    let target = test.ancestors().nth(3).ok_or("the test lies in no target directory")?;
-    let venv = target.join("interop-venv");
-    let python = venv.join("bin/python");
-    let usable = |python: &Path| {
-        let import = Command::new(python).args(["-c", "import numpy, safetensors.numpy"]).output();
-        import.is_ok_and(|output| output.status.success())
-    };
-    if usable(&python) {
-        return Ok(python);
-    }
-    let does = |what: &str, command: &mut Command| -> Result<(), String> {
-        match command.output() {
-            Ok(output) if output.status.success() => Ok(()),
-            Ok(output) => Err(format!("{what} failed: {}", String::from_utf8_lossy(&output.stderr).trim())),
-            Err(error) => Err(format!("{what} failed: {error}")),
-        }
-    };
-    does("python3 -m venv", Command::new("python3").args(["-m", "venv"]).arg(&venv))?;
-    let install = [
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        "--disable-pip-version-check",
-        "--retries",
-        "1",
-        "--timeout",
-        "15",
-    ];
-    does("pip install", Command::new(&python).args(install).args(["safetensors==0.8.0", "numpy"])).or_else(
-        |_| does("pip install", Command::new(&python).args(install).args(["safetensors", "numpy"])),
-    )?;
-    if usable(&python) { Ok(python) } else { Err("what pip installed cannot be imported".to_owned()) }
-}
-
 /// Prints every tensor as JSON: name, type, shape, and the bits of every value, so that nothing is rounded on the way.
 const SCRIPT: &str = r"
 import json, sys
@@ -148,7 +108,7 @@ with safe_open(sys.argv[1], framework='numpy') as file:
 
 #[test]
 fn python_reads_the_model() {
-    let python = match python() {
+    let python = match with_numpy() {
         Ok(python) => python,
         Err(reason) => {
             println!("skipped: no Python with safetensors and numpy: {reason}");

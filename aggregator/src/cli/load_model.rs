@@ -1,4 +1,4 @@
-//! Loading a model or an ensemble and its samples, for `evaluate` and `predict`.
+//! Loading a model or an ensemble and its samples, for `evaluate`, `predict` and `export`.
 
 use std::fs::File;
 use std::io::BufReader;
@@ -59,12 +59,7 @@ impl ModelArgs {
     pub(super) fn open(&self) -> Result<Opened, Failure> {
         let which = if self.best { Which::Best } else { Which::Newest };
         let (path, usable) = open_model(&self.model, which)?;
-        if matches!(usable, Usable::Model(..)) && self.fusion.is_some() {
-            return Err(Failure::Usage(format!(
-                "--fusion is for ensembles, and {} is one model: leave it out, or name the ensemble.safetensors of a run",
-                self.model.display()
-            )));
-        }
+        usable.check_fusion(&self.model, self.fusion)?;
         let split = if self.train { Split::Train } else { Split::Test };
         let (inputs, called) = match &self.data {
             Some(place) => (usable.read(place, split, self.label.as_deref())?, place.display().to_string()),
@@ -186,6 +181,17 @@ impl Usable {
         let spec = metadata.get(SAMPLES_KEY).map(|json| serde_json::from_str(json)).transpose();
         let spec = spec.map_err(|error| Failure::file("read the model", path, error))?;
         Ok(Self::Model(Box::new(architecture), params, spec))
+    }
+
+    /// Refuses a fusion for a single model, which `given` names.
+    pub(super) fn check_fusion(&self, given: &Path, fusion: Option<Fusion>) -> Result<(), Failure> {
+        if matches!(self, Self::Model(..)) && fusion.is_some() {
+            return Err(Failure::Usage(format!(
+                "--fusion is for ensembles, and {} is one model: leave it out, or name the ensemble.safetensors of a run",
+                given.display()
+            )));
+        }
+        Ok(())
     }
 
     pub(super) fn architecture(&self) -> &Architecture {

@@ -10,6 +10,7 @@ mod devices;
 mod ensemble;
 mod evaluate;
 mod exit;
+mod export;
 mod help;
 mod history;
 mod init;
@@ -104,6 +105,9 @@ enum Command {
     Evaluate(evaluate::EvaluateArgs),
     /// Show what a trained model, or an ensemble of them, says about each sample of a data set
     Predict(predict::PredictArgs),
+    /// Write a trained model, or an ensemble of them, as Python source with weights
+    #[command(after_long_help = help::EXPORT)]
+    Export(export::ExportArgs),
     /// Look at and extend ensembles
     #[command(subcommand)]
     Ensemble(ensemble::EnsembleCommand),
@@ -227,6 +231,7 @@ impl Cli {
             Command::Report(arguments) => report::report(&arguments),
             Command::Evaluate(arguments) => evaluate::evaluate(&arguments),
             Command::Predict(arguments) => predict::predict(&arguments),
+            Command::Export(arguments) => export::export(&arguments),
             Command::Ensemble(command) => ensemble::ensemble(&command),
             Command::Data(DataCommand::Describe(arguments)) => describe::describe(&arguments),
             Command::Data(DataCommand::Split(arguments)) => split::split(&arguments),

@@ -128,6 +128,27 @@ impl Bundle {
         Ok((by, members))
     }
 
+    /// The noise that a sample at this position is compared with in informative fusion.
+    #[must_use]
+    pub fn noise(&self, position: usize) -> Vec<f32> {
+        let seed = Seed::root(self.manifest.noise_seed).derive("fusion noise");
+        let mut rng = seed.derive_numbered("sample", position as u64).rng();
+        let values = self.manifest.architecture.input.iter().product();
+        (0..values).map(|_| standard_normal(&mut rng) as f32).collect()
+    }
+
+    /// A member's weight by its number of samples, relative to the largest.
+    ///
+    /// # Panics
+    /// If there is no such member.
+    #[must_use]
+    pub fn share(&self, member: usize) -> f64 {
+        let members = &self.manifest.members;
+        let largest = members.iter().map(|member| member.samples).max().unwrap_or(1).max(1);
+        // At least one sample each: an ensemble without any weight could not answer.
+        members[member].samples.max(1) as f64 / largest as f64
+    }
+
     /// Samples in a chunk.
     fn chunk(&self, question: &Question<'_>) -> usize {
         let classes = self.manifest.architecture.classes;
@@ -141,12 +162,7 @@ impl Bundle {
         let (mut x, mut labels, mut noise) = (Vec::new(), Vec::new(), Vec::new());
         question.preparation.evaluation(question.view, positions, &mut x, &mut labels);
         if question.fusions.contains(&Fusion::Informative) {
-            let values = x.len() / positions.len();
-            let seed = Seed::root(self.manifest.noise_seed).derive("fusion noise");
-            for &position in positions {
-                let mut rng = seed.derive_numbered("sample", position as u64).rng();
-                noise.extend((0..values).map(|_| standard_normal(&mut rng) as f32));
-            }
+            noise = positions.iter().flat_map(|&position| self.noise(position)).collect();
         }
         let (n, classes) = (positions.len(), self.manifest.architecture.classes);
         let sums = |&fusion: &Fusion| {
@@ -175,10 +191,7 @@ impl Bundle {
         let network = || Network::new(architecture, params, &Backend::cpu());
         network()?;
         let network = || network().expect("the same network was made a moment ago");
-        let members = &self.manifest.members;
-        let largest = members.iter().map(|member| member.samples).max().unwrap_or(1).max(1);
-        // Relative to the largest. At least one sample each: an ensemble without any weight could not answer.
-        let size = members[member].samples.max(1) as f64 / largest as f64;
+        let size = self.share(member);
         parts.par_iter_mut().try_for_each_init(network, |network, part| {
             let n = part.samples;
             let shape = [&[n], &architecture.input[..]].concat();

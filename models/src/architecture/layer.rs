@@ -141,7 +141,8 @@ pub enum Layer {
 
 impl Layer {
     /// The layer's name, if it has parameters.
-    pub(crate) fn name(&self) -> Option<&str> {
+    #[must_use]
+    pub fn name(&self) -> Option<&str> {
         self.kind_and_name().1
     }
 

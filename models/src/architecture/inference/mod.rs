@@ -207,12 +207,10 @@ impl Inference {
 
 impl Layer {
     /// The shape of this layer's output for an input of the shape `got`. `place` is the part or the branch that it is in.
-    pub(crate) fn output(
-        &self,
-        part: &str,
-        place: &str,
-        got: &[usize],
-    ) -> Result<Vec<usize>, ArchitectureError> {
+    ///
+    /// # Errors
+    /// [`ArchitectureError`] if the layer does not fit its input.
+    pub fn output(&self, part: &str, place: &str, got: &[usize]) -> Result<Vec<usize>, ArchitectureError> {
         Inference::default().layers(part, place, std::slice::from_ref(self), got.to_vec(), 0)
     }
 }

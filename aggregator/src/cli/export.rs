@@ -1,0 +1,193 @@
+//! `aggregator export`: a trained model, or an ensemble of them, for other programs.
+
+use std::fmt::Write as _;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use serde_json::json;
+use shared::algorithm::Fusion;
+
+use super::exit::Failure;
+use super::load_model::{Usable, open_model};
+use super::terminal;
+use crate::export::{Content, ExportError, Exported, Subject, Target, export as exported};
+use crate::report::units;
+use crate::run::Which;
+use crate::storage::{Disk, create_dir_durably, write_durably};
+
+#[derive(Debug, Args)]
+pub(super) struct ExportArgs {
+    /// The model or the ensemble, as a run leaves it; or the run's directory, also while the run goes on
+    #[arg(long, value_name = "PATH")]
+    model: PathBuf,
+    /// Of a run's directory, take the best of the models that were tested instead of the newest
+    #[arg(long)]
+    best: bool,
+    /// What to export to
+    #[arg(long, value_enum, value_name = "TARGET")]
+    to: Target,
+    /// The file of source to write, NAME.py; or a directory, for network.py in it. The weights lie beside it
+    #[arg(long, value_name = "PATH")]
+    out: PathBuf,
+    /// How the members of an ensemble become one answer [default: as its run says]
+    #[arg(long, value_enum, value_name = "FUSION")]
+    fusion: Option<Fusion>,
+    /// Replace files that are there
+    #[arg(long)]
+    force: bool,
+    /// Print one JSON object: what was written
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn export(arguments: &ExportArgs) -> Result<(), Failure> {
+    let place = Place::of(&arguments.out)?;
+    let which = if arguments.best { Which::Best } else { Which::Newest };
+    let (path, usable) = open_model(&arguments.model, which)?;
+    usable.check_fusion(&arguments.model, arguments.fusion)?;
+    let subject = match &usable {
+        Usable::Model(architecture, params, samples) => {
+            Subject::Model(architecture, params, samples.as_deref())
+        }
+        Usable::Ensemble(bundle) => {
+            Subject::Ensemble(bundle, arguments.fusion.unwrap_or(bundle.manifest.answering.fusion))
+        }
+    };
+    let files = exported(subject, arguments.to, &place.name).map_err(|error| match error {
+        ExportError::Architecture(_) => Failure::file("use the model", &path, error),
+        ExportError::Ensemble(error) => error.into(),
+    })?;
+    let files: Vec<(PathBuf, Exported<'_>)> =
+        files.into_iter().map(|file| (place.file(file.extension), file)).collect();
+    check(&files, &path, arguments.force)?;
+    create_dir_durably(&Disk, &place.folder)
+        .map_err(|error| Failure::file("create", &place.folder, error))?;
+    for (path, file) in &files {
+        let write = |out: &mut dyn io::Write| match &file.content {
+            Content::Text(text) => out.write_all(text.as_bytes()),
+            Content::Tensors(weights) => weights.write(out),
+        };
+        write_durably(&Disk, path, write).map_err(|error| Failure::file("write", path, error))?;
+    }
+    say(arguments, subject, &files)
+}
+
+fn say(
+    arguments: &ExportArgs,
+    subject: Subject<'_>,
+    files: &[(PathBuf, Exported<'_>)],
+) -> Result<(), Failure> {
+    let architecture = subject.architecture();
+    let parameters = architecture.parameters().map_err(Failure::internal)?;
+    let bytes = |path: &Path| std::fs::metadata(path).map_or(0, |about| about.len());
+    let (packages, target) = (arguments.to.packages(), arguments.to);
+    if arguments.json {
+        let written: Vec<_> = files
+            .iter()
+            .map(|(path, file)| match &file.content {
+                Content::Text(_) => json!({ "file": path, "bytes": bytes(path) }),
+                Content::Tensors(weights) => {
+                    json!({ "file": path, "bytes": bytes(path), "tensors": weights.len() })
+                }
+            })
+            .collect();
+        let (members, fusion) = match subject {
+            Subject::Model(..) => (1, None),
+            Subject::Ensemble(bundle, fusion) => (bundle.manifest.members.len(), Some(fusion)),
+        };
+        return terminal::print_json(&json!({
+            "target": target.to_string(), "model": architecture.name, "input": architecture.input,
+            "classes": architecture.classes, "parameters": parameters, "members": members, "fusion": fusion,
+            "packages": packages, "files": written,
+        }));
+    }
+    let mut text = String::new();
+    for (path, file) in files {
+        let size = units::bytes(bytes(path));
+        let _ = match &file.content {
+            Content::Text(_) => writeln!(text, "wrote {}: {}, {size}", path.display(), architecture.name),
+            Content::Tensors(weights) => {
+                writeln!(text, "wrote {}: {} tensors, {size}", path.display(), weights.len())
+            }
+        };
+    }
+    if let Some((source, _)) = files.first() {
+        let _ =
+            writeln!(text, "python3 {} --help says more; it needs {}", source.display(), packages.join(", "));
+    }
+    terminal::print(&text)
+}
+
+/// Where the files go.
+struct Place {
+    folder: PathBuf,
+    /// Their name, without an extension.
+    name: String,
+}
+
+impl Place {
+    /// A name that ends in `.py` is a file's, any other one a directory's.
+    fn of(out: &Path) -> Result<Self, Failure> {
+        let is_source = out.extension().is_some_and(|extension| extension == "py") && !out.is_dir();
+        if !is_source {
+            if out.exists() && !out.is_dir() {
+                return Err(Failure::Usage(format!(
+                    "{} is a file: --out takes a directory, or the name of a file that ends in .py",
+                    out.display()
+                )));
+            }
+            return Ok(Self { folder: out.to_owned(), name: "network".to_owned() });
+        }
+        let folder = out.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let name = out.file_stem().and_then(|stem| stem.to_str()).ok_or_else(|| {
+            Failure::Usage(format!("the name of {} is not UTF-8: give it another name", out.display()))
+        })?;
+        Ok(Self { folder: folder.to_owned(), name: name.to_owned() })
+    }
+
+    fn file(&self, extension: &str) -> PathBuf {
+        self.folder.join(format!("{}.{extension}", self.name))
+    }
+}
+
+/// Nothing is replaced that is not to be, and never the model itself.
+fn check(files: &[(PathBuf, Exported<'_>)], model: &Path, force: bool) -> Result<(), Failure> {
+    let same =
+        |path: &Path| path.canonicalize().ok().is_some_and(|path| model.canonicalize().ok() == Some(path));
+    for (path, _) in files {
+        if same(path) {
+            return Err(Failure::Usage(format!(
+                "{} is the model that is exported: --out names another place",
+                path.display()
+            )));
+        }
+        if path.exists() && !force {
+            return Err(Failure::Environment(format!(
+                "{} is there already, and is not replaced without --force; --out names another place",
+                path.display()
+            )));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_of_source_is_a_file_and_any_other_a_directory() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let at = |name: &str| Place::of(&folder.path().join(name)).map(|place| place.file("py"));
+        assert_eq!(at("out").ok(), Some(folder.path().join("out/network.py")));
+        assert_eq!(at("my.py").ok(), Some(folder.path().join("my.py")));
+        std::fs::create_dir(folder.path().join("odd.py")).expect("a folder in it");
+        assert_eq!(at("odd.py").ok(), Some(folder.path().join("odd.py/network.py")));
+        std::fs::write(folder.path().join("file"), "").expect("a file in it");
+        let text = at("file").expect_err("neither").to_string();
+        assert!(text.contains("ends in .py"), "{text}");
+        let bare = Place::of(Path::new("my.py")).expect("a file here");
+        assert_eq!(bare.folder, Path::new("."));
+    }
+}

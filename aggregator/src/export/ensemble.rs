@@ -1,0 +1,147 @@
+//! Ensembles: the members side by side, and the fusion of what they say.
+//!
+//! Informative fusion compares each sample with noise. Here it is that of the first sample that is asked about, so that a sample
+//! gets the answer that `aggregator predict` has for it alone.
+
+use std::fmt::Write as _;
+
+use shared::algorithm::Fusion;
+
+use super::python::{documentation, shape};
+use super::script::{Script, representation_called, spelled_shape};
+use super::{Subject, Target};
+
+/// Whether features are compared by their directions.
+pub(super) fn takes_cosines(script: &Script<'_>) -> bool {
+    matches!(script.subject, Subject::Ensemble(_, fusion) if fusion != Fusion::Logits)
+}
+
+/// The class, if it is an ensemble.
+pub(super) fn torch(script: &Script<'_>) -> Option<String> {
+    let Subject::Ensemble(bundle, fusion) = script.subject else { return None };
+    let (members, classes) = (bundle.manifest.members.len(), bundle.manifest.architecture.classes);
+    let mut text = format!(
+        "class Ensemble(nn.Module):\n{}\n    \
+         def __init__(self) -> None:\n        \
+         super().__init__()\n        \
+         self.members = nn.ModuleList(Network() for _ in range({members}))\n",
+        about(script, members, fusion)
+    );
+    let noise = [&[1], &bundle.manifest.architecture.input[..]].concat();
+    for (name, axes) in
+        [("prototypes", vec![classes, bundle.dimensions()]), ("noise", noise), ("shares", vec![members])]
+    {
+        if buffers(fusion).contains(&name) {
+            let _ = writeln!(text, "        self.register_buffer(\"{name}\", torch.zeros{})", shape(&axes));
+        }
+    }
+    let _ = write!(
+        text,
+        "\n    def forward(self, x: torch.Tensor) -> torch.Tensor:\n{}{}",
+        script.about_forward(),
+        statements(script, fusion, bundle.manifest.answering.temperature)
+    );
+    Some(text)
+}
+
+/// The class, if it is an ensemble.
+pub(super) fn numpy(script: &Script<'_>) -> Option<String> {
+    let Subject::Ensemble(bundle, fusion) = script.subject else { return None };
+    let members = bundle.manifest.members.len();
+    let mut text = format!(
+        "class Ensemble:\n{}\n    \
+         def __init__(self, tensors: dict[str, np.ndarray]) -> None:\n        \
+         parts = [by_layer(tensors, f\"members.{{member}}.\") for member in range({members})]\n        \
+         self.members = [Network(weights) for weights in parts]\n",
+        about(script, members, fusion)
+    );
+    for name in buffers(fusion) {
+        let _ = writeln!(text, "        self.{name} = tensors[\"{name}\"]");
+    }
+    let _ = write!(
+        text,
+        "\n    def __call__(self, x: np.ndarray) -> np.ndarray:\n{}{}",
+        script.about_forward(),
+        statements(script, fusion, bundle.manifest.answering.temperature)
+    );
+    Some(text)
+}
+
+/// The tensors beside those of the members.
+fn buffers(fusion: Fusion) -> &'static [&'static str] {
+    match fusion {
+        Fusion::Informative => &["prototypes", "noise"],
+        Fusion::Size => &["prototypes", "shares"],
+        Fusion::Uniform => &["prototypes"],
+        Fusion::Logits => &["shares"],
+    }
+}
+
+fn about(script: &Script<'_>, members: usize, fusion: Fusion) -> String {
+    let says = match fusion {
+        Fusion::Informative => {
+            "Features are weighted by how far they are from those of noise, `1 - cos(F(x), F(noise))`; the class is that of the nearest \
+             prototype."
+        }
+        Fusion::Size => {
+            "Features are weighted by the members' numbers of samples; the class is that of the nearest prototype."
+        }
+        Fusion::Uniform => "Features are averaged; the class is that of the nearest prototype.",
+        Fusion::Logits => "The members' own answers are averaged, weighted by their numbers of samples.",
+    };
+    let features = script.plan.parts.iter().rev().nth(1).map_or(&[][..], |part| &part.output);
+    documentation(
+        1,
+        &[
+            format!("{members} networks side by side (Zeng et al., ICML 2025)."),
+            format!("{says} Features are {}.", spelled_shape(features)),
+        ],
+    )
+}
+
+/// The forward pass.
+fn statements(script: &Script<'_>, fusion: Fusion, temperature: f64) -> String {
+    let torch = script.target == Target::Torch;
+    let features = |x: &str| representation_called(script.plan, "member", x);
+    let mut lines = vec!["fused, total = 0, 0".to_owned()];
+    let in_turn = match fusion {
+        Fusion::Size | Fusion::Logits => "for member, share in zip(self.members, self.shares):",
+        Fusion::Informative | Fusion::Uniform => "for member in self.members:",
+    };
+    lines.push(in_turn.to_owned());
+    lines.push(format!("    features = {}", features("x")));
+    let (weight, of) = match fusion {
+        Fusion::Informative => {
+            let found = format!("1 - cosine(features, {})", features("self.noise"));
+            lines.push(if torch {
+                format!("    share = ({found}).clamp(min=1e-6)")
+            } else {
+                format!("    share = np.maximum({found}, 1e-6)")
+            });
+            ("share", "features")
+        }
+        Fusion::Size => ("share", "features"),
+        Fusion::Uniform => ("1", "features"),
+        Fusion::Logits => {
+            lines.push(if torch {
+                "    lengths = features.norm(dim=1, keepdim=True).clamp(min=1e-8)".to_owned()
+            } else {
+                "    lengths = np.maximum(np.linalg.norm(features, axis=1, keepdims=True), 1e-8)".to_owned()
+            });
+            lines.push("    answers = member.head(features) / lengths".to_owned());
+            ("share", "answers")
+        }
+    };
+    lines.push(if weight == "1" {
+        format!("    fused = fused + {of}")
+    } else {
+        format!("    fused = fused + {weight} * {of}")
+    });
+    lines.push(format!("    total = total + {weight}"));
+    lines.push(if fusion == Fusion::Logits {
+        "return fused / total".to_owned()
+    } else {
+        format!("return cosine(fused / total, self.prototypes) / {temperature:?}")
+    });
+    lines.iter().map(|line| format!("        {line}\n")).collect()
+}

@@ -1,0 +1,150 @@
+//! Export of models: what a run has learned, as source and weights that need nothing of this program.
+//!
+//! ```text
+//! NAME.py            one file, to be run and to be imported: `Network`, `load`, `prepare`, `predict`, and what the classes are called
+//! NAME.safetensors   its weights
+//! ```
+//!
+//! * [`Target`]: what is exported to; a new one is a variant with its files;
+//! * `layers`: how each kind of layer is spelled, for all targets in Python;
+//! * `plan`: a network's layers with their names, and where each tensor goes;
+//! * `torch`, `numpy`: the network in the one and in the other;
+//! * `ensemble`: many networks with one answer;
+//! * `script`: what both have around it; `preparation`, `samples`: how samples are prepared and read;
+//! * `weights`: the file of tensors.
+
+mod ensemble;
+mod layers;
+mod numpy;
+mod plan;
+mod preparation;
+mod python;
+mod samples;
+mod script;
+mod torch;
+mod weights;
+
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+
+use models::{Architecture, ArchitectureError, ParamSet};
+use shared::algorithm::Fusion;
+use shared::spec::DataSpec;
+
+pub use weights::Weights;
+
+use crate::ensemble::{Bundle, EnsembleError};
+use plan::Plan;
+use script::Script;
+
+/// What is exported to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Target {
+    /// A module of `PyTorch`.
+    Torch,
+    /// Python with numpy alone.
+    Numpy,
+}
+
+impl Target {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::Torch, Self::Numpy];
+
+    /// The packages of Python that the exported files need.
+    #[must_use]
+    pub fn packages(self) -> &'static [&'static str] {
+        match self {
+            Self::Torch => &["torch", "numpy", "safetensors"],
+            Self::Numpy => &["numpy"],
+        }
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Torch => "torch",
+            Self::Numpy => "numpy",
+        })
+    }
+}
+
+/// What is exported.
+#[derive(Clone, Copy)]
+pub enum Subject<'a> {
+    /// One model, and what its samples are if it says so.
+    Model(&'a Architecture, &'a ParamSet, Option<&'a DataSpec>),
+    /// Many, and how they become one answer.
+    Ensemble(&'a Bundle, Fusion),
+}
+
+impl Subject<'_> {
+    /// The network: of an ensemble that of each member.
+    #[must_use]
+    pub fn architecture(&self) -> &Architecture {
+        match self {
+            Self::Model(architecture, ..) => architecture,
+            Self::Ensemble(bundle, _) => &bundle.manifest.architecture,
+        }
+    }
+
+    /// What its samples are, if it says so.
+    #[must_use]
+    pub fn samples(&self) -> Option<&DataSpec> {
+        match self {
+            Self::Model(.., samples) => *samples,
+            Self::Ensemble(bundle, _) => Some(&bundle.manifest.data),
+        }
+    }
+}
+
+/// A file that is exported.
+pub struct Exported<'a> {
+    /// The extension of its name.
+    pub extension: &'static str,
+    /// What is in it.
+    pub content: Content<'a>,
+}
+
+/// The content of an exported file.
+pub enum Content<'a> {
+    /// Source.
+    Text(String),
+    /// Tensors.
+    Tensors(Weights<'a>),
+}
+
+/// Why nothing can be exported.
+#[derive(Debug, thiserror::Error)]
+pub enum ExportError {
+    /// The architecture is none of a network.
+    #[error("the model's architecture is not valid: {0}")]
+    Architecture(#[from] ArchitectureError),
+    /// The ensemble cannot be read.
+    #[error(transparent)]
+    Ensemble(#[from] EnsembleError),
+}
+
+/// The files of an export, whose names will be `name` with the extension of each.
+///
+/// # Errors
+/// [`ExportError`] if it cannot be read, or is no network.
+pub fn export<'a>(
+    subject: Subject<'a>,
+    target: Target,
+    name: &str,
+) -> Result<Vec<Exported<'a>>, ExportError> {
+    let plan = Plan::of(subject.architecture())?;
+    let script = Script::new(subject, &plan, target, name);
+    let source = match target {
+        Target::Torch => torch::source(&script),
+        Target::Numpy => numpy::source(&script),
+    };
+    let weights = Weights::of(subject, &plan, target);
+    Ok(vec![
+        Exported { extension: "py", content: Content::Text(source) },
+        Exported { extension: "safetensors", content: Content::Tensors(weights) },
+    ])
+}

@@ -1,0 +1,136 @@
+//! A network in numpy alone.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+use super::plan::{Operation, Part, Step};
+use super::python::definition;
+use super::script::{Script, parts_called, spelled_shape};
+use super::{ensemble, preparation, samples};
+
+/// The functions that networks are made of.
+const FUNCTIONS: &str = include_str!("python/numpy_functions.py");
+
+/// What functions take beside their arguments.
+const CALLS: &[(&str, &str)] = &[("lstm", "sigmoid")];
+const NORMALISATIONS: [&str; 2] = ["batch_norm", "group_norm"];
+const WINDOWS: [&str; 4] = ["conv2d", "max_pool", "avg_pool", "local_response_norm"];
+
+/// The whole source.
+pub(super) fn source(script: &Script<'_>) -> String {
+    let functions = needed(script);
+    let uses = |names: &[&str]| names.iter().any(|name| functions.contains(name));
+    let windows = uses(&WINDOWS).then_some("from numpy.lib.stride_tricks import sliding_window_view");
+    let mut modules = script.standard_modules();
+    modules.push("import json");
+    let mut head = script.head(&modules, windows.as_slice());
+    if uses(&NORMALISATIONS) {
+        head.push_str("\n\n# Added to variances.\nEPSILON = 1e-5");
+    }
+    let mut parts = vec![head, network(script)];
+    parts.extend(ensemble::numpy(script));
+    // In the order of their file.
+    let names = FUNCTIONS.lines().filter_map(|line| line.strip_prefix("def ")?.split('(').next());
+    let names = names.filter(|name| functions.contains(name));
+    parts.extend(names.map(|name| definition(FUNCTIONS, name).to_owned()));
+    parts.push(load(script));
+    parts.push(preparation::numpy(script));
+    parts.push(predict(script));
+    parts.extend(samples::reading(script));
+    parts.push(script.main());
+    Script::joined(&parts)
+}
+
+/// The functions that the network takes.
+fn needed(script: &Script<'_>) -> BTreeSet<&'static str> {
+    let mut needed = BTreeSet::from(["softmax", "read_tensors", "by_layer"]);
+    for step in script.plan.steps() {
+        if let Operation::Layer(spelling) = &step.operation {
+            needed.extend(spelling.numpy.as_ref().map(|function| function.name));
+        }
+    }
+    let more: Vec<_> =
+        CALLS.iter().filter(|(caller, _)| needed.contains(caller)).map(|(_, name)| *name).collect();
+    needed.extend(more);
+    needed.extend(ensemble::takes_cosines(script).then_some("cosine"));
+    needed
+}
+
+fn network(script: &Script<'_>) -> String {
+    let mut text = format!(
+        "class Network:\n{}\n    \
+         def __init__(self, weights: dict[str, dict[str, np.ndarray]]) -> None:\n        \
+         self.weights = weights\n",
+        script.about_network()
+    );
+    let mut input = script.subject.architecture().input.clone();
+    for Part { name, steps, output } in &script.plan.parts {
+        let [from, to] = [&input, output].map(|shape| spelled_shape(shape));
+        let _ = write!(
+            text,
+            "\n    def {name}(self, x: np.ndarray) -> np.ndarray:\n        \"\"\"{from} to {to}.\"\"\"\n"
+        );
+        let mut lines = Vec::new();
+        statements(steps, 1, &mut lines);
+        if lines.iter().any(|line| line.contains("**w[")) {
+            lines.insert(0, "w = self.weights".to_owned());
+        }
+        for line in lines {
+            let _ = writeln!(text, "        {line}");
+        }
+        text.push_str("        return x\n");
+        input.clone_from(output);
+    }
+    let _ = write!(
+        text,
+        "\n    def __call__(self, x: np.ndarray) -> np.ndarray:\n{}        return {}",
+        script.about_forward(),
+        parts_called(script.plan, "self", "x")
+    );
+    text
+}
+
+/// One statement for each layer. `depth` counts the blocks that they are in, from 1.
+fn statements(steps: &[Step], depth: usize, lines: &mut Vec<String>) {
+    for step in steps {
+        match &step.operation {
+            Operation::Layer(spelling) => {
+                lines.extend(spelling.numpy.iter().map(|function| format!("x = {}", function.call)));
+            }
+            Operation::Residual { body, shortcut } => {
+                let number = if depth == 1 { String::new() } else { depth.to_string() };
+                lines.push(format!("block{number} = x"));
+                statements(body, depth + 1, lines);
+                if shortcut.is_empty() {
+                    lines.push(format!("x = x + block{number}"));
+                } else {
+                    lines.push(format!("body{number}, x = x, block{number}"));
+                    statements(shortcut, depth + 1, lines);
+                    lines.push(format!("x = body{number} + x"));
+                }
+            }
+        }
+    }
+}
+
+fn load(script: &Script<'_>) -> String {
+    let made = if script.is_ensemble() { "Ensemble(tensors)" } else { "Network(by_layer(tensors))" };
+    format!(
+        "def load(path: Path = WEIGHTS) -> {}:\n    \
+         \"\"\"The network with its weights.\"\"\"\n    \
+         tensors = read_tensors(path)\n    \
+         return {made}",
+        script.class()
+    )
+}
+
+fn predict(script: &Script<'_>) -> String {
+    format!(
+        "def predict(network: {}, samples: np.ndarray) -> np.ndarray:\n{}    \
+         x = prepare(samples)\n    \
+         parts = [x[begin : begin + BATCH] for begin in range(0, len(x), BATCH)]\n    \
+         return np.concatenate([softmax(network(part)) for part in parts])",
+        script.class(),
+        script.about_predict()
+    )
+}

@@ -1,0 +1,39 @@
+def read_image(path: Path) -> np.ndarray:
+    """An image as bytes of SHAPE: the centre with its ratio of sides, scaled bilinearly, averaging if it shrinks."""
+    try:
+        from PIL import Image
+    except ModuleNotFoundError:
+        sys.exit("images are read with Pillow: pip install pillow")
+    channels, height, width = SHAPE
+    with Image.open(path) as file:
+        image = file.convert("RGB")
+    if image.size != (width, height):
+        wide = min(max(int(image.height * width / height + 0.5), 1), image.width)
+        tall = min(max(int(image.width * height / width + 0.5), 1), image.height)
+        left, top = (image.width - wide) // 2, (image.height - tall) // 2
+        image = image.crop((left, top, left + wide, top + tall))
+        image = image.resize((width, height), Image.Resampling.BILINEAR)
+    pixels = np.array(image)
+    if channels == 1:
+        # The luma of sRGB.
+        pixels = (pixels.astype(np.int64) @ (2126, 7152, 722) // 10000).astype(np.uint8)[:, :, None]
+    return pixels.transpose(2, 0, 1)
+
+
+def read_table(path: Path) -> np.ndarray:
+    """The rows of a CSV table with a header, without the column LABEL if it is there."""
+    with open(path, newline="", encoding="utf-8") as file:
+        header, *rows = csv.reader(file)
+    kept = [column for column, name in enumerate(header) if name.strip() != LABEL]
+    return np.array([[float(row[column]) for column in kept] for row in rows], dtype=np.float32)
+
+
+def read_text(path: Path) -> np.ndarray:
+    """The last characters of a text as tokens."""
+    return tokens(path.read_text(encoding="utf-8"))[-SHAPE[0] :]
+
+
+def tokens(text: str) -> np.ndarray:
+    """The number of each character: its place among CHARACTERS, and one number behind them for all others."""
+    # What is not found is at -1, which is the last class.
+    return np.array([CHARACTERS.find(character) % len(CLASSES) for character in text], dtype=np.int64)

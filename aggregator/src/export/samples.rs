@@ -1,0 +1,118 @@
+//! What samples are in files, and the functions that read them.
+
+use shared::data::text::VOCABULARY;
+
+use super::Subject;
+use super::python::{definition, literal};
+use super::script::Script;
+
+/// The functions that read files.
+const READING: &str = include_str!("python/reading.py");
+
+/// What samples are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Images, grey or in colour.
+    Image,
+    /// Rows of a table.
+    Table,
+    /// Characters, of which everybody has the same vocabulary.
+    Text,
+    /// Tokens whose vocabulary is not in the model.
+    Tokens,
+    /// Numbers of another shape.
+    Array,
+}
+
+impl Kind {
+    /// Of samples of this shape before they are prepared.
+    pub(super) fn of(subject: &Subject<'_>, shape: &[usize]) -> Self {
+        let architecture = subject.architecture();
+        let unnamed = subject.samples().is_none_or(|samples| samples.class_names.is_empty());
+        match (architecture.vocabulary(), shape) {
+            (Some(VOCABULARY), _) if architecture.classes == VOCABULARY && unnamed => Self::Text,
+            (Some(_), _) => Self::Tokens,
+            (None, [1 | 3, _, _]) => Self::Image,
+            (None, [_]) => Self::Table,
+            (None, _) => Self::Array,
+        }
+    }
+
+    pub(super) fn is_tokens(self) -> bool {
+        matches!(self, Self::Text | Self::Tokens)
+    }
+
+    /// What the axes of a sample are.
+    pub(super) fn axes(self, shape: &[usize]) -> &'static str {
+        match (self, shape) {
+            (Self::Image, _) | (Self::Array, [_, _, _]) => "channels, height, width",
+            (Self::Text | Self::Tokens, _) => "positions",
+            (Self::Table, _) => "features",
+            (Self::Array, _) => "its axes",
+        }
+    }
+
+    /// Arguments of the command, and what they do.
+    pub(super) fn usage(self) -> Vec<(&'static str, &'static str)> {
+        let arrays = ("SAMPLES.npy", "the same for an array of samples");
+        match self {
+            Self::Image => vec![("IMAGE.png ...", "the most probable class of each image"), arrays],
+            Self::Table => vec![("TABLE.csv", "the most probable class of each row"), arrays],
+            Self::Text => vec![("TEXT.txt", "the most probable next character"), arrays],
+            Self::Tokens => vec![("SAMPLES.npy", "the most probable next token of each sample")],
+            Self::Array => vec![("SAMPLES.npy", "the most probable class of each sample")],
+        }
+    }
+
+    /// What files the command takes.
+    pub(super) fn help(self) -> &'static str {
+        match self {
+            Self::Image => "images (PNG, JPEG), or arrays of samples (.npy)",
+            Self::Table => "CSV tables with a header, or arrays of samples (.npy)",
+            Self::Text => "texts in UTF-8, or arrays of tokens (.npy)",
+            Self::Tokens => "arrays of tokens (.npy)",
+            Self::Array => "arrays of samples (.npy)",
+        }
+    }
+
+    /// What the functions that read go by.
+    pub(super) fn constants(self, column: &str) -> String {
+        match self {
+            Self::Table => {
+                format!("# The column of a table that is no feature.\nLABEL = {}\n\n", literal(column))
+            }
+            Self::Text => {
+                let known: String = ['\n'].into_iter().chain(' '..='~').collect();
+                format!(
+                    "# The characters in the order of their tokens; one more token is for all others.\nCHARACTERS = {}\n\n",
+                    literal(&known)
+                )
+            }
+            Self::Image | Self::Tokens | Self::Array => String::new(),
+        }
+    }
+
+    /// The functions of [`READING`] that it takes; the first one reads a file.
+    fn functions(self) -> &'static [&'static str] {
+        match self {
+            Self::Image => &["read_image"],
+            Self::Table => &["read_table"],
+            Self::Text => &["read_text", "tokens"],
+            Self::Tokens | Self::Array => &[],
+        }
+    }
+}
+
+/// The functions that read samples from files.
+pub(super) fn reading(script: &Script<'_>) -> Vec<String> {
+    let functions = script.kind.functions();
+    let array = "np.load(path)";
+    let read = functions.first().map_or_else(
+        || array.to_owned(),
+        |function| format!("{array} if path.suffix == \".npy\" else {function}(path)"),
+    );
+    let read = format!(
+        "def read(path: Path) -> np.ndarray:\n    \"\"\"The samples of a file.\"\"\"\n    return {read}"
+    );
+    functions.iter().map(|name| definition(READING, name).to_owned()).chain([read]).collect()
+}

@@ -1,0 +1,123 @@
+//! Weights of an export: one safetensors file, written a model at a time.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+use models::ParamSet;
+use models::params::codec;
+use shared::algorithm::Fusion;
+
+use super::plan::{Plan, Planned};
+use super::{Subject, Target};
+
+/// The tensors of an export, in the order of the layers.
+pub struct Weights<'a> {
+    subject: Subject<'a>,
+    target: Target,
+    tensors: Vec<Tensor>,
+}
+
+struct Tensor {
+    name: String,
+    shape: Vec<usize>,
+    origin: Origin,
+}
+
+/// Where the values of a tensor come from.
+enum Origin {
+    /// A tensor of a model: its number in the ensemble, 0 of a single model, and its name there.
+    Model(usize, String),
+    Zeros,
+    Values(Vec<f32>),
+}
+
+impl<'a> Weights<'a> {
+    pub(super) fn of(subject: Subject<'a>, plan: &Plan, target: Target) -> Self {
+        let of = |number: usize, prefix: &str| {
+            let tensor = |planned: &Planned| {
+                let name = match target {
+                    Target::Torch => &planned.torch,
+                    Target::Numpy => planned.numpy.as_ref()?,
+                };
+                let origin = planned.ours.clone().map_or(Origin::Zeros, |ours| Origin::Model(number, ours));
+                Some(Tensor { name: format!("{prefix}{name}"), shape: planned.shape.clone(), origin })
+            };
+            plan.tensors.iter().filter_map(tensor).collect::<Vec<_>>()
+        };
+        let tensors = match subject {
+            Subject::Model(..) => of(0, ""),
+            Subject::Ensemble(bundle, fusion) => {
+                let members = bundle.manifest.members.len();
+                let mut tensors: Vec<_> =
+                    (0..members).flat_map(|member| of(member, &format!("members.{member}."))).collect();
+                let mut add = |name: &str, shape: Vec<usize>, values: Vec<f32>| {
+                    tensors.push(Tensor { name: name.to_owned(), shape, origin: Origin::Values(values) });
+                };
+                let architecture = &bundle.manifest.architecture;
+                if fusion != Fusion::Logits {
+                    let shape = vec![architecture.classes, bundle.dimensions()];
+                    add("prototypes", shape, bundle.prototypes.clone());
+                }
+                match fusion {
+                    Fusion::Informative => {
+                        add("noise", [&[1], &architecture.input[..]].concat(), bundle.noise(0));
+                    }
+                    Fusion::Size | Fusion::Logits => {
+                        let shares = (0..members).map(|member| bundle.share(member) as f32).collect();
+                        add("shares", vec![members], shares);
+                    }
+                    Fusion::Uniform => {}
+                }
+                tensors
+            }
+        };
+        Self { subject, target, tensors }
+    }
+
+    /// The number of tensors.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.tensors.len()
+    }
+
+    /// Whether there are none, as of a network without parameters.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.tensors.is_empty()
+    }
+
+    /// Writes the file.
+    ///
+    /// # Errors
+    /// Those of `out`, and of the ensemble's file.
+    pub fn write(&self, out: &mut dyn Write) -> io::Result<()> {
+        // What libraries of Python call the framework that the names are for.
+        let format = match self.target {
+            Target::Torch => "pt",
+            Target::Numpy => "np",
+        };
+        let metadata = BTreeMap::from([("format".to_owned(), format.to_owned())]);
+        let shapes = self.tensors.iter().map(|tensor| (tensor.name.as_str(), tensor.shape.as_slice()));
+        codec::write_header(shapes, &metadata, out)?;
+        let mut open: Option<(usize, ParamSet)> = None;
+        for tensor in &self.tensors {
+            match &tensor.origin {
+                Origin::Zeros => codec::write_values(&vec![0.0; tensor.shape.iter().product()], out)?,
+                Origin::Values(values) => codec::write_values(values, out)?,
+                Origin::Model(number, name) => {
+                    let params = match (self.subject, &mut open) {
+                        (Subject::Model(_, params, _), _) => params,
+                        (Subject::Ensemble(..), Some((opened, params))) if opened == number => &*params,
+                        (Subject::Ensemble(bundle, _), open) => {
+                            let params = bundle.member(*number).map_err(io::Error::other)?;
+                            &open.insert((*number, params)).1
+                        }
+                    };
+                    let array = params.get(name).expect("the parameters were read for this architecture");
+                    codec::write_values(array.values(), out)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}

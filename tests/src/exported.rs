@@ -1,0 +1,189 @@
+//! Exported networks in Python, and what they answer beside what our own engine does.
+
+use std::fs;
+use std::path::Path;
+
+use aggregator::export::{Content, Subject, Target, export};
+use models::{Architecture, Backend, Mode, Network, ParamSet};
+use serde_json::{Value, json};
+use shared::data::{Dataset, Samples, View};
+use shared::seed::{Seed, standard_normal, uniform_f32};
+use shared::spec::DataSpec;
+
+use crate::process::run;
+
+/// Loads each network, passes its samples through it, and prints how far its answers are from ours.
+const SCRIPT: &str = r#"
+import importlib.util, json, sys
+import numpy as np
+
+def log_softmax(x):
+    x = x - x.max(axis=-1, keepdims=True)
+    return x - np.log(np.exp(x).sum(axis=-1, keepdims=True))
+
+for line in open(sys.argv[1]):
+    case = json.loads(line)
+    spec = importlib.util.spec_from_file_location("exported", case["source"])
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    network = module.load()
+    samples = np.fromfile(case["samples"], case["type"]).reshape(case["shape"])
+    # Of PyTorch with gradients, which numpy does not take.
+    logits = network(module.prepare(samples))
+    logits = np.asarray(logits.detach() if hasattr(logits, "detach") else logits)
+    expected = np.fromfile(case["expected"], "<f4").astype(np.float64).reshape(logits.shape)
+    if case["up-to-a-constant"]:
+        logits, expected = log_softmax(logits), log_softmax(expected)
+    apart = abs(logits - expected).max() / max(1, abs(expected).max())
+    probabilities = module.predict(network, samples)
+    told_apart = abs(probabilities - np.exp(log_softmax(expected))).max()
+    one = module.predict(network, samples[0])[0]
+    alone = abs(one - probabilities[0]).max()
+    print(json.dumps([case["name"], float(apart), float(told_apart), float(alone), float(np.ptp(expected)), len(module.CLASSES)]))
+"#;
+
+/// The greatest difference of a logit, relative to the largest one, and of a probability.
+const CLOSE: f64 = 1e-4;
+
+/// Exported networks with their samples and our answers, in a folder.
+pub struct Exports<'a> {
+    folder: &'a Path,
+    target: Target,
+    cases: Vec<Value>,
+}
+
+impl<'a> Exports<'a> {
+    /// None yet.
+    #[must_use]
+    pub fn new(folder: &'a Path, target: Target) -> Self {
+        Self { folder, target, cases: Vec::new() }
+    }
+
+    /// Exports a network. `expected` are its answers to the samples, which are right if they are so up to a constant for each
+    /// sample if `up_to_a_constant` says so.
+    ///
+    /// # Panics
+    /// If it cannot be exported.
+    pub fn add(
+        &mut self,
+        name: &str,
+        subject: Subject<'_>,
+        samples: &Dataset,
+        expected: &[f32],
+        up_to_a_constant: bool,
+    ) {
+        let stem = format!("case_{}", self.cases.len());
+        let at = |extension: &str| self.folder.join(format!("{stem}.{extension}"));
+        for file in export(subject, self.target, &stem).expect("a valid network") {
+            let mut bytes = Vec::new();
+            match file.content {
+                Content::Text(text) => bytes.extend(text.into_bytes()),
+                Content::Tensors(weights) => weights.write(&mut bytes).expect("memory"),
+            }
+            fs::write(at(file.extension), bytes).expect("the folder can be written");
+        }
+        let (kind, bytes) = match samples.samples() {
+            Samples::Bytes(values) => ("u1", values.clone()),
+            Samples::Floats(values) => ("<f4", little_endian(values)),
+            Samples::Tokens(values) => ("<u2", values.iter().flat_map(|token| token.to_le_bytes()).collect()),
+        };
+        fs::write(at("samples"), bytes).expect("the folder can be written");
+        fs::write(at("expected"), little_endian(expected)).expect("the folder can be written");
+        let shape = [&[samples.len()], samples.shape()].concat();
+        self.cases.push(json!({
+            "name": name, "source": at("py"), "samples": at("samples"), "type": kind, "shape": shape,
+            "expected": at("expected"), "up-to-a-constant": up_to_a_constant,
+        }));
+    }
+
+    /// Exports one model with the answers of our engine.
+    ///
+    /// # Panics
+    /// If it is none.
+    pub fn add_model(&mut self, name: &str, architecture: &Architecture, spec: Option<&DataSpec>) {
+        let params = random_params(architecture);
+        let shape = spec.map_or(&architecture.input, |spec| &spec.shape);
+        let samples = random_samples(architecture, shape);
+        let preparation = spec.map(|spec| spec.preparation.clone()).unwrap_or_default();
+        let view = View::whole(samples.clone().into());
+        let positions: Vec<usize> = (0..view.len()).collect();
+        let batch = preparation.batch(&view, &positions, &architecture.input).expect("samples of its shape");
+        let mut network = Network::new(architecture, &params, &Backend::cpu()).expect("a network");
+        network.forward(batch.x(), batch.shape(), Mode::Evaluation).expect("samples that it takes");
+        let subject = Subject::Model(architecture, &params, spec);
+        self.add(name, subject, &samples, network.logits(), false);
+    }
+
+    /// Asks all of them with this Python.
+    ///
+    /// # Panics
+    /// If an answer is not ours.
+    pub fn check(&self, python: &Path) {
+        let list = self.folder.join("cases");
+        let lines: String = self.cases.iter().map(|case| format!("{case}\n")).collect();
+        fs::write(&list, lines).expect("the folder can be written");
+        let ended = run(python, &["-c", SCRIPT, &list.display().to_string()]);
+        assert_eq!(ended.code, Some(0), "{}", ended.text);
+        assert_eq!(ended.text.lines().count(), self.cases.len(), "{}", ended.text);
+        let mut wrong = Vec::new();
+        for line in ended.text.lines() {
+            let (name, logits, probabilities, alone, range, classes): (String, f64, f64, f64, f64, usize) =
+                serde_json::from_str(line).unwrap_or_else(|_| panic!("{}", ended.text));
+            // One sample alone is what it is among others, and the answers say something.
+            let close = [logits, probabilities, alone].iter().all(|apart| *apart <= CLOSE);
+            if !close || range < 1e-3 || classes < 2 {
+                wrong.push(format!("{name}: {logits} {probabilities} {alone}, over {range}"));
+            }
+        }
+        assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    }
+}
+
+fn little_endian(values: &[f32]) -> Vec<u8> {
+    values.iter().flat_map(|value| value.to_le_bytes()).collect()
+}
+
+/// Parameters whose normalisations and biases do something.
+///
+/// # Panics
+/// If the architecture is not valid.
+#[must_use]
+pub fn random_params(architecture: &Architecture) -> ParamSet {
+    let seed = Seed::root(5);
+    let mut params = architecture.initialise(|name| seed.derive(name).rng()).expect("a valid architecture");
+    for spec in architecture.parameter_specs().expect("a valid architecture") {
+        let values = params.get_mut(&spec.name).expect("each is initialised").values_mut();
+        let mut rng = seed.derive(&spec.name).derive("moved").rng();
+        match spec.initial {
+            models::Initial::One => values.fill_with(|| 0.5 + uniform_f32(&mut rng)),
+            models::Initial::Zero => values.fill_with(|| 0.3 * standard_normal(&mut rng) as f32),
+            _ => {}
+        }
+    }
+    params
+}
+
+/// A few samples of this shape: tokens, bytes of images, or numbers.
+///
+/// # Panics
+/// If there are none of this shape.
+#[must_use]
+pub fn random_samples(architecture: &Architecture, shape: &[usize]) -> Dataset {
+    let mut rng = Seed::root(6).derive("samples").rng();
+    let length = 3 * shape.iter().product::<usize>();
+    let samples = match (architecture.vocabulary(), shape) {
+        (Some(vocabulary), _) => {
+            let token = |uniform: f32| (uniform * vocabulary as f32) as u16;
+            let tokens = (0..length).map(|_| token(uniform_f32(&mut rng))).collect();
+            // Text has a label for each token.
+            let labels = vec![0; length];
+            return Dataset::labelled(shape.to_vec(), Samples::Tokens(tokens), labels, vocabulary)
+                .expect("three samples");
+        }
+        (None, [_, _, _]) => {
+            Samples::Bytes((0..length).map(|_| (256.0 * uniform_f32(&mut rng)) as u8).collect())
+        }
+        (None, _) => Samples::Floats((0..length).map(|_| standard_normal(&mut rng) as f32).collect()),
+    };
+    Dataset::unlabelled(shape.to_vec(), samples).expect("three samples")
+}

@@ -1,0 +1,235 @@
+//! Exported models in Python: every built-in model and every kind of layer answers as it does here.
+
+use std::collections::BTreeSet;
+
+use aggregator::export::Target;
+use federation_tests::exported::Exports;
+use federation_tests::process::run;
+use federation_tests::python::{with_numpy, with_torch};
+use models::{Architecture, BUILT_INS, Initialisation, Layer, Norm, Variant};
+use shared::data::{Augmentation, Normalisation, Preparation};
+use shared::spec::{DataSpec, LabelsAt};
+
+fn conv(name: &str, out: usize, [kernel, stride, padding]: [usize; 3], bias: bool) -> Layer {
+    Layer::Conv { name: name.to_owned(), out, kernel, stride, padding, bias }
+}
+
+fn linear(name: &str, out: usize) -> Layer {
+    Layer::Linear { name: name.to_owned(), out, bias: true }
+}
+
+fn batch_norm(name: &str) -> Layer {
+    Layer::BatchNorm { name: name.to_owned() }
+}
+
+fn group_norm(name: &str, groups: usize) -> Layer {
+    Layer::GroupNorm { name: name.to_owned(), groups }
+}
+
+fn lstm(name: &str, hidden: usize) -> Layer {
+    Layer::Lstm { name: name.to_owned(), hidden }
+}
+
+fn pool(size: usize, stride: usize, partial: bool) -> Layer {
+    Layer::MaxPool { size, stride, partial }
+}
+
+fn network(input: &[usize], extractor: Vec<Layer>, projection: Vec<Layer>, head: Vec<Layer>) -> Architecture {
+    Architecture {
+        name: "a \"\"\" name\\".to_owned(),
+        input: input.to_vec(),
+        classes: 4,
+        initialisation: Initialisation::Uniform,
+        extractor,
+        projection,
+        head,
+    }
+}
+
+/// Every kind of layer that takes images, with names that clash in Python, and blocks in blocks.
+fn images() -> Architecture {
+    let inner =
+        Layer::Residual { body: vec![conv("train", 6, [1, 1, 0], true), Layer::Relu], shortcut: vec![] };
+    let deep = Layer::Residual {
+        body: vec![conv("deep", 6, [3, 1, 1], false)],
+        shortcut: vec![inner, conv("deep-too", 6, [1, 1, 0], true)],
+    };
+    let block = Layer::Residual {
+        body: vec![conv("class", 6, [3, 1, 1], true), group_norm("g", 3), deep, Layer::Dropout { rate: 0.5 }],
+        shortcut: vec![conv("1x", 6, [1, 1, 0], false), batch_norm("sc")],
+    };
+    let response = |size| Layer::LocalResponseNorm { size, alpha: 0.7, beta: 0.75, k: 1.5 };
+    let extractor = vec![
+        conv("a-b", 5, [5, 2, 1], false),
+        batch_norm("a_b"),
+        Layer::Relu,
+        block,
+        response(4),
+        pool(3, 2, true),
+        response(3),
+        Layer::AvgPool { size: 2, stride: 1 },
+        Layer::Flatten,
+        linear("fc", 8),
+        batch_norm("relu1"),
+        Layer::Relu,
+    ];
+    let projection = vec![linear("fc", 6), group_norm("norm", 2), Layer::Relu];
+    network(&[3, 17, 15], extractor, projection, vec![linear("fc", 4)])
+}
+
+fn architectures() -> Vec<(&'static str, Architecture)> {
+    // Windows with gaps, of which the last ones are partial, or begin beyond the image and are none.
+    let gaps = |partial| {
+        let layers = vec![conv("c", 4, [3, 3, 2], true), pool(2, 3, partial), Layer::GlobalAvgPool];
+        network(&[1, 24, 22], layers, vec![], vec![])
+    };
+    let embedding = Layer::Embedding { name: "e".to_owned(), vocabulary: 11, dim: 5 };
+    let recurrent = Layer::Residual { body: vec![lstm("inside", 5), Layer::Relu], shortcut: vec![] };
+    vec![
+        ("images", images()),
+        ("gaps", gaps(false)),
+        ("partial windows with gaps", gaps(true)),
+        ("tokens", network(&[6], vec![embedding, recurrent, lstm("l", 7)], vec![], vec![linear("fc", 4)])),
+        (
+            "sequences of numbers",
+            network(&[5, 3], vec![lstm("l", 4)], vec![linear("p", 6)], vec![linear("fc", 4)]),
+        ),
+        ("a table", network(&[7], vec![linear("fc", 9), Layer::Relu], vec![], vec![linear("fc", 4)])),
+        ("a head alone", network(&[1, 5, 5], vec![], vec![], vec![Layer::Flatten, linear("fc", 4)])),
+    ]
+}
+
+/// The numbers of the kinds. A new one gets the next number here, and a place in [`architectures`].
+const KINDS: std::ops::Range<usize> = 0..14;
+
+fn kinds(layers: &[Layer], found: &mut BTreeSet<usize>) {
+    for layer in layers {
+        let number = match layer {
+            Layer::Conv { .. } => 0,
+            Layer::Linear { .. } => 1,
+            Layer::Relu => 2,
+            Layer::MaxPool { .. } => 3,
+            Layer::Flatten => 4,
+            Layer::AvgPool { .. } => 5,
+            Layer::GlobalAvgPool => 6,
+            Layer::BatchNorm { .. } => 7,
+            Layer::GroupNorm { .. } => 8,
+            Layer::Residual { body, shortcut } => {
+                kinds(body, found);
+                kinds(shortcut, found);
+                9
+            }
+            Layer::Embedding { .. } => 10,
+            Layer::Lstm { .. } => 11,
+            Layer::LocalResponseNorm { .. } => 12,
+            Layer::Dropout { .. } => 13,
+        };
+        found.insert(number);
+    }
+}
+
+#[test]
+fn every_kind_of_layer_is_among_those_that_are_tried() {
+    let mut found = BTreeSet::new();
+    for (_, architecture) in architectures() {
+        architecture.parts().iter().for_each(|(_, layers)| kinds(layers, &mut found));
+    }
+    assert!(found.into_iter().eq(KINDS));
+}
+
+/// Samples that are cropped, and normalised in this way, for a network on what is left.
+fn prepared(shape: &[usize], crop: u32, normalisation: Normalisation) -> (Architecture, DataSpec) {
+    let augmentation = Augmentation { random_crop: crop, horizontal_flip: 0.5, ..Augmentation::default() };
+    let preparation = Preparation { augmentation, normalisation };
+    let input = preparation.shape(shape).unwrap();
+    let spec = DataSpec {
+        shape: shape.to_vec(),
+        class_names: ["a\"b", "c\\d\n", "\u{202e}e", "ü"].map(str::to_owned).to_vec(),
+        preparation,
+        labels: LabelsAt::Device,
+        column: "label".to_owned(),
+    };
+    (network(&input, vec![Layer::Flatten], vec![], vec![linear("fc", 4)]), spec)
+}
+
+/// All networks in one process of Python, whose start takes longer than most of them.
+fn every_network(target: Target, python: &std::path::Path) {
+    let folder = tempfile::tempdir().unwrap();
+    let mut exports = Exports::new(folder.path(), target);
+    for built_in in BUILT_INS {
+        // Text as it is read has 97 characters, which have names.
+        let classes = if built_in.name == "char-lstm" { 97 } else { built_in.classes };
+        let norms = [Norm::None, Norm::Batch, Norm::Group].map(Some);
+        let norms = if built_in.norm.is_some() { &norms[..] } else { &[None] };
+        for &norm in norms {
+            let variant = Variant { norm, initialisation: None };
+            let architecture =
+                Architecture::variant(built_in.name, built_in.input, classes, variant).unwrap();
+            exports.add_model(&format!("{} {norm:?}", built_in.name), &architecture, None);
+        }
+    }
+    for (name, architecture) in architectures() {
+        exports.add_model(name, &architecture, None);
+    }
+    let channels = |mean: &[f32], deviation: &[f32]| Normalisation::Channels {
+        mean: mean.to_vec(),
+        deviation: deviation.to_vec(),
+    };
+    for (name, (architecture, spec)) in [
+        ("grey, cropped", prepared(&[1, 9, 12], 5, channels(&[0.1307], &[0.3081]))),
+        ("in colour", prepared(&[3, 6, 6], 0, channels(&[0.4, 0.5, 0.6], &[0.2, 0.25, 1e-5]))),
+        ("in colour, whitened", prepared(&[3, 7, 6], 3, Normalisation::Whiten)),
+        ("a table by columns", {
+            let (_, spec) = prepared(&[1, 9, 12], 5, Normalisation::None);
+            let normalisation = channels(&[1.0, 0.0, -2.0], &[0.5, 1.0, 3.0]);
+            let preparation = Preparation { normalisation, ..Preparation::default() };
+            let table = network(&[3], vec![], vec![], vec![linear("fc", 4)]);
+            (table, DataSpec { shape: vec![3], preparation, ..spec })
+        }),
+    ] {
+        exports.add_model(name, &architecture, Some(&spec));
+    }
+    exports.check(python);
+}
+
+#[test]
+fn torch_answers_as_we_do() {
+    match with_torch() {
+        Ok(python) => every_network(Target::Torch, &python),
+        Err(reason) => println!("skipped: {reason}"),
+    }
+}
+
+#[test]
+fn numpy_answers_as_we_do() {
+    match with_numpy() {
+        Ok(python) => every_network(Target::Numpy, &python),
+        Err(reason) => println!("skipped: no Python with numpy: {reason}"),
+    }
+}
+
+/// Layers may be called by any attribute that modules of `PyTorch` have, in any version of it.
+#[test]
+fn no_name_of_a_layer_is_in_the_way_of_torch() {
+    let python = match with_torch() {
+        Ok(python) => python,
+        Err(reason) => {
+            println!("skipped: {reason}");
+            return;
+        }
+    };
+    let list = "import keyword; from torch import nn; print(*dir(nn.Sequential()), *keyword.kwlist, *keyword.softkwlist, sep='\\n')";
+    let ended = run(&python, &["-c", list]);
+    assert_eq!(ended.code, Some(0), "{}", ended.text);
+    let mut names: Vec<String> = ended.text.lines().map(str::to_owned).collect();
+    names.sort();
+    names.dedup();
+    assert!(names.len() > 100, "{names:?}");
+    let body = names.iter().map(|name| linear(name, 4)).collect();
+    let block = Layer::Residual { body, shortcut: vec![] };
+    let architecture = network(&[4], vec![block], vec![], vec![linear("register_forward_hook", 4)]);
+    let folder = tempfile::tempdir().unwrap();
+    let mut exports = Exports::new(folder.path(), Target::Torch);
+    exports.add_model("taken names", &architecture, None);
+    exports.check(&python);
+}

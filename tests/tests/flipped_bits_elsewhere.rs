@@ -1,5 +1,5 @@
-//! One flipped bit in what is read back beside a stopped run: a device's state, the server's identity, the client state of a
-//! simulation, models, and what the page knows. What counts stays the same, or a person is told.
+//! One flipped bit in what is read back beside a stopped run: a device's state, the server's identity, a simulation
+//! that is asked for more rounds, models, and what the page knows. What counts stays the same, or a person is told.
 //!
 //! Each test is a row of a table: a folder of files, and what a reader of it sees.
 
@@ -23,6 +23,7 @@ use aggregator::transport::identity::ServerIdentity;
 use edge_client::store::{
     DiskStore, KnownServer, PersonalModels, ServerFile, Store as _, StoreError, Update,
 };
+use federation_tests::copy_folder::copy_folder;
 use federation_tests::faults::Faults;
 use federation_tests::flips::{Flips, Seen, flip_bits};
 use federation_tests::fuzz::device_state;
@@ -46,7 +47,7 @@ type Row = (&'static str, fn(usize) -> Flips);
 const ROWS: [Row; 7] = [
     ("a device's state", device),
     ("the server's identity", identity),
-    ("client state of a simulation", simulation),
+    ("a simulation that goes on", simulation),
     ("a model", model),
     ("an ensemble", ensemble),
     ("personal models", personal),
@@ -191,13 +192,13 @@ fn identity(each: usize) -> Flips {
     flip_bits("the server's identity", folder.path(), each, |path| !path.ends_with("lock"), look)
 }
 
-/// What a simulation keeps of its clients, as another process finds it that goes on.
+/// A complete simulation that is asked for another round: what it keeps of its clients, and all else that it has left.
 fn simulation(each: usize) -> Flips {
     let folder = tempfile::tempdir().unwrap();
     let (two, three) = (scaffold(2), scaffold(3));
     go_on(&two, folder.path()).unwrap();
     let undamaged = tempfile::tempdir().unwrap();
-    federation_tests::copy_folder::copy_folder(folder.path(), undamaged.path());
+    copy_folder(folder.path(), undamaged.path());
     let (whole, told) = go_on(&three, undamaged.path()).unwrap();
     assert!(!told);
     let of_clients = |path: &Path| path.parent().is_some_and(|folder| folder.ends_with("clients"));
@@ -205,21 +206,26 @@ fn simulation(each: usize) -> Flips {
         Ok((_, true)) => Seen::Told,
         read => Seen::of(read.map(|(model, _)| model), &whole, "a simulation"),
     };
-    flip_bits("client state of a simulation", folder.path(), each, of_clients, look)
+    let name = "a simulation that goes on";
+    let clients = flip_bits(name, folder.path(), each, of_clients, look);
+    let others = flip_bits(name, folder.path(), each.div_ceil(4), |path| !of_clients(path), look);
+    Flips { all: clients.all + others.all, told: clients.told + others.told }
 }
 
 fn scaffold(rounds: u32) -> Scenario {
     Scenario::small(&["algorithm.scaffold={}", &format!("run.rounds={rounds}")])
 }
 
-/// Takes a run to its end. Gives its model, and whether the operator is told that a client's state is not what it must be.
+/// Takes a run to its end. Gives its model, and whether the operator is told that something is not what it must be, or that another
+/// run has begun.
 fn go_on(scenario: &Scenario, runs: &Path) -> Result<(ParamSet, bool), String> {
     let config = scenario.config.clone();
     let (started, ()) =
         start_on(Arc::new(Unsynced), config, runs, false, |_| Ok(())).map_err(|error| error.to_string())?;
+    let mut told = !started.passed.is_empty();
     let (run, resume, _lock) = started.into_parts();
+    told |= !run.warnings().is_empty();
     let (_stop, stopped) = watch::channel(false);
-    let mut told = false;
     let mut sink = |notice: &Notice<'_>| told |= matches!(notice, Notice::ClientState { .. });
     let shares = scenario.shares.clone();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

@@ -137,6 +137,37 @@ pub enum Layer {
         /// The fraction of values set to 0: at least 0, less than 1.
         rate: f64,
     },
+    /// A convolution in `groups` (Krizhevsky et al. 2012): as [`Layer::Conv`], but each of `groups` equal runs of output channels
+    /// sees only the corresponding run of input channels. With as many groups as channels it is depthwise (Howard et al. 2017).
+    /// Its weight has the shape `[out, c / groups, kernel, kernel]`.
+    GroupedConv {
+        /// The layer's name, such as `conv1`.
+        name: String,
+        /// Output channels, which the groups divide.
+        out: usize,
+        /// Height and width of the kernel in pixels.
+        kernel: usize,
+        /// Distance between applications in pixels.
+        stride: usize,
+        /// Rows and columns of zeros added on each side; less than `kernel`.
+        padding: usize,
+        /// The number of groups, which divides the input channels.
+        groups: usize,
+        /// Whether there is a bias per channel.
+        bias: bool,
+    },
+    /// `min(max(x, 0), 6)` (Sandler et al. 2018).
+    Relu6,
+    /// `min(max(x + 3, 0), 6) / 6` (Howard et al. 2019), nearly a logistic function.
+    HardSigmoid,
+    /// `x min(max(x + 3, 0), 6) / 6` (Howard et al. 2019).
+    HardSwish,
+    /// The logistic function `1 / (1 + e^-x)`.
+    Sigmoid,
+    /// `x / (1 + e^-x)` (Elfwing et al. 2017), also called swish.
+    Silu,
+    /// `x P(X <= x)` for a standard normal `X` (Hendrycks and Gimpel 2016), not its approximation by the hyperbolic tangent.
+    Gelu,
 }
 
 impl Layer {
@@ -172,6 +203,13 @@ impl Layer {
             Self::Lstm { name, .. } => ("lstm", Some(name)),
             Self::LocalResponseNorm { .. } => ("local-response-norm", None),
             Self::Dropout { .. } => ("dropout", None),
+            Self::GroupedConv { name, .. } => ("grouped-conv", Some(name)),
+            Self::Relu6 => ("relu6", None),
+            Self::HardSigmoid => ("hard-sigmoid", None),
+            Self::HardSwish => ("hard-swish", None),
+            Self::Sigmoid => ("sigmoid", None),
+            Self::Silu => ("silu", None),
+            Self::Gelu => ("gelu", None),
         }
     }
 }

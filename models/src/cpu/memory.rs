@@ -151,14 +151,16 @@ impl Sum {
         let outputs = self.batch.saturating_mul(produced.iter().product::<usize>() as u64);
         let in_training = |values: u64| if self.learns { values } else { 0 };
         let own = match *layer {
-            Layer::Conv { out, kernel, stride, padding, .. } => {
+            Layer::Conv { out, kernel, stride, padding, .. }
+            | Layer::GroupedConv { out, kernel, stride, padding, .. } => {
+                let groups = if let Layer::GroupedConv { groups, .. } = *layer { groups } else { 1 };
                 let geometry = Geometry::of(shape, kernel, stride, padding);
-                let (own, shared) = convolution::scratch(geometry, out, self.batch, self.learns);
+                let (own, shared) = convolution::scratch(geometry, (out, groups), self.batch, self.learns);
                 for (most, slab) in self.shared.iter_mut().zip(shared) {
                     *most = (*most).max(slab);
                 }
-                self.widest_weight =
-                    self.widest_weight.max((out as u64).saturating_mul(geometry.taps() as u64));
+                let weights = (out as u64).saturating_mul((geometry.taps() / groups) as u64);
+                self.widest_weight = self.widest_weight.max(weights);
                 own
             }
             // One byte for the place of each maximum.
@@ -180,6 +182,12 @@ impl Sum {
             }
             Layer::Linear { .. }
             | Layer::Relu
+            | Layer::Relu6
+            | Layer::HardSigmoid
+            | Layer::HardSwish
+            | Layer::Sigmoid
+            | Layer::Silu
+            | Layer::Gelu
             | Layer::AvgPool { .. }
             | Layer::GlobalAvgPool
             | Layer::Flatten

@@ -1,7 +1,7 @@
 //! Planning: the operators of an architecture.
 
 use super::activation::Relu;
-use super::convolution::Convolution;
+use super::convolution::{Algorithm, Convolution};
 use super::dropout::Dropout;
 use super::embedding::Embedding;
 use super::linear::Linear;
@@ -12,6 +12,7 @@ use super::pooling::GlobalAveragePool;
 use super::residual::Residual;
 use super::sequence::Sequence;
 use crate::architecture::{ArchitectureError, Layer};
+use crate::kernels::elementwise::Activation;
 use crate::kernels::geometry::Geometry;
 use crate::kernels::normalisation::LocalResponseNorm;
 use crate::kernels::pooling::{AveragePool, MaxPool, Windows};
@@ -68,8 +69,15 @@ impl<'a> Planner<'a> {
         let operator: Planned = match layer {
             &Layer::Conv { out, kernel, stride, padding, .. } => {
                 let geometry = Geometry::of(shape, kernel, stride, padding);
-                let (weight, bias) = self.weight_and_bias(label);
-                (Box::new(Convolution::new(geometry, out, weight, bias, rectified, &self.workspace)), true)
+                let parameters = self.weight_and_bias(label);
+                let algorithm = Algorithm::new(geometry, (out, 1), &self.workspace);
+                (Box::new(Convolution::new(algorithm, geometry, parameters, rectified)), true)
+            }
+            &Layer::GroupedConv { out, kernel, stride, padding, groups, .. } => {
+                let geometry = Geometry::of(shape, kernel, stride, padding);
+                let parameters = self.weight_and_bias(label);
+                let algorithm = Algorithm::new(geometry, (out, groups), &self.workspace);
+                (Box::new(Convolution::new(algorithm, geometry, parameters, rectified)), true)
             }
             &Layer::Linear { out, .. } => {
                 let (rows, inputs) = rows(shape);
@@ -77,6 +85,12 @@ impl<'a> Planner<'a> {
                 (Box::new(Linear { weight, bias, inputs, outputs: out, rows, rectified }), true)
             }
             Layer::Relu => (Box::new(Relu), false),
+            Layer::Relu6 => (Box::new(Activation::Relu6), false),
+            Layer::HardSigmoid => (Box::new(Activation::HardSigmoid), false),
+            Layer::HardSwish => (Box::new(Activation::HardSwish), false),
+            Layer::Sigmoid => (Box::new(Activation::Sigmoid), false),
+            Layer::Silu => (Box::new(Activation::Silu), false),
+            Layer::Gelu => (Box::new(Activation::Gelu), false),
             &Layer::MaxPool { size, stride, partial } => {
                 let windows = Windows { partial, ..windows(shape, size, stride) };
                 let kernel = MaxPool::new(windows, rectified);
@@ -155,7 +169,10 @@ pub(super) fn merged(layers: &[Layer]) -> Vec<(usize, &Layer, bool)> {
     let mut layers = pool_first(layers).into_iter().peekable();
     let mut merged = Vec::new();
     while let Some((index, layer)) = layers.next() {
-        let merges = matches!(layer, Layer::Conv { .. } | Layer::Linear { .. } | Layer::MaxPool { .. });
+        let merges = matches!(
+            layer,
+            Layer::Conv { .. } | Layer::GroupedConv { .. } | Layer::Linear { .. } | Layer::MaxPool { .. }
+        );
         let rectified = merges && layers.next_if(|(_, next)| matches!(next, Layer::Relu)).is_some();
         merged.push((index, layer, rectified));
     }

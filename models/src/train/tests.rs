@@ -25,6 +25,28 @@ fn max_pool(size: usize, stride: usize) -> Layer {
     Layer::MaxPool { size, stride, partial: false }
 }
 
+fn grouped(name: &str, out: usize, [kernel, stride, padding]: [usize; 3], groups: usize) -> Layer {
+    Layer::GroupedConv { name: name.into(), out, kernel, stride, padding, groups, bias: true }
+}
+
+/// Depthwise and grouped convolutions, whose strides leave rows or columns over.
+fn in_groups() -> Vec<Layer> {
+    vec![
+        conv("a", 4, 3, 1, 1, true),
+        grouped("b", 4, [3, 1, 1], 4),
+        grouped("d", 4, [3, 2, 1], 4),
+        grouped("e", 6, [3, 1, 1], 2),
+        grouped("f", 6, [2, 2, 1], 3),
+        Layer::Flatten,
+    ]
+}
+
+/// Functions of each value.
+fn activations() -> [Layer; 6] {
+    use Layer::{Gelu, HardSigmoid, HardSwish, Relu6, Sigmoid, Silu};
+    [Relu6, HardSigmoid, HardSwish, Sigmoid, Silu, Gelu]
+}
+
 /// Image sizes of which the strides in [`uneven`] leave over more on one axis than on the other, or nothing.
 const UNEVEN: [[usize; 3]; 4] = [[1, 6, 5], [1, 7, 6], [1, 8, 8], [1, 1, 4]];
 

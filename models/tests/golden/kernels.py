@@ -61,6 +61,37 @@ def conv2d() -> Family:
     return family
 
 
+def grouped_conv2d() -> Family:
+    """As conv2d, in groups: weight [out, c / groups, kernel, kernel]."""
+    family = Family("grouped_conv2d")
+    cases = {
+        # input, channels out, kernel, stride, padding, groups, bias
+        "depthwise3": ((2, 5, 6, 7), 5, 3, 1, 1, 5, False),
+        "depthwise3_stride2": ((2, 4, 7, 6), 4, 3, 2, 1, 4, True),
+        "depthwise5": ((2, 3, 6, 6), 3, 5, 1, 2, 3, True),
+        "depthwise5_stride2": ((2, 3, 8, 9), 3, 5, 2, 2, 3, False),
+        "depthwise_wide_f32": ((1, 2, 6, 37), 2, 3, 1, 1, 2, False),
+        "two_outputs_a_channel": ((2, 3, 5, 5), 6, 3, 1, 1, 3, True),
+        "two_groups": ((2, 4, 5, 6), 6, 3, 1, 1, 2, True),
+        "two_groups_stride2": ((3, 6, 7, 7), 4, 3, 2, 1, 2, False),
+        "pointwise": ((2, 6, 4, 5), 9, 1, 1, 0, 3, True),
+    }
+    for case, (shape, out, kernel, stride, padding, groups, bias) in cases.items():
+        settings = {"kernel": kernel, "stride": stride, "padding": padding, "groups": groups}
+
+        def function(input, weight, bias=None, stride=stride, padding=padding, groups=groups):
+            return functional.conv2d(input, weight, bias, stride=stride, padding=padding, groups=groups)
+
+        weight = family.noise(out, shape[1] // groups, kernel, kernel)
+        tensors = {
+            "input": family.noise(*shape),
+            "weight": weight,
+            "bias": family.noise(out) if bias else None,
+        }
+        family.differentiate(case, settings, function, **tensors)
+    return family
+
+
 def linear() -> Family:
     """y = x W^T + b. Input [n, features], weight [out, features], bias [out] (absent in one case)."""
     family = Family("linear")
@@ -119,6 +150,22 @@ def relu() -> Family:
     family = Family("relu")
     values = (family.noise(3, 19) * 4).round() / 4 + 0.0
     family.differentiate("quarters", {}, functional.relu, input=values)
+    return family
+
+
+def activations() -> Family:
+    """Functions of each value, at all quarters from -8 to 8, so also at every kink."""
+    family = Family("activations")
+    for case, function in [
+        ("relu6", functional.relu6),
+        ("hard-sigmoid", functional.hardsigmoid),
+        ("hard-swish", functional.hardswish),
+        ("sigmoid", torch.sigmoid),
+        ("silu", functional.silu),
+        ("gelu", functional.gelu),
+    ]:
+        quarters = (torch.arange(-32, 33).double() / 4).reshape(5, 13)
+        family.differentiate(case, {}, function, input=quarters)
     return family
 
 
@@ -337,10 +384,12 @@ def training() -> Family:
 
 FAMILIES = [
     conv2d,
+    grouped_conv2d,
     linear,
     max_pool2d,
     avg_pool2d,
     relu,
+    activations,
     batch_norm,
     group_norm,
     cross_entropy,

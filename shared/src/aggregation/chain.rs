@@ -58,11 +58,20 @@ impl Chain {
                 let (name, units) = match layer {
                     Layer::Conv { name, out, .. } | Layer::Linear { name, out, .. } => (name, *out),
                     Layer::Relu
+                    | Layer::Relu6
+                    | Layer::HardSigmoid
+                    | Layer::HardSwish
+                    | Layer::Sigmoid
+                    | Layer::Silu
+                    | Layer::Gelu
                     | Layer::Dropout { .. }
                     | Layer::MaxPool { .. }
                     | Layer::AvgPool { .. }
                     | Layer::GlobalAvgPool
                     | Layer::Flatten => continue,
+                    Layer::GroupedConv { .. } => {
+                        return Err(NotAChain::Layer { layer: "a grouped convolution" });
+                    }
                     Layer::BatchNorm { .. } | Layer::GroupNorm { .. } | Layer::LocalResponseNorm { .. } => {
                         return Err(NotAChain::Layer { layer: "a normalisation" });
                     }

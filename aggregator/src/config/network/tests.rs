@@ -113,9 +113,10 @@ fn every_kind_of_layer_can_be_written() {
         [model]
         layers = [
             { conv = { out = 6, kernel = 4, stride = 2, padding = 1, bias = false } }, "batch-norm", "relu",
+            { grouped-conv = { out = 6, kernel = 3, padding = "same", groups = 3 } },
             { max-pool = { size = 3, stride = 1, partial = true } }, { avg-pool = 2 },
             { local-response-norm = { size = 5, alpha = 1, beta = 0.5 } }, { group-norm = { groups = 3 } },
-            { residual = { body = ["relu"] } }, { dropout = 0.5 }, "global-avg-pool", { linear = { out = "classes", bias = false } },
+            { residual = { body = ["relu"] } }, "relu6", "hard-sigmoid", "hard-swish", "sigmoid", "silu", "gelu", { dropout = 0.5 }, "global-avg-pool", { linear = { out = "classes", bias = false } },
         ]
     "#;
     assert_eq!(network(images).predictions(), Ok(1));

@@ -41,7 +41,13 @@ impl Inference {
         let place = Place { label, got };
         match *layer {
             Layer::Conv { out, kernel, stride, padding, bias, .. } => {
-                self.convolution(place, out, [kernel, stride, padding], bias)
+                self.convolution(place, out, [kernel, stride, padding], 1, bias)
+            }
+            Layer::GroupedConv { out, kernel, stride, padding, groups, bias, .. } => {
+                if groups == 0 || !out.is_multiple_of(groups) {
+                    return Err(place.wrong("`groups` must be at least 1 and divide `out`"));
+                }
+                self.convolution(place, out, [kernel, stride, padding], groups, bias)
             }
             Layer::Linear { out, bias, .. } => {
                 if out == 0 {
@@ -56,7 +62,13 @@ impl Inference {
                 self.multiply(positions as u64, weights);
                 Ok([&got[..got.len() - 1], &[out]].concat())
             }
-            Layer::Relu => Ok(got.to_vec()),
+            Layer::Relu
+            | Layer::Relu6
+            | Layer::HardSigmoid
+            | Layer::HardSwish
+            | Layer::Sigmoid
+            | Layer::Silu
+            | Layer::Gelu => Ok(got.to_vec()),
             Layer::MaxPool { size, stride, .. } | Layer::AvgPool { size, stride } => {
                 if size == 0 || stride == 0 {
                     return Err(place.wrong("`size` and `stride` must be at least 1"));
@@ -104,6 +116,7 @@ impl Inference {
         place: Place<'_>,
         out: usize,
         [kernel, stride, padding]: [usize; 3],
+        groups: usize,
         bias: bool,
     ) -> Result<Vec<usize>, ArchitectureError> {
         if out == 0 || kernel == 0 || stride == 0 {
@@ -113,6 +126,11 @@ impl Inference {
             return Err(place.wrong("`padding` must be less than `kernel`, or outputs would see zeros alone"));
         }
         let [channels, height, width] = place.image()?;
+        if !channels.is_multiple_of(groups) {
+            return Err(place.needs(format!("channels that {groups} groups divide")));
+        }
+        // Of one group.
+        let channels = channels / groups;
         let extent = |input: usize| {
             let room = input.checked_add(padding.checked_mul(2)?)?.checked_sub(kernel)?;
             Some(room / stride + 1)

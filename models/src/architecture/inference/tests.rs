@@ -1,6 +1,10 @@
 use super::super::specs::MAX_NAME;
 use super::*;
 
+fn grouped(out: usize, groups: usize) -> Layer {
+    Layer::GroupedConv { name: "g".into(), out, kernel: 3, stride: 1, padding: 1, groups, bias: false }
+}
+
 fn conv(out: usize, kernel: usize, stride: usize, padding: usize) -> Layer {
     Layer::Conv { name: "c".into(), out, kernel, stride, padding, bias: true }
 }
@@ -81,6 +85,8 @@ fn settings_that_make_no_sense_are_refused() {
         conv(1, 0, 1, 0),
         conv(1, 1, 0, 0),
         conv(1, 2, 1, 2),
+        grouped(4, 0),
+        grouped(4, 3),
         linear(0),
         max_pool(0, 1),
         Layer::Dropout { rate: 1.0 },
@@ -106,6 +112,21 @@ fn settings_that_make_no_sense_are_refused() {
     assert!(problem(network(&[0, 4, 4], vec![Layer::Flatten], vec![linear(3)])));
     // The same name in two parts is two names.
     assert!(network(&[4], vec![linear(3)], vec![linear(3)]).parameter_specs().is_ok());
+}
+
+#[test]
+fn groups_divide_the_weights_and_the_work() {
+    let whole = |layer| {
+        let network = network(&[6, 5, 5], vec![layer, Layer::GlobalAvgPool], vec![linear(3)]);
+        let specs = network.parameter_specs();
+        specs.map(|specs| (specs[0].shape.clone(), specs[0].fan_in, network.multiply_adds().unwrap()))
+    };
+    assert_eq!(whole(grouped(6, 6)), Ok((vec![6, 1, 3, 3], 9, 25 * 54 + 18)));
+    assert_eq!(whole(grouped(12, 3)), Ok((vec![12, 2, 3, 3], 18, 25 * 216 + 36)));
+    assert_eq!(
+        whole(grouped(8, 4)).unwrap_err().to_string(),
+        "layer `extractor.g` needs channels that 4 groups divide and gets the shape [6, 5, 5]"
+    );
 }
 
 #[test]

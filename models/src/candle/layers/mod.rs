@@ -43,10 +43,11 @@ fn operator(layer: &Layer, part: &str, label: &str, variables: &BTreeMap<String,
     let optional = |kind: &str| variables.get(&format!("{label}.{kind}")).cloned();
     let variable = |kind: &str| optional(kind).expect("the parameters were checked against the architecture");
     match *layer {
-        Layer::Conv { stride, padding, .. } => {
+        Layer::Conv { stride, padding, .. } | Layer::GroupedConv { stride, padding, .. } => {
+            let groups = if let Layer::GroupedConv { groups, .. } = *layer { groups } else { 1 };
             let (weight, bias) = (variable("weight"), optional("bias"));
             pure(move |x| {
-                let y = convolution(x, &weight, stride, padding)?;
+                let y = convolution(x, &weight, [stride, padding, groups])?;
                 match &bias {
                     Some(bias) => y.broadcast_add(&bias.reshape((1, bias.elem_count(), 1, 1))?),
                     None => Ok(y),
@@ -58,6 +59,12 @@ fn operator(layer: &Layer, part: &str, label: &str, variables: &BTreeMap<String,
             pure(move |x| linear(x, &weight, bias.as_deref()))
         }
         Layer::Relu => pure(Tensor::relu),
+        Layer::Relu6 => pure(|x| x.relu()?.minimum(6.0)),
+        Layer::HardSigmoid => pure(hard_sigmoid),
+        Layer::HardSwish => pure(|x| x * hard_sigmoid(x)?),
+        Layer::Sigmoid => pure(candle_nn::ops::sigmoid),
+        Layer::Silu => pure(Tensor::silu),
+        Layer::Gelu => pure(Tensor::gelu_erf),
         Layer::MaxPool { size, stride, partial } => pure(move |x| pooling::max(x, size, stride, partial)),
         Layer::AvgPool { size, stride } => pure(move |x| pooling::mean(x, size, stride)),
         Layer::GlobalAvgPool => pure(|x| x.flatten_from(2)?.mean(2)),
@@ -122,6 +129,11 @@ fn drop_out(x: &Tensor, masks: Masks, label: &str, rate: f64) -> candle_core::Re
     let kept = masks.kept(label, rate).take(x.elem_count());
     let factors: Vec<f32> = kept.map(|kept| if kept { scale } else { 0.0 }).collect();
     x * Tensor::from_vec(factors, x.shape(), x.device())?
+}
+
+/// `min(max(x + 3, 0), 6) / 6`.
+fn hard_sigmoid(x: &Tensor) -> candle_core::Result<Tensor> {
+    (x + 3.0)?.relu()?.minimum(6.0)? / 6.0
 }
 
 /// `x W^T + b` for `x` of `[n, in]`, or at each position of `[n, t, in]`.

@@ -97,6 +97,19 @@ fn convolution() {
 }
 
 #[test]
+fn grouped_convolution() {
+    check_family("grouped_conv2d", |case| Layer::GroupedConv {
+        name: "l".into(),
+        out: case.shape("weight")[0],
+        kernel: case.setting("kernel"),
+        stride: case.setting("stride"),
+        padding: case.setting("padding"),
+        groups: case.setting("groups"),
+        bias: case.has("bias"),
+    });
+}
+
+#[test]
 fn pooling() {
     check_family("max_pool2d", |case| Layer::MaxPool {
         size: case.setting("kernel"),
@@ -112,6 +125,16 @@ fn pooling() {
 #[test]
 fn rectifier() {
     check_family("relu", |_| Layer::Relu);
+}
+
+#[test]
+fn activations() {
+    check_family("activations", |case| activation(&case.name));
+}
+
+/// The layer of this kind.
+fn activation(kind: &str) -> Layer {
+    serde_json::from_value(kind.into()).unwrap()
 }
 
 #[test]

@@ -58,6 +58,25 @@ fn both_engines_agree_on_what_convolutions_leave_over() {
 }
 
 #[test]
+fn both_engines_agree_on_groups() {
+    for input in [[1, 7, 6], [2, 6, 6]] {
+        let (architecture, params, batch) = start(&input, in_groups(), vec![linear("c", 3, true)]);
+        check_agreement(&architecture, &params, &batch);
+    }
+}
+
+#[test]
+fn both_engines_agree_on_activations() {
+    for layer in activations() {
+        // Wide enough for values on both sides of every kink.
+        let extractor = vec![Layer::GroupNorm { name: "n".into(), groups: 1 }, linear("a", 40, true), layer];
+        let (architecture, mut params, batch) = start(&[5], extractor, vec![linear("c", 3, true)]);
+        params.get_mut("extractor.a.weight").unwrap().values_mut().iter_mut().for_each(|w| *w *= 8.0);
+        check_agreement(&architecture, &params, &batch);
+    }
+}
+
+#[test]
 fn both_engines_learn_alike() {
     let block = vec![conv("b", 4, 3, 1, 1, false), Layer::BatchNorm { name: "n".into() }, Layer::Relu];
     let layers = vec![

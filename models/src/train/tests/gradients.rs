@@ -51,6 +51,13 @@ fn gradient_of_relu() {
 }
 
 #[test]
+fn gradient_of_activations() {
+    for layer in activations() {
+        check_gradient(&[5], vec![linear("a", 6, true), layer], vec![linear("b", 3, true)]);
+    }
+}
+
+#[test]
 fn gradient_of_convolution() {
     // Two in a row, so that the gradient of the input is tested too; the strides leave rows over.
     for (size, stride, padding) in [(6, 1, 0), (6, 1, 1), (6, 2, 1), (7, 2, 1), (8, 3, 2)] {
@@ -60,6 +67,13 @@ fn gradient_of_convolution() {
     }
     for input in UNEVEN {
         check_gradient(&input, uneven(), vec![linear("c", 3, true)]);
+    }
+}
+
+#[test]
+fn gradient_of_convolution_in_groups() {
+    for input in [[1, 7, 6], [2, 6, 6]] {
+        check_gradient(&input, in_groups(), vec![linear("c", 3, true)]);
     }
 }
 

@@ -14,7 +14,7 @@ fn mistakes_within_a_layer_are_named_with_their_place() {
     let end = "{ linear = \"classes\" }";
     refused(
         &["\"flatten\"", "\"rellu\"", end],
-        "4: `model.layers, layer 2`: there is no \"rellu\"; accepted: conv, linear, relu, max-pool, avg-pool, \
+        "4: `model.layers, layer 2`: there is no \"rellu\"; accepted: conv, grouped-conv, linear, relu, relu6, hard-sigmoid, hard-swish, sigmoid, silu, gelu, max-pool, avg-pool, \
          global-avg-pool, flatten, batch-norm, group-norm, local-response-norm, dropout, residual, embedding, lstm; did you mean `relu`?",
     );
     refused(

@@ -86,18 +86,18 @@ impl Grouped {
     ) {
         let Self { groups, geometry, out, .. } = *self;
         let (image, image_output, size) = (geometry.image(), out * geometry.places(), out * geometry.taps());
-        let mut by_x = vec![0.0; if dx.is_some() { n * image } else { 0 }];
+        let mut own_dx = vec![0.0; if dx.is_some() { n * image } else { 0 }];
         let kernels = weight.chunks_exact(size).zip(dweight.chunks_exact_mut(size));
         for (group, (weight, dweight)) in kernels.enumerate() {
             gather(x, &mut self.x, image, (group, groups));
             gather(dy, &mut self.y, image_output, (group, groups));
-            let (x, dy, by_x) = (&self.x, &self.y, dx.is_some().then_some(by_x.as_mut_slice()));
+            let (x, dy, by_x) = (&self.x, &self.y, dx.is_some().then_some(own_dx.as_mut_slice()));
             match &mut self.algorithm {
                 Algorithm::Direct(direct) => direct.backward(weight, x, dy, n, dweight, by_x),
                 Algorithm::Im2col(columns) => columns.backward(weight, x, dy, n, dweight, by_x),
             }
             if let Some(dx) = &mut dx {
-                scatter(&by_x, dx, image, (group, groups));
+                scatter(&own_dx, dx, image, (group, groups));
             }
         }
     }

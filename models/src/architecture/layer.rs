@@ -137,6 +137,22 @@ pub enum Layer {
         /// The fraction of values set to 0: at least 0, less than 1.
         rate: f64,
     },
+    /// Squeeze-and-excitation (Hu et al. 2018): each channel of `[c, h, w]` times a factor that `body` computes from the means of
+    /// all channels, `[c, 1, 1]` to `[c, 1, 1]` or `[c]`. Usually two 1x1 convolutions with a rectifier between them and a
+    /// logistic function after them. Names inside the block must be unique in the whole part.
+    SqueezeExcite {
+        /// The layers between means and factors.
+        #[serde(deserialize_with = "nesting::deserialize_layers")]
+        body: Vec<Layer>,
+    },
+    /// Layer normalisation (Ba et al. 2016) of the features of a sample, `[d]`, or of each position of a sequence, `[t, d]`:
+    /// `y = weight (x - mean) / sqrt(variance + epsilon) + bias`, with the biased variance. There are no buffers.
+    LayerNorm {
+        /// The layer's name, such as `norm1`.
+        name: String,
+        /// Added to variances, greater than 0: 1e-5 in `PyTorch`, 1e-6 in vision transformers.
+        epsilon: f64,
+    },
     /// A convolution in `groups` (Krizhevsky et al. 2012): as [`Layer::Conv`], but each of `groups` equal runs of output channels
     /// sees only the corresponding run of input channels. With as many groups as channels it is depthwise (Howard et al. 2017).
     /// Its weight has the shape `[out, c / groups, kernel, kernel]`.
@@ -177,7 +193,7 @@ impl Layer {
     }
 
     /// The layer's label in errors: `part.name`, or without a name `place.kind-position`, where `place` is the part or the branch
-    /// of a residual block and positions count from 1. The names of a layer's parameters begin with its label.
+    /// of a block and positions count from 1. The names of a layer's parameters begin with its label.
     #[must_use]
     pub fn label(&self, part: &str, place: &str, index: usize) -> String {
         match self.kind_and_name() {
@@ -203,6 +219,8 @@ impl Layer {
             Self::Lstm { name, .. } => ("lstm", Some(name)),
             Self::LocalResponseNorm { .. } => ("local-response-norm", None),
             Self::Dropout { .. } => ("dropout", None),
+            Self::SqueezeExcite { .. } => ("squeeze-excite", None),
+            Self::LayerNorm { name, .. } => ("layer-norm", Some(name)),
             Self::GroupedConv { name, .. } => ("grouped-conv", Some(name)),
             Self::Relu6 => ("relu6", None),
             Self::HardSigmoid => ("hard-sigmoid", None),

@@ -134,6 +134,10 @@ impl Sum {
                 self.sequence(part, &format!("{label}.body"), body, shape.clone(), depth + 1)?;
                 self.sequence(part, &format!("{label}.shortcut"), shortcut, shape.clone(), depth + 1)?;
             }
+            if let Layer::SqueezeExcite { body } = layer {
+                let place = format!("{}.body", layer.label(part, place, index));
+                self.sequence(part, &place, body, vec![shape[0], 1, 1], depth + 1)?;
+            }
             if !matches!(layer, Layer::Flatten) {
                 let width = produced.iter().product::<usize>() as u64;
                 self.outputs = self.outputs.saturating_add(width);
@@ -193,6 +197,8 @@ impl Sum {
             | Layer::Flatten
             | Layer::BatchNorm { .. }
             | Layer::GroupNorm { .. }
+            | Layer::LayerNorm { .. }
+            | Layer::SqueezeExcite { .. }
             | Layer::Residual { .. } => 0,
         };
         self.scratch = self.scratch.saturating_add(own);

@@ -21,6 +21,7 @@ mod plan;
 mod pooling;
 mod residual;
 mod sequence;
+mod squeeze_excite;
 
 use std::collections::BTreeSet;
 use std::fmt;

@@ -6,11 +6,12 @@ use super::dropout::Dropout;
 use super::embedding::Embedding;
 use super::linear::Linear;
 use super::lstm::Lstm;
-use super::normalisation::{BatchNorm, GroupNorm};
+use super::normalisation::{BatchNorm, GroupNorm, LayerNorm};
 use super::operator::Operator;
 use super::pooling::GlobalAveragePool;
 use super::residual::Residual;
 use super::sequence::Sequence;
+use super::squeeze_excite::SqueezeExcite;
 use crate::architecture::{ArchitectureError, Layer};
 use crate::kernels::elementwise::Activation;
 use crate::kernels::geometry::Geometry;
@@ -111,6 +112,27 @@ impl<'a> Planner<'a> {
                 let shortcut = self.sequence(part, &format!("{label}.shortcut"), shortcut)?;
                 let learns = body.learns() || shortcut.learns();
                 (Box::new(Residual { body, shortcut }), learns)
+            }
+            Layer::SqueezeExcite { body } => {
+                let before = self.shape.clone();
+                let (channels, pixels) = channels(&before);
+                self.shape = vec![channels, 1, 1];
+                let body = self.sequence(part, &format!("{label}.body"), body)?;
+                self.shape = before;
+                let learns = body.learns();
+                (Box::new(SqueezeExcite::new(body, pixels)), learns)
+            }
+            &Layer::LayerNorm { epsilon, .. } => {
+                let (_, features) = rows(shape);
+                let [weight, bias] = ["weight", "bias"].map(|kind| self.parameter(label, kind));
+                (
+                    Box::new(LayerNorm {
+                        weight,
+                        bias,
+                        kernel: normalisation::LayerNorm::new(features, epsilon),
+                    }),
+                    true,
+                )
             }
             Layer::BatchNorm { .. } => {
                 let (channels, pixels) = channels(shape);

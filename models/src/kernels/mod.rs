@@ -9,6 +9,7 @@
 mod activation;
 mod batch_groups;
 pub(crate) mod bias;
+pub(crate) mod channels;
 mod copy;
 pub(crate) mod correction;
 pub(crate) mod depthwise;

@@ -41,6 +41,17 @@ fn in_groups() -> Vec<Layer> {
     ]
 }
 
+/// A squeeze-and-excitation block of four channels, between convolutions.
+fn excited() -> Vec<Layer> {
+    let body = vec![conv("s", 3, 1, 1, 0, true), Layer::Silu, conv("t", 4, 1, 1, 0, true), Layer::Sigmoid];
+    let block = Layer::SqueezeExcite { body };
+    vec![conv("a", 4, 3, 1, 1, true), block, conv("b", 2, 3, 1, 0, true), Layer::Flatten]
+}
+
+fn layer_norm(name: &str) -> Layer {
+    Layer::LayerNorm { name: name.into(), epsilon: 1e-5 }
+}
+
 /// Functions of each value.
 fn activations() -> [Layer; 6] {
     use Layer::{Gelu, HardSigmoid, HardSwish, Relu6, Sigmoid, Silu};

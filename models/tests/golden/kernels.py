@@ -217,6 +217,47 @@ def group_norm() -> Family:
     return family
 
 
+def layer_norm() -> Family:
+    """Over the last dimension; biased variance."""
+    family = Family("layer_norm")
+    for case, shape, epsilon in [("features", (4, 7), 1e-5), ("positions", (2, 5, 19), 1e-6)]:
+
+        def function(input, weight, bias, shape=shape, epsilon=epsilon):
+            return functional.layer_norm(input, shape[-1:], weight, bias, epsilon)
+
+        scale, shift = family.noise(shape[-1]) + 1, family.noise(shape[-1])
+        family.differentiate(
+            case, {"epsilon": epsilon}, function, input=family.noise(*shape) + 0.5, weight=scale, bias=shift
+        )
+    return family
+
+
+def squeeze_excite() -> Family:
+    """As torchvision's SqueezeExcitation: fc1 and fc2 are 1x1 convolutions of the channels' means."""
+    family = Family("squeeze_excite")
+    for case, activation, scale_activation in [
+        ("mobilenet", functional.relu, functional.hardsigmoid),
+        ("efficientnet", functional.silu, torch.sigmoid),
+    ]:
+
+        def function(
+            input, weight1, bias1, weight2, bias2, activation=activation, scale_activation=scale_activation
+        ):
+            squeezed = functional.adaptive_avg_pool2d(input, 1)
+            squeezed = activation(functional.conv2d(squeezed, weight1, bias1))
+            return input * scale_activation(functional.conv2d(squeezed, weight2, bias2))
+
+        tensors = {
+            "input": family.noise(2, 6, 4, 5) + 0.25,
+            "weight1": family.noise(3, 6, 1, 1),
+            "bias1": family.noise(3),
+            "weight2": family.noise(6, 3, 1, 1),
+            "bias2": family.noise(6),
+        }
+        family.differentiate(case, {}, function, **tensors)
+    return family
+
+
 def cross_entropy() -> Family:
     """The mean over the batch of -log softmax(logits)[label]; `grad_logits` is the gradient of that mean."""
     family = Family("cross_entropy")
@@ -392,6 +433,8 @@ FAMILIES = [
     activations,
     batch_norm,
     group_norm,
+    layer_norm,
+    squeeze_excite,
     cross_entropy,
     embedding,
     lstm,

@@ -72,10 +72,16 @@ impl Chain {
                     Layer::GroupedConv { .. } => {
                         return Err(NotAChain::Layer { layer: "a grouped convolution" });
                     }
-                    Layer::BatchNorm { .. } | Layer::GroupNorm { .. } | Layer::LocalResponseNorm { .. } => {
+                    Layer::BatchNorm { .. }
+                    | Layer::GroupNorm { .. }
+                    | Layer::LayerNorm { .. }
+                    | Layer::LocalResponseNorm { .. } => {
                         return Err(NotAChain::Layer { layer: "a normalisation" });
                     }
                     Layer::Residual { .. } => return Err(NotAChain::Layer { layer: "a residual block" }),
+                    Layer::SqueezeExcite { .. } => {
+                        return Err(NotAChain::Layer { layer: "a squeeze-and-excitation block" });
+                    }
                     Layer::Embedding { .. } => return Err(NotAChain::Layer { layer: "an embedding" }),
                     Layer::Lstm { .. } => return Err(NotAChain::Layer { layer: "a recurrence" }),
                 };

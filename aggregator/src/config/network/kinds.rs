@@ -206,6 +206,13 @@ pub(crate) const KINDS: &[LayerKind] = &[
         says: "each pixel divided by a power of the squares of neighbouring channels",
     },
     LayerKind {
+        name: "layer-norm",
+        prefix: Some("norm"),
+        short: None,
+        fields: &[field("epsilon", Accepts::Number(Least::Positive), Absent::Number(1e-5))],
+        says: "features normalised within each sample, or at each position of a sequence",
+    },
+    LayerKind {
         name: "dropout",
         prefix: None,
         short: Some("rate"),
@@ -221,6 +228,13 @@ pub(crate) const KINDS: &[LayerKind] = &[
             field("shortcut", Accepts::Layers, Absent::NoLayers),
         ],
         says: "body(x) + shortcut(x), both lists of layers; no shortcut is x itself",
+    },
+    LayerKind {
+        name: "squeeze-excite",
+        prefix: None,
+        short: Some("body"),
+        fields: &[field("body", Accepts::Layers, Absent::Required)],
+        says: "each channel times what body, a list of layers, makes of the channels' means, [c, 1, 1]",
     },
     LayerKind {
         name: "embedding",

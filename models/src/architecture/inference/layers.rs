@@ -107,7 +107,10 @@ impl Inference {
             }
             Layer::Embedding { vocabulary, dim, .. } => self.embedding(place, vocabulary, dim),
             Layer::Lstm { hidden, .. } => self.lstm(place, hidden),
-            Layer::Residual { .. } => unreachable!("blocks are walked into by `layers`"),
+            Layer::LayerNorm { epsilon, .. } => self.layer_norm(place, epsilon),
+            Layer::Residual { .. } | Layer::SqueezeExcite { .. } => {
+                unreachable!("blocks are walked into by `layers`")
+            }
         }
     }
 
@@ -175,6 +178,25 @@ impl Inference {
             declare("running-mean", ParameterKind::Buffer, Initial::Zero)?;
             declare("running-var", ParameterKind::Buffer, Initial::One)?;
         }
+        Ok(place.got.to_vec())
+    }
+
+    fn layer_norm(&mut self, place: Place<'_>, epsilon: f64) -> Result<Vec<usize>, ArchitectureError> {
+        // NaN is not greater than 0.
+        if !(epsilon as f32 > 0.0 && (epsilon as f32).is_finite()) {
+            return Err(place.wrong("`epsilon` must be greater than 0"));
+        }
+        let &([features] | [_, features]) = place.got else {
+            return Err(place.needs("[features] or [positions, features]"));
+        };
+        if features == 1 {
+            return Err(place.needs("at least two features, since one has no variance"));
+        }
+        let mut declare = |suffix, kind, initial| {
+            self.declare(place.label, suffix, &[features], (1, 1), kind, initial).map(drop)
+        };
+        declare("weight", ParameterKind::Weight, Initial::One)?;
+        declare("bias", ParameterKind::Bias, Initial::Zero)?;
         Ok(place.got.to_vec())
     }
 

@@ -86,6 +86,8 @@ fn settings_that_make_no_sense_are_refused() {
         conv(1, 1, 0, 0),
         conv(1, 2, 1, 2),
         grouped(4, 0),
+        Layer::LayerNorm { name: "n".into(), epsilon: 0.0 },
+        Layer::LayerNorm { name: "n".into(), epsilon: f64::NAN },
         grouped(4, 3),
         linear(0),
         max_pool(0, 1),
@@ -126,6 +128,28 @@ fn groups_divide_the_weights_and_the_work() {
     assert_eq!(
         whole(grouped(8, 4)).unwrap_err().to_string(),
         "layer `extractor.g` needs channels that 4 groups divide and gets the shape [6, 5, 5]"
+    );
+}
+
+#[test]
+fn a_squeeze_gives_a_factor_for_each_channel() {
+    let block =
+        |body| network(&[2, 5, 4], vec![Layer::SqueezeExcite { body }, Layer::Flatten], vec![linear(3)]);
+    assert_eq!(block(vec![conv(2, 1, 1, 0), Layer::Sigmoid]).parameters(), Ok(6 + 123));
+    assert_eq!(block(vec![Layer::Flatten, linear(2)]).parameters(), Ok(6 + 123));
+    let error = |network: Architecture| network.parameter_specs().unwrap_err().to_string();
+    assert_eq!(
+        error(block(vec![conv(3, 1, 1, 0)])),
+        "layer `extractor.squeeze-excite-1` scales 2 channels by what its body gives, which has the shape [3, 1, 1]"
+    );
+    assert_eq!(
+        error(network(&[4], vec![Layer::SqueezeExcite { body: vec![] }], vec![linear(3)])),
+        "layer `extractor.squeeze-excite-1` needs [channels, height, width] and gets the shape [4]"
+    );
+    let norm = Layer::LayerNorm { name: "n".into(), epsilon: 1e-5 };
+    assert_eq!(network(&[4], vec![norm.clone()], vec![linear(3)]).parameters(), Ok(8 + 15));
+    assert!(
+        error(network(&[2, 5, 4], vec![norm], vec![])).contains("needs [features] or [positions, features]")
     );
 }
 

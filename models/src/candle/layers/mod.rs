@@ -15,7 +15,7 @@ use crate::error::ModelError;
 use crate::mode::Mode;
 
 use convolution::convolution;
-use normalisation::{BatchNorm, GroupNorm, LocalResponseNorm};
+use normalisation::{BatchNorm, GroupNorm, LayerNorm, LocalResponseNorm};
 use sequence::{Embedding, Lstm};
 
 /// A layer with its variables: the function from its input to its output.
@@ -101,6 +101,19 @@ fn operator(layer: &Layer, part: &str, label: &str, variables: &BTreeMap<String,
                 let y = run(&body, x.clone(), mode)?;
                 (y + run(&shortcut, x.clone(), mode)?).map_err(FAILED)
             })
+        }
+        Layer::SqueezeExcite { ref body } => {
+            let body = plan(part, &format!("{label}.body"), body, variables);
+            Box::new(move |x, mode| {
+                let means = || x.flatten_from(2)?.mean(2)?.reshape((x.dim(0)?, x.dim(1)?, 1, 1));
+                let factors = run(&body, means().map_err(FAILED)?, mode)?;
+                let scaled = || x.broadcast_mul(&factors.reshape((x.dim(0)?, x.dim(1)?, 1, 1))?);
+                scaled().map_err(FAILED)
+            })
+        }
+        Layer::LayerNorm { epsilon, .. } => {
+            let norm = LayerNorm { weight: variable("weight"), bias: variable("bias"), epsilon };
+            pure(move |x| norm.forward(x))
         }
         Layer::Embedding { vocabulary, .. } => {
             let embedding = Embedding { weight: variable("weight"), vocabulary };

@@ -1,4 +1,4 @@
-//! Batch, group and local response normalisation in candle's operations.
+//! Batch, group, layer and local response normalisation in candle's operations.
 
 use candle_core::{D, Result, Tensor, Var};
 
@@ -72,6 +72,24 @@ impl GroupNorm {
         let variance = centered.sqr()?.mean_keepdim(D::Minus1)?;
         let normal = centered.broadcast_div(&(variance + EPSILON)?.sqrt()?)?;
         scaled(&normal.reshape((n, channels, pixels))?, &self.weight, &self.bias)?.reshape(x.shape())
+    }
+}
+
+/// Layer normalisation.
+#[derive(Debug)]
+pub(crate) struct LayerNorm {
+    pub(super) weight: Var,
+    pub(super) bias: Var,
+    pub(super) epsilon: f64,
+}
+
+impl LayerNorm {
+    /// Of the last dimension.
+    pub(super) fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let centered = x.broadcast_sub(&x.mean_keepdim(D::Minus1)?)?;
+        let variance = centered.sqr()?.mean_keepdim(D::Minus1)?;
+        let normal = centered.broadcast_div(&(variance + self.epsilon)?.sqrt()?)?;
+        normal.broadcast_mul(&self.weight)?.broadcast_add(&self.bias)
     }
 }
 

@@ -210,6 +210,45 @@ fn group_normalisation() {
 }
 
 #[test]
+fn layer_normalisation() {
+    check_family("layer_norm", |case| {
+        let epsilon = case.settings["epsilon"].as_f64().unwrap();
+        Layer::LayerNorm { name: "l".into(), epsilon }
+    });
+}
+
+#[test]
+fn squeeze_and_excitation() {
+    let conv = |name: &str, out| Layer::Conv {
+        name: name.into(),
+        out,
+        kernel: 1,
+        stride: 1,
+        padding: 0,
+        bias: true,
+    };
+    for case in Golden::open("squeeze_excite").cases() {
+        let [inner, outer] = if case.name == "mobilenet" {
+            [Layer::Relu, Layer::HardSigmoid]
+        } else {
+            [Layer::Silu, Layer::Sigmoid]
+        };
+        let body = vec![conv("fc1", 3), inner, conv("fc2", 6), outer];
+        let tensors = ["1", "2"]
+            .map(|n| ["weight", "bias"].map(|kind| (format!("p.fc{n}.{kind}"), format!("{kind}{n}"))));
+        let parameters = tensors.iter().flatten().map(|(name, tensor)| (name.clone(), case.array(tensor)));
+        let (x, gradient) = (case.values("input"), case.values("grad_output"));
+        let layer = Layer::SqueezeExcite { body };
+        let pass = run(&[layer], (case.shape("input"), &x), parameters.collect(), TRAINING, &gradient);
+        case.check("output", &pass.output);
+        case.check("grad_input", &pass.by_input);
+        for (name, tensor) in tensors.iter().flatten() {
+            case.check(&format!("grad_{tensor}"), &pass.gradients[name]);
+        }
+    }
+}
+
+#[test]
 fn local_response_normalisation() {
     check_family("local_response_norm", |case| {
         let number = |name: &str| case.settings[name].as_f64().unwrap();

@@ -66,6 +66,13 @@ fn both_engines_agree_on_groups() {
 }
 
 #[test]
+fn both_engines_agree_on_squeeze_and_excitation_and_layer_normalisation() {
+    let head = vec![linear("h", 6, true), layer_norm("n"), linear("c", 3, true)];
+    let (architecture, params, batch) = start(&[2, 5, 6], excited(), head);
+    check_agreement(&architecture, &params, &batch);
+}
+
+#[test]
 fn both_engines_agree_on_activations() {
     for layer in activations() {
         // Wide enough for values on both sides of every kink.

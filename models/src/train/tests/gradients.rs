@@ -78,6 +78,22 @@ fn gradient_of_convolution_in_groups() {
 }
 
 #[test]
+fn gradient_of_squeeze_and_excitation() {
+    check_gradient(&[2, 4, 5], excited(), vec![linear("c", 3, true)]);
+    // Without parameters in it, of channels that a body without layers weighs by themselves.
+    let block = Layer::SqueezeExcite { body: vec![] };
+    let extractor = vec![conv("a", 3, 3, 1, 1, true), block, Layer::Flatten];
+    check_gradient(&[1, 4, 3], extractor, vec![linear("c", 3, true)]);
+    // As the first layer, whose input needs no gradient.
+    let body = vec![Layer::Flatten, linear("s", 2, true), Layer::HardSigmoid];
+    check_gradient(
+        &[2, 3, 3],
+        vec![Layer::SqueezeExcite { body }, Layer::Flatten],
+        vec![linear("c", 3, true)],
+    );
+}
+
+#[test]
 fn gradient_of_pooling() {
     for (size, stride, input) in [(2, 2, 6), (2, 2, 7), (3, 3, 7), (3, 2, 7), (2, 1, 4), (1, 2, 4)] {
         for pool in [max_pool(size, stride), Layer::AvgPool { size, stride }] {
@@ -100,6 +116,9 @@ fn gradient_of_normalisation() {
         let extractor = vec![conv("a", 4, 3, 1, 1, true), norm, Layer::Flatten];
         check_gradient(&[1, 4, 3], extractor, vec![linear("c", 3, true)]);
     }
+    check_gradient(&[5], vec![linear("a", 6, true), layer_norm("n")], vec![linear("c", 3, true)]);
+    let embedding = Layer::Embedding { name: "e".into(), vocabulary: 5, dim: 6 };
+    check_gradient(&[4], vec![embedding, layer_norm("n"), linear("a", 4, true)], vec![linear("c", 3, true)]);
     for norm in norms() {
         check_gradient(&[5], vec![linear("a", 6, true), norm], vec![linear("c", 3, true)]);
     }

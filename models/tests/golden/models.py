@@ -118,6 +118,28 @@ def resnet(blocks: list[int], bottleneck: bool, norm: str) -> list[nn.Module]:
     return [*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten()]
 
 
+def mobilenet_v2() -> list[nn.Module]:
+    """Sandler et al. 2018, as in torchvision."""
+
+    def conv(inputs: int, outputs: int, kernel: int, stride: int = 1, groups: int = 1) -> list[nn.Module]:
+        layer = nn.Conv2d(inputs, outputs, kernel, stride, padding=kernel // 2, groups=groups, bias=False)
+        return [layer, nn.BatchNorm2d(outputs)]
+
+    layers = [*conv(3, 32, 3, 2), nn.ReLU6()]
+    inputs = 32
+    for expansion, outputs, count, first_stride in [
+        (1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1),
+    ]:  # fmt: skip
+        for number in range(count):
+            stride = first_stride if number == 0 else 1
+            wide = expansion * inputs
+            block = [*conv(inputs, wide, 1), nn.ReLU6()] if expansion > 1 else []
+            block += [*conv(wide, wide, 3, stride, wide), nn.ReLU6(), *conv(wide, outputs, 1)]
+            layers += [Residual(block, [])] if stride == 1 and inputs == outputs else block
+            inputs = outputs
+    return [*layers, *conv(320, 1280, 1), nn.ReLU6(), nn.AdaptiveAvgPool2d(1), nn.Flatten()]
+
+
 def fully_connected(*sizes: int) -> list[nn.Module]:
     """Linear layers with rectifiers between them."""
     layers: list[nn.Module] = []
@@ -171,6 +193,9 @@ MODELS = {
     "mlp-25m": (
         (1, 28, 28), CLASSES,
         lambda: [nn.Flatten(), *fully_connected(784, 4620, 4620), relu()], [], lambda: [nn.Linear(4620, CLASSES)],
+    ),
+    "mobilenet-v2": (
+        (3, 96, 96), CLASSES, mobilenet_v2, [], lambda: [nn.Dropout(0.2), nn.Linear(1280, CLASSES)],
     ),
     "moon-cnn": (
         (3, 32, 32), CLASSES,

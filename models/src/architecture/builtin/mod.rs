@@ -1,6 +1,7 @@
 //! Built-in architectures. Adding one takes one function and one entry in [`BUILT_INS`], whose tests then cover it.
 
 mod convolutional;
+mod mobile;
 mod perceptrons;
 mod residual;
 #[cfg(test)]
@@ -157,6 +158,14 @@ pub const BUILT_INS: &[BuiltIn] = &[
         classes: 10,
         norm: None,
         build: perceptrons::mlp_2nn,
+    },
+    BuiltIn {
+        name: "mobilenet-v2",
+        summary: "MobileNetV2 (Sandler et al. 2018), depthwise convolutions normalised over the batch",
+        input: &[3, 96, 96],
+        classes: 10,
+        norm: None,
+        build: mobile::mobilenet_v2,
     },
     BuiltIn {
         name: "moon-cnn",

@@ -9,6 +9,8 @@ fn parameter_counts_are_those_of_the_papers() {
         ("cnn-cifar", [3, 24, 24], 1_068_298),
         ("vgg-16", [3, 32, 32], 15_245_130),
         ("resnet-50", [3, 32, 32], 23_520_842),
+        ("mobilenet-v2", [3, 32, 32], 2_236_682),
+        ("mobilenet-v2", [3, 224, 224], 2_236_682),
         ("moon-cnn", [3, 32, 32], 92_626),
         ("resnet-9", [3, 32, 32], 6_568_640),
         ("resnet-18", [3, 32, 32], 11_173_962),
@@ -25,6 +27,9 @@ fn parameter_counts_are_those_of_the_papers() {
         let params = architecture.initialise(|_| rand_chacha::ChaCha8Rng::from_seed([0; 32])).unwrap();
         assert_eq!(params.parameters(), count, "{name}");
     }
+    // As torchvision counts it.
+    let of_imagenet = Architecture::by_name("mobilenet-v2", &[3, 224, 224], 1000).unwrap();
+    assert_eq!(of_imagenet.parameters(), Ok(3_504_872));
     for vocabulary in [2, 65, 90] {
         let text = Architecture::by_name("char-lstm", &[80], vocabulary).unwrap();
         assert_eq!(text.parameters(), Ok(796_672 + 265 * vocabulary));
@@ -66,6 +71,14 @@ fn names_in_blocks_read_like_those_of_the_libraries() {
         architecture.parameter_specs().unwrap().into_iter().map(|spec| spec.name).collect()
     };
     assert!(names("resnet-18").contains(&"extractor.layer2-0-shortcut-conv.weight".to_owned()));
+    let expected =
+        ["features-0-0.weight", "features-0-1.weight", "features-0-1.bias", "features-0-1.running-mean"];
+    assert_eq!(names("mobilenet-v2")[..4], expected.map(|name| format!("extractor.{name}")));
+    for name in
+        ["extractor.features-1-conv-0-0.weight", "extractor.features-2-conv-3.bias", "head.classifier-1.bias"]
+    {
+        assert!(names("mobilenet-v2").contains(&name.to_owned()), "{name}");
+    }
     let expected = ["conv1", "conv2", "block1-conv1", "block1-conv2", "conv3", "conv4", "block2-conv1"];
     for (found, expected) in names("resnet-9").iter().zip(expected) {
         assert_eq!(*found, format!("extractor.{expected}.weight"));

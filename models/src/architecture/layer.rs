@@ -145,6 +145,34 @@ pub enum Layer {
         #[serde(deserialize_with = "nesting::deserialize_layers")]
         body: Vec<Layer>,
     },
+    /// The pixels of an image as a sequence, row by row, `[c, h, w]` to `[h w, c]`.
+    ToSequence,
+    /// A learned position before the others (Devlin et al. 2019), `[t, d]` to `[t + 1, d]`. Its weight has the shape `[1, 1, d]`.
+    ClassToken {
+        /// The layer's name, such as `class-token1`.
+        name: String,
+    },
+    /// Adds a learned value to each value of a sequence `[t, d]`, so that positions differ. Its weight has the shape `[1, t, d]`.
+    Positions {
+        /// The layer's name, such as `positions1`.
+        name: String,
+    },
+    /// Adds waves to a sequence `[t, d]`, so that positions differ (Vaswani et al. 2017, section 3.5): to the features `2 i` and
+    /// `2 i + 1` of position `p` sine and cosine of `p / 10000^(2 i / d)`. There are no parameters.
+    SinusoidalPositions,
+    /// Scaled dot-product attention of several heads (Vaswani et al. 2017, section 3.2), `[t, 3 d]` to `[t, d]`: the input has the
+    /// queries of all heads, then their keys, then their values, each of `d` features, of which every head has an equal run. A
+    /// linear layer before it and one after it make it multi-head self-attention. There are no parameters.
+    Attention {
+        /// The number of heads, which divides `d`.
+        heads: usize,
+        /// Whether a position sees no later one, as where the next token is predicted.
+        causal: bool,
+    },
+    /// The first position of a sequence, `[t, d]` to `[d]`: that of a class token.
+    FirstPosition,
+    /// The mean over the positions of a sequence, `[t, d]` to `[d]`.
+    MeanPositions,
     /// Layer normalisation (Ba et al. 2016) of the features of a sample, `[d]`, or of each position of a sequence, `[t, d]`:
     /// `y = weight (x - mean) / sqrt(variance + epsilon) + bias`, with the biased variance. There are no buffers.
     LayerNorm {
@@ -220,6 +248,13 @@ impl Layer {
             Self::LocalResponseNorm { .. } => ("local-response-norm", None),
             Self::Dropout { .. } => ("dropout", None),
             Self::SqueezeExcite { .. } => ("squeeze-excite", None),
+            Self::ToSequence => ("to-sequence", None),
+            Self::ClassToken { name } => ("class-token", Some(name)),
+            Self::Positions { name } => ("positions", Some(name)),
+            Self::SinusoidalPositions => ("sinusoidal-positions", None),
+            Self::Attention { .. } => ("attention", None),
+            Self::FirstPosition => ("first-position", None),
+            Self::MeanPositions => ("mean-positions", None),
             Self::LayerNorm { name, .. } => ("layer-norm", Some(name)),
             Self::GroupedConv { name, .. } => ("grouped-conv", Some(name)),
             Self::Relu6 => ("relu6", None),

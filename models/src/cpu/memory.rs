@@ -9,6 +9,7 @@ use crate::sgd::Sgd;
 
 use super::convolution;
 use super::plan::merged;
+use crate::kernels::attention::Attention;
 use crate::kernels::geometry::Geometry;
 
 /// Bytes of a value.
@@ -184,6 +185,17 @@ impl Sum {
                 // Gates, cells and their tangents at every position, and the packed weights of the recurrence.
                 outputs.saturating_mul(6).saturating_add(recurrent)
             }
+            Layer::Attention { .. } => {
+                let (positions, features) = (produced[0], produced[1]);
+                let n = usize::try_from(self.batch).unwrap_or(usize::MAX);
+                Attention::scratch(positions, features, n)
+            }
+            Layer::Positions { .. } => {
+                let table = shape.iter().product::<usize>() as u64;
+                self.always_stored = self.always_stored.saturating_add(table);
+                0
+            }
+            Layer::SinusoidalPositions => shape.iter().product::<usize>() as u64,
             Layer::Linear { .. }
             | Layer::Relu
             | Layer::Relu6
@@ -198,6 +210,10 @@ impl Sum {
             | Layer::BatchNorm { .. }
             | Layer::GroupNorm { .. }
             | Layer::LayerNorm { .. }
+            | Layer::ToSequence
+            | Layer::ClassToken { .. }
+            | Layer::FirstPosition
+            | Layer::MeanPositions
             | Layer::SqueezeExcite { .. }
             | Layer::Residual { .. } => 0,
         };

@@ -9,14 +9,19 @@ use super::lstm::Lstm;
 use super::normalisation::{BatchNorm, GroupNorm, LayerNorm};
 use super::operator::Operator;
 use super::pooling::GlobalAveragePool;
+use super::positions::{
+    ClassToken, FirstPosition, MeanPositions, Positions, SinusoidalPositions, ToSequence,
+};
 use super::residual::Residual;
 use super::sequence::Sequence;
 use super::squeeze_excite::SqueezeExcite;
 use crate::architecture::{ArchitectureError, Layer};
+use crate::kernels::attention::Attention;
 use crate::kernels::elementwise::Activation;
 use crate::kernels::geometry::Geometry;
 use crate::kernels::normalisation::LocalResponseNorm;
 use crate::kernels::pooling::{AveragePool, MaxPool, Windows};
+use crate::kernels::waves::waves;
 use crate::kernels::winograd::Workspace;
 use crate::kernels::{lstm, normalisation};
 
@@ -121,6 +126,34 @@ impl<'a> Planner<'a> {
                 self.shape = before;
                 let learns = body.learns();
                 (Box::new(SqueezeExcite::new(body, pixels)), learns)
+            }
+            Layer::ToSequence => {
+                let (channels, pixels) = channels(shape);
+                (Box::new(ToSequence { channels, pixels }), false)
+            }
+            Layer::ClassToken { .. } => {
+                let (positions, features) = rows(shape);
+                let weight = self.parameter(label, "weight");
+                (Box::new(ClassToken { weight, positions, features }), true)
+            }
+            Layer::Positions { .. } => {
+                (Box::new(Positions { weight: self.parameter(label, "weight") }), true)
+            }
+            Layer::SinusoidalPositions => {
+                let (positions, features) = rows(shape);
+                (Box::new(SinusoidalPositions { table: waves(positions, features) }), false)
+            }
+            &Layer::Attention { heads, causal } => {
+                let (positions, features) = rows(shape);
+                (Box::new(Attention::new(positions, features / 3, heads, causal)), false)
+            }
+            Layer::FirstPosition => {
+                let (positions, features) = rows(shape);
+                (Box::new(FirstPosition { positions, features }), false)
+            }
+            Layer::MeanPositions => {
+                let (positions, features) = rows(shape);
+                (Box::new(MeanPositions { positions, features }), false)
             }
             &Layer::LayerNorm { epsilon, .. } => {
                 let (_, features) = rows(shape);

@@ -7,6 +7,7 @@
 #![allow(clippy::inline_always)]
 
 mod activation;
+pub(crate) mod attention;
 mod batch_groups;
 pub(crate) mod bias;
 pub(crate) mod channels;
@@ -31,6 +32,7 @@ mod simd;
 pub(crate) mod softmax;
 pub(crate) mod update;
 mod vectorised;
+pub(crate) mod waves;
 pub(crate) mod winograd;
 
 pub(crate) use simd::arch;

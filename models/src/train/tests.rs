@@ -52,6 +52,31 @@ fn layer_norm(name: &str) -> Layer {
     Layer::LayerNorm { name: name.into(), epsilon: 1e-5 }
 }
 
+/// A block of self-attention of `features` values.
+fn self_attention(features: usize, heads: usize, causal: bool) -> Layer {
+    let attention = Layer::Attention { heads, causal };
+    let body = vec![layer_norm("n"), linear("q", 3 * features, true), attention, linear("o", features, true)];
+    Layer::Residual { body, shortcut: vec![] }
+}
+
+/// A vision transformer of one block.
+fn transformer(last: Layer) -> Vec<Layer> {
+    vec![
+        conv("a", 4, 2, 2, 0, true),
+        Layer::ToSequence,
+        Layer::ClassToken { name: "t".into() },
+        Layer::Positions { name: "p".into() },
+        self_attention(4, 2, false),
+        last,
+    ]
+}
+
+/// A language model of one block.
+fn language_model() -> Vec<Layer> {
+    let embedding = Layer::Embedding { name: "e".into(), vocabulary: 5, dim: 6 };
+    vec![embedding, Layer::SinusoidalPositions, Layer::Dropout { rate: 0.2 }, self_attention(6, 3, true)]
+}
+
 /// Functions of each value.
 fn activations() -> [Layer; 6] {
     use Layer::{Gelu, HardSigmoid, HardSwish, Relu6, Sigmoid, Silu};

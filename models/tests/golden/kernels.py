@@ -258,6 +258,72 @@ def squeeze_excite() -> Family:
     return family
 
 
+def attention() -> Family:
+    """Scaled dot-product attention. Input [n, positions, 3 features]: queries, keys and values of all heads."""
+    family = Family("attention")
+    for case, shape, heads, causal in [
+        ("one_head", (2, 5, 12), 1, False),
+        ("heads", (2, 7, 18), 3, False),
+        ("causal", (2, 6, 24), 2, True),
+        ("many_positions_f32", (1, 37, 12), 2, True),
+    ]:
+
+        def function(input, heads=heads, causal=causal):
+            n, positions, features = input.shape
+            parts = input.reshape(n, positions, 3, heads, features // 3 // heads).permute(2, 0, 3, 1, 4)
+            output = functional.scaled_dot_product_attention(*parts, is_causal=causal)
+            return output.transpose(1, 2).reshape(n, positions, features // 3)
+
+        settings = {"heads": heads, "causal": causal}
+        family.differentiate(case, settings, function, input=family.noise(*shape, scale=2.0))
+    return family
+
+
+def self_attention() -> Family:
+    """`torch.nn.MultiheadAttention` with a linear layer before the attention and one after it."""
+    family = Family("self_attention")
+    features, heads = 8, 2
+    layer = nn.MultiheadAttention(features, heads, batch_first=True).double()
+
+    def function(input, weight_in, bias_in, weight_out, bias_out):
+        names = ("in_proj_weight", "in_proj_bias", "out_proj.weight", "out_proj.bias")
+        tensors = dict(zip(names, (weight_in, bias_in, weight_out, bias_out), strict=True))
+        return torch.func.functional_call(layer, tensors, (input, input, input), {"need_weights": False})[0]
+
+    family.differentiate(
+        "two_heads",
+        {"heads": heads},
+        function,
+        input=family.noise(2, 5, features),
+        weight_in=family.noise(3 * features, features),
+        bias_in=family.noise(3 * features),
+        weight_out=family.noise(features, features),
+        bias_out=family.noise(features),
+    )
+    return family
+
+
+def positions() -> Family:
+    """Layers of a vision transformer around its blocks: a class token and learned positions, or a mean over positions."""
+    family = Family("positions")
+
+    def class_token(input, token, positions):
+        tokens = input.flatten(2).transpose(1, 2)
+        tokens = torch.cat([token.expand(len(tokens), -1, -1), tokens], dim=1) + positions
+        return tokens[:, 0] + tokens.mean(1)
+
+    token, table = family.noise(1, 1, 4), family.noise(1, 7, 4)
+    family.differentiate("learned", {}, class_token, input=family.noise(2, 4, 2, 3), token=token, positions=table)
+
+    def waves(input):
+        position, pair = torch.arange(5).double(), torch.arange(3).double()
+        phase = position[:, None] / 10_000 ** (2 * pair / 6)
+        return input + torch.stack([phase.sin(), phase.cos()], dim=2).reshape(5, 6)
+
+    family.differentiate("sinusoidal", {}, waves, input=family.noise(2, 5, 6))
+    return family
+
+
 def cross_entropy() -> Family:
     """The mean over the batch of -log softmax(logits)[label]; `grad_logits` is the gradient of that mean."""
     family = Family("cross_entropy")
@@ -435,6 +501,9 @@ FAMILIES = [
     group_norm,
     layer_norm,
     squeeze_excite,
+    attention,
+    self_attention,
+    positions,
     cross_entropy,
     embedding,
     lstm,

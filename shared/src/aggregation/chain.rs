@@ -82,6 +82,13 @@ impl Chain {
                     Layer::SqueezeExcite { .. } => {
                         return Err(NotAChain::Layer { layer: "a squeeze-and-excitation block" });
                     }
+                    Layer::ToSequence
+                    | Layer::ClassToken { .. }
+                    | Layer::Positions { .. }
+                    | Layer::SinusoidalPositions
+                    | Layer::Attention { .. }
+                    | Layer::FirstPosition
+                    | Layer::MeanPositions => return Err(NotAChain::Layer { layer: "a layer of sequences" }),
                     Layer::Embedding { .. } => return Err(NotAChain::Layer { layer: "an embedding" }),
                     Layer::Lstm { .. } => return Err(NotAChain::Layer { layer: "a recurrence" }),
                 };

@@ -253,6 +253,58 @@ pub(crate) const KINDS: &[LayerKind] = &[
         fields: &[field("hidden", COUNT, Absent::Required)],
         says: "memory along a sequence, with a state of this many values",
     },
+    LayerKind {
+        name: "to-sequence",
+        prefix: None,
+        short: None,
+        fields: &[],
+        says: "the pixels of an image as a sequence, row by row",
+    },
+    LayerKind {
+        name: "class-token",
+        prefix: Some("class-token"),
+        short: None,
+        fields: &[],
+        says: "a learned position before the others",
+    },
+    LayerKind {
+        name: "positions",
+        prefix: Some("positions"),
+        short: None,
+        fields: &[],
+        says: "adds a learned value to each value of a sequence",
+    },
+    LayerKind {
+        name: "sinusoidal-positions",
+        prefix: None,
+        short: None,
+        fields: &[],
+        says: "adds waves to a sequence, of another length for each feature",
+    },
+    LayerKind {
+        name: "attention",
+        prefix: None,
+        short: Some("heads"),
+        fields: &[
+            field("heads", COUNT, Absent::Required),
+            field("causal", Accepts::Truth, Absent::Truth(false)),
+        ],
+        says: "of 3 d features, queries, keys and values, to d; causal: no position sees a later one",
+    },
+    LayerKind {
+        name: "first-position",
+        prefix: None,
+        short: None,
+        fields: &[],
+        says: "the features of a sequence's first position, such as a class token",
+    },
+    LayerKind {
+        name: "mean-positions",
+        prefix: None,
+        short: None,
+        fields: &[],
+        says: "the mean over the positions of a sequence",
+    },
 ];
 
 /// The kind of this name.

@@ -121,6 +121,18 @@ fn every_kind_of_layer_can_be_written() {
         ]
     "#;
     assert_eq!(network(images).predictions(), Ok(1));
+    let transformer = r#"
+        [model]
+        layers = [
+            { conv = { out = 12, kernel = 7, stride = 7 } }, "to-sequence", "class-token", "positions", "sinusoidal-positions",
+            { residual = ["layer-norm", { linear = 36 }, { attention = 3 }, { linear = 12 }] },
+            { linear = 36 }, { attention = { heads = 2, causal = true } }, "LAST",
+            { linear = "classes" },
+        ]
+    "#;
+    for last in ["first-position", "mean-positions"] {
+        assert_eq!(network(&transformer.replace("LAST", last)).predictions(), Ok(1));
+    }
     let text = r#"
         data = { set = "shakespeare", path = "x" }
         [model]

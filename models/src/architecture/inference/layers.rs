@@ -21,6 +21,10 @@ impl Place<'_> {
         self.got.try_into().map_err(|_| self.needs("[channels, height, width]"))
     }
 
+    fn sequence(self) -> Result<[usize; 2], ArchitectureError> {
+        self.got.try_into().map_err(|_| self.needs("[positions, features]"))
+    }
+
     fn needs(self, needs: impl Into<String>) -> ArchitectureError {
         ArchitectureError::Input { layer: self.label.to_owned(), needs: needs.into(), got: self.got.to_vec() }
     }
@@ -107,6 +111,28 @@ impl Inference {
             }
             Layer::Embedding { vocabulary, dim, .. } => self.embedding(place, vocabulary, dim),
             Layer::Lstm { hidden, .. } => self.lstm(place, hidden),
+            Layer::ToSequence => {
+                let [channels, height, width] = place.image()?;
+                Ok(vec![height * width, channels])
+            }
+            Layer::ClassToken { .. } => {
+                let [positions, features] = place.sequence()?;
+                let (shape, kind) = ([1, 1, features], ParameterKind::Weight);
+                self.declare(label, "weight", &shape, (1, 1), kind, Initial::Zero)?;
+                Ok(vec![positions + 1, features])
+            }
+            Layer::Positions { .. } => {
+                let [positions, features] = place.sequence()?;
+                let (shape, kind) = ([1, positions, features], ParameterKind::Weight);
+                self.declare(label, "weight", &shape, (1, 1), kind, Initial::Small)?;
+                Ok(got.to_vec())
+            }
+            Layer::SinusoidalPositions => place.sequence().map(Vec::from),
+            Layer::Attention { heads, .. } => self.attention(place, heads),
+            Layer::FirstPosition | Layer::MeanPositions => {
+                let [_, features] = place.sequence()?;
+                Ok(vec![features])
+            }
             Layer::LayerNorm { epsilon, .. } => self.layer_norm(place, epsilon),
             Layer::Residual { .. } | Layer::SqueezeExcite { .. } => {
                 unreachable!("blocks are walked into by `layers`")
@@ -198,6 +224,23 @@ impl Inference {
         declare("weight", ParameterKind::Weight, Initial::One)?;
         declare("bias", ParameterKind::Bias, Initial::Zero)?;
         Ok(place.got.to_vec())
+    }
+
+    fn attention(&mut self, place: Place<'_>, heads: usize) -> Result<Vec<usize>, ArchitectureError> {
+        if heads == 0 {
+            return Err(place.wrong("`heads` must be at least 1"));
+        }
+        let [positions, features] = place.sequence()?;
+        let own = features / 3;
+        if !features.is_multiple_of(3) || !own.is_multiple_of(heads) || own == 0 {
+            return Err(place.needs(format!(
+                "[positions, features], of which a third are queries, keys and values that {heads} heads divide"
+            )));
+        }
+        // The weights of one head are in memory at the same time.
+        let weights = check_size(place.label, &[positions, positions])?;
+        self.multiply(weights as u64, 2 * own);
+        Ok(vec![positions, own])
     }
 
     fn embedding(

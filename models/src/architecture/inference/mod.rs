@@ -48,7 +48,7 @@ impl Architecture {
         self.infer().map(|inference| inference.parameters)
     }
 
-    /// The multiply-adds of the convolutions, linear layers and LSTMs in one forward pass of one sample.
+    /// The multiply-adds of the convolutions, linear layers, LSTMs and attention in one forward pass of one sample.
     ///
     /// # Errors
     /// As [`Architecture::parameter_specs`].

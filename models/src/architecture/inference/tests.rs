@@ -86,6 +86,7 @@ fn settings_that_make_no_sense_are_refused() {
         conv(1, 1, 0, 0),
         conv(1, 2, 1, 2),
         grouped(4, 0),
+        Layer::Attention { heads: 0, causal: false },
         Layer::LayerNorm { name: "n".into(), epsilon: 0.0 },
         Layer::LayerNorm { name: "n".into(), epsilon: f64::NAN },
         grouped(4, 3),
@@ -151,6 +152,30 @@ fn a_squeeze_gives_a_factor_for_each_channel() {
     assert!(
         error(network(&[2, 5, 4], vec![norm], vec![])).contains("needs [features] or [positions, features]")
     );
+}
+
+#[test]
+fn sequences_have_positions_and_attention_takes_three_of_each_feature() {
+    let attention = |heads| Layer::Attention { heads, causal: false };
+    let token = Layer::ClassToken { name: "t".into() };
+    let positions = Layer::Positions { name: "p".into() };
+    let layers =
+        vec![conv(6, 2, 2, 0), Layer::ToSequence, token, positions, attention(2), Layer::FirstPosition];
+    let whole = network(&[1, 4, 6], layers, vec![linear(3)]);
+    let shapes: Vec<Vec<usize>> =
+        whole.parameter_specs().unwrap().into_iter().map(|spec| spec.shape).collect();
+    assert_eq!(shapes[2..4], [vec![1, 1, 6], vec![1, 7, 6]]);
+    assert_eq!(whole.multiply_adds(), Ok(6 * 24 + 7 * 7 * 4 + 6));
+    let error = |layers| network(&[1, 4, 6], layers, vec![]).parameter_specs().unwrap_err().to_string();
+    assert_eq!(
+        error(vec![Layer::ToSequence, attention(1)]),
+        "layer `extractor.attention-2` needs [positions, features], of which a third are queries, keys and values \
+         that 1 heads divide and gets the shape [24, 1]"
+    );
+    assert!(error(vec![conv(6, 1, 1, 0), Layer::ToSequence, attention(4)]).contains("4 heads divide"));
+    for layer in [Layer::MeanPositions, Layer::SinusoidalPositions, attention(1)] {
+        assert!(error(vec![layer]).contains("needs [positions, features] and gets"));
+    }
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Layers in candle's operations.
 
+mod attention;
 mod convolution;
 mod normalisation;
 mod pooling;
@@ -111,6 +112,22 @@ fn operator(layer: &Layer, part: &str, label: &str, variables: &BTreeMap<String,
                 scaled().map_err(FAILED)
             })
         }
+        Layer::ToSequence => pure(|x| x.flatten_from(2)?.transpose(1, 2)?.contiguous()),
+        Layer::ClassToken { .. } => {
+            let weight = variable("weight");
+            pure(move |x| {
+                let token = weight.broadcast_as((x.dim(0)?, 1, x.dim(2)?))?;
+                Tensor::cat(&[&token, x], 1)
+            })
+        }
+        Layer::Positions { .. } => {
+            let weight = variable("weight");
+            pure(move |x| x.broadcast_add(&weight))
+        }
+        Layer::SinusoidalPositions => pure(attention::add_waves),
+        Layer::Attention { heads, causal } => pure(move |x| attention::attention(x, heads, causal)),
+        Layer::FirstPosition => pure(|x| x.narrow(1, 0, 1)?.squeeze(1)),
+        Layer::MeanPositions => pure(|x| x.mean(1)),
         Layer::LayerNorm { epsilon, .. } => {
             let norm = LayerNorm { weight: variable("weight"), bias: variable("bias"), epsilon };
             pure(move |x| norm.forward(x))

@@ -218,6 +218,60 @@ fn layer_normalisation() {
 }
 
 #[test]
+fn attention() {
+    check_family("attention", |case| {
+        let causal = case.settings["causal"].as_bool().unwrap();
+        Layer::Attention { heads: case.setting("heads"), causal }
+    });
+}
+
+/// Runs layers on a case. `tensors` has the names of parameters and of the tensors that hold them.
+fn check_layers(case: &Case, layers: &[Layer], tensors: &[(&str, &str)]) {
+    let parameters = tensors.iter().map(|(name, tensor)| ((*name).to_owned(), case.array(tensor)));
+    let (x, gradient) = (case.values("input"), case.values("grad_output"));
+    let pass = run(layers, (case.shape("input"), &x), parameters.collect(), TRAINING, &gradient);
+    case.check("output", &pass.output);
+    case.check("grad_input", &pass.by_input);
+    for (name, tensor) in tensors {
+        case.check(&format!("grad_{tensor}"), &pass.gradients[*name]);
+    }
+}
+
+#[test]
+fn self_attention() {
+    for case in Golden::open("self_attention").cases() {
+        let linear = |name: &str, out| Layer::Linear { name: name.into(), out, bias: true };
+        let attention = Layer::Attention { heads: case.setting("heads"), causal: false };
+        let layers = [linear("in", 24), attention, linear("out", 8)];
+        let tensors = [
+            ("p.in.weight", "weight_in"),
+            ("p.in.bias", "bias_in"),
+            ("p.out.weight", "weight_out"),
+            ("p.out.bias", "bias_out"),
+        ];
+        check_layers(&case, &layers, &tensors);
+    }
+}
+
+#[test]
+fn positions() {
+    for case in Golden::open("positions").cases() {
+        if case.name == "sinusoidal" {
+            check_layers(&case, &[Layer::SinusoidalPositions], &[]);
+            continue;
+        }
+        let named = str::to_owned;
+        let layers = [
+            Layer::ToSequence,
+            Layer::ClassToken { name: named("t") },
+            Layer::Positions { name: named("p") },
+            Layer::Residual { body: vec![Layer::FirstPosition], shortcut: vec![Layer::MeanPositions] },
+        ];
+        check_layers(&case, &layers, &[("p.t.weight", "token"), ("p.p.weight", "positions")]);
+    }
+}
+
+#[test]
 fn squeeze_and_excitation() {
     let conv = |name: &str, out| Layer::Conv {
         name: name.into(),
@@ -234,17 +288,13 @@ fn squeeze_and_excitation() {
             [Layer::Silu, Layer::Sigmoid]
         };
         let body = vec![conv("fc1", 3), inner, conv("fc2", 6), outer];
-        let tensors = ["1", "2"]
-            .map(|n| ["weight", "bias"].map(|kind| (format!("p.fc{n}.{kind}"), format!("{kind}{n}"))));
-        let parameters = tensors.iter().flatten().map(|(name, tensor)| (name.clone(), case.array(tensor)));
-        let (x, gradient) = (case.values("input"), case.values("grad_output"));
-        let layer = Layer::SqueezeExcite { body };
-        let pass = run(&[layer], (case.shape("input"), &x), parameters.collect(), TRAINING, &gradient);
-        case.check("output", &pass.output);
-        case.check("grad_input", &pass.by_input);
-        for (name, tensor) in tensors.iter().flatten() {
-            case.check(&format!("grad_{tensor}"), &pass.gradients[name]);
-        }
+        let tensors = [
+            ("p.fc1.weight", "weight1"),
+            ("p.fc1.bias", "bias1"),
+            ("p.fc2.weight", "weight2"),
+            ("p.fc2.bias", "bias2"),
+        ];
+        check_layers(&case, &[Layer::SqueezeExcite { body }], &tensors);
     }
 }
 

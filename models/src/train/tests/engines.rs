@@ -73,6 +73,18 @@ fn both_engines_agree_on_squeeze_and_excitation_and_layer_normalisation() {
 }
 
 #[test]
+fn both_engines_agree_on_attention() {
+    for last in [Layer::FirstPosition, Layer::MeanPositions] {
+        let (architecture, params, batch) = start(&[2, 4, 6], transformer(last), vec![linear("c", 3, true)]);
+        check_agreement(&architecture, &params, &batch);
+    }
+    let mut layers = language_model();
+    layers.retain(|layer| !matches!(layer, Layer::Dropout { .. }));
+    let (architecture, params, batch) = start(&[4], layers, vec![linear("c", 3, true)]);
+    check_agreement(&architecture, &params, &batch);
+}
+
+#[test]
 fn both_engines_agree_on_activations() {
     for layer in activations() {
         // Wide enough for values on both sides of every kink.

@@ -142,6 +142,14 @@ fn gradient_of_dropout() {
 }
 
 #[test]
+fn gradient_of_attention() {
+    for last in [Layer::FirstPosition, Layer::MeanPositions] {
+        check_gradient(&[2, 4, 6], transformer(last), vec![linear("c", 3, true)]);
+    }
+    check_gradient(&[4], language_model(), vec![linear("c", 3, true)]);
+}
+
+#[test]
 fn gradient_of_sequences() {
     let embedding = Layer::Embedding { name: "e".into(), vocabulary: 5, dim: 3 };
     let lstm = |name: &str, hidden| Layer::Lstm { name: name.into(), hidden };

@@ -43,6 +43,8 @@ fn the_size_of_the_pool_does_not_show() {
     for (model, input, classes, samples) in [
         ("cnn-small", &[1, 28, 28][..], 10, 32),
         ("mlp-2nn", &[1, 28, 28], 10, 32),
+        ("vit-tiny", &[3, 64, 64], 10, 4),
+        ("text-transformer", &[48], 80, 6),
         ("mobilenet-v2", &[3, 64, 64], 10, 6),
         ("resnet-9", &[3, 32, 32], 10, 4),
         ("char-lstm", &[40], 80, 6),

@@ -12,7 +12,7 @@ and samples are not in the file; either side makes them of `golden_file.noise`:
   running variance (of an LSTM the weights of inputs and of state and one bias), is `noise(i, count)`, times
   `sqrt(6 / fan in)` for weights and `1 / sqrt(fan in)` for biases of convolutions and linear layers, times
   `1 / sqrt(hidden)` for LSTMs; scales of normalisation are 1 and their offsets and running means 0, plus a quarter of
-  it; running variances are 1 plus half of it; embeddings are the noise itself;
+  it; running variances are 1 plus half of it; embeddings and positions are the noise itself, class tokens a quarter of it;
 * the samples are `noise(1000, count)`, or tokens `floor((value + 1) / 2 * vocabulary)` of it.
 """
 
@@ -140,6 +140,79 @@ def mobilenet_v2() -> list[nn.Module]:
     return [*layers, *conv(320, 1280, 1), nn.ReLU6(), nn.AdaptiveAvgPool2d(1), nn.Flatten()]
 
 
+class Table(nn.Module):
+    """A tensor of a sequence: one more position before the others, or a value added to each."""
+
+    def __init__(self, positions: int, features: int, scale: float) -> None:
+        super().__init__()
+        self.table = nn.Parameter(torch.zeros(1, positions, features))
+        self.scale = scale
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.table.shape[1] == x.shape[1]:
+            return x + self.table
+        return torch.cat([self.table.expand(len(x), -1, -1), x], dim=1)
+
+
+class Waves(nn.Module):
+    """Adds the positions of Vaswani et al. 2017."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        _, positions, features = x.shape
+        pair = torch.arange(features // 2).double()
+        phase = torch.arange(positions).double()[:, None] / 10_000 ** (2 * pair / features)
+        waves = torch.stack([phase.sin(), phase.cos()], dim=2).reshape(positions, features)
+        # Rounded as the other side keeps them.
+        return x + waves.float().double()
+
+
+class Attention(nn.Module):
+    """Multi-head self-attention."""
+
+    def __init__(self, features: int, heads: int, causal: bool) -> None:
+        super().__init__()
+        self.heads, self.causal = heads, causal
+        self.qkv = nn.Linear(features, 3 * features)
+        self.proj = nn.Linear(features, features)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        n, positions, features = x.shape
+        parts = self.qkv(x).reshape(n, positions, 3, self.heads, features // self.heads).permute(2, 0, 3, 1, 4)
+        y = nn.functional.scaled_dot_product_attention(*parts, is_causal=self.causal)
+        return self.proj(y.transpose(1, 2).reshape(n, positions, features))
+
+
+class Sequence(nn.Module):
+    """The pixels of an image as a sequence."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.flatten(2).transpose(1, 2)
+
+
+class First(nn.Module):
+    """The first position."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x[:, 0]
+
+
+def blocks(count: int, features: int, heads: int, causal: bool, epsilon: float) -> list[nn.Module]:
+    """Blocks of a transformer and the normalisation after them."""
+    layers: list[nn.Module] = []
+    for _ in range(count):
+        wide = 4 * features
+        perceptron = [nn.Linear(features, wide), nn.GELU(), nn.Linear(wide, features)]
+        layers.append(Residual([nn.LayerNorm(features, epsilon), Attention(features, heads, causal)], []))
+        layers.append(Residual([nn.LayerNorm(features, epsilon), *perceptron], []))
+    return [*layers, nn.LayerNorm(features, epsilon)]
+
+
+def vit_tiny() -> list[nn.Module]:
+    """Touvron et al. 2021, as in timm, for 3x64x64."""
+    front = [nn.Conv2d(3, 192, 16, 16), Sequence(), Table(1, 192, 0.25), Table(17, 192, 1.0)]
+    return [*front, *blocks(12, 192, 3, False, 1e-6), First()]
+
+
 def fully_connected(*sizes: int) -> list[nn.Module]:
     """Linear layers with rectifiers between them."""
     layers: list[nn.Module] = []
@@ -204,6 +277,11 @@ MODELS = {
     ),
     "resnet-9": ((3, 32, 32), CLASSES, resnet_9, [], lambda: [nn.Linear(512, CLASSES, bias=False)]),
     "vgg-16": ((3, 32, 32), CLASSES, vgg_16, [], lambda: fully_connected(512, 512, 512, CLASSES)),
+    "text-transformer": (
+        (80,), 80, lambda: [Words(80, 256), Waves(), *blocks(4, 256, 4, True, 1e-5)],
+        [], lambda: [nn.Linear(256, 80)],
+    ),
+    "vit-tiny": ((3, 64, 64), CLASSES, vit_tiny, [], lambda: [nn.Linear(192, CLASSES)]),
     "word-lstm": (
         (10,), 10_000, lambda: [Words(10_000, 192), Lstm(192, 256)], [], lambda: [nn.Linear(256, 10_000)],
     ),
@@ -242,7 +320,9 @@ def fill(network: nn.Module) -> None:
             put(layer.weight, math.sqrt(6 / fan))
             if layer.bias is not None:
                 put(layer.bias, 1 / math.sqrt(fan))
-        elif isinstance(layer, (nn.BatchNorm2d, nn.GroupNorm)):
+        elif isinstance(layer, Table):
+            put(layer.table, layer.scale)
+        elif isinstance(layer, (nn.BatchNorm2d, nn.GroupNorm, nn.LayerNorm)):
             put(layer.weight, 0.25, 1.0)
             put(layer.bias, 0.25)
             if isinstance(layer, nn.BatchNorm2d):

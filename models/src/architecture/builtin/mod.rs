@@ -7,6 +7,7 @@ mod residual;
 #[cfg(test)]
 mod tests;
 mod text;
+mod transformers;
 
 use serde::{Deserialize, Serialize};
 
@@ -200,12 +201,28 @@ pub const BUILT_INS: &[BuiltIn] = &[
         build: residual::resnet_9,
     },
     BuiltIn {
+        name: "text-transformer",
+        summary: "the next token: a causal transformer of four blocks of 256 features, for any length",
+        input: &[80],
+        classes: 80,
+        norm: None,
+        build: transformers::text_transformer,
+    },
+    BuiltIn {
         name: "vgg-16",
         summary: "VGG-16 for small images (Simonyan and Zisserman 2015), configuration D without normalisation",
         input: &[3, 32, 32],
         classes: 10,
         norm: None,
         build: convolutional::vgg_16,
+    },
+    BuiltIn {
+        name: "vit-tiny",
+        summary: "the tiny vision transformer of Touvron et al. 2021, for patches of 16x16 pixels",
+        input: &[3, 64, 64],
+        classes: 10,
+        norm: None,
+        build: transformers::vit_tiny,
     },
     BuiltIn {
         name: "word-lstm",

@@ -30,6 +30,15 @@ fn parameter_counts_are_those_of_the_papers() {
     // As torchvision counts it.
     let of_imagenet = Architecture::by_name("mobilenet-v2", &[3, 224, 224], 1000).unwrap();
     assert_eq!(of_imagenet.parameters(), Ok(3_504_872));
+    let vision =
+        |side, classes| Architecture::by_name("vit-tiny", &[3, side, side], classes).unwrap().parameters();
+    // As timm counts it.
+    assert_eq!(vision(224, 1000), Ok(5_717_416));
+    assert_eq!(vision(32, 10), Ok(5_489_482));
+    for (length, vocabulary) in [(80, 65), (128, 256)] {
+        let text = Architecture::by_name("text-transformer", &[length], vocabulary).unwrap();
+        assert_eq!((text.parameters(), text.predictions()), (Ok(3_159_808 + 513 * vocabulary), Ok(length)));
+    }
     for vocabulary in [2, 65, 90] {
         let text = Architecture::by_name("char-lstm", &[80], vocabulary).unwrap();
         assert_eq!(text.parameters(), Ok(796_672 + 265 * vocabulary));
@@ -78,6 +87,9 @@ fn names_in_blocks_read_like_those_of_the_libraries() {
         ["extractor.features-1-conv-0-0.weight", "extractor.features-2-conv-3.bias", "head.classifier-1.bias"]
     {
         assert!(names("mobilenet-v2").contains(&name.to_owned()), "{name}");
+    }
+    for name in ["cls_token.weight", "blocks-11-attn-qkv.weight", "blocks-0-mlp-fc2.bias", "norm.weight"] {
+        assert!(names("vit-tiny").contains(&format!("extractor.{name}")), "{name}");
     }
     let expected = ["conv1", "conv2", "block1-conv1", "block1-conv2", "conv3", "conv4", "block2-conv1"];
     for (found, expected) in names("resnet-9").iter().zip(expected) {

@@ -145,6 +145,21 @@ pub enum Layer {
         #[serde(deserialize_with = "nesting::deserialize_layers")]
         body: Vec<Layer>,
     },
+    /// As [`Layer::BatchNorm`], with settings of its own, such as those of `MobileNetV3`.
+    BatchNormWith {
+        /// The layer's name, such as `norm1`.
+        name: String,
+        /// Added to variances, greater than 0: 1e-5 in [`Layer::BatchNorm`].
+        epsilon: f64,
+        /// How far the buffers move towards a batch, at least 0 and less than 1: 0.1 in [`Layer::BatchNorm`].
+        momentum: f64,
+    },
+    /// Rows and columns of zeros around an image, `[c, h, w]` to `[c, h + 2 pixels, w + 2 pixels]`. Before max pooling of rectified
+    /// values the same as that pooling's padding in `PyTorch`.
+    ZeroPad {
+        /// Rows and columns on each side.
+        pixels: usize,
+    },
     /// The pixels of an image as a sequence, row by row, `[c, h, w]` to `[h w, c]`.
     ToSequence,
     /// A learned position before the others (Devlin et al. 2019), `[t, d]` to `[t + 1, d]`. Its weight has the shape `[1, 1, d]`.
@@ -248,6 +263,8 @@ impl Layer {
             Self::LocalResponseNorm { .. } => ("local-response-norm", None),
             Self::Dropout { .. } => ("dropout", None),
             Self::SqueezeExcite { .. } => ("squeeze-excite", None),
+            Self::BatchNormWith { name, .. } => ("batch-norm-with", Some(name)),
+            Self::ZeroPad { .. } => ("zero-pad", None),
             Self::ToSequence => ("to-sequence", None),
             Self::ClassToken { name } => ("class-token", Some(name)),
             Self::Positions { name } => ("positions", Some(name)),

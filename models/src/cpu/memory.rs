@@ -210,6 +210,8 @@ impl Sum {
             | Layer::BatchNorm { .. }
             | Layer::GroupNorm { .. }
             | Layer::LayerNorm { .. }
+            | Layer::BatchNormWith { .. }
+            | Layer::ZeroPad { .. }
             | Layer::ToSequence
             | Layer::ClassToken { .. }
             | Layer::FirstPosition

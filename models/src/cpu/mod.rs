@@ -17,6 +17,7 @@ mod lstm;
 pub(crate) mod memory;
 mod normalisation;
 mod operator;
+mod padding;
 mod parameter;
 mod plan;
 mod pooling;

@@ -8,6 +8,7 @@ use super::linear::Linear;
 use super::lstm::Lstm;
 use super::normalisation::{BatchNorm, GroupNorm, LayerNorm};
 use super::operator::Operator;
+use super::padding::ZeroPad;
 use super::pooling::GlobalAveragePool;
 use super::positions::{
     ClassToken, FirstPosition, MeanPositions, Positions, SinusoidalPositions, ToSequence,
@@ -127,6 +128,12 @@ impl<'a> Planner<'a> {
                 let learns = body.learns();
                 (Box::new(SqueezeExcite::new(body, pixels)), learns)
             }
+            &Layer::ZeroPad { pixels } => {
+                let &[channels, height, width] = shape else {
+                    panic!("the architecture was checked: images have three dimensions");
+                };
+                (Box::new(ZeroPad { channels, height, width, pixels }), false)
+            }
             Layer::ToSequence => {
                 let (channels, pixels) = channels(shape);
                 (Box::new(ToSequence { channels, pixels }), false)
@@ -167,12 +174,15 @@ impl<'a> Planner<'a> {
                     true,
                 )
             }
-            Layer::BatchNorm { .. } => {
+            Layer::BatchNorm { .. } | Layer::BatchNormWith { .. } => {
                 let (channels, pixels) = channels(shape);
                 let [weight, bias] = ["weight", "bias"].map(|kind| self.parameter(label, kind));
                 let [running_mean, running_var] =
                     ["running-mean", "running-var"].map(|kind| self.parameter(label, kind));
-                let kernel = normalisation::BatchNorm::new(channels, pixels);
+                let mut kernel = normalisation::BatchNorm::new(channels, pixels);
+                if let &Layer::BatchNormWith { epsilon, momentum, .. } = layer {
+                    kernel = kernel.with(epsilon, momentum);
+                }
                 let label = label.to_owned();
                 (Box::new(BatchNorm { label, weight, bias, running_mean, running_var, kernel }), true)
             }

@@ -170,26 +170,33 @@ def activations() -> Family:
 
 
 def batch_norm() -> Family:
-    """Over batch, rows and columns, per channel; eps 1e-5, momentum 0.1.
+    """Over batch, rows and columns, per channel; eps 1e-5 and momentum 0.1 in most cases.
 
     In training the batch is normalised by its own mean and biased variance; the running variance takes the
-    unbiased one: running <- 0.9 running + 0.1 batch. `running_*_before` and `running_*_after` are around the
+    unbiased one: running <- (1 - momentum) running + momentum batch. `running_*_before` and `running_*_after` are around the
     one step. In evaluation the running statistics normalise, and stay.
     """
     family = Family("batch_norm")
-    for case, training in [("training", True), ("evaluation", False)]:
+    for case, training, epsilon, momentum in [
+        ("training", True, 1e-5, 0.1),
+        ("evaluation", False, 1e-5, 0.1),
+        ("training_with", True, 1e-2, 0.3),
+        ("evaluation_with", False, 1e-2, 0.3),
+    ]:
         mean, variance = family.noise(3), family.noise(3) + 1.5
         before = {"running_mean_before": mean.clone(), "running_var_before": variance.clone()}
 
-        def function(input, weight, bias, mean=mean, variance=variance, training=training):
-            return functional.batch_norm(input, mean, variance, weight, bias, training, 0.1, 1e-5)
+        def function(
+            input, weight, bias, mean=mean, variance=variance, settings=(training, momentum, epsilon)
+        ):
+            return functional.batch_norm(input, mean, variance, weight, bias, *settings)
 
         tensors = {
             "input": family.noise(4, 3, 5, 4) + 0.5,
             "weight": family.noise(3) + 1,
             "bias": family.noise(3),
         }
-        settings = {"training": training, "momentum": 0.1, "eps": 1e-5}
+        settings = {"training": training, "momentum": momentum, "eps": epsilon}
         family.differentiate(case, settings, function, **tensors)
         after = {"running_mean_after": mean, "running_var_after": variance}
         family.add(case, settings, **before, **after)
@@ -321,6 +328,17 @@ def positions() -> Family:
         return input + torch.stack([phase.sin(), phase.cos()], dim=2).reshape(5, 6)
 
     family.differentiate("sinusoidal", {}, waves, input=family.noise(2, 5, 6))
+    return family
+
+
+def padded_pool() -> Family:
+    """The beginning of a ResNet for large images: rectified, then the maximum over 3x3 with a padding of 1."""
+    family = Family("padded_pool")
+
+    def function(input):
+        return functional.max_pool2d(functional.relu(input), 3, 2, padding=1)
+
+    family.differentiate("rectified", {}, function, input=family.noise(2, 2, 7, 6))
     return family
 
 
@@ -504,6 +522,7 @@ FAMILIES = [
     attention,
     self_attention,
     positions,
+    padded_pool,
     cross_entropy,
     embedding,
     lstm,

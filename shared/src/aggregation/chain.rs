@@ -67,12 +67,14 @@ impl Chain {
                     | Layer::Dropout { .. }
                     | Layer::MaxPool { .. }
                     | Layer::AvgPool { .. }
+                    | Layer::ZeroPad { .. }
                     | Layer::GlobalAvgPool
                     | Layer::Flatten => continue,
                     Layer::GroupedConv { .. } => {
                         return Err(NotAChain::Layer { layer: "a grouped convolution" });
                     }
                     Layer::BatchNorm { .. }
+                    | Layer::BatchNormWith { .. }
                     | Layer::GroupNorm { .. }
                     | Layer::LayerNorm { .. }
                     | Layer::LocalResponseNorm { .. } => {

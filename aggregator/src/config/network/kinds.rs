@@ -173,6 +173,13 @@ pub(crate) const KINDS: &[LayerKind] = &[
         says: "the mean of each channel: features of an image",
     },
     LayerKind {
+        name: "zero-pad",
+        prefix: None,
+        short: Some("pixels"),
+        fields: &[field("pixels", COUNT, Absent::Required)],
+        says: "rows and columns of zeros around an image",
+    },
+    LayerKind {
         name: "flatten",
         prefix: None,
         short: None,
@@ -185,6 +192,16 @@ pub(crate) const KINDS: &[LayerKind] = &[
         short: None,
         fields: &[],
         says: "each channel normalised over the batch, with running statistics",
+    },
+    LayerKind {
+        name: "batch-norm-with",
+        prefix: Some("norm"),
+        short: None,
+        fields: &[
+            field("epsilon", Accepts::Number(Least::Positive), Absent::Number(1e-5)),
+            field("momentum", Accepts::Share, Absent::Number(0.1)),
+        ],
+        says: "batch-norm whose statistics are computed otherwise",
     },
     LayerKind {
         name: "group-norm",

@@ -113,6 +113,7 @@ fn every_kind_of_layer_can_be_written() {
         [model]
         layers = [
             { conv = { out = 6, kernel = 4, stride = 2, padding = 1, bias = false } }, "batch-norm", "relu",
+            { zero-pad = 1 }, { batch-norm-with = { epsilon = 1e-3 } },
             { grouped-conv = { out = 6, kernel = 3, padding = "same", groups = 3 } },
             { max-pool = { size = 3, stride = 1, partial = true } }, { avg-pool = 2 },
             { local-response-norm = { size = 5, alpha = 1, beta = 0.5 } }, { group-norm = { groups = 3 } },

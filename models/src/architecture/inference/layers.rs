@@ -111,6 +111,23 @@ impl Inference {
             }
             Layer::Embedding { vocabulary, dim, .. } => self.embedding(place, vocabulary, dim),
             Layer::Lstm { hidden, .. } => self.lstm(place, hidden),
+            Layer::BatchNormWith { epsilon, momentum, .. } => {
+                // NaN is in no range.
+                if !(epsilon as f32 > 0.0 && (epsilon as f32).is_finite()) {
+                    return Err(place.wrong("`epsilon` must be greater than 0"));
+                }
+                if !(0.0..1.0).contains(&momentum) {
+                    return Err(place.wrong("`momentum` must be at least 0 and less than 1"));
+                }
+                self.normalisation(place, None)
+            }
+            Layer::ZeroPad { pixels } => {
+                let [channels, height, width] = place.image()?;
+                if pixels > height.min(width) {
+                    return Err(place.wrong("`pixels` must be at most the image's height and width"));
+                }
+                Ok(vec![channels, height + 2 * pixels, width + 2 * pixels])
+            }
             Layer::ToSequence => {
                 let [channels, height, width] = place.image()?;
                 Ok(vec![height * width, channels])

@@ -13,6 +13,7 @@ use candle_core::{Tensor, Var};
 use crate::architecture::Layer;
 use crate::dropout_masks::{Masks, scale};
 use crate::error::ModelError;
+use crate::kernels::normalisation::{EPSILON, MOMENTUM};
 use crate::mode::Mode;
 
 use convolution::convolution;
@@ -70,13 +71,19 @@ fn operator(layer: &Layer, part: &str, label: &str, variables: &BTreeMap<String,
         Layer::AvgPool { size, stride } => pure(move |x| pooling::mean(x, size, stride)),
         Layer::GlobalAvgPool => pure(|x| x.flatten_from(2)?.mean(2)),
         Layer::Flatten => pure(|x| x.flatten_from(1)),
-        Layer::BatchNorm { .. } => {
+        Layer::BatchNorm { .. } | Layer::BatchNormWith { .. } => {
+            let (epsilon, momentum) = match *layer {
+                Layer::BatchNormWith { epsilon, momentum, .. } => (epsilon, momentum),
+                _ => (EPSILON, MOMENTUM),
+            };
             let norm = BatchNorm {
                 label: label.to_owned(),
                 weight: variable("weight"),
                 bias: variable("bias"),
                 running_mean: variable("running-mean"),
                 running_var: variable("running-var"),
+                epsilon,
+                momentum,
             };
             Box::new(move |x, mode| norm.forward(x, mode))
         }
@@ -111,6 +118,9 @@ fn operator(layer: &Layer, part: &str, label: &str, variables: &BTreeMap<String,
                 let scaled = || x.broadcast_mul(&factors.reshape((x.dim(0)?, x.dim(1)?, 1, 1))?);
                 scaled().map_err(FAILED)
             })
+        }
+        Layer::ZeroPad { pixels } => {
+            pure(move |x| x.pad_with_zeros(2, pixels, pixels)?.pad_with_zeros(3, pixels, pixels))
         }
         Layer::ToSequence => pure(|x| x.flatten_from(2)?.transpose(1, 2)?.contiguous()),
         Layer::ClassToken { .. } => {

@@ -192,7 +192,13 @@ fn batch_normalisation() {
     for case in Golden::open("batch_norm").cases() {
         let training = case.settings["training"].as_bool().unwrap();
         let mode = if training { TRAINING } else { Mode::Evaluation };
-        let pass = run_case(&case, Layer::BatchNorm { name: "l".into() }, &kinds, mode);
+        let layer = if case.name.ends_with("_with") {
+            let number = |name: &str| case.settings[name].as_f64().unwrap();
+            Layer::BatchNormWith { name: "l".into(), epsilon: number("eps"), momentum: number("momentum") }
+        } else {
+            Layer::BatchNorm { name: "l".into() }
+        };
+        let pass = run_case(&case, layer, &kinds, mode);
         case.check("output", &pass.output);
         case.check("running_mean_after", &pass.parameters["p.l.running-mean"]);
         case.check("running_var_after", &pass.parameters["p.l.running-var"]);
@@ -207,6 +213,14 @@ fn batch_normalisation() {
 #[test]
 fn group_normalisation() {
     check_family("group_norm", |case| Layer::GroupNorm { name: "l".into(), groups: case.setting("groups") });
+}
+
+#[test]
+fn padding_of_pooling() {
+    for case in Golden::open("padded_pool").cases() {
+        let pool = Layer::MaxPool { size: 3, stride: 2, partial: false };
+        check_layers(&case, &[Layer::Relu, Layer::ZeroPad { pixels: 1 }, pool], &[]);
+    }
 }
 
 #[test]

@@ -92,8 +92,8 @@ def resnet_9() -> list[nn.Module]:
     ]  # fmt: skip
 
 
-def resnet(blocks: list[int], bottleneck: bool, norm: str) -> list[nn.Module]:
-    """He et al. 2016 with a stem for small images; blocks of two 3x3 convolutions, or bottlenecks of three."""
+def resnet(blocks: list[int], bottleneck: bool, norm: str, large: bool = False) -> list[nn.Module]:
+    """He et al. 2016 with a stem for small images, or for large ones; blocks of two 3x3 convolutions, or bottlenecks of three."""
 
     def conv(inputs: int, outputs: int, kernel: int, stride: int = 1) -> list[nn.Module]:
         layer = nn.Conv2d(inputs, outputs, kernel, stride, padding=kernel // 2, bias=norm == "none")
@@ -101,6 +101,8 @@ def resnet(blocks: list[int], bottleneck: bool, norm: str) -> list[nn.Module]:
         return [layer, *norms[norm]]
 
     layers = [*conv(3, 64, 3), relu()]
+    if large:
+        layers = [*conv(3, 64, 7, 2), relu(), nn.MaxPool2d(3, 2, padding=1)]
     inputs = 64
     for stage, count in enumerate(blocks):
         width = 64 * 2**stage
@@ -138,6 +140,43 @@ def mobilenet_v2() -> list[nn.Module]:
             layers += [Residual(block, [])] if stride == 1 and inputs == outputs else block
             inputs = outputs
     return [*layers, *conv(320, 1280, 1), nn.ReLU6(), nn.AdaptiveAvgPool2d(1), nn.Flatten()]
+
+
+class Excite(nn.Module):
+    """Squeeze-and-excitation, as in torchvision's MobileNetV3."""
+
+    def __init__(self, channels: int, squeezed: int) -> None:
+        super().__init__()
+        self.fc1 = nn.Conv2d(channels, squeezed, 1)
+        self.fc2 = nn.Conv2d(squeezed, channels, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        means = nn.functional.adaptive_avg_pool2d(x, 1)
+        return x * nn.functional.hardsigmoid(self.fc2(nn.functional.relu(self.fc1(means))))
+
+
+def mobilenet_v3_small() -> list[nn.Module]:
+    """Howard et al. 2019, as in torchvision."""
+
+    def conv(inputs: int, outputs: int, kernel: int, stride: int = 1, groups: int = 1) -> list[nn.Module]:
+        layer = nn.Conv2d(inputs, outputs, kernel, stride, padding=kernel // 2, groups=groups, bias=False)
+        return [layer, nn.BatchNorm2d(outputs, eps=1e-3, momentum=0.01)]
+
+    layers = [*conv(3, 16, 3, 2), nn.Hardswish()]
+    inputs = 16
+    for kernel, wide, outputs, squeezed, activation, stride in [
+        (3, 16, 16, 8, nn.ReLU, 2), (3, 72, 24, 0, nn.ReLU, 2), (3, 88, 24, 0, nn.ReLU, 1),
+        (5, 96, 40, 24, nn.Hardswish, 2), (5, 240, 40, 64, nn.Hardswish, 1), (5, 240, 40, 64, nn.Hardswish, 1),
+        (5, 120, 48, 32, nn.Hardswish, 1), (5, 144, 48, 40, nn.Hardswish, 1), (5, 288, 96, 72, nn.Hardswish, 2),
+        (5, 576, 96, 144, nn.Hardswish, 1), (5, 576, 96, 144, nn.Hardswish, 1),
+    ]:  # fmt: skip
+        block = [*conv(inputs, wide, 1), activation()] if wide != inputs else []
+        block += [*conv(wide, wide, kernel, stride, wide), activation()]
+        block += [Excite(wide, squeezed)] if squeezed else []
+        block += conv(wide, outputs, 1)
+        layers += [Residual(block, [])] if stride == 1 and inputs == outputs else block
+        inputs = outputs
+    return [*layers, *conv(96, 576, 1), nn.Hardswish(), nn.AdaptiveAvgPool2d(1), nn.Flatten()]
 
 
 class Table(nn.Module):
@@ -270,12 +309,23 @@ MODELS = {
     "mobilenet-v2": (
         (3, 96, 96), CLASSES, mobilenet_v2, [], lambda: [nn.Dropout(0.2), nn.Linear(1280, CLASSES)],
     ),
+    "mobilenet-v3-small": (
+        (3, 96, 96), CLASSES, mobilenet_v3_small,
+        [], lambda: [nn.Linear(576, 1024), nn.Hardswish(), nn.Dropout(0.2), nn.Linear(1024, CLASSES)],
+    ),
     "moon-cnn": (
         (3, 32, 32), CLASSES,
         lambda: [*lenet(3, 0), *fully_connected(400, 120, 84), relu()],
         [lambda: fully_connected(84, 84, 256)], lambda: [nn.Linear(256, CLASSES)],
     ),
     "resnet-9": ((3, 32, 32), CLASSES, resnet_9, [], lambda: [nn.Linear(512, CLASSES, bias=False)]),
+    "resnet-18-imagenet": (
+        (3, 96, 64), CLASSES, lambda: resnet([2, 2, 2, 2], False, "batch", True), [], lambda: [nn.Linear(512, CLASSES)],
+    ),
+    "resnet-50-imagenet": (
+        (3, 96, 64), CLASSES, lambda: resnet([3, 4, 6, 3], True, "batch", True), [], lambda: [nn.Linear(2048, CLASSES)],
+    ),
+    "vgg-16-imagenet": ((3, 32, 32), CLASSES, vgg_16, [], lambda: fully_connected(512, 4096, 4096, CLASSES)),
     "vgg-16": ((3, 32, 32), CLASSES, vgg_16, [], lambda: fully_connected(512, 512, 512, CLASSES)),
     "text-transformer": (
         (80,), 80, lambda: [Words(80, 256), Waves(), *blocks(4, 256, 4, True, 1e-5)],

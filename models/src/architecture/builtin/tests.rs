@@ -9,6 +9,7 @@ fn parameter_counts_are_those_of_the_papers() {
         ("cnn-cifar", [3, 24, 24], 1_068_298),
         ("vgg-16", [3, 32, 32], 15_245_130),
         ("resnet-50", [3, 32, 32], 23_520_842),
+        ("mobilenet-v3-small", [3, 32, 32], 1_528_106),
         ("mobilenet-v2", [3, 32, 32], 2_236_682),
         ("mobilenet-v2", [3, 224, 224], 2_236_682),
         ("moon-cnn", [3, 32, 32], 92_626),
@@ -27,9 +28,17 @@ fn parameter_counts_are_those_of_the_papers() {
         let params = architecture.initialise(|_| rand_chacha::ChaCha8Rng::from_seed([0; 32])).unwrap();
         assert_eq!(params.parameters(), count, "{name}");
     }
-    // As torchvision counts it.
-    let of_imagenet = Architecture::by_name("mobilenet-v2", &[3, 224, 224], 1000).unwrap();
-    assert_eq!(of_imagenet.parameters(), Ok(3_504_872));
+    // As torchvision counts them.
+    for (name, count) in [
+        ("mobilenet-v2", 3_504_872),
+        ("mobilenet-v3-small", 2_542_856),
+        ("resnet-18-imagenet", 11_689_512),
+        ("resnet-50-imagenet", 25_557_032),
+        ("vgg-16-imagenet", 138_357_544),
+    ] {
+        let of_imagenet = Architecture::by_name(name, &[3, 224, 224], 1000).unwrap();
+        assert_eq!(of_imagenet.parameters(), Ok(count), "{name}");
+    }
     let vision =
         |side, classes| Architecture::by_name("vit-tiny", &[3, side, side], classes).unwrap().parameters();
     // As timm counts it.
@@ -87,6 +96,17 @@ fn names_in_blocks_read_like_those_of_the_libraries() {
         ["extractor.features-1-conv-0-0.weight", "extractor.features-2-conv-3.bias", "head.classifier-1.bias"]
     {
         assert!(names("mobilenet-v2").contains(&name.to_owned()), "{name}");
+    }
+    for name in
+        ["features-1-block-1-fc1.weight", "features-4-block-2-fc2.bias", "features-11-block-3-1.running-var"]
+    {
+        assert!(names("mobilenet-v3-small").contains(&format!("extractor.{name}")), "{name}");
+    }
+    for name in ["bn1.running-mean", "layer2-0-downsample-1.weight", "layer4-1-conv2.weight"] {
+        assert!(names("resnet-18-imagenet").contains(&format!("extractor.{name}")), "{name}");
+    }
+    for name in ["extractor.features-28.weight", "head.classifier-6.bias"] {
+        assert!(names("vgg-16-imagenet").contains(&name.to_owned()), "{name}");
     }
     for name in ["cls_token.weight", "blocks-11-attn-qkv.weight", "blocks-0-mlp-fc2.bias", "norm.weight"] {
         assert!(names("vit-tiny").contains(&format!("extractor.{name}")), "{name}");

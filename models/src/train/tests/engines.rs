@@ -19,8 +19,9 @@ fn other_backends() -> Vec<Backend> {
 /// Compares the loss of a batch and its gradient with those of the engine for CPUs.
 fn check_agreement(architecture: &Architecture, params: &ParamSet, batch: &Batch) {
     let gradient = |backend: &Backend| {
-        let mut learner = Learner::new(architecture, params, Sgd::plain(0.1), backend).unwrap();
-        learner.gradient(batch).unwrap()
+        let learner = Learner::new(architecture, params, Sgd::plain(0.1), backend).unwrap();
+        // The same masks of dropout on both.
+        learner.with_seed(SEED).gradient(batch).unwrap()
     };
     let (loss, ours) = gradient(&Backend::cpu());
     for backend in other_backends() {

@@ -84,6 +84,11 @@ const fn field(name: &'static str, accepts: Accepts, absent: Absent) -> Field {
     Field { name, accepts, absent }
 }
 
+/// A layer without name and settings.
+const fn plain(name: &'static str, says: &'static str) -> LayerKind {
+    LayerKind { name, prefix: None, short: None, fields: &[], says }
+}
+
 const SIZE: Field = field("size", COUNT, Absent::Required);
 const STRIDE: Field = field("stride", COUNT, Absent::Like("size"));
 
@@ -126,31 +131,13 @@ pub(crate) const KINDS: &[LayerKind] = &[
         ],
         says: "y = W x + b, of features or at each position of a sequence; \"classes\" stands for their number",
     },
-    LayerKind { name: "relu", prefix: None, short: None, fields: &[], says: "max(x, 0)" },
-    LayerKind { name: "relu6", prefix: None, short: None, fields: &[], says: "min(max(x, 0), 6)" },
-    LayerKind {
-        name: "hard-sigmoid",
-        prefix: None,
-        short: None,
-        fields: &[],
-        says: "min(max(x + 3, 0), 6) / 6, nearly a sigmoid",
-    },
-    LayerKind { name: "hard-swish", prefix: None, short: None, fields: &[], says: "x hard-sigmoid(x)" },
-    LayerKind { name: "sigmoid", prefix: None, short: None, fields: &[], says: "1 / (1 + e^-x)" },
-    LayerKind {
-        name: "silu",
-        prefix: None,
-        short: None,
-        fields: &[],
-        says: "x sigmoid(x), also called swish",
-    },
-    LayerKind {
-        name: "gelu",
-        prefix: None,
-        short: None,
-        fields: &[],
-        says: "x P(X <= x) for a standard normal X",
-    },
+    plain("relu", "max(x, 0)"),
+    plain("relu6", "min(max(x, 0), 6)"),
+    plain("hard-sigmoid", "min(max(x + 3, 0), 6) / 6, nearly a sigmoid"),
+    plain("hard-swish", "x hard-sigmoid(x)"),
+    plain("sigmoid", "1 / (1 + e^-x)"),
+    plain("silu", "x sigmoid(x), also called swish"),
+    plain("gelu", "x P(X <= x) for a standard normal X"),
     LayerKind {
         name: "max-pool",
         prefix: None,
@@ -165,13 +152,7 @@ pub(crate) const KINDS: &[LayerKind] = &[
         fields: &[SIZE, STRIDE],
         says: "the mean of each window of an image",
     },
-    LayerKind {
-        name: "global-avg-pool",
-        prefix: None,
-        short: None,
-        fields: &[],
-        says: "the mean of each channel: features of an image",
-    },
+    plain("global-avg-pool", "the mean of each channel: features of an image"),
     LayerKind {
         name: "zero-pad",
         prefix: None,
@@ -179,13 +160,7 @@ pub(crate) const KINDS: &[LayerKind] = &[
         fields: &[field("pixels", COUNT, Absent::Required)],
         says: "rows and columns of zeros around an image",
     },
-    LayerKind {
-        name: "flatten",
-        prefix: None,
-        short: None,
-        fields: &[],
-        says: "everything into one row of features",
-    },
+    plain("flatten", "everything into one row of features"),
     LayerKind {
         name: "batch-norm",
         prefix: Some("norm"),
@@ -270,13 +245,7 @@ pub(crate) const KINDS: &[LayerKind] = &[
         fields: &[field("hidden", COUNT, Absent::Required)],
         says: "memory along a sequence, with a state of this many values",
     },
-    LayerKind {
-        name: "to-sequence",
-        prefix: None,
-        short: None,
-        fields: &[],
-        says: "the pixels of an image as a sequence, row by row",
-    },
+    plain("to-sequence", "the pixels of an image as a sequence, row by row"),
     LayerKind {
         name: "class-token",
         prefix: Some("class-token"),
@@ -291,13 +260,7 @@ pub(crate) const KINDS: &[LayerKind] = &[
         fields: &[],
         says: "adds a learned value to each value of a sequence",
     },
-    LayerKind {
-        name: "sinusoidal-positions",
-        prefix: None,
-        short: None,
-        fields: &[],
-        says: "adds waves to a sequence, of another length for each feature",
-    },
+    plain("sinusoidal-positions", "adds waves to a sequence, of another length for each feature"),
     LayerKind {
         name: "attention",
         prefix: None,
@@ -308,20 +271,8 @@ pub(crate) const KINDS: &[LayerKind] = &[
         ],
         says: "of 3 d features, queries, keys and values, to d; causal: no position sees a later one",
     },
-    LayerKind {
-        name: "first-position",
-        prefix: None,
-        short: None,
-        fields: &[],
-        says: "the features of a sequence's first position, such as a class token",
-    },
-    LayerKind {
-        name: "mean-positions",
-        prefix: None,
-        short: None,
-        fields: &[],
-        says: "the mean over the positions of a sequence",
-    },
+    plain("first-position", "the features of a sequence's first position, such as a class token"),
+    plain("mean-positions", "the mean over the positions of a sequence"),
 ];
 
 /// The kind of this name.

@@ -313,13 +313,19 @@ fn every_built_in_learns_a_batch_by_heart() {
             "resnet-18" | "resnet-50" => (&[3, 8, 8][..], 4, 0.005),
             "vgg-16" => (built_in.input, 2, 0.002),
             "resnet-9" => (built_in.input, 2, 0.02),
+            "resnet-18-imagenet" | "resnet-50-imagenet" => (&[3, 32, 32][..], 4, 0.005),
+            "vgg-16-imagenet" => (&[3, 32, 32][..], 2, 0.002),
+            "mobilenet-v2" | "mobilenet-v3-small" => (&[3, 32, 32][..], 8, 0.02),
+            "vit-tiny" => (&[3, 32, 32][..], 4, 0.01),
+            "text-transformer" => (&[12][..], 4, 0.05),
             _ => (built_in.input, 10, 0.02),
         };
         let architecture = Architecture::by_name(built_in.name, input, 10).unwrap();
         let params = architecture.initialise(|name| ChaCha8Rng::seed_from_u64(name.len() as u64)).unwrap();
         let batch = noise(&architecture, samples);
         let sgd = Sgd { rate, momentum: 0.9, decay: 0.0 };
-        let mut learner = Learner::new(&architecture, &params, sgd, &Backend::cpu()).unwrap();
+        let learner = Learner::new(&architecture, &params, sgd, &Backend::cpu()).unwrap();
+        let mut learner = learner.with_seed(SEED);
         let first = learner.step(&batch).unwrap();
         let learned = (1..400).any(|_| {
             // Momentum may overshoot, so that the predictions after the step count too.

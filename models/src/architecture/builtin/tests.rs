@@ -1,7 +1,7 @@
 use rand_chacha::rand_core::SeedableRng;
 
 use super::*;
-use crate::architecture::{ArchitectureError, ParameterKind};
+use crate::architecture::{ArchitectureError, ParameterKind, ParameterSpec};
 
 #[test]
 fn parameter_counts_are_those_of_the_papers() {
@@ -165,4 +165,38 @@ fn an_unknown_name_lists_the_known_ones_and_a_bad_input_is_refused() {
         Err(ArchitectureError::Input { layer, .. }) if layer == "extractor.conv1"
     ));
     assert!(Architecture::by_name("mlp-2nn", &[1, 28, 28], 0).is_err());
+}
+
+/// The names and shapes of torchvision's and timm's tensors, by `models/tests/golden/names.py`.
+#[test]
+fn tensors_are_those_of_torchvision_and_timm_in_their_order() {
+    let golden = include_str!("../../../tests/golden/names.txt");
+    let mut models: Vec<&str> = golden.lines().filter_map(|line| line.split(' ').next()).collect();
+    models.dedup();
+    assert_eq!(models.len(), 6);
+    for model in models {
+        let lines = golden.lines().filter_map(|line| line.strip_prefix(model)?.strip_prefix(' '));
+        let mut expected: Vec<String> = lines.map(str::to_owned).collect();
+        let architecture = Architecture::by_name(model, &[3, 224, 224], 1000).unwrap();
+        let mut found: Vec<String> = architecture.parameter_specs().unwrap().iter().map(theirs).collect();
+        if model == "vit-tiny" {
+            // The class token and the positions come before the patches there.
+            expected[..4].sort();
+            found[..4].sort();
+        }
+        assert_eq!(found, expected, "{model}");
+    }
+}
+
+/// What a tensor is called there, and its shape: `extractor.features-0-1.running-mean` is `features.0.1.running_mean`.
+fn theirs(spec: &ParameterSpec) -> String {
+    let (label, kind) = spec.name.rsplit_once('.').unwrap();
+    let (_, layer) = label.split_once('.').unwrap();
+    let name = match layer {
+        // There, they are tensors and not layers.
+        "cls_token" | "pos_embed" => layer.to_owned(),
+        layer => format!("{}.{}", layer.replace('-', "."), kind.replace('-', "_")),
+    };
+    let shape: Vec<String> = spec.shape.iter().map(usize::to_string).collect();
+    format!("{name} {}", shape.join("x"))
 }

@@ -3,7 +3,7 @@
 
     python3 models/tests/golden/names.py        with torch, torchvision and timm installed
 
-Made with torchvision 0.29.2 and timm 1.0.28. A line has our name of the network, a tensor and its shape. The counters
+Made with torchvision 0.29.2 and timm 1.0.31. A line has our name of the network, a tensor and its shape. The counters
 `num_batches_tracked` of batch normalisation are left out: nothing computes with them.
 """
 

@@ -102,6 +102,7 @@ impl Architecture {
             layers.iter().any(|layer| match layer {
                 Layer::Dropout { .. } => true,
                 Layer::Residual { body, shortcut } => any(body) || any(shortcut),
+                Layer::SqueezeExcite { body } => any(body),
                 _ => false,
             })
         }

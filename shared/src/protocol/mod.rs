@@ -221,13 +221,18 @@ mod tests {
 
     #[test]
     fn a_peer_of_the_version_before_is_refused_in_words_what_it_cannot_be_told() {
+        use models::Layer;
+
         use crate::spec::{RunSpec, SpecText, Training};
 
         let spec = RunSpec::example("fedavg");
         let algorithm = SpecText::of(&spec).as_str().replace("fedavg", "fednew").into();
         let training = Training { warmup: 5, ..spec.training };
-        let key = SpecText::of(&RunSpec { training, ..spec });
-        for spec in [algorithm, key] {
+        let key = SpecText::of(&RunSpec { training, ..spec.clone() });
+        let mut architecture = spec.architecture.clone();
+        architecture.extractor.push(Layer::Residual { body: vec![Layer::Silu], shortcut: vec![] });
+        let layer = SpecText::of(&RunSpec { architecture, ..spec });
+        for spec in [algorithm, key, layer] {
             let told = ToClient::Welcome { spec, wants: None }.for_peer(Protocol::V5);
             let Some(ToClient::Refused(Refusal::Protocol(text))) = told else { panic!("{told:?}") };
             assert!(text.contains("update it"), "{text}");

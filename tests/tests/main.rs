@@ -39,6 +39,7 @@ mod processes;
 mod prose;
 mod recovery;
 mod refusals;
+mod report;
 mod roster;
 mod simulator;
 mod skipped_samples;

@@ -57,21 +57,42 @@ pub(super) struct ModelArgs {
 impl ModelArgs {
     /// The model, and its samples.
     pub(super) fn open(&self) -> Result<Opened, Failure> {
+        let (path, usable) = self.model()?;
+        let Samples { view, called, names } = self.samples(&path, &usable, self.split())?;
+        Ok(Opened { usable, view, called, names })
+    }
+
+    /// The model, and its file.
+    pub(super) fn model(&self) -> Result<(PathBuf, Usable), Failure> {
         let which = if self.best { Which::Best } else { Which::Newest };
         let (path, usable) = open_model(&self.model, which)?;
         usable.check_fusion(&self.model, self.fusion)?;
-        let split = if self.train { Split::Train } else { Split::Test };
+        Ok((path, usable))
+    }
+
+    /// The split that is asked for.
+    pub(super) fn split(&self) -> Split {
+        if self.train { Split::Train } else { Split::Test }
+    }
+
+    /// A split of the samples, which fits the model of the file at `path`.
+    pub(super) fn samples(&self, path: &Path, usable: &Usable, split: Split) -> Result<Samples, Failure> {
         let (inputs, called) = match &self.data {
             Some(place) => (usable.read(place, split, self.label.as_deref())?, place.display().to_string()),
-            None => Usable::configured(&path, &self.config, split)?,
+            None => Usable::configured(path, &self.config, split)?,
         };
-        usable.check(&path, &inputs.dataset)?;
+        usable.check(path, &inputs.dataset)?;
         let names = Names::of(usable.class_names(), &inputs);
         let called = match &self.data {
             Some(place) if !place.is_dir() => called,
             _ => format!("the {} split of {called}", split.name()),
         };
-        Ok(Opened { usable, view: View::whole(Arc::new(inputs.dataset)), called, names })
+        Ok(Samples { view: View::whole(Arc::new(inputs.dataset)), called, names })
+    }
+
+    /// Whether the samples are one file, which has no splits.
+    pub(super) fn is_file(&self) -> bool {
+        self.data.as_ref().is_some_and(|place| !place.is_dir())
     }
 }
 
@@ -84,7 +105,15 @@ pub(super) struct Opened {
     pub(super) names: Names,
 }
 
-impl Opened {
+/// Samples that fit a model.
+pub(super) struct Samples {
+    pub(super) view: View,
+    /// What messages call them.
+    pub(super) called: String,
+    pub(super) names: Names,
+}
+
+impl Samples {
     /// Refuses samples without labels.
     pub(super) fn labelled(self) -> Result<Self, Failure> {
         if self.view.dataset().labels_each() == 0 {

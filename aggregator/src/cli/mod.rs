@@ -20,7 +20,6 @@ mod lost_identity;
 mod models;
 mod page;
 mod parse;
-mod per_class;
 mod predict;
 mod report;
 mod run;

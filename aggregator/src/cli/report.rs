@@ -7,6 +7,7 @@ use serde_json::json;
 
 use super::exit::Failure;
 use super::terminal;
+use crate::names;
 use crate::page::Found;
 use crate::report::console;
 use crate::report::standing::Standing;
@@ -29,6 +30,7 @@ pub(super) struct ReportArgs {
 pub(super) fn report(arguments: &ReportArgs) -> Result<(), Failure> {
     let directory = RunDirectory::new(&arguments.run);
     let found = Found::read(&Disk, &directory, false)?;
+    names::set(found.names());
     let path = arguments.out.clone().unwrap_or_else(|| directory.report());
     // A process that works on the run writes its page, too: the draft has a name of this process's own.
     let mut draft = path.clone().into_os_string();
@@ -110,6 +112,15 @@ mod tests {
             "{whole}"
         );
         assert!(page(&directory).contains("<strong>Complete</strong>"));
+        assert!(whole.contains("Results by class of the last model</h2>"), "{whole}");
+        // Whatever is wrong with what the page has beside the rounds, there is one.
+        let by_class = std::fs::read_to_string(directory.by_class()).expect("it was written");
+        std::fs::write(directory.by_class(), by_class.replacen('1', "2", 1)).expect("damaged");
+        let without = page(&directory);
+        assert!(
+            without.contains("<strong>Complete</strong>") && !without.contains("Results by class"),
+            "{without}"
+        );
         // As a process leaves it that is killed before the end.
         for path in [directory.ending(), directory.finished(), directory.model(), directory.report()] {
             std::fs::remove_file(path).expect("it was there");

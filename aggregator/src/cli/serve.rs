@@ -27,6 +27,7 @@ use crate::events::sinks::json::JsonLines;
 use crate::events::sinks::systemd::Service;
 use crate::events::sinks::terminal::Terminal;
 use crate::history::StoredSkipped;
+use crate::page::devices::KnownDevices;
 use crate::report::units::counted;
 use crate::run::Run;
 use crate::serve::{ServeError, Served, Shutdown, serve as serve_run};
@@ -117,7 +118,8 @@ pub(super) fn serve(arguments: &ServeArgs) -> Result<(), Failure> {
     history.note_address(listener.address())?;
     let skipped = report_skipped(&[], &run);
     let tests = run.tests.as_ref().map(|tests| ("test", tests.view().dataset().clone()));
-    let mut page = RunPage::begin(&run, None, skipped, tests.into_iter().collect())?;
+    let register = KnownDevices { directory: directory.clone(), run: run.spec().run };
+    let mut page = RunPage::begin(&run, Some(register), None, skipped, tests.into_iter().collect())?;
     let stop = terminal::stop_on_signal();
     // From now on an operator watches, until the run is to stop: a full disk is waited for.
     shortage.wait_from_now_on();

@@ -51,7 +51,7 @@ pub(super) fn simulate(arguments: &SimulateArgs, verbose: bool) -> Result<(), Fa
         shares.iter().enumerate().map(|(index, share)| (name(index), share.histogram())).collect();
     let tests = run.tests.as_ref().map(|tests| ("test", tests.view().dataset().clone()));
     let data = shares.first().map(|share| ("training", share.dataset().clone())).into_iter().chain(tests);
-    let mut page = RunPage::begin(&run, Some(histograms), skipped, data.collect())?;
+    let mut page = RunPage::begin(&run, None, Some(histograms), skipped, data.collect())?;
     let mut sinks: Vec<&mut dyn Sink> = vec![page.sink(), &mut display];
     let runtime = runtime_for(*transport)?;
     let stop = {

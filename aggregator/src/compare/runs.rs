@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use models::Backend;
 use shared::data::View;
 use tokio::sync::watch;
+use tracing::warn;
 
 use super::content::Content;
 use super::plan::{Plan, Planned, Standing};
@@ -18,7 +19,7 @@ use crate::data;
 use crate::data::TestSet;
 use crate::events::{Level, Notice, printable_reasons, text};
 use crate::page::about::About;
-use crate::page::{Found, PageError, ending};
+use crate::page::{Found, PageError, by_class, ending};
 use crate::report::standing;
 use crate::round::{RoundRecord, jsonl};
 use crate::simulate::{SimulateError, Transport, simulate};
@@ -247,6 +248,11 @@ fn run(
     let mut write = || -> Result<(), PageError> {
         run.write_model()?;
         ending::note(&Unsynced, run.directory(), &left)?;
+        if outcome == Outcome::Completed
+            && let Err(error) = by_class::note(&run)
+        {
+            warn!("the page of {} has no results by class: {error}", run.directory().name());
+        }
         let page = Found::read(&Unsynced, run.directory(), true)?.page();
         // A fruitless run has used up its rounds as well.
         run.write_report(&page, outcome != Outcome::Stopped)?;

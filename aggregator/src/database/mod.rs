@@ -100,6 +100,14 @@ impl Database {
         Ok(Some(Self::of(path, connection)))
     }
 
+    /// Opens the database in `directory` to read it while another process or thread writes: nothing is created, migrated or waited for.
+    pub fn open_to_read(directory: &Path) -> Result<Self, DatabaseError> {
+        let path = directory.join(FILE);
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection = Connection::open_with_flags(&path, flags).map_err(failed("open", &path))?;
+        Ok(Self::of(path, connection))
+    }
+
     fn of(path: PathBuf, connection: Connection) -> Self {
         Self { path: path.into(), connection: Arc::new(Mutex::new(connection)) }
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use models::{Backend, Batch, Evaluation, Mode, ModelError, Network, ParamSet};
+use models::{Backend, Batch, Evaluation, Mode, ModelError, Network, ParamSet, PerClass};
 use rayon::prelude::*;
 use shared::algorithm::Fusion;
 use shared::data::{Preparation, View};
@@ -54,6 +54,9 @@ impl Fused {
     }
 }
 
+/// The evaluation of each requested fusion, and of each member on its own.
+pub type Evaluated = (BTreeMap<Fusion, Evaluation>, Vec<Evaluation>);
+
 /// A batch of samples with its running sums.
 struct Part {
     samples: usize,
@@ -97,19 +100,16 @@ impl Bundle {
     }
 
     /// Evaluates labelled samples: each requested fusion, and each member on its own.
-    pub fn evaluate(
-        &self,
-        question: &Question<'_>,
-    ) -> Result<(BTreeMap<Fusion, Evaluation>, Vec<Evaluation>), EnsembleError> {
+    pub fn evaluate(&self, question: &Question<'_>) -> Result<Evaluated, EnsembleError> {
         self.evaluate_each(question, &mut |_| {})
     }
 
     /// [`Self::evaluate`], and passes the answers to `each` as they are made.
-    pub fn evaluate_each(
+    fn evaluate_each(
         &self,
         question: &Question<'_>,
         each: &mut dyn FnMut(&Answers<'_>),
-    ) -> Result<(BTreeMap<Fusion, Evaluation>, Vec<Evaluation>), EnsembleError> {
+    ) -> Result<Evaluated, EnsembleError> {
         let none = Evaluation::default();
         let mut by: BTreeMap<Fusion, Evaluation> =
             question.fusions.iter().map(|&fusion| (fusion, none)).collect();
@@ -147,6 +147,22 @@ impl Bundle {
         let largest = members.iter().map(|member| member.samples).max().unwrap_or(1).max(1);
         // At least one sample each: an ensemble without any weight could not answer.
         members[member].samples.max(1) as f64 / largest as f64
+    }
+
+    /// [`Self::evaluate`], with the results of each class by the fusion `chosen`, which the question has to ask for.
+    pub fn evaluate_by_class(
+        &self,
+        question: &Question<'_>,
+        chosen: Fusion,
+    ) -> Result<(Evaluated, PerClass), EnsembleError> {
+        let mut by_class = PerClass::new(self.manifest.architecture.classes);
+        let evaluated = self.evaluate_each(question, &mut |answers| {
+            for (fused, &label) in answers.fused.get(&chosen).into_iter().flatten().zip(answers.labels) {
+                let class = fused.class();
+                by_class.count(label, class as u32, fused.log_probabilities[class].exp());
+            }
+        })?;
+        Ok((evaluated, by_class))
     }
 
     /// Samples in a chunk.

@@ -35,7 +35,7 @@ mod manifest;
 mod soundness;
 mod writing;
 
-pub use answer::{Answers, Fused, Question};
+pub use answer::{Answers, Evaluated, Fused, Question};
 pub use bundle::{Bundle, Values};
 pub use error::EnsembleError;
 pub use extend::{Extended, extend};

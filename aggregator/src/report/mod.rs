@@ -10,10 +10,12 @@
 //!
 //! Nothing here touches a file or a terminal: values go in, text comes out.
 
+pub mod by_class;
 pub(crate) mod chart;
 pub(crate) mod clock;
 pub mod console;
 pub mod data_summary;
+pub mod devices;
 pub mod html;
 mod plots;
 pub mod standing;

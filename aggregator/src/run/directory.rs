@@ -12,6 +12,8 @@
 //!         run.json             the run's identity and configuration; written last, so its presence makes the directory a run
 //!         finished             the run is complete, and its model and report are written
 //!         about.json           machines, data and clients, for the report
+//!         devices.json         what the devices of a served run have done by the last page
+//!         by-class.json        confusion and calibration of the last and the best model, once the run is complete
 //!         ended.json           how the last process has left the run: complete, stopped or failed, and why
 //!         checkpoint-000007.safetensors    the server's state after round 7; the newest one counts, and the one behind
 //!                              the best model stays
@@ -73,6 +75,10 @@ impl RunDirectory {
         finished = "state/finished";
         /// Machines, data and clients, for the report.
         about = "state/about.json";
+        /// What the devices of a served run have done, for the report.
+        devices = "state/devices.json";
+        /// Confusion and calibration of the last and the best model, for the report.
+        by_class = "state/by-class.json";
         /// How the last process has left the run.
         ending = "state/ended.json";
         /// Held by the process that works on the run.

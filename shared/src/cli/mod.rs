@@ -1,6 +1,7 @@
 //! The command line, as far as both programs have the same. With the feature `cli` only: the rest of the crate needs none of it.
 
 mod address;
+mod by_class;
 mod causes;
 mod manual;
 mod predictions;
@@ -9,6 +10,7 @@ mod signals;
 mod systemd;
 
 pub use address::address;
+pub use by_class::{by_class_json, by_class_text};
 pub use causes::causes;
 pub use manual::{Manual, ManualError};
 pub use predictions::{FormArgs, Names, Predictions, json_line};

@@ -3,7 +3,9 @@
 //! No script and no external resource (the page's own policy forbids both), the fonts of the reader's system, light
 //! and dark mode, and numbers in tables for everything that is drawn.
 
+mod by_class;
 mod clients;
+mod devices;
 mod document;
 mod dominance;
 mod own_tests;
@@ -16,6 +18,8 @@ mod tests;
 
 use maud::{Markup, html};
 
+use super::by_class::ModelByClass;
+use super::devices::Devices;
 use super::standing::{Origin, Standing};
 use super::units::{bytes, counted, grouped, percent, seconds};
 use super::{Summary, plots};
@@ -49,6 +53,10 @@ pub struct Report<'a> {
     pub ended: Option<&'a str>,
     /// Where it comes from, if that is known.
     pub origin: Option<&'a Origin>,
+    /// What its devices have done, if that was written down.
+    pub devices: Option<&'a Devices>,
+    /// Results by class of the models that it has left.
+    pub by_class: &'a [ModelByClass],
 }
 
 /// Seconds after which the page of a run that goes on is loaded again.
@@ -63,6 +71,8 @@ pub fn render(report: &Report<'_>) -> String {
         (figures(report, &summary))
         (dominance::alarm(report.rounds))
         (charts(report, &summary))
+        (by_class::cards(report))
+        (devices::card(report))
         (clients::labels(report))
         (rounds::table(report.rounds))
         details {
@@ -161,7 +171,7 @@ fn charts(report: &Report<'_>, summary: &Summary) -> Markup {
                     @match chart { Ok(chart) => (chart), Err(reason) => p.empty { (reason) } }
                 }
             }
-            @if let Some(card) = own_tests::card(report.rounds) { (card) }
+            @if let Some(card) = own_tests::card(report) { (card) }
             @if let Some(card) = pseudo_labels::card(report.rounds) { (card) }
             (setting::card(report))
         }

@@ -8,14 +8,14 @@ use crate::report::units::counted;
 use crate::report::{Report, render};
 use crate::round::{Dominance, RoundRecord, WaitedFor};
 
-fn config(overrides: &[&str]) -> Config {
+pub(super) fn config(overrides: &[&str]) -> Config {
     let overrides: Vec<String> = overrides.iter().map(|&given| given.to_owned()).collect();
     let raw = Raw::layered(None, &overrides).expect("overrides that can be read");
     Config::validate(&raw, RunId::from_bytes([0xab; 8])).expect("a valid configuration")
 }
 
 /// A plausible run: the loss falls, now and then a client is lost or late.
-fn run(rounds: u32, cohort: usize) -> Vec<RoundRecord> {
+pub(super) fn run(rounds: u32, cohort: usize) -> Vec<RoundRecord> {
     let round = |round: u32| {
         let progress = 1.0 - (-f64::from(round) * 3.0 / f64::from(rounds)).exp();
         let wobble = f64::from(round * 7919 % 13) / 13.0 - 0.5;
@@ -57,18 +57,26 @@ fn histograms(clients: usize) -> Vec<(String, Vec<usize>)> {
     (0..clients).map(|k| (format!("client {k}"), (0..10).map(|c| count(k, c)).collect())).collect()
 }
 
-fn page(config: &Config, rounds: &[RoundRecord], histograms: Option<&[(String, Vec<usize>)]>) -> String {
-    render(&Report {
+/// A complete run of devices, of which nothing more is known.
+pub(super) fn report<'a>(config: &'a Config, rounds: &'a [RoundRecord]) -> Report<'a> {
+    Report {
         name: &config.spec.name,
         config,
         rounds,
-        histograms,
-        left_out: &["3 <b>test</b> samples".to_owned()],
-        target: Some(0.9),
+        histograms: None,
+        left_out: &[],
+        target: None,
         standing: &Standing::Complete,
         ended: None,
         origin: None,
-    })
+        devices: None,
+        by_class: &[],
+    }
+}
+
+fn page(config: &Config, rounds: &[RoundRecord], histograms: Option<&[(String, Vec<usize>)]>) -> String {
+    let left_out = &["3 <b>test</b> samples".to_owned()];
+    render(&Report { histograms, left_out, target: Some(0.9), ..report(config, rounds) })
 }
 
 /// The page of a run of three rounds that stands so.
@@ -81,18 +89,7 @@ fn standing(standing: &Standing) -> String {
         data: vec![("training".to_owned(), "0123abcd".to_owned())],
     };
     let (name, ended) = ("a run", Some("2025-11-21T16:00:00Z"));
-    let (histograms, left_out, target, origin) = (None, &[][..], None, Some(&origin));
-    render(&Report {
-        name,
-        config: &config,
-        rounds: &rounds,
-        histograms,
-        left_out,
-        target,
-        standing,
-        ended,
-        origin,
-    })
+    render(&Report { name, standing, ended, origin: Some(&origin), ..report(&config, &rounds) })
 }
 
 #[test]
@@ -316,18 +313,7 @@ fn pages_stay_small() {
 #[test]
 fn the_title_is_the_directorys_name() {
     let config = config(&[]);
-    let report = Report {
-        name: "glyphs-fedavg-2",
-        config: &config,
-        rounds: &[],
-        histograms: None,
-        left_out: &[],
-        target: None,
-        standing: &Standing::Complete,
-        ended: None,
-        origin: None,
-    };
-    let page = render(&report);
+    let page = render(&Report { name: "glyphs-fedavg-2", ..report(&config, &[]) });
     assert!(
         page.contains("<title>glyphs-fedavg-2 - ") && page.contains("<h1>glyphs-fedavg-2</h1>"),
         "{page}"

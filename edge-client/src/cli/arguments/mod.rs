@@ -201,7 +201,13 @@ pub struct PersonalArguments {
 /// Arguments of `evaluate`.
 #[derive(Clone, Debug, Args)]
 pub struct EvaluateArguments {
-    /// The model.
+    /// Test this model instead of the personal one: as a run leaves it (safetensors), or the run's folder
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::AnyPath, conflicts_with_all = ["state", "run"])]
+    pub model: Option<PathBuf>,
+    /// Which half of the data to test that model on [default: test]
+    #[arg(long, value_enum, requires = "model", conflicts_with = "test")]
+    pub split: Option<Split>,
+    /// The personal model.
     #[command(flatten)]
     pub personal: PersonalArguments,
     /// The device's own samples.

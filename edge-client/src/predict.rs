@@ -1,5 +1,7 @@
 //! Predictions of a trained model for each sample of a data set, and their accuracy.
 
+mod text;
+
 use std::fs::File;
 use std::io::{self, BufReader};
 use std::ops::ControlFlow;
@@ -18,6 +20,8 @@ use shared::spec::{DataSpec, ENSEMBLE_KEY, SAMPLES_KEY};
 use thiserror::Error;
 
 use crate::personal::Personal;
+
+pub use text::TextError;
 
 /// Samples in one forward pass. It bounds memory and does not change the result.
 const BATCH: usize = 256;
@@ -84,6 +88,9 @@ pub enum PredictError {
         /// The sample's position in the data.
         sample: usize,
     },
+    /// A text cannot be asked about.
+    #[error(transparent)]
+    Text(#[from] TextError),
     /// The samples cannot be made into a batch: our bug.
     #[error("internal error: a batch cannot be made; please report this")]
     Batch(#[from] BatchError),
@@ -271,15 +278,8 @@ impl Predictor {
             let (predictions, gates) = self.answerer.answer(batch).map_err(PredictError::Network)?;
             let each = predictions.len() / chunk.len();
             for (at, prediction) in predictions.into_iter().enumerate() {
-                let sample = chunk[at / each];
-                let class = prediction.class;
-                // A single value that is not a number makes every probability not a number.
-                if !prediction.probabilities[class as usize].is_finite() {
-                    return Err(PredictError::NotFinite { sample });
-                }
                 let gate = gates.as_ref().map(|gates| gates[at]);
-                let probabilities = prediction.probabilities.into_iter().map(f64::from).collect();
-                let made = Row { sample, class, probabilities, label: batch.y().get(at).copied(), gate };
+                let made = self::row(chunk[at / each], prediction, batch.y().get(at).copied(), gate)?;
                 score.add(&made);
                 if row(made).is_break() {
                     return Ok(ControlFlow::Break(()));
@@ -309,6 +309,22 @@ impl Answerer {
             }
         }
     }
+}
+
+/// The prediction for a sample.
+fn row(
+    sample: usize,
+    prediction: Prediction,
+    label: Option<u32>,
+    gate: Option<f32>,
+) -> Result<Row, PredictError> {
+    let class = prediction.class;
+    // A single value that is not a number makes every probability not a number.
+    if !prediction.probabilities[class as usize].is_finite() {
+        return Err(PredictError::NotFinite { sample });
+    }
+    let probabilities = prediction.probabilities.into_iter().map(f64::from).collect();
+    Ok(Row { sample, class, probabilities, label, gate })
 }
 
 /// Handles a batch of the samples at these positions; may break to end early.

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::net::TcpStream;
 use std::path::Path;
 
 use data_encoding::BASE64;
@@ -10,6 +9,7 @@ use models::{Architecture, Array, Backend, ParamSet, write_model};
 use serde_json::{Value, json};
 use shared::spec::{RunSpec, SAMPLES_KEY};
 
+use super::super::listen::{Address, Listener};
 use super::super::model::Origin;
 use super::*;
 
@@ -34,9 +34,9 @@ fn loaded(path: &Path) -> Arc<Mutex<Loaded>> {
     Arc::new(Mutex::new(Loaded::new(origin, Backend::cpu()).unwrap()))
 }
 
-fn said(model: &Mutex<Loaded>, input: &[u8]) -> String {
+fn said(model: &Mutex<Loaded>, mut input: &[u8]) -> String {
     let mut out = Vec::new();
-    serve(input, &mut out, model).unwrap();
+    serve(&mut input, &mut out, model).unwrap();
     String::from_utf8(out).unwrap()
 }
 

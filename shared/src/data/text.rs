@@ -53,6 +53,12 @@ pub fn token_name(token: u16) -> String {
     }
 }
 
+/// What people call each token, in the order of their numbers.
+#[must_use]
+pub fn token_names() -> Vec<String> {
+    (0..VOCABULARY as u16).map(token_name).collect()
+}
+
 /// The files in `directory` whose names end in `.txt`, sorted by name.
 pub fn find(directory: &Path) -> Result<Vec<PathBuf>, DataError> {
     let entries = std::fs::read_dir(directory).map_err(|error| DataError::from(error).in_file(directory))?;

@@ -16,11 +16,7 @@ impl Names {
     pub fn of(classes: &[String], inputs: &Inputs) -> Self {
         let is_text =
             matches!(inputs.dataset.samples(), Samples::Tokens(_)) && inputs.dataset.classes() == VOCABULARY;
-        let classes = if is_text && classes.is_empty() {
-            (0..VOCABULARY as u16).map(text::token_name).collect()
-        } else {
-            classes.to_vec()
-        };
+        let classes = if is_text && classes.is_empty() { text::token_names() } else { classes.to_vec() };
         Self { classes, samples: inputs.files.clone() }
     }
 

@@ -7,9 +7,10 @@ use models::model_file::ARCHITECTURE_KEY;
 use models::{Architecture, ParamSet};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
-use shared::algorithm::Answering;
-use shared::id::ClientId;
-use shared::spec::{DataSpec, ENSEMBLE_KEY, SAMPLES_KEY};
+
+use crate::algorithm::Answering;
+use crate::id::ClientId;
+use crate::spec::{DataSpec, ENSEMBLE_KEY, SAMPLES_KEY};
 
 /// The metadata key of the entries that only ensembles have.
 pub const MANIFEST_KEY: &str = ENSEMBLE_KEY;
@@ -73,7 +74,11 @@ struct Own {
 
 impl Manifest {
     /// The metadata of the file.
-    pub(super) fn metadata(&self) -> BTreeMap<String, String> {
+    ///
+    /// # Panics
+    /// Never: all of it is JSON.
+    #[must_use]
+    pub fn metadata(&self) -> BTreeMap<String, String> {
         let own = Own {
             version: VERSION,
             answering: self.answering,
@@ -92,8 +97,11 @@ impl Manifest {
         json.map(text).into()
     }
 
-    /// Parses the metadata of a file; the error is a message.
-    pub(super) fn of(metadata: &BTreeMap<String, String>) -> Result<Self, String> {
+    /// Parses the metadata of a file.
+    ///
+    /// # Errors
+    /// A message that says what is wrong with it.
+    pub fn of(metadata: &BTreeMap<String, String>) -> Result<Self, String> {
         fn read<'a, T: Deserialize<'a>>(
             metadata: &'a BTreeMap<String, String>,
             key: &str,

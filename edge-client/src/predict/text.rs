@@ -109,7 +109,7 @@ impl Predictor {
         let mut x: Vec<f32> = tokens.iter().map(|&token| token as f32).collect();
         x.resize(window, 0.0);
         let batch = Batch::unlabelled(x, [&[1], &input[..]].concat())?;
-        let (mut predictions, gates) = self.answerer.answer(&batch).map_err(PredictError::Network)?;
+        let (mut predictions, gates) = self.answerer.answer(&batch, &[0])?;
         let prediction = predictions.swap_remove(last);
         super::row(0, prediction, None, gates.map(|gates| gates[last]))
     }

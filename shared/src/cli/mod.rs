@@ -2,6 +2,7 @@
 
 mod address;
 mod causes;
+mod counted;
 mod manual;
 mod predictions;
 mod processor;
@@ -10,6 +11,7 @@ mod systemd;
 
 pub use address::address;
 pub use causes::causes;
+pub use counted::{counted, grouped};
 pub use manual::{Manual, ManualError};
 pub use predictions::{FormArgs, Names, Predictions, json_line};
 pub use processor::{NoCuda, Processor, cores};

@@ -8,7 +8,7 @@ use shared::personalisation::{Mix, Mixture, Scores, Tally};
 use tracing::warn;
 
 use crate::personal::Personal;
-use crate::predict::{PredictError, for_each_batch};
+use crate::predict::{BATCH, PredictError, for_each_batch};
 
 /// The tests of a personal model and of its experts.
 #[derive(Clone, Debug, PartialEq)]
@@ -56,7 +56,7 @@ pub fn compare(
     let mut tallies = [(); 3].map(|()| Tally::new(classes));
     let (mut by_class, mix) = (PerClass::new(classes), mixture.mix());
     let mut gates = 0.0;
-    for_each_batch(&personal.samples.preparation, &input, test, &mut |chunk, batch| {
+    for_each_batch(&personal.samples.preparation, &input, test, BATCH, &mut |chunk, batch| {
         let answer = mixture.answer(batch).map_err(PredictError::Network)?;
         let values = [&answer.global, &answer.local, &answer.mixed];
         let bad =

@@ -12,6 +12,7 @@
 //! | [`eligibility`] | when a device trains: its temperature, power, memory, disk |
 //! | [`memory`] | the memory that a round takes on a client |
 //! | [`congestion`] | how much a sender has in flight |
+//! | [`ensemble`] | models of many clients that answer together |
 //! | [`evaluation`] | testing a model on a device's own samples |
 //! | [`seed`], [`id`] | labelled randomness and identifiers |
 //! | [`identity`], [`ticket`] | key pairs, how they are proved in the handshake, and how a device gets in |
@@ -39,6 +40,7 @@ pub mod congestion;
 pub mod data;
 pub mod durable;
 pub mod eligibility;
+pub mod ensemble;
 pub mod evaluation;
 pub mod frame;
 pub mod id;

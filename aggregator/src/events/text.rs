@@ -4,6 +4,7 @@ use std::fmt::Display;
 use std::path::Path;
 use std::time::Duration;
 
+use shared::cli::counted;
 use shared::client_state::difference_in_words;
 use shared::id::ClientId;
 use shared::message::Refusal;
@@ -204,8 +205,9 @@ fn no_progress(rounds: u32, reasons: &[String], pause: Duration) -> String {
         seconds => format!("in {seconds} s"),
     };
     format!(
-        "{rounds} rounds in a row had too few acceptable updates ({}); the next one begins {next}. Ctrl-C stops the run, and \
+        "{} in a row had too few acceptable updates ({}); the next one begins {next}. Ctrl-C stops the run, and \
          the same command continues it once the clients are repaired",
+        counted(rounds as usize, "round"),
         printable_reasons(reasons)
     )
 }

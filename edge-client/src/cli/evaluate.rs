@@ -6,7 +6,7 @@ use std::path::Path;
 
 use models::PerClass;
 use serde_json::json;
-use shared::cli::{Names, Processor, by_class_json, by_class_text};
+use shared::cli::{Names, Processor, by_class_json, by_class_text, counted};
 use shared::data::{DataError, ReadOptions, Split, registry};
 use shared::personalisation::Scores;
 
@@ -63,7 +63,11 @@ fn rows(comparison: &Comparison) -> [(&'static str, &'static str, Scores); 3] {
 
 fn write_table(personal: &Personal, comparison: &Comparison, out: &mut dyn Write) -> io::Result<()> {
     let (method, name, round) = (personal.model.method.name(), &personal.name, personal.round);
-    writeln!(out, "{method}, made in round {round} of {name}; {} test samples", comparison.samples)?;
+    writeln!(
+        out,
+        "{method}, made in round {round} of {name}; {}",
+        counted(comparison.samples, "test sample")
+    )?;
     writeln!(out, "{:14} {:>11} {:>12}", "", "local test", "global test")?;
     for (row, _, scores) in rows(comparison) {
         let percent =

@@ -3,6 +3,7 @@
 mod address;
 mod by_class;
 mod causes;
+mod counted;
 mod manual;
 mod predictions;
 mod processor;
@@ -12,6 +13,7 @@ mod systemd;
 pub use address::address;
 pub use by_class::{by_class_json, by_class_text};
 pub use causes::causes;
+pub use counted::{counted, grouped};
 pub use manual::{Manual, ManualError};
 pub use predictions::{FormArgs, Names, Predictions, json_line};
 pub use processor::{NoCuda, Processor, cores};

@@ -55,9 +55,9 @@ pub enum Command {
     /// update waits on disk until the server has confirmed it, also over a restart.
     #[command(after_long_help = data())]
     Join(JoinArguments),
-    /// Use a trained model on labelled samples
+    /// Use a trained model on samples, with labels or without
     ///
-    /// Prints the predicted class, its probability and the true label of each sample, and the accuracy. The model is one that a
+    /// Prints the predicted class and its probability for each sample, and with labels the accuracy. The model is one that a
     /// run has left (--model), or this device's own (--personal), which needs no connection.
     #[command(after_long_help = data())]
     Predict(PredictArguments),
@@ -253,12 +253,17 @@ pub struct PredictArguments {
     /// The samples.
     #[command(flatten)]
     pub samples: InputArguments,
+    /// Say what follows this beginning of a text, instead of predicting samples
+    #[arg(long, value_name = "TEXT", conflicts_with_all = ["data", "limit", "label"])]
+    pub text: Option<String>,
     /// Keep the model loaded, and answer programs on this device at unix:PATH or 127.0.0.1:PORT, until Ctrl-C
     ///
     /// A request is a line with a JSON object, and so is its answer: {"values": [5.1, 3.5]} with the numbers of a sample (of an
-    /// image its pixels from 0 to 1, channel by channel), or {"image": "BASE64"} with a PNG or JPEG; "id" comes back, "top-k" asks
-    /// for more classes. The same object, or an image, may be the body of an HTTP POST. A newer model is taken when it is there.
-    #[arg(long, value_name = "ADDR", conflicts_with_all = ["data", "limit", "json", "csv", "gate", "label", "top_k"])]
+    /// image its pixels from 0 to 1, channel by channel), {"image": "BASE64"} with a PNG or JPEG, or {"text": "To be or not to b"},
+    /// which is answered by what follows; "id" comes back, "top-k" asks for more classes. The same object, or an image, may be the
+    /// body of an HTTP POST. A mistake is answered by {"error": "..."}. Answers come in the order of the requests of a connection,
+    /// of which 32 may be open. A newer model is taken when it is there.
+    #[arg(long, value_name = "ADDR", conflicts_with_all = ["data", "text", "limit", "json", "csv", "gate", "label", "top_k"])]
     pub listen: Option<Address>,
     /// Ends when standard input is closed, for the process that measures answers.
     #[arg(long, hide = true, requires = "listen")]

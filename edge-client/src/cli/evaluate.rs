@@ -66,7 +66,7 @@ fn write_table(personal: &Personal, comparison: &Comparison, out: &mut dyn Write
     writeln!(
         out,
         "{method}, made in round {round} of {name}; {}",
-        counted(comparison.samples, "test sample")
+        counted(comparison.samples as usize, "test sample")
     )?;
     writeln!(out, "{:14} {:>11} {:>12}", "", "local test", "global test")?;
     for (row, _, scores) in rows(comparison) {

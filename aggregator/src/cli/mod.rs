@@ -15,6 +15,7 @@ mod history;
 mod init;
 mod key;
 mod load_model;
+mod log;
 mod lost_identity;
 mod models;
 mod page;
@@ -209,7 +210,7 @@ struct RunArgs {
 impl Cli {
     /// Does what was asked for.
     pub fn run(self) -> Result<(), Failure> {
-        terminal::log_to_stderr(self.verbose);
+        log::start(self.verbose);
         match self.command {
             Command::Init(arguments) => init::init(&arguments),
             #[cfg(feature = "simulate")]

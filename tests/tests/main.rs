@@ -17,6 +17,7 @@ mod experiments;
 mod fedmix;
 mod flipped_bits;
 mod folding;
+mod from_model;
 mod hostile_peers;
 mod interop;
 mod interruptions;

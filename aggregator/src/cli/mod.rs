@@ -10,6 +10,7 @@ mod devices;
 mod ensemble;
 mod evaluate;
 mod exit;
+mod from;
 mod help;
 mod history;
 mod init;
@@ -119,6 +120,9 @@ enum Command {
     Config {
         #[command(flatten)]
         config: ConfigArgs,
+        /// As of simulate and serve
+        #[arg(long, value_name = "RUN|FILE")]
+        from: Option<PathBuf>,
     },
     #[command(flatten)]
     Manual(Manual),
@@ -136,7 +140,7 @@ enum DataCommand {
 }
 
 /// What is run.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 struct ConfigArgs {
     /// Configuration file; without it the built-in default run
     #[arg(value_name = "CONFIG")]
@@ -202,6 +206,10 @@ struct RunArgs {
     /// Begin a new run even if an unfinished one could be continued
     #[arg(long)]
     fresh: bool,
+    /// Begin with the model of another run: its directory (the newest model, also while it goes on), or a model's file, as
+    /// RUN/best.safetensors
+    #[arg(long, value_name = "RUN|FILE")]
+    from: Option<PathBuf>,
     /// Print one JSON object per round, as in rounds.jsonl, and nothing else on standard output
     #[arg(long)]
     json: bool,
@@ -232,7 +240,8 @@ impl Cli {
             Command::Data(DataCommand::Describe(arguments)) => describe::describe(&arguments),
             Command::Data(DataCommand::Split(arguments)) => split::split(&arguments),
             Command::Models(arguments) => models::models(&arguments),
-            Command::Config { config } => {
+            Command::Config { config, from } => {
+                let config = config.beginning_with(from.as_deref())?;
                 let given = Raw::layered(config.config.as_deref(), &config.overrides);
                 let config = config.validated()?;
                 terminal::print(&config.effective.explained(&given?))

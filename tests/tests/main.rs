@@ -26,6 +26,7 @@ mod late;
 mod layers;
 mod loopback;
 mod more_rounds;
+mod operators;
 mod orderings;
 mod own_data;
 mod ownership;

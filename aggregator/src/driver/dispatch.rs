@@ -118,6 +118,12 @@ impl Driver<'_> {
                 self.known.entry(peer).or_insert(known);
             }
             (&ToServer::SkippedSamples { samples }, _) => self.report_skipped(peer, samples),
+            // Members alone are believed.
+            (ToServer::Untested { reason }, Some(client))
+                if self.coordinator.connections().get(&peer) == Some(&client) =>
+            {
+                self.events.tell(&Notice::Untested { client, reason });
+            }
             (ToServer::Ineligible { round, reason }, Some(client)) => {
                 self.report_result(client, *round, TaskResult::NotNow(&reason.to_string()));
             }

@@ -5,6 +5,7 @@
 
 mod algorithms;
 mod backlog;
+mod backup;
 mod bad_network;
 mod control;
 mod database;
@@ -43,4 +44,5 @@ mod skipped_samples;
 mod start;
 mod systemd;
 mod unlabelled_devices;
+mod upgrade;
 mod weight_bounds;

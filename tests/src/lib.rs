@@ -11,6 +11,7 @@
 //! | [`server`] | the aggregator of the simulator: the real coordinator and the real durable steps |
 //! | [`fuzz`] | every decoder and both machines under damaged inputs |
 //! | [`faulty_disk`] | a file layer that dies at a chosen operation, with or without the power |
+//! | [`whole_run`] | runs of simulated clients from where they stand to their end |
 //! | [`watched_disk`] | a file layer that reports every operation to the test |
 //! | [`serving`] | an aggregator that serves and clients that join, for the measurements |
 //! | [`scenario`] | small configurations and data |
@@ -59,3 +60,4 @@ pub mod simulator;
 pub mod slow_downloads;
 pub mod testbed;
 pub mod watched_disk;
+pub mod whole_run;

@@ -111,6 +111,7 @@ impl From<RunError> for Failure {
                 TrainError::Broadcast(_) | TrainError::Local(_) | TrainError::NoModel | TrainError::Cancelled,
             ) => Self::internal(error),
             RunError::Ensemble(error) => error.into(),
+            RunError::Initial(ref initial) if initial.is_of_configuration() => Self::Usage(error.to_string()),
             error => Self::environment(error),
         }
     }

@@ -42,6 +42,7 @@ Examples:
   aggregator simulate
   aggregator simulate --set algorithm.fedsgd={} --set training.batch=0 --set training.epochs=1
   aggregator simulate tests/configs/mnist-2nn.toml --set training.epochs=5
+  aggregator simulate run.toml --from runs/a
   aggregator simulate --transport quic";
 
 pub(super) const SERVE: &str = "\
@@ -54,6 +55,9 @@ is let in. `aggregator devices revoke` throws a device out at once.
 The first round begins when round.min-clients-to-start clients have joined: data.clients, unless it is set. More may join \
 at any time, and all take part; data.partition and data.max-samples divide simulated data and say nothing of the \
 devices' own. Ctrl-C stops the run cleanly; devices then wait for the server to come back.
+
+--from RUN begins with the newest model of another run, --from FILE with a model's file. The run notes which model that was, and \
+goes on without the other one.
 
 When the run is over, its model and report are written at once. Every known device is told, and confirms it. While some are \
 away, the server stays for --drain-timeout seconds, or until all of them have been told. It says how many were not told: such \

@@ -11,11 +11,13 @@ mod ensemble;
 mod evaluate;
 mod exit;
 mod export;
+mod from;
 mod help;
 mod history;
 mod init;
 mod key;
 mod load_model;
+mod log;
 mod lost_identity;
 mod models;
 mod page;
@@ -121,6 +123,9 @@ enum Command {
     Config {
         #[command(flatten)]
         config: ConfigArgs,
+        /// As of simulate and serve
+        #[arg(long, value_name = "RUN|FILE")]
+        from: Option<PathBuf>,
     },
     #[command(flatten)]
     Manual(Manual),
@@ -138,7 +143,7 @@ enum DataCommand {
 }
 
 /// What is run.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 struct ConfigArgs {
     /// Configuration file; without it the built-in default run
     #[arg(value_name = "CONFIG")]
@@ -204,6 +209,10 @@ struct RunArgs {
     /// Begin a new run even if an unfinished one could be continued
     #[arg(long)]
     fresh: bool,
+    /// Begin with the model of another run: its directory (the newest model, also while it goes on), or a model's file, as
+    /// RUN/best.safetensors
+    #[arg(long, value_name = "RUN|FILE")]
+    from: Option<PathBuf>,
     /// Print one JSON object per round, as in rounds.jsonl, and nothing else on standard output
     #[arg(long)]
     json: bool,
@@ -212,7 +221,7 @@ struct RunArgs {
 impl Cli {
     /// Does what was asked for.
     pub fn run(self) -> Result<(), Failure> {
-        terminal::log_to_stderr(self.verbose);
+        log::start(self.verbose);
         match self.command {
             Command::Init(arguments) => init::init(&arguments),
             #[cfg(feature = "simulate")]
@@ -235,7 +244,8 @@ impl Cli {
             Command::Data(DataCommand::Describe(arguments)) => describe::describe(&arguments),
             Command::Data(DataCommand::Split(arguments)) => split::split(&arguments),
             Command::Models(arguments) => models::models(&arguments),
-            Command::Config { config } => {
+            Command::Config { config, from } => {
+                let config = config.beginning_with(from.as_deref())?;
                 let given = Raw::layered(config.config.as_deref(), &config.overrides);
                 let config = config.validated()?;
                 terminal::print(&config.effective.explained(&given?))

@@ -77,7 +77,7 @@ pub(super) fn serve(arguments: &ServeArgs) -> Result<(), Failure> {
     }
     allow_all_descriptors();
     // An invalid configuration leaves no files, not even a key.
-    let config = given.config.validated()?;
+    let config = given.validated()?;
     if let Some(Attackers { attack, .. }) = config.attackers {
         return Err(Failure::Usage(format!(
             "the configuration asks for an attack ({attack}), and real devices are not asked to attack: simulation.attack is \
@@ -195,7 +195,7 @@ fn drain(
 
 /// Whether the run that is to be served is complete, which is said then.
 fn is_complete(given: &RunArgs) -> Result<bool, Failure> {
-    let config = given.config.validated()?;
+    let config = given.validated()?;
     let Some(place) = completed(&Disk, &config, &given.runs)? else { return Ok(false) };
     let text = format!(
         "the run in {} is complete: there is nothing to do (--set run.rounds=N gives it more rounds)",

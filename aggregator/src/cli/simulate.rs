@@ -35,7 +35,7 @@ pub(super) fn simulate(arguments: &SimulateArgs, verbose: bool) -> Result<(), Fa
     edge_client::memory::keep_freed(edge_client::memory::Heaps::Each);
     let SimulateArgs { run: given, transport, threads } = arguments;
     let backend = Processor::backend(given.device)?;
-    let (started, shares) = given.start(given.config.validated()?, Arc::new(Unsynced), training_shares)?;
+    let (started, shares) = given.start(given.validated()?, Arc::new(Unsynced), training_shares)?;
     let threads = threads.map_or_else(|| cores().get(), usize::from);
     if let Some(attackers) = &started.run.config().attackers {
         let (clients, seed) = (started.run.config().data.clients, started.run.spec().root_seed());

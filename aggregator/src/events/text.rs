@@ -43,6 +43,7 @@ pub fn text(notice: &Notice<'_>) -> Option<String> {
         | Notice::MoreForeignProtocols
         | Notice::Declined { .. }
         | Notice::SkippedSamples { .. }
+        | Notice::Untested { .. }
         | Notice::ClientState { .. } => return peer_text(notice),
         Notice::Suppressed { round, messages, clients, first } => {
             suppressed(*round, *messages, *clients, *first)
@@ -158,6 +159,11 @@ fn peer_text(notice: &Notice<'_>) -> Option<String> {
             "client {} leaves out {} that it cannot use; the first ones are named where it was started",
             called(*client),
             training_samples(*samples)
+        ),
+        Notice::Untested { client, reason } => format!(
+            "client {} will test no model of this run (evaluate, personalisation), and trains all the same: {}",
+            called(*client),
+            printable(reason)
         ),
         &Notice::ClientState { client, server, device } => {
             format!("client {}: {}", called(client), difference_in_words(server, device)?)

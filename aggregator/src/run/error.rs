@@ -10,6 +10,7 @@ use shared::algorithm::{AggregateError, TrainError};
 use shared::data::DataError;
 use shared::record::RecordError;
 
+use super::initial_model_error::InitialModelError;
 use crate::data::{EvaluateError, PlanError};
 use crate::ensemble::EnsembleError;
 use crate::storage::checksum::ChecksumMismatch;
@@ -82,6 +83,9 @@ pub enum RunError {
     /// The ensemble cannot be read, written or used.
     #[error(transparent)]
     Ensemble(#[from] EnsembleError),
+    /// The model that the run is to begin with cannot be taken.
+    #[error(transparent)]
+    Initial(#[from] InitialModelError),
     /// The test data cannot be read.
     #[error(transparent)]
     Data(#[from] DataError),

@@ -273,9 +273,11 @@ async fn watch(
     moments.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         moments.tick().await;
-        let (admission, directory) = (access.admission.clone(), directory.clone());
+        let (admission, directory, teller) = (access.admission.clone(), directory.clone(), driver.clone());
         let looked = tokio::task::spawn_blocking(move || {
-            let gone = admission.watch(&mut changes);
+            let gone = admission.watch_and_tell(&mut changes, &mut |client| {
+                let _ = teller.send(FromPeer::CutOff { client });
+            });
             let newer = directory.and_then(|directory| ServerIdentity::load(&Disk, &directory).transpose());
             (changes, gone, newer)
         });

@@ -324,6 +324,12 @@ fn said_of_notice(notice: &Notice) -> Option<Said> {
             format!("WARNING: {}", difference_in_words(server, device)?),
             json!({ "event": "client-state", "device_round": device, "server_round": server }),
         ),
+        Notice::Untested { reason } => (
+            format!(
+                "WARNING: the run has its models tested on its devices, and this one will test none: {reason}. It trains all the same"
+            ),
+            json!({ "event": "untested", "reason": reason }),
+        ),
         Notice::Failed { round, failure: Failure { blame, reason, .. } } => (
             format!("round {round}: training failed, {blame}: {reason}"),
             json!({ "event": "failed", "round": round, "blame": blame, "reason": reason }),

@@ -138,6 +138,11 @@ pub(super) fn read_one(path: &Path, options: &ReadOptions) -> Result<Dataset, Da
     Ok(read_files(path.parent().unwrap_or(path), vec![(path.to_owned(), 0)], &options, Skipped::default())?.0)
 }
 
+/// Whether images can be brought to this shape: they have one channel or three.
+pub(super) fn is_shape(shape: &[usize]) -> bool {
+    matches!(shape, [1 | 3, _, _])
+}
+
 /// Reads an image as one sample without a label; without a wanted shape it has its own.
 ///
 /// # Errors

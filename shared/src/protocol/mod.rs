@@ -10,7 +10,7 @@
 //! | 3 | tickets, new keys of servers, transfers that go on where they were cut, and refusals for these |
 //! | 4 | what a run asks of a device before it trains, and a device's *not now* |
 //! | 5 | how many samples a device leaves out |
-//! | 6 | the run specification as text, which can grow; a device's word that it cannot follow one; two reasons for a rejection, one for a refusal; which client state a device keeps, and must have; how a device is to read its samples |
+//! | 6 | the run specification as text, which can grow; a device's word that it cannot follow one; two reasons for a rejection, one for a refusal; which client state a device keeps, and must have; how a device is to read its samples; that it cannot test the run's models |
 //!
 //! # What may change, and how
 //!
@@ -86,7 +86,7 @@ impl ToServer {
             Self::Redeem(_) | Self::ResumePoint(_) | Self::UpdateRest { .. } => Protocol::V3,
             Self::Ineligible { .. } => Protocol::V4,
             Self::SkippedSamples { .. } => Protocol::V5,
-            Self::Declined { .. } | Self::ClientState { .. } => Protocol::V6,
+            Self::Declined { .. } | Self::ClientState { .. } | Self::Untested { .. } => Protocol::V6,
         }
     }
 }

@@ -10,15 +10,13 @@ pub mod about;
 pub mod ending;
 pub mod live;
 
-use shared::id::RunId;
-
-use crate::config::{Config, ConfigErrors};
+use crate::config::Config;
 use crate::report::standing::Standing;
 use crate::report::{Report, Summary, render};
-use crate::round::jsonl::{self, Rounds};
+use crate::round::jsonl::Rounds;
 use crate::run::directory::RunDirectory;
-use crate::run::{RunError, RunManifest, damaged, disk};
-use crate::storage::{FileLayer, read_if_there};
+use crate::run::{RunError, reader};
+use crate::storage::FileLayer;
 
 use about::About;
 
@@ -31,14 +29,6 @@ pub enum PageError {
     /// There is no run.
     #[error("{} holds no run: name the directory of one, such as runs/NAME", .0.display())]
     NoRun(std::path::PathBuf),
-    /// Its configuration is not one of this version.
-    #[error("the configuration of {} is not one that this version reads: {source}", path.display())]
-    Config {
-        /// The run's directory.
-        path: std::path::PathBuf,
-        /// What is wrong with it.
-        source: ConfigErrors,
-    },
 }
 
 /// A run as its directory has it.
@@ -58,13 +48,10 @@ pub struct Found {
 impl Found {
     /// Reads the run in `directory`. `working` says that this process works on it.
     pub fn read(files: &dyn FileLayer, directory: &RunDirectory, working: bool) -> Result<Self, PageError> {
-        let Some(manifest) = RunManifest::read(files, directory)? else {
+        let Some(config) = reader::configuration(files, directory)? else {
             return Err(PageError::NoRun(directory.root().to_owned()));
         };
-        let config = configuration(&manifest, directory, manifest.run)?;
-        let path = directory.rounds();
-        let text = read_if_there(files, &path).map_err(disk("read", &path))?.unwrap_or_default();
-        let rounds = jsonl::read(&text).map_err(|error| damaged(&path)(error))?;
+        let rounds = reader::rounds(files, directory)?.unwrap_or_default();
         let (standing, ended) = ending::standing(files, directory, working);
         let about = About::read(files, directory);
         Ok(Self { config, rounds, standing, ended, about, name: directory.name().into_owned() })
@@ -92,10 +79,4 @@ impl Found {
             origin: about.map(|about| &about.origin),
         })
     }
-}
-
-fn configuration(manifest: &RunManifest, directory: &RunDirectory, run: RunId) -> Result<Config, PageError> {
-    let raw = manifest.config(directory)?;
-    Config::validate(&raw, run)
-        .map_err(|source| PageError::Config { path: directory.root().to_owned(), source })
 }

@@ -67,6 +67,7 @@ mod init;
 mod manifest;
 mod newest;
 mod opening;
+pub mod reader;
 mod recovery;
 mod roster_file;
 mod rounds_file;

@@ -2,6 +2,7 @@
 
 use std::path::{Component, Path, PathBuf};
 
+use super::deletion::is_leftover;
 use crate::config::nearest_name;
 use crate::run::directory::{RunDirectory, has_rounds, newest_checkpoint};
 use crate::storage::Disk;
@@ -57,9 +58,12 @@ pub fn within(runs: &Path) -> PathBuf {
     if of_experiment { inner } else { runs.to_owned() }
 }
 
-/// Whether a run lies in this directory, sound or damaged.
+/// Whether a run lies in this directory, sound or damaged; the rest of one that was being deleted is none.
 #[must_use]
 pub fn is_run(directory: &RunDirectory) -> bool {
+    if is_leftover(directory.root()) {
+        return false;
+    }
     let left = directory.config().is_file() && directory.rounds().is_file();
     left || directory.identity().is_file()
         || directory.lock().is_file()

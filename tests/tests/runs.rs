@@ -109,7 +109,8 @@ fn a_list_has_every_run_and_a_line_for_what_cannot_be_read() {
 
     let listing = runs.json(&["runs", "list"]);
     assert_eq!(listing["runs"].as_array().unwrap().len(), 2);
-    let named = |name: &str| listing["runs"].as_array().unwrap().iter().find(|run| run["run"] == name).unwrap();
+    let named =
+        |name: &str| listing["runs"].as_array().unwrap().iter().find(|run| run["run"] == name).unwrap();
     let whole = named("whole");
     assert_eq!(
         (&whole["run"], &whole["state"], &whole["rounds"]),

@@ -91,12 +91,6 @@ impl Listing {
         folders.sort_by(|a: &Folder, b: &Folder| a.folder.cmp(&b.folder));
         Ok(Self { directory: place, runs: found, folders })
     }
-
-    /// Bytes of all that is listed.
-    #[must_use]
-    pub fn bytes(&self) -> u64 {
-        self.runs.iter().map(|run| run.bytes).chain(self.folders.iter().map(|folder| folder.bytes)).sum()
-    }
 }
 
 fn look(path: &Path) -> Result<Overview, Folder> {
@@ -196,7 +190,7 @@ mod tests {
         assert!(reason(0).contains("died while it began"), "{}", reason(0));
         assert!(reason(1).contains("run.json is damaged"), "{}", reason(1));
         assert!(reason(3).contains("run.json is missing"), "{}", reason(3));
-        assert_eq!(listing.bytes(), 25);
+        assert_eq!(listing.folders.iter().map(|folder| folder.bytes).sum::<u64>(), 25);
         assert!(matches!(Listing::of(&path("nowhere")), Err(RunsError::NoPlace { .. })));
         assert!(matches!(Listing::of(&path("damaged")), Err(RunsError::IsRun { .. })));
         let inside = Listing::of(&path("sweep")).expect("an experiment's folder");

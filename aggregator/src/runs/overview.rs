@@ -52,7 +52,7 @@ pub struct Overview {
     /// When a round closed last, or the run ended, in UTC.
     pub active: Option<String>,
     /// Keys that have another value than by default, with their values.
-    pub changed: BTreeMap<&'static str, Value>,
+    pub changed: BTreeMap<String, Value>,
     /// Whether devices take part, or did.
     pub served: bool,
     /// Whether it was stripped of what continues it.

@@ -3,6 +3,16 @@
 use std::io::{self, IsTerminal as _, Write as _};
 
 use super::super::exit::Failure;
+use super::super::terminal;
+
+/// Says what would go: on standard output, unless that is for JSON alone.
+pub(super) fn announce(lines: &[String], json: bool) -> Result<(), Failure> {
+    let text = lines.join("\n") + "\n";
+    if !json {
+        return terminal::print(&text);
+    }
+    terminal::written(io::stderr().write_all(text.as_bytes()))
+}
 
 /// Whether to go on: with `--yes`, or if the person at the terminal says so. Without both the command is refused.
 pub(super) fn confirmed(question: &str, yes: bool) -> Result<bool, Failure> {

@@ -10,7 +10,7 @@ use shared::client_state;
 use super::super::exit::Failure;
 use super::super::terminal;
 use super::Place;
-use super::confirm::confirmed;
+use super::confirm::{announce, confirmed};
 use crate::report::units::{bytes, counted};
 use crate::run::directory::RunDirectory;
 use crate::run::reader;
@@ -24,7 +24,7 @@ use crate::storage::Disk;
 pub(super) struct DeleteArgs {
     /// The runs: their names, or their directories
     #[arg(value_name = "RUN", required = true)]
-    runs: Vec<PathBuf>,
+    named: Vec<PathBuf>,
     /// Delete without a question
     #[arg(long)]
     yes: bool,
@@ -79,23 +79,25 @@ pub(super) fn sum(doomed: &[Doomed]) -> u64 {
 pub(super) fn delete(place: &Place, arguments: &DeleteArgs) -> Result<(), Failure> {
     // All are looked at before the first one goes.
     let mut doomed: Vec<Doomed> = Vec::new();
-    for given in &arguments.runs {
+    for given in &arguments.named {
         let directory = leftover(place, given).map_or_else(|| find(&place.runs, given), Ok)?;
         if doomed.iter().all(|other| other.directory.root() != directory.root()) {
             doomed.push(Doomed::of(directory)?);
         }
     }
     let lines: Vec<String> = doomed.iter().map(Doomed::line).collect();
-    terminal::tell(&lines.join("\n"));
+    announce(&lines, place.json)?;
     let question = format!("Delete {}, {}?", counted(doomed.len(), "run"), bytes(sum(&doomed)));
     if !confirmed(&question, arguments.yes)? {
-        terminal::tell("nothing was deleted");
-        return Ok(());
+        doomed.clear();
     }
     carry_out(&doomed)?;
     if place.json {
         let deleted: Vec<_> = doomed.iter().map(deleted).collect();
         return terminal::print_json(&json!({ "deleted": deleted, "bytes": sum(&doomed) }));
+    }
+    if doomed.is_empty() {
+        return terminal::print("nothing was deleted\n");
     }
     terminal::print(&format!("deleted {}, {}\n", counted(doomed.len(), "run"), bytes(sum(&doomed))))
 }

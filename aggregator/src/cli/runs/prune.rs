@@ -12,7 +12,7 @@ use super::super::parse::whole;
 use super::super::terminal;
 use super::super::ticket::lasting;
 use super::Place;
-use super::confirm::confirmed;
+use super::confirm::{announce, confirmed};
 use super::delete::{Doomed, carry_out, deleted, sum};
 use crate::report::units::{bytes, counted};
 use crate::run::directory::RunDirectory;
@@ -73,7 +73,7 @@ pub(super) fn prune(place: &Place, arguments: &PruneArgs) -> Result<(), Failure>
     }
     let nothing = lines.is_empty();
     if !nothing {
-        terminal::tell(&lines.join("\n"));
+        announce(&lines, place.json)?;
     }
     let done = !dry_run && !nothing && confirmed(&format!("Free {}?", bytes(freed)), yes)?;
     if done {

@@ -10,6 +10,7 @@ use shared::calendar::moment;
 use super::super::exit::Failure;
 use super::super::terminal;
 use super::Place;
+use crate::events::printable;
 use crate::page::Found;
 use crate::report::clock::elapsed;
 use crate::report::console;
@@ -37,7 +38,8 @@ pub(super) fn show(place: &Place, run: &Path) -> Result<(), Failure> {
         object["wall_seconds"] = json!(found.summary().times.wall);
         return terminal::print_json(&object);
     }
-    terminal::print(&text(&overview, &found, &files, surplus, moment(SystemTime::now())))
+    let about = (&overview, &found);
+    terminal::print(&text(about, &files, surplus, moment(SystemTime::now()), terminal::columns()))
 }
 
 /// What lies in the run's directory, with sizes.
@@ -52,7 +54,13 @@ fn files(directory: &RunDirectory) -> Result<Vec<(String, u64)>, Failure> {
     Ok(names.into_iter().map(sized).collect())
 }
 
-fn text(run: &Overview, found: &Found, files: &[(String, u64)], surplus: Option<u64>, now: i64) -> String {
+fn text(
+    (run, found): (&Overview, &Found),
+    files: &[(String, u64)],
+    surplus: Option<u64>,
+    now: i64,
+    columns: usize,
+) -> String {
     let mut text = format!("{}  {}\n", run.run, run.path.display());
     let since = match (&run.active, run.age(now)) {
         (Some(active), Some(age)) if !run.is_worked_on() => format!(" since {active} ({} ago)", elapsed(age)),
@@ -61,13 +69,14 @@ fn text(run: &Overview, found: &Found, files: &[(String, u64)], surplus: Option<
     let rounds = format!("{} of {} closed", counted(run.rounds, "round"), grouped(run.planned as usize));
     let _ = writeln!(text, "{}{since}, {rounds}", run.state);
     if let Some(reason) = &run.reason {
-        let _ = writeln!(text, "  {reason}");
+        let reason = console::wrapped(&printable(reason), columns.saturating_sub(2));
+        let _ = writeln!(text, "  {}", reason.replace('\n', "\n  "));
     }
     if run.pruned {
         text.push_str("pruned: it cannot go on with more rounds\n");
     }
     let mut rows = vec![
-        ("trains", format!("{} trains {} on {}", run.algorithm, run.model, run.data)),
+        ("setting", format!("{} trains {} on {}", run.algorithm, run.model, run.data)),
         ("identity", run.id.to_string()),
     ];
     rows.extend(run.begun.iter().map(|begun| ("begun", begun.clone())));
@@ -77,7 +86,7 @@ fn text(run: &Overview, found: &Found, files: &[(String, u64)], surplus: Option<
             rows.push(("machine", format!("{host}, aggregator {}", process.version)));
         }
         for (split, digest) in &about.origin.data {
-            rows.push(("data", format!("{split}: SHA-256 {digest}")));
+            rows.extend([("data", format!("{split}, SHA-256")), ("data", digest.clone())]);
         }
         rows.extend(about.left_out.iter().map(|what| ("left out", what.clone())));
     }

@@ -45,6 +45,7 @@ mod recovery;
 mod refusals;
 mod report;
 mod roster;
+mod runs;
 mod simulator;
 mod skipped_samples;
 mod start;

@@ -28,7 +28,7 @@ impl From<PageError> for Failure {
     fn from(error: PageError) -> Self {
         match error {
             PageError::Run(error) => error.into(),
-            error => Self::environment(error),
+            error @ PageError::NoRun(_) => Self::environment(error),
         }
     }
 }

@@ -33,6 +33,7 @@
 
 mod begins_with;
 pub mod changeable;
+mod changed;
 mod check;
 mod combinations;
 mod data;
@@ -65,6 +66,7 @@ mod validate;
 pub(crate) use network::{layer_kinds, layers_of};
 pub(crate) use suggest::{meant_key, nearest as nearest_name, nearest_of};
 
+pub use changed::Changed;
 pub use data::DataTable;
 pub use error::{ConfigError, ConfigErrors, DATA_VARIABLE, Mistake, Origin};
 pub use model_origin::ModelOrigin;

@@ -17,18 +17,18 @@ pub mod live;
 use std::path::Path;
 
 use serde::de::DeserializeOwned;
-use shared::id::{ClientId, RunId};
+use shared::id::ClientId;
 
-use crate::config::{Config, ConfigErrors};
+use crate::config::Config;
 use crate::report::by_class::ModelByClass;
 use crate::report::devices::Devices;
 use crate::report::standing::Standing;
 use crate::report::{Report, Summary, render};
-use crate::round::jsonl::{self, Rounds};
+use crate::round::jsonl::Rounds;
 use crate::run::directory::RunDirectory;
-use crate::run::{RunError, RunManifest, damaged, disk};
+use crate::run::{RunError, reader};
+use crate::storage::FileLayer;
 use crate::storage::checksum::read_checked;
-use crate::storage::{FileLayer, read_if_there};
 
 use about::About;
 
@@ -41,14 +41,6 @@ pub enum PageError {
     /// There is no run.
     #[error("{} holds no run: name the directory of one, such as runs/NAME", .0.display())]
     NoRun(std::path::PathBuf),
-    /// Its configuration is not one of this version.
-    #[error("the configuration of {} is not one that this version reads: {source}", path.display())]
-    Config {
-        /// The run's directory.
-        path: std::path::PathBuf,
-        /// What is wrong with it.
-        source: ConfigErrors,
-    },
 }
 
 /// A run as its directory has it.
@@ -59,9 +51,10 @@ pub struct Found {
     pub rounds: Rounds,
     /// How it stands.
     pub standing: Standing,
-    /// Since when, if that is known.
-    ended: Option<String>,
-    about: Option<About>,
+    /// Since when, if that is known, in UTC.
+    pub ended: Option<String>,
+    /// What the page says beside, if it was written down.
+    pub about: Option<About>,
     devices: Option<Devices>,
     by_class: Vec<ModelByClass>,
     name: String,
@@ -70,13 +63,10 @@ pub struct Found {
 impl Found {
     /// Reads the run in `directory`. `working` says that this process works on it.
     pub fn read(files: &dyn FileLayer, directory: &RunDirectory, working: bool) -> Result<Self, PageError> {
-        let Some(manifest) = RunManifest::read(files, directory)? else {
+        let Some(config) = reader::configuration(files, directory)? else {
             return Err(PageError::NoRun(directory.root().to_owned()));
         };
-        let config = configuration(&manifest, directory, manifest.run)?;
-        let path = directory.rounds();
-        let text = read_if_there(files, &path).map_err(disk("read", &path))?.unwrap_or_default();
-        let rounds = jsonl::read(&text).map_err(|error| damaged(&path)(error))?;
+        let rounds = reader::rounds(files, directory)?.unwrap_or_default();
         let (standing, ended) = ending::standing(files, directory, working);
         let about = About::read(files, directory);
         let (devices, by_class) = (devices::read(files, directory), by_class::read(files, directory));
@@ -114,12 +104,6 @@ impl Found {
             by_class: &self.by_class,
         })
     }
-}
-
-fn configuration(manifest: &RunManifest, directory: &RunDirectory, run: RunId) -> Result<Config, PageError> {
-    let raw = manifest.config(directory)?;
-    Config::validate(&raw, run)
-        .map_err(|source| PageError::Config { path: directory.root().to_owned(), source })
 }
 
 /// What a file with a checksum holds, if it is there; else why it cannot be read.

@@ -11,6 +11,7 @@ use shared::data::DataError;
 use shared::record::RecordError;
 
 use super::initial_model_error::InitialModelError;
+use crate::config::ConfigErrors;
 use crate::data::{EvaluateError, PlanError};
 use crate::ensemble::EnsembleError;
 use crate::storage::checksum::ChecksumMismatch;
@@ -58,6 +59,14 @@ pub enum RunError {
         path: PathBuf,
         /// What is wrong with it.
         reason: String,
+    },
+    /// Its configuration is not one of this version.
+    #[error("the configuration of {} is not one that this version reads: {source}", path.display())]
+    Config {
+        /// The run's directory.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: ConfigErrors,
     },
     /// The checkpoint does not hold this algorithm's state.
     #[error("the checkpoint does not hold this algorithm's state: {0}")]

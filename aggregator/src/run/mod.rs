@@ -70,6 +70,7 @@ mod manifest;
 mod misfit;
 mod newest;
 mod opening;
+pub mod reader;
 mod recovery;
 mod roster_file;
 mod rounds_file;

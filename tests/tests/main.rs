@@ -6,7 +6,6 @@
 mod algorithms;
 mod backlog;
 mod backup;
-mod bad_network;
 mod control;
 mod database;
 mod describe;

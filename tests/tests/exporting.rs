@@ -174,3 +174,52 @@ fn the_exported_file_says_of_images_what_predict_says() {
     let nothing = run(&python, &[&source, "nothing.npy"]);
     assert!(nothing.code == Some(1) && nothing.text.lines().count() == 1, "{}", nothing.text);
 }
+
+/// Prints the bytes of an image as the exported file reads them, or nothing where Pillow is not there.
+const READ: &str = r"
+import importlib.util, json, pathlib, sys
+if importlib.util.find_spec('PIL'):
+    spec = importlib.util.spec_from_file_location('exported', sys.argv[1])
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    for path in sys.argv[2:]:
+        print(json.dumps(module.read(pathlib.Path(path)).ravel().tolist()))
+";
+
+#[test]
+fn the_exported_file_reads_images_as_we_do() {
+    let python = match with_numpy() {
+        Ok(python) => python,
+        Err(reason) => {
+            println!("skipped: no Python with numpy: {reason}");
+            return;
+        }
+    };
+    let trained = Trained::new();
+    let source = text(&trained.path("glyphs.py"));
+    assert_eq!(trained.export(&["--to", "numpy", "--out", &source]).code, Some(0));
+    let mut files = Vec::new();
+    for (name, width, height) in [("same.png", 28, 28), ("wide.png", 90, 41), ("tall.png", 20, 33)] {
+        let colour = |x: u32, y: u32| image::Rgb([(7 * x + y) as u8, (3 * y) as u8, (x * y) as u8]);
+        let path = trained.path(name);
+        image::RgbImage::from_fn(width, height, colour).save(&path).unwrap();
+        files.push(text(&path));
+    }
+    let files: Vec<&str> = files.iter().map(String::as_str).collect();
+    let said = run(&python, &[&["-c", READ, &source][..], &files].concat());
+    assert_eq!(said.code, Some(0), "{}", said.text);
+    if said.text.is_empty() {
+        println!("skipped: no Pillow");
+        return;
+    }
+    for (line, file) in said.text.lines().zip(&files) {
+        let theirs: Vec<u8> = serde_json::from_str(line).unwrap();
+        let read = shared::data::images::read_bytes(&fs::read(file).unwrap(), Some(&[1, 28, 28])).unwrap();
+        let shared::data::Samples::Bytes(ours) = read.samples() else { panic!("images are bytes") };
+        assert_eq!(theirs.len(), ours.len(), "{file}");
+        let apart = theirs.iter().zip(ours).map(|(a, b)| a.abs_diff(*b)).max();
+        // Each rounds in its own way when it scales.
+        let most = if file.ends_with("same.png") { 0 } else { 2 };
+        assert!(apart <= Some(most), "{file}: {apart:?} apart");
+    }
+}

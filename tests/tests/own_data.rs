@@ -51,6 +51,13 @@ fn from_a_folder_of_images_to_answers() {
     let tested = succeeds(aggregator, &["evaluate", "--model", &model]);
     assert!(tested.contains("(8 of 8)") && tested.contains("samples of each class"), "{tested}");
 
+    // For other programs.
+    let said =
+        succeeds(aggregator, &["export", "--model", &model, "--to", "torch", "--out", &at("exported")]);
+    assert!(said.contains("network.py") && said.contains("network.safetensors"), "{said}");
+    let source = fs::read_to_string(testbed.path("exported/network.py")).unwrap();
+    assert!(source.contains("CLASSES = (\"blue\", \"red\")\n"), "{source}");
+
     // A flat folder of images, one image and standard input, without labels.
     fs::create_dir(testbed.path("flat")).unwrap();
     fs::copy(testbed.path("photos/test/red/1.png"), testbed.path("flat/holiday.png")).unwrap();

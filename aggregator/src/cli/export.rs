@@ -61,8 +61,11 @@ pub(super) fn export(arguments: &ExportArgs) -> Result<(), Failure> {
     let files: Vec<(PathBuf, Exported<'_>)> =
         files.into_iter().map(|file| (place.file(file.extension), file)).collect();
     check(&files, &path, arguments.force)?;
-    create_dir_durably(&Disk, &place.folder)
-        .map_err(|error| Failure::file("create", &place.folder, error))?;
+    // An empty one is the current directory.
+    if !place.folder.as_os_str().is_empty() {
+        create_dir_durably(&Disk, &place.folder)
+            .map_err(|error| Failure::file("create", &place.folder, error))?;
+    }
     for (path, file) in &files {
         let write = |out: &mut dyn io::Write| match &file.content {
             Content::Text(text) => out.write_all(text.as_bytes()),
@@ -139,7 +142,7 @@ impl Place {
             }
             return Ok(Self { folder: out.to_owned(), name: "network".to_owned() });
         }
-        let folder = out.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let folder = out.parent().unwrap_or(Path::new(""));
         let name = out.file_stem().and_then(|stem| stem.to_str()).ok_or_else(|| {
             Failure::Usage(format!("the name of {} is not UTF-8: give it another name", out.display()))
         })?;
@@ -188,6 +191,6 @@ mod tests {
         let text = at("file").expect_err("neither").to_string();
         assert!(text.contains("ends in .py"), "{text}");
         let bare = Place::of(Path::new("my.py")).expect("a file here");
-        assert_eq!(bare.folder, Path::new("."));
+        assert_eq!(bare.file("py"), Path::new("my.py"));
     }
 }

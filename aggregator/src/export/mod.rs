@@ -42,7 +42,7 @@ use script::Script;
 /// What is exported to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Target {
-    /// A module of `PyTorch`.
+    /// An nn.Module and its state dictionary, for torch.
     Torch,
     /// Python with numpy alone.
     Numpy,

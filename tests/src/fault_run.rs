@@ -103,8 +103,9 @@ impl Federation {
             // Acknowledgements of a model that comes in are a quarter of that.
             Amid::Upload => self.until_passes("an upload", index, Netem::sent),
             Amid::Training => {
+                let round = self.testbed.closed() + 1;
                 let device = self.devices[index].as_mut().expect("it was started");
-                device.object(&json!({ "event": "training" }));
+                device.object(&json!({ "event": "training", "round": round }));
             }
             Amid::Closing => self.until_closing(),
         }

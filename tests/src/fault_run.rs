@@ -1,5 +1,5 @@
-//! Rows of the table of faults, as runs of real processes: each device in a network namespace of its own, network emulation between it
-//! and the aggregator, and the directories of the runs and of one device on small file systems of their own.
+//! Rows of the table of faults, as runs of real processes: each device in a network namespace of its own, network emulation
+//! between it and the aggregator, and the directories of the runs and of one device on small file systems of their own.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};

@@ -1,8 +1,9 @@
-//! The table of faults of processes, networks and disks: what happens, when, and what must hold afterwards. A new fault is a row;
-//! a new kind of fault is a variant of [`What`] and its arm in [`fault_run`](crate::fault_run).
+//! The table of faults of processes, networks and disks: what happens, when, and what must hold afterwards. A new fault is a
+//! row; a new kind of fault is a variant of [`What`] and its arm in [`fault_run`](crate::fault_run).
 //!
-//! Disks that are slow and clocks that are set are not faults of processes here: nothing of them is real without root. The simulator has
-//! them (`Faults::disk`, `Faults::jump`), and the tables of flipped bits and power failures are tests of their own.
+//! Disks that are slow and clocks that are set are not faults of processes here: nothing of them is real without root. The
+//! simulator has them (`Faults::disk`, `Faults::jump`), and the tables of flipped bits and power failures are tests of their
+//! own.
 
 use std::time::Duration;
 

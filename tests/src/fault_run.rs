@@ -1,5 +1,5 @@
-//! Rows of the table of faults, as runs of real processes: each device in a network namespace of its own, network emulation between it
-//! and the aggregator, and the directories of the runs and of one device on small file systems of their own.
+//! Rows of the table of faults, as runs of real processes: each device in a network namespace of its own, network emulation
+//! between it and the aggregator, and the directories of the runs and of one device on small file systems of their own.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -103,8 +103,9 @@ impl Federation {
             // Acknowledgements of a model that comes in are a quarter of that.
             Amid::Upload => self.until_passes("an upload", index, Netem::sent),
             Amid::Training => {
+                let round = self.testbed.closed() + 1;
                 let device = self.devices[index].as_mut().expect("it was started");
-                device.object(&json!({ "event": "training" }));
+                device.object(&json!({ "event": "training", "round": round }));
             }
             Amid::Closing => self.until_closing(),
         }

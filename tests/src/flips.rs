@@ -47,12 +47,12 @@ impl Seen {
 pub struct Flips {
     /// All of them.
     pub all: usize,
-    /// Those that a person is told of. The others change nothing.
+    /// Those that a person was told about. The others change nothing.
     pub told: usize,
 }
 
-/// Flips `each` random bits, one at a time, in every file in `folder` whose path within it `wanted` accepts. `look` is given a copy
-/// of the folder with the flipped bit.
+/// Flips `each` random bits, one at a time, in every file in `folder` whose path within it `wanted` accepts. `look` is given a
+/// copy of the folder with the flipped bit.
 ///
 /// # Panics
 /// If a flip changes something in silence, `look` panics, or there is no such file.

@@ -1,7 +1,8 @@
-//! Devices in network namespaces of their own, each on a wire to the namespace that the test is in, and small file systems that fill up.
+//! Devices in network namespaces of their own, each on a wire to the namespace that the test is in, and small file systems that
+//! fill up.
 //!
-//! Root is not needed: the program starts itself again in a user namespace, in which it may change networks and mount file systems
-//! that no other process sees.
+//! Root is not needed: the program starts itself again in a user namespace, in which it may change networks and mount file
+//! systems that no other process sees.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};

@@ -112,9 +112,10 @@ fn device(each: usize) -> Flips {
             // A damaged update is removed with a warning, and trained again; client state is then that of before.
             Ok(found) if found.payload.is_none() && whole.payload.is_some() => {
                 let before = Held { payload: None, state: Some(vec![1; 200]), ..whole.clone() };
-                match found == before {
-                    true => Seen::Told,
-                    false => Seen::Silent("an update is lost, and something else differs".to_owned()),
+                if found == before {
+                    Seen::Told
+                } else {
+                    Seen::Silent("an update is lost, and something else differs".to_owned())
                 }
             }
             read => Seen::of(read, &whole, "a device's state"),

@@ -11,13 +11,14 @@ use shared::congestion::Congestion;
 
 /// The table of faults: three devices, each in a network namespace of its own, 400 kB each way in every round.
 ///
-/// Networks that lose, delay and cut, address changes, kill -9 and suspension of either side, full and read-only disks, deleted folders, each
-/// amid a download, training, an upload or the end of a round. Every run must end with the bytes of the undisturbed one or, where that is
-/// impossible, the operator must be told. Times are compared with the first line's. The column `again` is what was sent beyond the updates
-/// themselves; headers, acknowledgements and heartbeats (about 3 %) are part of it.
+/// Networks that lose, delay and cut, address changes, kill -9 and suspension of either side, full and read-only disks, deleted
+/// folders, each amid a download, training, an upload or the end of a round. Every run must end with the bytes of the
+/// undisturbed one or, where that is impossible, the operator must be told. Times are compared with the first line's. The
+/// column `again` is what was sent beyond the updates themselves; headers, acknowledgements and heartbeats (about 3 %) are part
+/// of it.
 ///
-/// Namespaces and file systems are made with `unshare --map-root-user --net --mount`, `mount` and `ip` (iproute2). Where that is not
-/// permitted, the program says so and ends with code 77.
+/// Namespaces and file systems are made with `unshare --map-root-user --net --mount`, `mount` and `ip` (iproute2). Where that
+/// is not permitted, the program says so and ends with code 77.
 #[derive(Args)]
 pub(crate) struct Arguments {
     /// Only rows whose name contains this; the calm one is always run.

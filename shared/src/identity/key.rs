@@ -37,7 +37,7 @@ impl SecretKey {
         parse_hex("key", text).map(Self)
     }
 
-    /// Parses a key's file: the digits and their [checksum](text_checksum), or at most a line break. Anything else was not written so.
+    /// Parses a key's file: the digits, and their [checksum](text_checksum) or at most a line break. Nothing else was written so.
     pub fn of_file(text: &str) -> Result<Self, ParseIdError> {
         // A file that fails its checksum is longer than a key.
         let content = text_checksum::content(text).unwrap_or(text);

@@ -69,7 +69,7 @@ pub(super) fn refusal(reason: &str) -> Value {
 fn asked(predictor: &mut Predictor, request: Request) -> Result<Value, String> {
     let top_k = request.top_k.unwrap_or(1).max(1);
     match (request.values, request.image, request.text) {
-        (Some(values), None, None) if predictor.reads_tokens() => {
+        (Some(values), None, None) if predictor.continues_text() => {
             let tokens = predictor.tokens_of(&values).map_err(|error| causes(&error))?;
             after(predictor, &tokens, top_k)
         }

@@ -1,8 +1,8 @@
 //! The token that follows a text.
 //!
-//! A network of tokens predicts at each position from the tokens up to it: embeddings, recurrent layers and linear ones look at no
-//! later position. A text that is shorter than the network's window is therefore filled up behind its end, and the answer is the
-//! one at its last token; of a longer text the last window counts.
+//! A network of tokens predicts at each position from the tokens up to it: embeddings, recurrent layers, linear ones and causal
+//! attention look at no later position. A text that is shorter than the network's window is therefore filled up behind its end, and
+//! the answer is the one at its last token; of a longer text the last window counts. A network that looks ahead is not asked.
 
 use models::Batch;
 use shared::data::text;
@@ -15,7 +15,10 @@ use super::{PredictError, Predictor};
 #[derive(Debug, Error)]
 pub enum TextError {
     /// The model reads no tokens.
-    #[error("the model reads no text: it takes samples of shape {}", shared::shape::spelled(shape))]
+    #[error(
+        "the model does not say what follows a text: it takes samples of shape {} as a whole; give values",
+        shared::shape::spelled(shape)
+    )]
     NotText {
         /// Shape of one sample in the model.
         shape: Vec<usize>,
@@ -48,10 +51,10 @@ pub enum TextError {
 }
 
 impl Predictor {
-    /// Whether the model reads tokens.
+    /// Whether the model says what follows a text; one that reads tokens may as well tell texts apart.
     #[must_use]
-    pub fn reads_tokens(&self) -> bool {
-        self.architecture().vocabulary().is_some()
+    pub fn continues_text(&self) -> bool {
+        self.vocabulary().is_ok()
     }
 
     /// What its tokens or classes are called, none of them if that is not known. The tokens of a model without names are the
@@ -118,7 +121,7 @@ impl Predictor {
     fn vocabulary(&self) -> Result<usize, TextError> {
         let architecture = self.architecture();
         let each = architecture.predictions().is_ok_and(|each| architecture.input == [each]);
-        let vocabulary = architecture.vocabulary().filter(|_| each);
+        let vocabulary = architecture.vocabulary().filter(|_| each && !architecture.looks_ahead());
         vocabulary.ok_or_else(|| TextError::NotText { shape: architecture.input.clone() })
     }
 }

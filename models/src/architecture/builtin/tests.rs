@@ -188,6 +188,17 @@ fn tensors_are_those_of_torchvision_and_timm_in_their_order() {
     }
 }
 
+#[test]
+fn a_network_looks_ahead_by_attention_that_is_not_causal() {
+    for (model, input, ahead) in [
+        ("text-transformer", &[16][..], false),
+        ("char-lstm", &[16], false),
+        ("vit-tiny", &[3, 64, 64], true),
+    ] {
+        assert_eq!(Architecture::by_name(model, input, 10).unwrap().looks_ahead(), ahead, "{model}");
+    }
+}
+
 /// What a tensor is called there, and its shape: `extractor.features-0-1.running-mean` is `features.0.1.running_mean`.
 fn theirs(spec: &ParameterSpec) -> String {
     let (label, kind) = spec.name.rsplit_once('.').unwrap();

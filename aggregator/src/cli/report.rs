@@ -126,7 +126,7 @@ mod tests {
         );
         assert!(page(&directory).contains("<strong>Complete</strong>"));
         assert!(whole.contains("Results by class of the last model</h2>"), "{whole}");
-        // Whatever is wrong with what the page has beside the rounds, there is one.
+        // Damage to what the page has beside the rounds costs that part alone.
         let by_class = std::fs::read_to_string(directory.by_class()).expect("it was written");
         std::fs::write(directory.by_class(), by_class.replacen('1', "2", 1)).expect("damaged");
         let without = page(&directory);

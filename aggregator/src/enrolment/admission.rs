@@ -130,6 +130,18 @@ impl Admission {
         self.live.tell(&ToClient::ServerKey { key });
     }
 
+    /// Records recent connections now: when a run ends, its page says who was here. Blocks.
+    pub(crate) fn record(&self) -> Result<(), DatabaseError> {
+        let Register::Lab { database, .. } = &self.register else { return Ok(()) };
+        Device::note(database, &self.take_seen())?;
+        Device::note_heard(database, &self.live.clients(), SystemTime::now())
+    }
+
+    /// The connections that were not recorded yet.
+    fn take_seen(&self) -> BTreeMap<ClientId, Seen> {
+        std::mem::take(&mut *self.seen.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
     /// Records recent connections, and disconnects devices that may no longer take part. Returns the devices that have lost their
     /// admission since the last call, connected or not; on the first call, all revoked ones. Call it at intervals; it blocks.
     pub fn watch(&self, changes: &mut Changes) -> BTreeSet<ClientId> {
@@ -143,7 +155,7 @@ impl Admission {
         cuts_off: &mut dyn FnMut(ClientId),
     ) -> BTreeSet<ClientId> {
         let Register::Lab { database, .. } = &self.register else { return BTreeSet::new() };
-        let seen = std::mem::take(&mut *self.seen.lock().unwrap_or_else(PoisonError::into_inner));
+        let seen = self.take_seen();
         let here = if changes.due(SystemTime::now()) { self.live.clients() } else { Vec::new() };
         match Device::note(database, &seen)
             .and_then(|()| Device::note_heard(database, &here, SystemTime::now()))

@@ -49,7 +49,7 @@ fn row(row: &Row<'_>) -> rusqlite::Result<DeviceRow> {
     })
 }
 
-/// Every table is read once, whatever the number of devices. Where `max` is the only aggregate, `SQLite` takes the other columns from
+/// Every table is read once, for any number of devices. Where `max` is the only aggregate, `SQLite` takes the other columns from
 /// the row that has it.
 const DEVICES_OF_RUN: &str = "
 WITH answered AS (

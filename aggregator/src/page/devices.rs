@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::time::SystemTime;
 
-use shared::calendar::{moment, utc};
+use shared::calendar::moment;
 use shared::id::RunId;
 use tracing::warn;
 
@@ -39,7 +39,7 @@ impl KnownDevices {
     /// Writes down what the devices have done by now. The database is read by a connection of its own, which stops no writer.
     pub fn note(&self, files: &dyn FileLayer, directory: &RunDirectory) -> Result<(), NoteError> {
         let devices = Database::open_to_read(&self.directory)?.devices_of(self.run)?;
-        let devices = Devices { at: utc(moment(SystemTime::now())), devices };
+        let devices = Devices { at: moment(SystemTime::now()), devices };
         let path = directory.devices();
         let json = serde_json::to_vec(&devices).expect("names and numbers are JSON");
         Ok(write_checked(files, &path, |out| out.write_all(&json)).map_err(disk("write", &path))?)

@@ -6,8 +6,8 @@ use shared::id::ClientId;
 /// The devices of a served run at some moment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Devices {
-    /// When that was, in UTC.
-    pub at: String,
+    /// When that was, in milliseconds since 1970.
+    pub at: i64,
     /// Those that have answered in a round of the run, or were connected while it was served.
     pub devices: Vec<DeviceRow>,
 }

@@ -152,6 +152,11 @@ impl Listener {
         self.endpoint.local_addr().expect("a bound socket has an address")
     }
 
+    /// Which devices are admitted, and which were here.
+    pub(crate) fn admission(&self) -> Arc<Admission> {
+        self.access.admission.clone()
+    }
+
     /// Accepts connections of a federation of `clients` clients until the driver hangs up. Payloads of at most `max_payload`
     /// bytes are written to `spool`.
     pub async fn accept(

@@ -44,7 +44,7 @@ pub(in crate::report) fn confusion(found: &PerClass, names: &[String], descripti
     let below = y(classes);
     html! {
         div.scroll {
-            svg.chart.heatmap viewBox=(format!("0 0 {} {}", px(width), px(height))) role="img"
+            svg.chart.heatmap.confusion[classes < MANY] viewBox=(format!("0 0 {} {}", px(width), px(height))) role="img"
                 style=(format!("width:{}px;min-width:{}px", px(width), px(width.min(320.0)))) aria-label=(format!("Confusion matrix. {description}")) {
                 title { "Confusion matrix" }
                 desc { (description) }

@@ -55,11 +55,13 @@ fn card(model: &ModelByClass, names: &[String]) -> Markup {
                         p.note { "There are " (found.classes()) " classes, too many for a picture: the table has all." }
                     }
                 }
-                (calibration(found))
-            }
-            details open[found.classes() <= OPEN] {
-                summary { "Precision, recall and F1 of each class" }
-                (classes(found, name))
+                div {
+                    (calibration(found))
+                    details open[found.classes() <= OPEN] {
+                        summary { "Precision, recall and F1 of each class" }
+                        (classes(found, name))
+                    }
+                }
             }
             @if found.classes() <= chart::CONFUSION_DRAWN {
                 @let all: Vec<String> = (0..found.classes()).map(name).collect();
@@ -140,7 +142,7 @@ fn calibration(found: &PerClass) -> Markup {
                 runs: Vec::new(),
             },
             Line {
-                name: "mean confidence: as many would be right at best",
+                name: "confidence, where calibrated answers lie",
                 class: "series-2 dashed",
                 points: points(|bin| bin.confidence),
                 runs: Vec::new(),
@@ -148,10 +150,8 @@ fn calibration(found: &PerClass) -> Markup {
         ],
     };
     html! {
-        div {
-            h3 { "Right answers by confidence" }
-            @if let Some(chart) = chart.draw() { (chart) }
-        }
+        h3 { "Right answers by confidence" }
+        @if let Some(chart) = chart.draw() { (chart) }
     }
 }
 

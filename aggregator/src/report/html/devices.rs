@@ -8,11 +8,14 @@ use shared::id::ClientId;
 
 use super::Report;
 use crate::names;
+use crate::report::clock::elapsed;
 use crate::report::devices::{DeviceRow, Trouble};
 use crate::report::units::{bytes, counted, grouped, percent, seconds};
 
 /// Devices that are listed.
 const LISTED: usize = 100;
+/// Devices whose newest trouble is told.
+const TOLD: usize = 10;
 /// Up to this many the table stands open.
 const OPEN: usize = 12;
 
@@ -51,17 +54,18 @@ pub(super) fn card(report: &Report<'_>) -> Markup {
                 (counted(answered, "device")) " answered in rounds of this run"
                 @if rows.len() > answered { ", " (grouped(rows.len() - answered)) " more connected and did not answer" }
                 ". "
-                @match troubled {
-                    0 => {},
-                    1 => "One with an update that did not count stands first. ",
-                    troubled => { (grouped(troubled)) " with updates that did not count stand first. " }
-                }
-                "As of " (devices.at) "."
+                @if troubled > 0 { (grouped(troubled)) " with troubles " @if troubled == 1 { "stands" } @else { "stand" } " first. " }
+                "As of " (utc(devices.at)) "."
+            }
+            @let told: Vec<String> = rows.iter().filter_map(|row| Some(format!("{}: {}", label(row), trouble(row)?))).collect();
+            @if !told.is_empty() {
+                ul.troubles { @for trouble in told.iter().take(TOLD) { li { (trouble) } } }
+                @if told.len() > TOLD { p.note { "And troubles of " (counted(told.len() - TOLD, "other device")) "." } }
             }
             @if !rows.is_empty() {
                 details open[rows.len() <= OPEN] {
                     summary { "What every device has done" }
-                    (table(&rows))
+                    (table(&rows, devices.at))
                 }
             }
             @if rows.len() > LISTED {
@@ -74,7 +78,7 @@ pub(super) fn card(report: &Report<'_>) -> Markup {
 /// A count, with its name and what it is of.
 type Column = (&'static str, &'static str, fn(&DeviceRow) -> u32);
 
-fn table(rows: &[&DeviceRow]) -> Markup {
+fn table(rows: &[&DeviceRow], at: i64) -> Markup {
     let sum = |count: fn(&DeviceRow) -> u32| rows.iter().map(|row| count(row) as usize).sum::<usize>();
     let total = |value: fn(&DeviceRow) -> Option<f64>| {
         let values: Vec<f64> = rows.iter().filter_map(|row| value(row)).collect();
@@ -103,9 +107,9 @@ fn table(rows: &[&DeviceRow]) -> Markup {
                     @for (name, says) in counts.iter().map(|(name, says, _)| (*name, *says)).chain(others) {
                         th scope="col" title=(says) { (name) }
                     }
-                    @for name in ["last heard", "software", "last trouble"] { th.text scope="col" { (name) } }
+                    @for name in ["last heard", "software"] { th.text scope="col" { (name) } }
                 } }
-                tbody { @for row in rows.iter().take(LISTED) { tr { (cells(row, &counts.map(|(.., count)| count))) } } }
+                tbody { @for row in rows.iter().take(LISTED) { tr { (cells(row, &counts.map(|(.., count)| count), at)) } } }
                 tfoot { tr {
                     th scope="row" { "all " (grouped(rows.len())) }
                     // A round has many devices.
@@ -115,14 +119,14 @@ fn table(rows: &[&DeviceRow]) -> Markup {
                     td { (or_dash(total(|row| row.bytes), |sum| bytes(sum as u64))) }
                     td {}
                     td { (grouped(usize::try_from(samples).unwrap_or(usize::MAX))) }
-                    td {} td {} td {}
+                    td {} td {}
                 } }
             }
         }
     }
 }
 
-fn cells(row: &DeviceRow, counts: &[fn(&DeviceRow) -> u32]) -> Markup {
+fn cells(row: &DeviceRow, counts: &[fn(&DeviceRow) -> u32], at: i64) -> Markup {
     html! {
         th scope="row" { (label(row)) }
         @for count in counts { td { (grouped(count(row) as usize)) } }
@@ -136,9 +140,8 @@ fn cells(row: &DeviceRow, counts: &[fn(&DeviceRow) -> u32]) -> Markup {
             }
         }
         td { (or_dash(row.samples, |samples| grouped(usize::try_from(samples).unwrap_or(usize::MAX)))) }
-        td.text { (or_dash(row.heard, utc)) }
+        td.text { @match row.heard { Some(heard) => span title=(utc(heard)) { (elapsed(at.saturating_sub(heard))) " before" }, None => "-" } }
         td.text { (row.software.as_deref().unwrap_or("-")) }
-        td.text.long { (row.trouble.as_ref().map_or_else(|| idle(row).to_owned(), trouble)) }
     }
 }
 
@@ -146,12 +149,11 @@ fn or_dash<T>(value: Option<T>, shown: impl FnOnce(T) -> String) -> String {
     value.map_or_else(|| "-".to_owned(), shown)
 }
 
-fn idle(row: &DeviceRow) -> &'static str {
-    if row.rounds == 0 { "it has not answered yet" } else { "-" }
-}
-
-fn trouble(trouble: &Trouble) -> String {
-    let Trouble { round, verdict, reason } = trouble;
+/// The newest trouble of a device, with its reason.
+fn trouble(row: &DeviceRow) -> Option<String> {
+    let Some(Trouble { round, verdict, reason }) = &row.trouble else {
+        return (row.rounds == 0).then(|| "it has not answered yet".to_owned());
+    };
     let what = match verdict.as_str() {
         "discarded" => "late or sent twice",
         "not-now" => "not in a state to train",
@@ -159,7 +161,7 @@ fn trouble(trouble: &Trouble) -> String {
         other => other,
     };
     let reason = if reason.is_empty() { String::new() } else { format!(": {reason}") };
-    format!("{what} in round {round}{reason}")
+    Some(format!("{what} in round {round}{reason}"))
 }
 
 #[cfg(test)]
@@ -194,7 +196,7 @@ mod tests {
     /// The page of a served run with these devices.
     fn page(devices: Vec<DeviceRow>) -> String {
         let (config, rounds) = (config(&[]), run(3, 4));
-        let devices = Devices { at: "2025-11-21T16:00:00Z".to_owned(), devices };
+        let devices = Devices { at: 100_000, devices };
         render(&Report { devices: Some(&devices), ..report(&config, &rounds) })
     }
 
@@ -213,14 +215,14 @@ mod tests {
         let idle = DeviceRow { rounds: 0, accepted: 0, seconds: None, bytes: None, ..row(8) };
         let page = page(vec![row(1), idle, troubled]);
         for part in [
-            "2 devices answered in rounds of this run, 1 more connected and did not answer. 2 with updates that did not count",
-            "As of 2025-11-21T16:00:00Z.",
+            "2 devices answered in rounds of this run, 1 more connected and did not answer. 2 with troubles stand first. As of \
+             1970-01-01T00:01:40Z.",
             "<details open><summary>What every device has done</summary>",
-            "window &lt;sill&gt; (09090909)",
-            "rejected in round 2: not &lt;finite&gt;",
+            "<li>window &lt;sill&gt; (09090909): rejected in round 2: not &lt;finite&gt;</li>",
+            "<li>08080808: it has not answered yet</li>",
+            "<th scope=\"row\">window &lt;sill&gt; (09090909)</th>",
             "<span title=\"the model after round 2\">87.5 %</span>",
-            "<td class=\"text\">1970-01-01T00:01:30Z</td><td class=\"text\">edge-client 0.1.0</td>",
-            "it has not answered yet",
+            "<span title=\"1970-01-01T00:01:30Z\">10 s before</span></td><td class=\"text\">edge-client 0.1.0</td>",
             // The sums: accepted, rejected, late, failed, not now, training, sent, samples.
             "<th scope=\"row\">all 3</th><td></td><td>6</td><td>1</td><td>0</td><td>0</td><td>0</td><td>3.0 s</td>\
              <td>4.0 MB</td><td></td><td>300</td>",
@@ -264,7 +266,7 @@ mod tests {
         let own = || BTreeMap::from([("own-accuracy".to_owned(), 0.5)]);
         rounds[1].clients = (0..2).map(|index| (config.client(index), own())).collect();
         let named = DeviceRow { device: config.client(0), name: Some("attic".to_owned()), ..row(0) };
-        let devices = Devices { at: String::new(), devices: vec![named] };
+        let devices = Devices { at: 0, devices: vec![named] };
         let served = render(&Report { devices: Some(&devices), ..report(&config, &rounds) });
         let [first, second] = [0, 1].map(|index| config.client(index).short());
         let heading = |name: &str| format!("<th scope=\"row\">{name}</th><td>0.5000</td>");

@@ -64,7 +64,8 @@ pub enum Command {
     /// Test this device's personal model and the experts that it mixes
     ///
     /// Prints two tests of the global model, of the local expert and of the mixture: the accuracy on the test samples with
-    /// classes as frequent as among this device's training samples (local test), and the plain accuracy (global test).
+    /// classes as frequent as among this device's training samples (local test), and the plain accuracy (global test). Then precision,
+    /// recall and confusion of each class by the mixture, and its calibration error. With --model it tests that model instead.
     #[command(after_long_help = data())]
     Evaluate(EvaluateArguments),
     /// Put this device's personal model on top of a newer global one

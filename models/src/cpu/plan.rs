@@ -134,6 +134,71 @@ impl<'a> Planner<'a> {
                 };
                 (Box::new(ZeroPad { channels, height, width, pixels }), false)
             }
+            &Layer::Dropout { rate } => (Box::new(Dropout::new(label, rate)), false),
+            Layer::BatchNorm { .. }
+            | Layer::BatchNormWith { .. }
+            | Layer::GroupNorm { .. }
+            | Layer::LayerNorm { .. }
+            | Layer::LocalResponseNorm { .. } => self.normalisation(label, layer),
+            Layer::Embedding { .. }
+            | Layer::Lstm { .. }
+            | Layer::ToSequence
+            | Layer::ClassToken { .. }
+            | Layer::Positions { .. }
+            | Layer::SinusoidalPositions
+            | Layer::Attention { .. }
+            | Layer::FirstPosition
+            | Layer::MeanPositions => self.of_sequences(label, layer),
+        };
+        Ok(Some(operator))
+    }
+
+    /// The operator of a normalisation.
+    fn normalisation(&self, label: &str, layer: &Layer) -> Planned {
+        let shape = self.shape.as_slice();
+        match layer {
+            Layer::BatchNorm { .. } | Layer::BatchNormWith { .. } => {
+                let (channels, pixels) = channels(shape);
+                let [weight, bias] = ["weight", "bias"].map(|kind| self.parameter(label, kind));
+                let [running_mean, running_var] =
+                    ["running-mean", "running-var"].map(|kind| self.parameter(label, kind));
+                let mut kernel = normalisation::BatchNorm::new(channels, pixels);
+                if let &Layer::BatchNormWith { epsilon, momentum, .. } = layer {
+                    kernel = kernel.with(epsilon, momentum);
+                }
+                let label = label.to_owned();
+                (Box::new(BatchNorm { label, weight, bias, running_mean, running_var, kernel }), true)
+            }
+            &Layer::GroupNorm { groups, .. } => {
+                let (channels, pixels) = channels(shape);
+                let [weight, bias] = ["weight", "bias"].map(|kind| self.parameter(label, kind));
+                let kernel = normalisation::GroupNorm::new(channels, pixels, groups);
+                (Box::new(GroupNorm { weight, bias, kernel }), true)
+            }
+            &Layer::LocalResponseNorm { size, alpha, beta, k } => {
+                let (channels, pixels) = channels(shape);
+                let settings = normalisation::LocalResponse {
+                    size,
+                    alpha: alpha as f32,
+                    beta: beta as f32,
+                    k: k as f32,
+                };
+                (Box::new(LocalResponseNorm::new(channels, pixels, settings)), false)
+            }
+            &Layer::LayerNorm { epsilon, .. } => {
+                let (_, features) = rows(shape);
+                let [weight, bias] = ["weight", "bias"].map(|kind| self.parameter(label, kind));
+                let kernel = normalisation::LayerNorm::new(features, epsilon);
+                (Box::new(LayerNorm { weight, bias, kernel }), true)
+            }
+            other => unreachable!("{other:?} is no normalisation"),
+        }
+    }
+
+    /// The operator of a layer that takes or gives a sequence alone.
+    fn of_sequences(&self, label: &str, layer: &Layer) -> Planned {
+        let shape = self.shape.as_slice();
+        match layer {
             Layer::ToSequence => {
                 let (channels, pixels) = channels(shape);
                 (Box::new(ToSequence { channels, pixels }), false)
@@ -162,47 +227,6 @@ impl<'a> Planner<'a> {
                 let (positions, features) = rows(shape);
                 (Box::new(MeanPositions { positions, features }), false)
             }
-            &Layer::LayerNorm { epsilon, .. } => {
-                let (_, features) = rows(shape);
-                let [weight, bias] = ["weight", "bias"].map(|kind| self.parameter(label, kind));
-                (
-                    Box::new(LayerNorm {
-                        weight,
-                        bias,
-                        kernel: normalisation::LayerNorm::new(features, epsilon),
-                    }),
-                    true,
-                )
-            }
-            Layer::BatchNorm { .. } | Layer::BatchNormWith { .. } => {
-                let (channels, pixels) = channels(shape);
-                let [weight, bias] = ["weight", "bias"].map(|kind| self.parameter(label, kind));
-                let [running_mean, running_var] =
-                    ["running-mean", "running-var"].map(|kind| self.parameter(label, kind));
-                let mut kernel = normalisation::BatchNorm::new(channels, pixels);
-                if let &Layer::BatchNormWith { epsilon, momentum, .. } = layer {
-                    kernel = kernel.with(epsilon, momentum);
-                }
-                let label = label.to_owned();
-                (Box::new(BatchNorm { label, weight, bias, running_mean, running_var, kernel }), true)
-            }
-            &Layer::GroupNorm { groups, .. } => {
-                let (channels, pixels) = channels(shape);
-                let [weight, bias] = ["weight", "bias"].map(|kind| self.parameter(label, kind));
-                let kernel = normalisation::GroupNorm::new(channels, pixels, groups);
-                (Box::new(GroupNorm { weight, bias, kernel }), true)
-            }
-            &Layer::Dropout { rate } => (Box::new(Dropout::new(label, rate)), false),
-            &Layer::LocalResponseNorm { size, alpha, beta, k } => {
-                let (channels, pixels) = channels(shape);
-                let settings = normalisation::LocalResponse {
-                    size,
-                    alpha: alpha as f32,
-                    beta: beta as f32,
-                    k: k as f32,
-                };
-                (Box::new(LocalResponseNorm::new(channels, pixels, settings)), false)
-            }
             &Layer::Embedding { vocabulary, dim, .. } => {
                 let weight = self.parameter(label, "weight");
                 (Box::new(Embedding { weight, vocabulary, dim, tokens: Vec::new() }), true)
@@ -212,8 +236,8 @@ impl<'a> Planner<'a> {
                 let parameters = ["weight-ih", "weight-hh", "bias"].map(|kind| self.parameter(label, kind));
                 (Box::new(Lstm { parameters, positions, kernel: lstm::Lstm::new(inputs, hidden) }), true)
             }
-        };
-        Ok(Some(operator))
+            other => unreachable!("{other:?} is no layer of sequences"),
+        }
     }
 
     fn weight_and_bias(&self, label: &str) -> (usize, Option<usize>) {

@@ -65,17 +65,17 @@ pub(crate) fn normal<S: Simd>(simd: S, x: S::f32s) -> S::f32s {
     let number = |value: f32| simd.splat_f32s(value);
     let z = simd.mul_f32s(simd.abs_f32s(x), number(std::f32::consts::FRAC_1_SQRT_2));
     let t = simd.div_f32s(number(1.0), simd.mul_add_e_f32s(z, number(0.5), number(1.0)));
-    let mut p = number(0.170_872_77);
+    let mut p = number(0.170_872_76);
     for coefficient in [
-        -0.822_152_23,
-        1.488_515_87,
-        -1.135_203_98,
-        0.278_868_07,
+        -0.822_152_26,
+        1.488_515_9,
+        -1.135_204,
+        0.278_868_08,
         -0.186_288_06,
         0.096_784_18,
-        0.374_091_96,
-        1.000_023_68,
-        -1.265_512_23,
+        0.374_091_95,
+        1.000_023_7,
+        -1.265_512_2,
     ] {
         p = simd.mul_add_e_f32s(p, t, number(coefficient));
     }

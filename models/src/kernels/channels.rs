@@ -41,6 +41,7 @@ pub(crate) fn add_mean_gradient(gradients: &[f32], dx: &mut [f32], pixels: usize
 }
 
 #[cfg(test)]
+#[allow(clippy::needless_range_loop)] // Planes by their number.
 mod tests {
     use super::*;
     use crate::kernels::noise;

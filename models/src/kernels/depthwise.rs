@@ -260,8 +260,8 @@ fn tile<S: Simd, const V: usize>(simd: S, taps: &[Tap], kernel: &[f32], x: &[f32
         let weight = simd.splat_f32s(kernel[source]);
         let (x, _) = S::as_simd_f32s(&x[offset..offset + V * S::F32_LANES]);
         let x: &[S::f32s; V] = x.first_chunk().expect("V vectors of values were cut out");
-        for v in 0..V {
-            sums[v] = simd.mul_add_e_f32s(weight, x[v], sums[v]);
+        for (sum, &x) in sums.iter_mut().zip(x) {
+            *sum = simd.mul_add_e_f32s(weight, x, *sum);
         }
     }
     let (run, _) = S::as_mut_simd_f32s(&mut run[..V * S::F32_LANES]);
@@ -296,8 +296,8 @@ fn products<S: Simd, const T: usize>(simd: S, taps: &[Tap; T], x: &[f32], dy: &[
         std::array::from_fn(|t| S::as_simd_f32s(&x[taps[t].0..][..dy.len() * S::F32_LANES]).0);
     let mut sums = [simd.splat_f32s(0.0); T];
     for (place, &dy) in dy.iter().enumerate() {
-        for t in 0..T {
-            sums[t] = simd.mul_add_e_f32s(dy, runs[t][place], sums[t]);
+        for (sum, run) in sums.iter_mut().zip(&runs) {
+            *sum = simd.mul_add_e_f32s(dy, run[place], *sum);
         }
     }
     for (sum, dweight) in sums.into_iter().zip(dweight) {

@@ -112,44 +112,20 @@ impl Inference {
             Layer::Embedding { vocabulary, dim, .. } => self.embedding(place, vocabulary, dim),
             Layer::Lstm { hidden, .. } => self.lstm(place, hidden),
             Layer::BatchNormWith { epsilon, momentum, .. } => {
-                // NaN is in no range.
-                if !(epsilon as f32 > 0.0 && (epsilon as f32).is_finite()) {
-                    return Err(place.wrong("`epsilon` must be greater than 0"));
-                }
+                check_epsilon(place, epsilon)?;
                 if !(0.0..1.0).contains(&momentum) {
                     return Err(place.wrong("`momentum` must be at least 0 and less than 1"));
                 }
                 self.normalisation(place, None)
             }
-            Layer::ZeroPad { pixels } => {
-                let [channels, height, width] = place.image()?;
-                if pixels > height.min(width) {
-                    return Err(place.wrong("`pixels` must be at most the image's height and width"));
-                }
-                Ok(vec![channels, height + 2 * pixels, width + 2 * pixels])
-            }
-            Layer::ToSequence => {
-                let [channels, height, width] = place.image()?;
-                Ok(vec![height * width, channels])
-            }
-            Layer::ClassToken { .. } => {
-                let [positions, features] = place.sequence()?;
-                let (shape, kind) = ([1, 1, features], ParameterKind::Weight);
-                self.declare(label, "weight", &shape, (1, 1), kind, Initial::Zero)?;
-                Ok(vec![positions + 1, features])
-            }
-            Layer::Positions { .. } => {
-                let [positions, features] = place.sequence()?;
-                let (shape, kind) = ([1, positions, features], ParameterKind::Weight);
-                self.declare(label, "weight", &shape, (1, 1), kind, Initial::Small)?;
-                Ok(got.to_vec())
-            }
-            Layer::SinusoidalPositions => place.sequence().map(Vec::from),
-            Layer::Attention { heads, .. } => self.attention(place, heads),
-            Layer::FirstPosition | Layer::MeanPositions => {
-                let [_, features] = place.sequence()?;
-                Ok(vec![features])
-            }
+            Layer::ZeroPad { pixels } => zero_pad(place, pixels),
+            Layer::ToSequence
+            | Layer::ClassToken { .. }
+            | Layer::Positions { .. }
+            | Layer::SinusoidalPositions
+            | Layer::Attention { .. }
+            | Layer::FirstPosition
+            | Layer::MeanPositions => self.of_sequences(place, layer),
             Layer::LayerNorm { epsilon, .. } => self.layer_norm(place, epsilon),
             Layer::Residual { .. } | Layer::SqueezeExcite { .. } => {
                 unreachable!("blocks are walked into by `layers`")
@@ -224,11 +200,36 @@ impl Inference {
         Ok(place.got.to_vec())
     }
 
-    fn layer_norm(&mut self, place: Place<'_>, epsilon: f64) -> Result<Vec<usize>, ArchitectureError> {
-        // NaN is not greater than 0.
-        if !(epsilon as f32 > 0.0 && (epsilon as f32).is_finite()) {
-            return Err(place.wrong("`epsilon` must be greater than 0"));
+    fn of_sequences(&mut self, place: Place<'_>, layer: &Layer) -> Result<Vec<usize>, ArchitectureError> {
+        match *layer {
+            Layer::ToSequence => {
+                let [channels, height, width] = place.image()?;
+                Ok(vec![height * width, channels])
+            }
+            Layer::ClassToken { .. } => {
+                let [positions, features] = place.sequence()?;
+                let (shape, kind) = ([1, 1, features], ParameterKind::Weight);
+                self.declare(place.label, "weight", &shape, (1, 1), kind, Initial::Zero)?;
+                Ok(vec![positions + 1, features])
+            }
+            Layer::Positions { .. } => {
+                let [positions, features] = place.sequence()?;
+                let (shape, kind) = ([1, positions, features], ParameterKind::Weight);
+                self.declare(place.label, "weight", &shape, (1, 1), kind, Initial::Small)?;
+                Ok(place.got.to_vec())
+            }
+            Layer::SinusoidalPositions => place.sequence().map(Vec::from),
+            Layer::Attention { heads, .. } => self.attention(place, heads),
+            Layer::FirstPosition | Layer::MeanPositions => {
+                let [_, features] = place.sequence()?;
+                Ok(vec![features])
+            }
+            ref other => unreachable!("{other:?} is no layer of sequences"),
         }
+    }
+
+    fn layer_norm(&mut self, place: Place<'_>, epsilon: f64) -> Result<Vec<usize>, ArchitectureError> {
+        check_epsilon(place, epsilon)?;
         let &([features] | [_, features]) = place.got else {
             return Err(place.needs("[features] or [positions, features]"));
         };
@@ -305,4 +306,21 @@ impl Inference {
         self.multiply(positions as u64, from_input + from_state);
         Ok(vec![positions, hidden])
     }
+}
+
+/// Refuses a summand of variances that is not positive.
+fn check_epsilon(place: Place<'_>, epsilon: f64) -> Result<(), ArchitectureError> {
+    // NaN is not greater than 0.
+    if epsilon as f32 > 0.0 && (epsilon as f32).is_finite() {
+        return Ok(());
+    }
+    Err(place.wrong("`epsilon` must be greater than 0"))
+}
+
+fn zero_pad(place: Place<'_>, pixels: usize) -> Result<Vec<usize>, ArchitectureError> {
+    let [channels, height, width] = place.image()?;
+    if pixels > height.min(width) {
+        return Err(place.wrong("`pixels` must be at most the image's height and width"));
+    }
+    Ok(vec![channels, height + 2 * pixels, width + 2 * pixels])
 }

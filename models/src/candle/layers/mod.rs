@@ -122,6 +122,30 @@ fn operator(layer: &Layer, part: &str, label: &str, variables: &BTreeMap<String,
         Layer::ZeroPad { pixels } => {
             pure(move |x| x.pad_with_zeros(2, pixels, pixels)?.pad_with_zeros(3, pixels, pixels))
         }
+        Layer::LayerNorm { .. }
+        | Layer::Embedding { .. }
+        | Layer::Lstm { .. }
+        | Layer::ToSequence
+        | Layer::ClassToken { .. }
+        | Layer::Positions { .. }
+        | Layer::SinusoidalPositions
+        | Layer::Attention { .. }
+        | Layer::FirstPosition
+        | Layer::MeanPositions => of_sequences(layer, label, variables),
+    }
+}
+
+/// The operator of a layer of sequences.
+fn of_sequences(layer: &Layer, label: &str, variables: &BTreeMap<String, Var>) -> Operator {
+    let variable = |kind: &str| {
+        let variable = variables.get(&format!("{label}.{kind}")).cloned();
+        variable.expect("the parameters were checked against the architecture")
+    };
+    match *layer {
+        Layer::LayerNorm { epsilon, .. } => {
+            let norm = LayerNorm { weight: variable("weight"), bias: variable("bias"), epsilon };
+            pure(move |x| norm.forward(x))
+        }
         Layer::ToSequence => pure(|x| x.flatten_from(2)?.transpose(1, 2)?.contiguous()),
         Layer::ClassToken { .. } => {
             let weight = variable("weight");
@@ -138,10 +162,6 @@ fn operator(layer: &Layer, part: &str, label: &str, variables: &BTreeMap<String,
         Layer::Attention { heads, causal } => pure(move |x| attention::attention(x, heads, causal)),
         Layer::FirstPosition => pure(|x| x.narrow(1, 0, 1)?.squeeze(1)),
         Layer::MeanPositions => pure(|x| x.mean(1)),
-        Layer::LayerNorm { epsilon, .. } => {
-            let norm = LayerNorm { weight: variable("weight"), bias: variable("bias"), epsilon };
-            pure(move |x| norm.forward(x))
-        }
         Layer::Embedding { vocabulary, .. } => {
             let embedding = Embedding { weight: variable("weight"), vocabulary };
             Box::new(move |x, _| embedding.forward(x))
@@ -151,6 +171,7 @@ fn operator(layer: &Layer, part: &str, label: &str, variables: &BTreeMap<String,
             let lstm = Lstm { weight_ih, weight_hh, bias };
             pure(move |x| lstm.forward(x))
         }
+        ref other => unreachable!("{other:?} is no layer of sequences"),
     }
 }
 

@@ -135,6 +135,7 @@ impl Normal {
 }
 
 #[cfg(test)]
+#[allow(clippy::needless_range_loop)] // Formulas by index.
 mod tests {
     use super::*;
     use crate::kernels::noise;

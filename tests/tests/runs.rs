@@ -295,8 +295,8 @@ async fn complete(folder: &Path, scenario: &Scenario) {
     let (_stop, stopped) = tokio::sync::watch::channel(false);
     let transport = aggregator::simulate::Transport::Memory;
     let shares = scenario.shares.clone();
-    let simulated =
-        aggregator::simulate::simulate(run, resume, shares, transport, 1, stopped, &mut |_: &_| {});
+    let mut ignored = |_: &aggregator::events::Notice<'_>| {};
+    let simulated = aggregator::simulate::simulate(run, resume, shares, transport, 1, stopped, &mut ignored);
     let (mut run, _) = simulated.await.unwrap();
     run.write_model().unwrap();
     run.write_report("", true).unwrap();

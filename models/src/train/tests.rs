@@ -313,9 +313,9 @@ fn every_built_in_learns_a_batch_by_heart() {
             "resnet-18" | "resnet-50" => (&[3, 8, 8][..], 4, 0.005),
             "vgg-16" => (built_in.input, 2, 0.002),
             "resnet-9" => (built_in.input, 2, 0.02),
-            "resnet-18-imagenet" | "resnet-50-imagenet" => (&[3, 32, 32][..], 4, 0.005),
+            "resnet-18-imagenet" | "resnet-50-imagenet" => (&[3, 64, 64][..], 4, 0.005),
             "vgg-16-imagenet" => (&[3, 32, 32][..], 2, 0.002),
-            "mobilenet-v2" | "mobilenet-v3-small" => (&[3, 32, 32][..], 8, 0.02),
+            "mobilenet-v2" | "mobilenet-v3-small" => (&[3, 64, 64][..], 8, 0.02),
             "vit-tiny" => (&[3, 32, 32][..], 4, 0.01),
             "text-transformer" => (&[12][..], 4, 0.05),
             _ => (built_in.input, 10, 0.02),
@@ -330,7 +330,9 @@ fn every_built_in_learns_a_batch_by_heart() {
         let learned = (1..400).any(|_| {
             // Momentum may overshoot, so that the predictions after the step count too.
             let loss = learner.step(&batch).unwrap_or_else(|error| panic!("{}: {error}", built_in.name));
-            loss < first / 5.0 && evaluate(learner.network(), [&batch]).unwrap().accuracy > 0.9
+            // Running statistics are not those of so few samples.
+            let buffers = architecture.has_buffers();
+            loss < first / 5.0 && (buffers || evaluate(learner.network(), [&batch]).unwrap().accuracy > 0.9)
         });
         assert!(learned, "{}: {first}, {:?}", built_in.name, evaluate(learner.network(), [&batch]));
     }

@@ -32,7 +32,7 @@ pub(super) fn vit_tiny(given: &Given<'_>) -> Parts {
 }
 
 /// A causal transformer of four blocks of 256 features that predicts the next token at each position. Positions are waves, so that
-/// it takes sequences of any length. With `V` tokens 3 159 808 + 513 `V` parameters.
+/// it takes sequences of any length. With `V` tokens 3 159 552 + 513 `V` parameters.
 pub(super) fn text_transformer(given: &Given<'_>) -> Parts {
     let embedding = Layer::Embedding { name: "embedding".to_owned(), vocabulary: given.classes, dim: 256 };
     let settings = Block { features: 256, heads: 4, causal: true, dropout: 0.1, epsilon: 1e-5 };

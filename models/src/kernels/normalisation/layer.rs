@@ -48,10 +48,11 @@ impl LayerNorm {
         &mut self,
         weight: &[f32],
         (x, dy): (&[f32], &mut [f32]),
-        mut gradients: NormGradients<'_>,
+        gradients: NormGradients<'_>,
         dx: Option<&mut [f32]>,
     ) {
-        self.parameter_gradients((x, dy), &mut gradients);
+        let NormGradients { weight: for_weight, bias: for_bias } = gradients;
+        self.parameter_gradients((x, dy), for_weight, for_bias);
         let Some(dx) = dx else { return };
         let Self { features, ref statistics, .. } = *self;
         let rows = (
@@ -74,7 +75,12 @@ impl LayerNorm {
     }
 
     /// Within a block of rows in single precision, over blocks in double precision, in one order.
-    fn parameter_gradients(&mut self, (x, dy): (&[f32], &[f32]), gradients: &mut NormGradients<'_>) {
+    fn parameter_gradients(
+        &mut self,
+        (x, dy): (&[f32], &[f32]),
+        for_weight: &mut [f32],
+        for_bias: &mut [f32],
+    ) {
         let Self { features, ref statistics, ref mut partial, .. } = *self;
         let block = BLOCK * features;
         partial.resize(x.len().div_ceil(block.max(1)) * 2 * features, 0.0);
@@ -86,14 +92,14 @@ impl LayerNorm {
         );
         for_each(blocks.into_par_iter(), x.len(), |_, (sums, x, dy, statistics)| {
             sums.fill(0.0);
-            let (for_weight, for_bias) = sums.split_at_mut(features);
+            let (by_weight, by_bias) = sums.split_at_mut(features);
             let rows = x.chunks_exact(features).zip(dy.chunks_exact(features));
             for ((x, dy), &[mean, inverse]) in rows.zip(statistics) {
                 let normal = Normal::of(mean, inverse);
-                let sums = for_weight.iter_mut().zip(for_bias.iter_mut());
-                for (((for_weight, for_bias), &x), &dy) in sums.zip(x).zip(dy) {
-                    *for_weight += dy * normal.at(x);
-                    *for_bias += dy;
+                let sums = by_weight.iter_mut().zip(by_bias.iter_mut());
+                for (((by_weight, by_bias), &x), &dy) in sums.zip(x).zip(dy) {
+                    *by_weight += dy * normal.at(x);
+                    *by_bias += dy;
                 }
             }
         });
@@ -104,11 +110,11 @@ impl LayerNorm {
             }
         };
         if partial.is_empty() {
-            gradients.weight.fill(0.0);
-            gradients.bias.fill(0.0);
+            for_weight.fill(0.0);
+            for_bias.fill(0.0);
         } else {
-            total(0, gradients.weight);
-            total(features, gradients.bias);
+            total(0, for_weight);
+            total(features, for_bias);
         }
     }
 }

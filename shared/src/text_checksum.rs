@@ -1,8 +1,8 @@
 //! The checksum of a small text file: a line `crc32=...` at its end.
 //!
 //! It finds what disks and copies change in a file that has no other redundancy, such as a key: with one bit flipped, a key is
-//! another valid key. It is not cryptographic. Files of earlier programs, and those that people write, have none and are read as they
-//! are; their readers want the whole content and nothing more, so that a damaged line is not taken for content.
+//! another valid key. It is not cryptographic. Files of earlier programs, and those that people write, have none and are read
+//! as they are; their readers want the whole content and nothing more, so that a damaged line is not taken for content.
 
 use flate2::Crc;
 

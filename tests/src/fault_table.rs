@@ -73,6 +73,14 @@ pub struct Row {
     pub holds: Holds,
 }
 
+impl Row {
+    /// Rounds in which all of its faults find their moment: most need one, and some more.
+    #[must_use]
+    pub const fn rounds(&self) -> usize {
+        self.faults.len() + 3
+    }
+}
+
 /// 1 Mbit/s.
 const MEGABIT: f64 = 125_000.0;
 const DELAYED: Conditions = Conditions { delay: Duration::from_millis(100), ..Conditions::PERFECT };

@@ -33,7 +33,7 @@ fn a_run_over_a_bad_network_ends_with_the_bytes_of_the_undisturbed_one() {
 #[test]
 fn so_does_a_run_whose_disks_are_full_or_read_only_and_whose_processes_are_killed() {
     if inside_of("so_does_a_run_whose_disks_are_full_or_read_only_and_whose_processes_are_killed") {
-        let _ = run(&SHORT_DISK, SHORT_DISK.faults.len() + 1, Congestion::Cubic);
+        let _ = run(&SHORT_DISK, SHORT_DISK.rounds(), Congestion::Cubic);
     }
 }
 

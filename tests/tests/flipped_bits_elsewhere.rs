@@ -217,8 +217,8 @@ fn scaffold(rounds: u32) -> Scenario {
     Scenario::small(&["algorithm.scaffold={}", &format!("run.rounds={rounds}")])
 }
 
-/// Takes a run to its end. Gives its model, and whether the operator is told that something is not what it must be, or that another
-/// run has begun.
+/// Takes a run to its end. Gives its model, and whether the operator is told that something is not what it must be, or that
+/// another run has begun.
 fn go_on(scenario: &Scenario, runs: &Path) -> Result<(ParamSet, bool), String> {
     let config = scenario.config.clone();
     let (started, ()) =
@@ -289,7 +289,8 @@ fn personal(each: usize) -> Flips {
     flips
 }
 
-/// What `aggregator report` reads beside configuration and rounds, by the program itself: its warnings are what the operator is told.
+/// What `aggregator report` reads beside configuration and rounds, by the program itself: its warnings are what the operator is
+/// told.
 fn page(each: usize) -> Flips {
     let testbed = Testbed::new(2, &["run.rounds=1"]);
     let _ = testbed.simulated();

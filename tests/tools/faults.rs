@@ -58,7 +58,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     for row in ROWS.iter().filter(chosen) {
         let times = if row.name == CALM.name { 1 } else { arguments.repeat };
         for _ in 0..times {
-            let outcome = fault_run::run(row, ROUNDS.max(row.faults.len() + 1), arguments.congestion);
+            let outcome = fault_run::run(row, ROUNDS.max(row.rounds()), arguments.congestion);
             if let Holds::Told(says) = row.holds {
                 println!(
                     "{:>8} {:>8.1} s until the operator was told: {says}  {}",

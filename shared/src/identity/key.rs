@@ -75,8 +75,8 @@ impl fmt::Debug for SecretKey {
     }
 }
 
-/// A public key, which identifies a device or a server. Displayed as 64 lowercase hexadecimal digits. Its bytes are not checked to be
-/// a valid key: a handshake with an invalid one fails.
+/// A public key, which identifies a device or a server. Displayed as 64 lowercase hexadecimal digits. Its bytes are not checked
+/// to be a valid key: a handshake with an invalid one fails.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PublicKey([u8; 32]);
 

@@ -17,7 +17,7 @@ use shared::shape::spelled;
 use shared::spec::RunSpec;
 
 use super::repeats::Repeats;
-use super::status::Status;
+use super::status::{Status, size};
 use super::terminal;
 use crate::driver::Notice;
 use crate::failure::Failure;
@@ -302,7 +302,10 @@ fn said_of_notice(notice: &Notice) -> Option<Said> {
                 "event": event, "round": round, "samples": report.samples, "steps": report.steps, "loss": report.loss,
                 "seconds": report.duration.as_secs_f64(), "bytes": bytes, "metrics": metrics,
             });
-            (format!("round {round}: {}; sending {bytes} bytes", done(*round, *work, report)), object)
+            (
+                format!("round {round}: {}; sending {}", done(*round, *work, report), size(*bytes as u64)),
+                object,
+            )
         }
         Notice::Ineligible { round, reason } => (
             format!("round {round}: not now: {reason}"),
@@ -355,10 +358,9 @@ fn done(round: u32, work: TaskKind, report: &TrainReport) -> String {
     let mut done = Vec::new();
     if work.train {
         done.push(format!(
-            "trained on {} in {:.1} s, {}, mean loss {:.4}",
-            counted(report.samples as usize, "sample"),
-            report.duration.as_secs_f64(),
+            "trained {} in {:.1} s, mean loss {:.4}",
             counted(report.steps as usize, "step"),
+            report.duration.as_secs_f64(),
             report.loss
         ));
     }

@@ -2,7 +2,7 @@
 
 use crate::driver::Notice;
 
-/// What was told of a server that does not admit the device yet.
+/// What a person has read about a server that does not admit the device yet.
 #[derive(Debug, Default)]
 pub(super) struct Repeats {
     /// Its reason.

@@ -62,7 +62,7 @@ impl Status {
                 (Doing::Waiting, WAITING.to_owned())
             }
             &Notice::Receiving { round, received, total } => {
-                let (bar, received, total) = (bar(received, total), megabytes(received), megabytes(total));
+                let (bar, received, total) = (bar(received, total), size(received), size(total));
                 (Doing::Waiting, format!("round {round}: receiving {bar} {received} of {total}"))
             }
             &Notice::Training { round, work } => match work.purpose() {
@@ -84,7 +84,7 @@ impl Status {
             Notice::Progress(_) if self.doing == Doing::OtherTask => return,
             Notice::Progress(progress) => (Doing::Training, self.training(*progress)),
             &Notice::Trained { round, bytes, .. } => {
-                (Doing::Sending, format!("round {round}: sending {}", megabytes(bytes as u64)))
+                (Doing::Sending, format!("round {round}: sending {}", size(bytes as u64)))
             }
             Notice::TurnedBack { .. } => (Doing::Approval, "waiting for the operator's approval".to_owned()),
             // The server asks again later.
@@ -117,11 +117,12 @@ impl Status {
     }
 }
 
-fn megabytes(bytes: u64) -> String {
-    if bytes < 1_000_000 {
-        format!("{:.0} kB", bytes as f64 / 1e3)
-    } else {
-        format!("{:.1} MB", bytes as f64 / 1e6)
+/// A size for people.
+pub(super) fn size(bytes: u64) -> String {
+    match bytes {
+        0..1_000 => format!("{bytes} bytes"),
+        1_000..1_000_000 => format!("{:.0} kB", bytes as f64 / 1e3),
+        _ => format!("{:.1} MB", bytes as f64 / 1e6),
     }
 }
 

@@ -72,7 +72,7 @@ mod tests {
         );
         assert_eq!(
             wrapped("ok       disk   2 GB are free", Some(20), 16),
-            "ok       disk   2 GB\n                are free"
+            "ok       disk   2 GB\n                are\n                free"
         );
         assert_eq!(wrapped("   -> empty it now", Some(14), 6), "   -> empty it\n      now");
         let key = "c".repeat(64);

@@ -113,10 +113,7 @@ fn the_numbers_are_those_of_the_report() {
             "metrics": { "own-accuracy": 0.75 }
         }))
     );
-    assert_eq!(
-        lines(&all[8]),
-        ["round 2: trained on 600 samples in 1.5 s, 60 steps, mean loss 0.2500; sending 1234 bytes"]
-    );
+    assert_eq!(lines(&all[8]), ["round 2: trained 60 steps in 1.5 s, mean loss 0.2500; sending 1 kB"]);
     assert_eq!(object(&all[12]).unwrap()["verdict"], "discarded");
     assert_eq!(lines(&all[10]), ["round 2: update accepted"]);
     assert_eq!(lines(&all[2])[1..], ["cd".repeat(32)], "on a line of its own");

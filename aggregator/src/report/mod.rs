@@ -7,6 +7,7 @@
 //! | [`console`] | one round, or all of them | lines for people |
 //! | [`data_summary`] | the clients' labels | figures, a picture for terminals, and a page |
 //! | [`summary`] | rounds | the figures that both show |
+//! | `table` | cells of text | lines for a terminal, a table for a page |
 //!
 //! Nothing here touches a file or a terminal: values go in, text comes out.
 
@@ -18,6 +19,7 @@ pub mod html;
 mod plots;
 pub mod standing;
 pub mod summary;
+pub(crate) mod table;
 pub(crate) mod units;
 
 pub use html::{Report, render};

@@ -32,6 +32,7 @@
 //! ```
 
 pub mod changeable;
+mod changed;
 mod check;
 mod combinations;
 mod data;
@@ -62,6 +63,7 @@ mod validate;
 pub(crate) use network::{layer_kinds, layers_of};
 pub(crate) use suggest::{meant_key, nearest as nearest_name};
 
+pub use changed::Changed;
 pub use data::DataTable;
 pub use error::{ConfigError, ConfigErrors, DATA_VARIABLE, Mistake, Origin};
 pub use paths::value_at;

@@ -19,7 +19,7 @@ use maud::{Markup, html};
 use super::standing::{Origin, Standing};
 use super::units::{bytes, counted, grouped, percent, seconds};
 use super::{Summary, plots};
-use crate::config::Config;
+use crate::config::{Changed, Config};
 use crate::round::RoundRecord;
 
 pub(super) use clients::histograms;
@@ -82,10 +82,11 @@ pub fn render(report: &Report<'_>) -> String {
     document(&head, &body, &footer)
 }
 
+/// What was run, in a sentence, and what tells it from other runs of this name: the keys that have another value than by default.
 fn lead(report: &Report<'_>) -> String {
     let config = report.config;
     let (algorithm, model) = (&config.spec.algorithm.name, &config.spec.architecture.name);
-    if report.histograms.is_some() {
+    let run = if report.histograms.is_some() {
         format!(
             "{algorithm} trains {model} on {} with {}.",
             config.data.set,
@@ -93,7 +94,20 @@ fn lead(report: &Report<'_>) -> String {
         )
     } else {
         format!("{algorithm} trains {model} on devices that keep their data.")
+    };
+    run + &changed(&Changed::of(&config.effective))
+}
+
+/// The changed keys in a sentence, as far as it can be read at a glance: the setting has them all.
+fn changed(keys: &[Changed]) -> String {
+    const TOLD: usize = 6;
+    if keys.is_empty() {
+        return String::new();
     }
+    let (told, more) = keys.split_at(keys.len().min(TOLD));
+    let told: Vec<String> = told.iter().map(|key| format!("{} = {}", key.key, key.value)).collect();
+    let more = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
+    format!(" Changed against the defaults: {}{more}.", told.join(", "))
 }
 
 fn figures(report: &Report<'_>, summary: &Summary) -> Markup {

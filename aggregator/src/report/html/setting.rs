@@ -3,12 +3,10 @@
 use maud::{Markup, html};
 use shared::data::Partition;
 use shared::data::partition::Empty;
-use shared::settings::{Kind, table_of};
 use shared::spec::LabelsAt;
 
 use super::{Report, standing};
-use crate::config::keys::KEYS;
-use crate::config::{Config, Raw, Source, value_at};
+use crate::config::{Changed, Config, Source};
 use crate::report::units::{counted, grouped};
 
 /// What was chosen.
@@ -38,26 +36,12 @@ pub(super) fn card(report: &Report<'_>) -> Markup {
             h2 { "Setting" }
             dl.settings {
                 @for (name, value) in rows { dt { (name) } dd { (value) } }
-                @for (key, says, value) in changed(&config.effective) {
+                @for Changed { key, says, value } in Changed::of(&config.effective) {
                     dt title=(says) { code { (key) } } dd { (value) }
                 }
             }
         }
     }
-}
-
-/// The keys that have another value than by default, with what they are and the value. Neither where files lie nor the layers of a
-/// network, which fill a page of their own.
-fn changed(effective: &Raw) -> Vec<(&'static str, &'static str, String)> {
-    let (table, defaults) = (table_of(effective), table_of(&Raw::default()));
-    let shown = KEYS.iter().filter(|key| {
-        !matches!(key.kind, Kind::Network | Kind::Empty) && !["run.name", "data.path"].contains(&&*key.path)
-    });
-    let changed = shown.filter_map(|key| {
-        let value = value_at(&table, &key.path)?;
-        (value_at(&defaults, &key.path) != Some(value)).then(|| (&*key.path, key.says, value.to_string()))
-    });
-    changed.collect()
 }
 
 /// Who has the labels, and what the server does with its own.

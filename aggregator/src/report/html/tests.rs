@@ -141,6 +141,29 @@ fn a_whole_run_shows_its_figures() {
 }
 
 #[test]
+fn below_the_heading_stands_what_was_changed_against_the_defaults() {
+    let lead = |overrides: &[&str]| {
+        let page = page(&config(overrides), &run(1, 10), Some(&histograms(10)));
+        let (_, rest) = page.split_once("<p class=\"lead\">").expect("a lead");
+        rest.split_once("</p>").expect("its end").0.to_owned()
+    };
+    assert_eq!(lead(&[]), "fedavg trains cnn-small on glyphs with 10 clients.");
+    let two = lead(&["training.epochs=7", "run.seed=3"]);
+    assert!(two.ends_with(" Changed against the defaults: run.seed = 3, training.epochs = 7."), "{two}");
+    let many = [
+        "run.seed=3",
+        "run.rounds=4",
+        "data.clients=5",
+        "training.epochs=7",
+        "training.batch=8",
+        "evaluate.every=2",
+        "round.fraction=0.5",
+        "update.precision=f16",
+    ];
+    assert!(lead(&many).ends_with(" and 2 more."), "{}", lead(&many));
+}
+
+#[test]
 fn a_device_that_had_most_of_the_weight_is_an_alarm() {
     let heading = "One device had most of the weight";
     let mut rounds = run(4, 10);

@@ -304,6 +304,9 @@ fn in_the_way_of_change(
         let other = "but its configuration (config.toml in it) is another one";
         return Ok(Some(if complete { state } else { format!("{state}, {other}") }));
     }
+    if files.length(&directory.pruned()).map_err(disk("look at", &directory.pruned()))?.is_some() {
+        return Ok(Some("is over and cannot go on: what continues it was pruned".to_owned()));
+    }
     // What cannot be read of a complete run is in no other one's way.
     let extent = match Extent::of(files, directory) {
         Ok(Some(extent)) => extent,

@@ -15,6 +15,7 @@ use shared::shape::spelled;
 use shared::spec::{DataSpec, SAMPLES_KEY};
 
 use super::exit::Failure;
+use super::named_run::NamedRuns;
 use super::{ConfigArgs, terminal};
 use crate::config::Source;
 use crate::data;
@@ -29,9 +30,11 @@ pub(super) const BATCH: usize = 500;
 /// Which model, and on which samples.
 #[derive(Debug, Args)]
 pub(super) struct ModelArgs {
-    /// The model or the ensemble, as a run leaves it; or the run's directory, also while the run goes on
-    #[arg(long, value_name = "PATH")]
+    /// The model or the ensemble, as a run leaves it; or the run, by its name or its directory, also while it goes on
+    #[arg(long, value_name = "PATH|RUN")]
     pub(super) model: PathBuf,
+    #[command(flatten)]
+    named: NamedRuns,
     /// Of a run's directory, take the best of the models that were tested instead of the newest
     #[arg(long)]
     best: bool,
@@ -55,10 +58,22 @@ pub(super) struct ModelArgs {
 }
 
 impl ModelArgs {
+    /// Where the model lies: a file, or else a run, or else a directory with the files of one.
+    fn place(&self) -> Result<PathBuf, Failure> {
+        if self.model.is_file() {
+            return Ok(self.model.clone());
+        }
+        match self.named.find(&self.model) {
+            Ok(run) => Ok(run.root().to_owned()),
+            Err(_) if self.model.exists() => Ok(self.model.clone()),
+            Err(unknown) => Err(Failure::Environment(format!("there is no such model: {unknown}"))),
+        }
+    }
+
     /// The model, and its samples.
     pub(super) fn open(&self) -> Result<Opened, Failure> {
         let which = if self.best { Which::Best } else { Which::Newest };
-        let (path, usable) = open_model(&self.model, which)?;
+        let (path, usable) = open_model(&self.place()?, which)?;
         if matches!(usable, Usable::Model(..)) && self.fusion.is_some() {
             return Err(Failure::Usage(format!(
                 "--fusion is for ensembles, and {} is one model: leave it out, or name the ensemble.safetensors of a run",

@@ -17,12 +17,14 @@ mod key;
 mod load_model;
 mod lost_identity;
 mod models;
+mod named_run;
 mod page;
 mod parse;
 mod per_class;
 mod predict;
 mod report;
 mod run;
+mod runs;
 mod serve;
 mod setting_hint;
 #[cfg(feature = "simulate")]
@@ -98,6 +100,9 @@ enum Command {
     #[cfg(feature = "simulate")]
     #[command(after_long_help = help::COMPARE)]
     Compare(compare::CompareArgs),
+    /// List the runs, look at them, compare their settings, delete and archive them
+    #[command(after_long_help = help::RUNS)]
+    Runs(runs::RunsArgs),
     /// Write the page of a run anew, also of one that goes on or was killed
     Report(report::ReportArgs),
     /// Test a trained model, or an ensemble of them, on a data set
@@ -224,6 +229,7 @@ impl Cli {
             Command::Key { lab, command } => key::key(&lab, &command),
             #[cfg(feature = "simulate")]
             Command::Compare(arguments) => compare::compare(&arguments),
+            Command::Runs(arguments) => runs::runs(arguments),
             Command::Report(arguments) => report::report(&arguments),
             Command::Evaluate(arguments) => evaluate::evaluate(&arguments),
             Command::Predict(arguments) => predict::predict(&arguments),

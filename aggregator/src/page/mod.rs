@@ -39,9 +39,10 @@ pub struct Found {
     pub rounds: Rounds,
     /// How it stands.
     pub standing: Standing,
-    /// Since when, if that is known.
-    ended: Option<String>,
-    about: Option<About>,
+    /// Since when, if that is known, in UTC.
+    pub ended: Option<String>,
+    /// What the page says beside, if it was written down.
+    pub about: Option<About>,
     name: String,
 }
 

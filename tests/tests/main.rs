@@ -36,6 +36,7 @@ mod prose;
 mod recovery;
 mod refusals;
 mod roster;
+mod runs;
 mod simulator;
 mod skipped_samples;
 mod start;

@@ -5,12 +5,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
+use aggregator::events::Notice;
 use aggregator::run::directory::RunDirectory;
 use aggregator::run::reader;
 use aggregator::runs::deletion::{delete, is_leftover};
 use aggregator::runs::find::find;
 use aggregator::runs::listing::Listing;
 use aggregator::runs::surplus::Surplus;
+use aggregator::simulate::{Transport, simulate};
 use aggregator::start::start_on;
 use aggregator::storage::Disk;
 use federation_tests::copy_folder::copy_folder;
@@ -293,10 +295,10 @@ async fn complete(folder: &Path, scenario: &Scenario) {
     let (started, ()) = start_on(Arc::new(Disk), scenario.config.clone(), folder, false, |_| Ok(())).unwrap();
     let (run, resume, _lock) = started.into_parts();
     let (_stop, stopped) = tokio::sync::watch::channel(false);
-    let transport = aggregator::simulate::Transport::Memory;
+    let transport = Transport::Memory;
     let shares = scenario.shares.clone();
-    let mut ignored = |_: &aggregator::events::Notice<'_>| {};
-    let simulated = aggregator::simulate::simulate(run, resume, shares, transport, 1, stopped, &mut ignored);
+    let mut silent = |_: &Notice<'_>| {};
+    let simulated = simulate(run, resume, shares, transport, 1, stopped, &mut silent);
     let (mut run, _) = simulated.await.unwrap();
     run.write_model().unwrap();
     run.write_report("", true).unwrap();

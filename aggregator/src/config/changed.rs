@@ -42,6 +42,7 @@ impl Changed {
         }
         let mut changed = Vec::new();
         collect(&table, "", &mut changed);
+        changed.sort_by(|a: &Self, b| a.key.cmp(&b.key));
         changed
     }
 }

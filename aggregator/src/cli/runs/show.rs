@@ -10,7 +10,6 @@ use shared::calendar::moment;
 use super::super::exit::Failure;
 use super::super::terminal;
 use super::Place;
-use crate::events::printable;
 use crate::page::Found;
 use crate::report::clock::elapsed;
 use crate::report::console;
@@ -69,7 +68,7 @@ fn text(
     let rounds = format!("{} of {} closed", counted(run.rounds, "round"), grouped(run.planned as usize));
     let _ = writeln!(text, "{}{since}, {rounds}", run.state);
     if let Some(reason) = &run.reason {
-        let reason = console::wrapped(&printable(reason), columns.saturating_sub(2));
+        let reason = console::wrapped(reason, columns.saturating_sub(2));
         let _ = writeln!(text, "  {}", reason.replace('\n', "\n  "));
     }
     if run.pruned {

@@ -82,11 +82,10 @@ impl Kind {
                 format!("# The column of a table that is no feature.\nLABEL = {}\n\n", literal(column))
             }
             Self::Text => {
-                let known: String = ['\n'].into_iter().chain(' '..='~').collect();
-                format!(
-                    "# The characters in the order of their tokens; one more token is for all others.\nCHARACTERS = {}\n\n",
-                    literal(&known)
-                )
+                // As `shared::data::text::token` has them.
+                "# The characters in the order of their tokens; one more token is for all others.\n\
+                 CHARACTERS = \"\\n\" + \"\".join(map(chr, range(32, 127)))\n\n"
+                    .to_owned()
             }
             Self::Image | Self::Tokens | Self::Array => String::new(),
         }

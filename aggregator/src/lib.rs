@@ -25,6 +25,7 @@
 //! | [`compare`] | experiments: comparison of variants on paired seeds (feature `simulate`) |
 //! | [`cli`] | the command line |
 //! | [`page`] | the page of a run, at any time, from what lies in its directory |
+//! | [`runs`] | runs as things: found by name, listed, deleted, archived |
 //! | [`report`] | reports: rounds.jsonl, report.html, lines for the terminal |
 
 pub mod attack;
@@ -50,6 +51,7 @@ pub mod peer;
 pub mod report;
 pub mod round;
 pub mod run;
+pub mod runs;
 pub mod serve;
 #[cfg(feature = "simulate")]
 pub mod simulate;

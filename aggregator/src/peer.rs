@@ -87,6 +87,11 @@ pub enum FromPeer {
         /// What the database says.
         error: DatabaseError,
     },
+    /// A connected device may not take part any more: it is told, and disconnected.
+    CutOff {
+        /// Who.
+        client: ClientId,
+    },
     /// A device may not take part any more. It need be neither connected nor known.
     Revoked {
         /// Who.

@@ -10,6 +10,7 @@ use serde::Serialize;
 use shared::identity::PublicKey;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
+use tracing::warn;
 
 use crate::control;
 use crate::coordinator::{Outcome, Resume};
@@ -121,11 +122,16 @@ pub async fn serve(
     // A run that is stopped will be continued, with its unfinished uploads.
     let over = Arc::<AtomicBool>::default();
     listener.over = over.clone();
+    let admission = listener.admission();
     let accepting = tokio::spawn(listener.accept(spool, max_payload, run.config().data.clients, to_driver));
     // The future holds the run: boxed, it moves as a pointer.
     match Box::pin(drive(run, resume, from_peers, stop, sink)).await {
         Ok(Ended { run, outcome, drain }) => {
             over.store(outcome != Outcome::Stopped, Ordering::Relaxed);
+            let recorded = tokio::task::spawn_blocking(move || admission.record()).await;
+            if let Ok(Err(error)) = recorded {
+                warn!("who was here cannot be written down: {error}");
+            }
             Ok(Served { run, outcome, shutdown: Shutdown { drain, accepting } })
         }
         Err(error) => {

@@ -20,7 +20,7 @@ use crate::coordinator::Resume;
 use crate::data;
 use crate::round::WeightBounds;
 use crate::run::directory::{RunDirectory, has_rounds, newest_checkpoint};
-use crate::run::{Extent, Run, RunError, RunManifest, disk};
+use crate::run::{Extent, InitialModel, Run, RunError, RunManifest, disk};
 use crate::storage::{FileLayer, create_dir_durably};
 use crate::transport::ListenError;
 
@@ -36,6 +36,8 @@ pub struct Started {
     pub changed: Vec<Difference>,
     /// Runs of this name that were passed over, and why.
     pub passed: Vec<String>,
+    /// The accuracy of the model that it begins with, where that is another run's and was tested there.
+    pub initial_accuracy: Option<f64>,
     /// The last of them with another configuration, and the keys in which this run differs from it.
     pub differs: Option<(PathBuf, Vec<Difference>)>,
     lock: File,
@@ -79,7 +81,7 @@ pub fn training_shares(config: &Config) -> Result<Vec<View>, StartError> {
 ///
 /// `prepare` gets ready what the run needs beside its directory, a port for example. It is called when a
 /// directory was found that no other process uses, and before a new one is made: if it fails, nothing is left
-/// behind.
+/// behind. So is the model read that the run begins with; one that goes on has it in its checkpoint.
 pub fn start_on<T>(
     files: Arc<dyn FileLayer>,
     mut config: Config,
@@ -96,9 +98,13 @@ pub fn start_on<T>(
     let mut passed = Vec::new();
     let mut differs = None;
     let (mut prepare, mut prepared) = (Some(prepare), None);
+    let mut initial = None;
     for number in 1.. {
         let directory = RunDirectory::new(runs.join(numbered(&config.spec.name, number)));
-        let mut ready = || {
+        let mut ready = |begins: bool| {
+            if begins && initial.is_none() {
+                initial = InitialModel::read(&*files, &config).map_err(RunError::from)?;
+            }
             if let Some(prepare) = prepare.take() {
                 prepared = Some(prepare(&config)?);
             }
@@ -117,7 +123,10 @@ pub fn start_on<T>(
         };
         let prepared = prepared.expect("what is claimed was prepared for");
         let continued = !matches!(occupant, Occupant::Vacant);
-        let mut changes = Vec::new();
+        let (mut changes, mut initial_accuracy) = (Vec::new(), None);
+        if let Occupant::Same(manifest) | Occupant::Changed { manifest, .. } = &occupant {
+            config.effective.keep_origin_of(&manifest.config(&directory)?);
+        }
         let (run, resume) = match occupant {
             Occupant::Same(manifest) => {
                 config.spec.run = manifest.run;
@@ -134,9 +143,14 @@ pub fn start_on<T>(
                 changes = changed;
                 Run::change(files, directory, config, tests, manifest)?
             }
-            _ => (Run::begin(files, directory, config, tests)?, Resume::default()),
+            _ => {
+                initial_accuracy = initial.as_ref().and_then(|initial| initial.accuracy);
+                (Run::begin_with(files, directory, config, tests, initial)?, Resume::default())
+            }
         };
-        return Ok((Started { run, resume, continued, changed: changes, passed, differs, lock }, prepared));
+        let started =
+            Started { run, resume, continued, changed: changes, passed, initial_accuracy, differs, lock };
+        return Ok((started, prepared));
     }
     unreachable!("a directory has a last number only when the disk ends first")
 }
@@ -168,20 +182,21 @@ fn numbered(name: &str, number: u32) -> String {
 }
 
 /// Looks at the directory before anything is created in it, and once more when it is locked: another process may have
-/// begun, continued or completed a run there meanwhile. Gives the lock if a run begins or goes on there.
+/// begun, continued or completed a run there meanwhile. Gives the lock if a run begins or goes on there. `ready` is told whether
+/// one begins.
 fn claim(
     files: &dyn FileLayer,
     directory: &RunDirectory,
     config: &Config,
     fresh: bool,
-    ready: &mut dyn FnMut() -> Result<(), StartError>,
+    ready: &mut dyn FnMut(bool) -> Result<(), StartError>,
 ) -> Result<(Occupant, Option<File>), StartError> {
     let seen = occupant(files, directory, config)?.sound_or(fresh)?;
     if seen.in_the_way(fresh).is_some() {
         return Ok((seen, None));
     }
     if matches!(seen, Occupant::Vacant) {
-        ready()?;
+        ready(true)?;
     }
     let state = directory.state();
     create_dir_durably(files, &state).map_err(disk("create", &state))?;
@@ -190,7 +205,7 @@ fn claim(
     if seen.in_the_way(fresh).is_some() {
         return Ok((seen, None));
     }
-    ready()?;
+    ready(matches!(seen, Occupant::Vacant))?;
     Ok((seen, Some(lock)))
 }
 
@@ -275,7 +290,9 @@ fn occupant(files: &dyn FileLayer, directory: &RunDirectory, config: &Config) ->
         Err(error @ RunError::Damaged { .. }) => return Ok(Occupant::Damaged(error)),
         Err(error) => return Err(error),
     };
-    let (stored, asked) = (stored.without_local_paths(), config.effective.without_local_paths());
+    let mut asked = config.effective.clone();
+    asked.keep_origin_of(&stored);
+    let (stored, asked) = (stored.without_local_paths(), asked.without_local_paths());
     let complete = there(&directory.finished())?;
     if stored == asked {
         return Ok(if complete { Occupant::Complete } else { Occupant::Same(manifest) });
@@ -303,6 +320,9 @@ fn in_the_way_of_change(
         let state = state(newest_checkpoint(files, directory).unwrap_or(0));
         let other = "but its configuration (config.toml in it) is another one";
         return Ok(Some(if complete { state } else { format!("{state}, {other}") }));
+    }
+    if files.length(&directory.pruned()).map_err(disk("look at", &directory.pruned()))?.is_some() {
+        return Ok(Some("is over and cannot go on: what continues it was pruned".to_owned()));
     }
     // What cannot be read of a complete run is in no other one's way.
     let extent = match Extent::of(files, directory) {

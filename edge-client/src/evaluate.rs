@@ -2,16 +2,16 @@
 
 use std::ops::ControlFlow;
 
-use models::{Backend, argmax};
+use models::{Backend, PerClass, Prediction, argmax};
 use shared::data::View;
-use shared::personalisation::{Mixture, Scores, Tally};
+use shared::personalisation::{Mix, Mixture, Scores, Tally};
 use tracing::warn;
 
 use crate::personal::Personal;
-use crate::predict::{PredictError, for_each_batch};
+use crate::predict::{BATCH, PredictError, for_each_batch};
 
 /// The tests of a personal model and of its experts.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Comparison {
     /// Of the global model.
     pub global: Scores,
@@ -23,6 +23,8 @@ pub struct Comparison {
     pub gate: f64,
     /// Number of predictions: one for each test sample, or for each position of a text.
     pub samples: u64,
+    /// The results of the mixture by class.
+    pub by_class: PerClass,
 }
 
 /// Tests the model as its run did: on `test` or, without it, on the samples held out of `own`, the device's training samples. The
@@ -52,8 +54,9 @@ pub fn compare(
         return Err(PredictError::Classes { expected: classes, found });
     }
     let mut tallies = [(); 3].map(|()| Tally::new(classes));
+    let (mut by_class, mix) = (PerClass::new(classes), mixture.mix());
     let mut gates = 0.0;
-    for_each_batch(&personal.samples.preparation, &input, test, &mut |chunk, batch| {
+    for_each_batch(&personal.samples.preparation, &input, test, BATCH, &mut |chunk, batch| {
         let answer = mixture.answer(batch).map_err(PredictError::Network)?;
         let values = [&answer.global, &answer.local, &answer.mixed];
         let bad =
@@ -68,13 +71,20 @@ pub fn compare(
                 tally.count(label, argmax(row) as u32);
             }
         }
+        for (&label, row) in batch.y().iter().zip(answer.mixed.chunks_exact(classes)) {
+            let Prediction { class, probabilities } = match mix {
+                Mix::Logits => Prediction::from_logits(row),
+                Mix::Probabilities => Prediction::from_probabilities(row.to_vec()),
+            };
+            by_class.count(label, class, f64::from(probabilities[class as usize]));
+        }
         gates += answer.weights.iter().map(|&gate| f64::from(gate)).sum::<f64>();
         Ok(ControlFlow::Continue(()))
     })?;
     let histogram = learned.histogram();
     let [global, local, mixture] = tallies.each_ref().map(|tally| tally.scores(&histogram));
     let samples = tallies[0].samples();
-    Ok(Comparison { global, local, mixture, gate: gates / samples.max(1) as f64, samples })
+    Ok(Comparison { global, local, mixture, gate: gates / samples.max(1) as f64, samples, by_class })
 }
 
 /// The device's samples that the model may have learned from, and those held out.
@@ -118,6 +128,8 @@ mod tests {
         // Right about one of two of class 0 and both of class 1: 1/4 * 1/2 + 3/4.
         assert_eq!((found.mixture, found.samples), (scores(0.875, 0.75), 4));
         assert!((found.gate - 0.25).abs() < 1e-3, "{found:?}");
+        let confusion = [0, 1].map(|label| found.by_class.confusion_of(label).to_vec());
+        assert_eq!(confusion, [[1, 1], [0, 2]], "of the mixture");
         let fb = compare(&personal(Method::Fb), &own, Some(&test), &Backend::cpu()).unwrap();
         assert_eq!((fb.mixture, fb.gate), (found.local, 0.0));
     }

@@ -65,9 +65,19 @@ pub fn resident() -> Option<u64> {
     own("VmRSS:")
 }
 
+/// The most memory that another process of this user has had resident so far, in bytes. Absent on other systems than Linux.
+#[must_use]
+pub fn peak_of(process: u32) -> Option<u64> {
+    figure(&process.to_string(), "VmHWM:")
+}
+
 /// A figure of this process's status, in bytes.
 fn own(name: &str) -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    figure("self", name)
+}
+
+fn figure(process: &str, name: &str) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix(name))?;
     let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     Some(kibibytes * 1024)

@@ -1,140 +1,30 @@
 //! Predictions of a trained model for each sample of a data set, and their accuracy.
 
+mod ensemble;
+mod error;
+mod text;
+
 use std::fs::File;
-use std::io::{self, BufReader};
+use std::io::BufReader;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-use models::params::codec::TensorStream;
-use models::{
-    Architecture, Backend, Batch, BatchError, Limits, ModelError, ModelFileError, Network, ParamSet,
-    Prediction, read_model,
-};
-use shared::data::{DataError, Preparation, View};
-use shared::personalisation::{Incoherent, Misfit, Mix, Mixture};
+use models::{Architecture, Backend, Batch, Network, ParamSet, Prediction, read_model};
+use shared::data::{Preparation, View};
+use shared::personalisation::{Mix, Mixture};
 use shared::prediction::{Row, Score};
-use shared::shape::spelled;
-use shared::spec::{DataSpec, ENSEMBLE_KEY, SAMPLES_KEY};
-use thiserror::Error;
+use shared::spec::{DataSpec, SAMPLES_KEY};
 
+use self::ensemble::{Ensemble, is_ensemble};
 use crate::personal::Personal;
 
-/// Samples in one forward pass. It bounds memory and does not change the result.
-const BATCH: usize = 256;
+pub use error::PredictError;
+pub use text::TextError;
 
-/// Why there are no predictions.
-#[derive(Debug, Error)]
-pub enum PredictError {
-    /// The model file cannot be opened.
-    #[error("cannot open the model {}: {error}; name the model.safetensors that a run has left", path.display())]
-    Open {
-        /// The file.
-        path: PathBuf,
-        /// The system's error.
-        error: io::Error,
-    },
-    /// The model file cannot be used.
-    #[error("{}", path.display())]
-    Model {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        #[source]
-        problem: ModelFileError,
-    },
-    /// The file holds many models.
-    #[error(
-        "{} is an ensemble, which answers at the lab: `aggregator predict` and `aggregator evaluate` use it; name the \
-         model.safetensors that a run of another algorithm has left",
-        path.display()
-    )]
-    Ensemble {
-        /// The file.
-        path: PathBuf,
-    },
-    /// The model file does not say in an understandable way how samples are prepared.
-    #[error("{}: how its samples are prepared cannot be understood; was it written by a newer version of this program?", path.display())]
-    Samples {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        #[source]
-        problem: serde_json::Error,
-    },
-    /// The data cannot be used.
-    #[error("the data cannot be used")]
-    Data(#[from] DataError),
-    /// The data's samples have another shape than the model takes.
-    #[error(
-        "the model takes samples of shape {}, these have {}: name the data that it was trained for, or another model",
-        spelled(expected),
-        spelled(found)
-    )]
-    Shape {
-        /// Shape of one sample in the model.
-        expected: Vec<usize>,
-        /// Shape of one sample in the data.
-        found: Vec<usize>,
-    },
-    /// An output of the model is not a number.
-    #[error(
-        "the model's output for sample {sample} is not a number: its training diverged, use another model"
-    )]
-    NotFinite {
-        /// The sample's position in the data.
-        sample: usize,
-    },
-    /// The samples cannot be made into a batch: our bug.
-    #[error("internal error: a batch cannot be made; please report this")]
-    Batch(#[from] BatchError),
-    /// The network cannot be run: out of memory, or our bug.
-    #[error("the network cannot be run")]
-    Network(#[source] ModelError),
-    /// The personal model cannot be run. What is read from a file was checked, so this is our bug.
-    #[error("internal error: the personal model cannot be run; please report this")]
-    Personal(#[from] Incoherent),
-    /// A newer global model is of another network than the personal one.
-    #[error(transparent)]
-    Misfit(#[from] Misfit),
-    /// A newer global model is of other samples than the personal one.
-    #[error(
-        "the new global model was trained on other samples than the personal one: {what} differ, and the personal head would \
-         misunderstand it; the personal model is kept as it was. Take part in a run of the new model to get a personal one"
-    )]
-    OtherSamples {
-        /// What differs.
-        what: &'static str,
-    },
-    /// The parameters of a model file are not numbers.
-    #[error(
-        "tensor `{tensor}` of the model holds a value that is not a number: its training diverged, use another model"
-    )]
-    Diverged {
-        /// The tensor.
-        tensor: String,
-    },
-    /// The device's samples are not those that its personal model was made of.
-    #[error(
-        "the personal model was made of {expected} samples, of which it knows those held out for tests by their place, and \
-         here are {found}: name the data as it was then, or take part in a run again"
-    )]
-    OtherNumber {
-        /// How many it was made of, with those held out.
-        expected: usize,
-        /// How many there are.
-        found: usize,
-    },
-    /// The data has more classes than the model.
-    #[error(
-        "the data has {found} classes and the model tells {expected} apart: name the data that it was trained for"
-    )]
-    Classes {
-        /// Number of classes of the model.
-        expected: usize,
-        /// Number of classes of the data.
-        found: usize,
-    },
-}
+/// Samples in one forward pass. It bounds memory and does not change the result.
+pub(crate) const BATCH: usize = 256;
+/// The same for an ensemble, each of whose members keeps what it has computed.
+const BATCH_OF_ENSEMBLE: usize = 32;
 
 /// Whether a model of `new` samples can replace one of `old` samples.
 ///
@@ -165,6 +55,20 @@ pub struct Predictor {
 enum Answerer {
     Global(Box<Network>),
     Personal(Box<Mixture>),
+    Ensemble(Box<Ensemble>),
+}
+
+/// A prediction, before it is known for what.
+struct Made {
+    class: u32,
+    probabilities: Vec<f64>,
+}
+
+impl From<Prediction> for Made {
+    fn from(prediction: Prediction) -> Self {
+        let probabilities = prediction.probabilities.into_iter().map(f64::from).collect();
+        Self { class: prediction.class, probabilities }
+    }
 }
 
 /// A global model's file.
@@ -202,22 +106,29 @@ impl GlobalModel {
     }
 }
 
-/// The model's file if `given` is the folder of a run, else `given`.
-fn model_file(given: &Path) -> PathBuf {
-    if given.is_dir() { given.join("model.safetensors") } else { given.to_owned() }
-}
-
-/// Whether a file, which is not a model, describes itself as an ensemble.
-fn is_ensemble(path: &Path) -> bool {
-    let Ok(file) = File::open(path) else { return false };
-    let described = TensorStream::open_described(BufReader::new(file), Limits::default());
-    described.is_ok_and(|(_, metadata)| metadata.contains_key(ENSEMBLE_KEY))
+/// The model's file, or where there is none the ensemble's, if `given` is the folder of a run, else `given`.
+pub(crate) fn model_file(given: &Path) -> PathBuf {
+    if !given.is_dir() {
+        return given.to_owned();
+    }
+    let [model, ensemble] = ["model.safetensors", "ensemble.safetensors"].map(|name| given.join(name));
+    if ensemble.is_file() && !model.is_file() { ensemble } else { model }
 }
 
 impl Predictor {
-    /// Reads a model file, as a run leaves it.
+    /// Reads a model file or an ensemble, as a run leaves it, or the one in a run's folder.
     pub fn open(path: &Path, backend: &Backend) -> Result<Self, PredictError> {
         let path = &model_file(path);
+        if is_ensemble(path) {
+            let ensemble = Ensemble::open(path)?;
+            let samples = ensemble.samples().clone();
+            let preparation = samples.preparation.clone();
+            return Ok(Self {
+                answerer: Answerer::Ensemble(Box::new(ensemble)),
+                samples: Some(samples),
+                preparation,
+            });
+        }
         let GlobalModel { architecture, params, samples } = GlobalModel::open(path)?;
         let network = Network::new(&architecture, &params, backend).map_err(PredictError::Network)?;
         let preparation = samples.as_ref().map(|spec| spec.preparation.clone()).unwrap_or_default();
@@ -238,6 +149,7 @@ impl Predictor {
         match &self.answerer {
             Answerer::Global(network) => network.architecture(),
             Answerer::Personal(mixture) => mixture.architecture(),
+            Answerer::Ensemble(ensemble) => ensemble.architecture(),
         }
     }
 
@@ -267,19 +179,13 @@ impl Predictor {
         if found > expected {
             return Err(PredictError::Classes { expected, found });
         }
-        for_each_batch(&preparation, &input, data, &mut |chunk, batch| {
-            let (predictions, gates) = self.answerer.answer(batch).map_err(PredictError::Network)?;
+        let size = if let Answerer::Ensemble(_) = self.answerer { BATCH_OF_ENSEMBLE } else { BATCH };
+        for_each_batch(&preparation, &input, data, size, &mut |chunk, batch| {
+            let (predictions, gates) = self.answerer.answer(batch, chunk)?;
             let each = predictions.len() / chunk.len();
             for (at, prediction) in predictions.into_iter().enumerate() {
-                let sample = chunk[at / each];
-                let class = prediction.class;
-                // A single value that is not a number makes every probability not a number.
-                if !prediction.probabilities[class as usize].is_finite() {
-                    return Err(PredictError::NotFinite { sample });
-                }
                 let gate = gates.as_ref().map(|gates| gates[at]);
-                let probabilities = prediction.probabilities.into_iter().map(f64::from).collect();
-                let made = Row { sample, class, probabilities, label: batch.y().get(at).copied(), gate };
+                let made = self::row(chunk[at / each], prediction, batch.y().get(at).copied(), gate)?;
                 score.add(&made);
                 if row(made).is_break() {
                     return Ok(ControlFlow::Break(()));
@@ -292,40 +198,61 @@ impl Predictor {
 }
 
 impl Answerer {
-    /// The predictions for a batch, and the weight of the global expert in each if there are two.
-    fn answer(&mut self, batch: &Batch) -> Result<(Vec<Prediction>, Option<Vec<f32>>), ModelError> {
+    /// The predictions for a batch of the samples at these positions, and the weight of the global expert in each if there are two.
+    fn answer(
+        &mut self,
+        batch: &Batch,
+        positions: &[usize],
+    ) -> Result<(Vec<Made>, Option<Vec<f32>>), PredictError> {
         match self {
-            Self::Global(network) => Ok((models::predict(network, batch)?, None)),
-            Self::Personal(mixture) => {
-                let answer = mixture.answer(batch)?;
-                let rows = answer.mixed.chunks_exact(mixture.architecture().classes);
-                let predictions = match mixture.mix() {
-                    Mix::Logits => rows.map(Prediction::from_logits).collect(),
-                    Mix::Probabilities => {
-                        rows.map(|row| Prediction::from_probabilities(row.to_vec())).collect()
-                    }
-                };
-                Ok((predictions, Some(answer.weights)))
+            Self::Global(network) => {
+                let predictions = models::predict(network, batch).map_err(PredictError::Network)?;
+                Ok((predictions.into_iter().map(Made::from).collect(), None))
             }
+            Self::Personal(mixture) => {
+                let answer = mixture.answer(batch).map_err(PredictError::Network)?;
+                let rows = answer.mixed.chunks_exact(mixture.architecture().classes);
+                let prediction = |row: &[f32]| match mixture.mix() {
+                    Mix::Logits => Prediction::from_logits(row),
+                    Mix::Probabilities => Prediction::from_probabilities(row.to_vec()),
+                };
+                Ok((rows.map(|row| prediction(row).into()).collect(), Some(answer.weights)))
+            }
+            Self::Ensemble(ensemble) => Ok((ensemble.answer(batch, positions)?, None)),
         }
     }
+}
+
+/// The prediction for a sample.
+fn row(
+    sample: usize,
+    Made { class, probabilities }: Made,
+    label: Option<u32>,
+    gate: Option<f32>,
+) -> Result<Row, PredictError> {
+    // A single value that is not a number makes every probability not a number.
+    if !probabilities[class as usize].is_finite() {
+        return Err(PredictError::NotFinite { sample });
+    }
+    Ok(Row { sample, class, probabilities, label, gate })
 }
 
 /// Handles a batch of the samples at these positions; may break to end early.
 type OnBatch<'a> = dyn FnMut(&[usize], &Batch) -> Result<ControlFlow<()>, PredictError> + 'a;
 
-/// Prepares the samples of `data` for a network with this input, and passes them to `work` batch by batch.
+/// Prepares the samples of `data` for a network with this input, and passes them to `work` in batches of `size`.
 pub(crate) fn for_each_batch(
     preparation: &Preparation,
     input: &[usize],
     data: &View,
+    size: usize,
     work: &mut OnBatch<'_>,
 ) -> Result<(), PredictError> {
     if preparation.shape(data.shape()).ok().as_deref() != Some(input) {
         return Err(PredictError::Shape { expected: input.to_vec(), found: data.shape().to_vec() });
     }
     let positions: Vec<usize> = (0..data.len()).collect();
-    for chunk in positions.chunks(BATCH) {
+    for chunk in positions.chunks(size) {
         if work(chunk, &preparation.batch(data, chunk, input)?)?.is_break() {
             break;
         }
@@ -334,4 +261,4 @@ pub(crate) fn for_each_batch(
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

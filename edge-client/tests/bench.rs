@@ -122,3 +122,39 @@ fn a_measuring_process_ends_with_the_one_that_waits_for_it() {
     drop(child.stdin.take());
     assert_eq!(child.wait().unwrap().code(), Some(1));
 }
+
+#[test]
+fn answers_of_every_kind_of_model_are_measured_as_programs_get_them() {
+    let quick = ["--predict", "--seconds", "0.01"];
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("mine.safetensors");
+    let architecture = models::Architecture::by_name("linear", &[3], 2).unwrap();
+    let params = architecture.initialise(|_| shared::seed::Seed::root(1).rng()).unwrap();
+    let mut out = std::fs::File::create(&file).unwrap();
+    models::write_model(&architecture, &params, &std::collections::BTreeMap::new(), &mut out).unwrap();
+    let mine = file.to_str().unwrap();
+    let output = bench(&[&quick[..], &["--json", "--model", "lenet-5", "--model", mine]].concat());
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    let rows: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(rows.iter().map(|row| row["model"].as_str().unwrap()).collect::<Vec<_>>(), ["lenet-5", mine]);
+    for row in &rows {
+        for figure in ["start_ms", "median_ms", "p99_ms", "requests"] {
+            assert!(row[figure].as_f64().unwrap() > 0.0, "{figure}: {text}");
+        }
+        assert!(row["p99_ms"].as_f64() >= row["median_ms"].as_f64(), "{text}");
+        assert_eq!(row["peak_mb"].is_number(), cfg!(target_os = "linux"), "{text}");
+    }
+    assert!(rows[0]["image_ms"].is_number() && rows[1]["image_ms"].is_null(), "{text}");
+
+    let table = bench(&[&quick[..], &["--model", "lenet-5"]].concat());
+    let table = String::from_utf8(table.stdout).unwrap();
+    assert!(table.starts_with("model ") && table.lines().all(|line| line.len() <= 80), "{table}");
+    for (arguments, said) in
+        [(&["--model", "word-lstm"][..], "reads words"), (&["--batch", "3"], "cannot be used with")]
+    {
+        let output = bench(&[&quick[..], arguments].concat());
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(2) && error.contains(said), "{error}");
+    }
+}

@@ -134,7 +134,7 @@ fn each_mistake_about_the_model_or_the_data_is_named() {
     let metadata = [("ensemble".to_owned(), "{}".to_owned())].into();
     let mut file = File::create(folder.path("ensemble")).unwrap();
     codec::write(&ParamSet::default(), Precision::F32, &metadata, &mut file).unwrap();
-    predict(&folder.name("ensemble"), &data, &[], &["is an ensemble", "`aggregator predict`"]);
+    predict(&folder.name("ensemble"), &data, &[], &["is no ensemble: its `ensemble` cannot be understood"]);
     linear_model(&folder.path("wide"), &[1, 1, 3]);
     predict(&folder.name("wide"), &data, &[], &["1x1x3", "1x1x2"]);
 

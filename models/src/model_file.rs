@@ -135,7 +135,7 @@ mod tests {
         let error = read_model(&mut &b"PK\x03\x04 not a model at all"[..]).unwrap_err();
         assert!(matches!(error, ModelFileError::NotSafetensors(_)));
         assert!(matches!(read_with(&params, &[]), ModelFileError::NoArchitecture));
-        let newer = json.replace("\"relu\"", "\"gelu\"");
+        let newer = json.replace("\"relu\"", "\"relu-of-later\"");
         assert!(matches!(
             read_with(&params, &[(ARCHITECTURE_KEY, &newer)]),
             ModelFileError::UnknownArchitecture(_)

@@ -2,13 +2,14 @@
 //!
 //! All of it follows from counts, which are added up sample by sample and merge exactly.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Bins of confidence in the calibration error, as in Guo et al., ICML 2017.
 pub(crate) const BINS: usize = 15;
 
 /// Counts of predictions by class and by confidence.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "Counts", into = "Counts")]
 pub struct PerClass {
     classes: usize,
     /// By true class, then by predicted class.
@@ -16,8 +17,46 @@ pub struct PerClass {
     bins: [Bin; BINS],
 }
 
+/// [`PerClass`] as it is stored.
+#[derive(Serialize, Deserialize)]
+struct Counts {
+    /// A row for each true class.
+    confusion: Vec<Vec<u64>>,
+    bins: Vec<Bin>,
+}
+
+/// What is stored is no [`PerClass`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "it has {rows} rows of counts, one of them with {columns}, and {bins} bins: the rows must be as long as they are many, and the bins {BINS}"
+)]
+pub struct CountsError {
+    rows: usize,
+    columns: usize,
+    bins: usize,
+}
+
+impl TryFrom<Counts> for PerClass {
+    type Error = CountsError;
+
+    fn try_from(Counts { confusion, bins }: Counts) -> Result<Self, CountsError> {
+        let classes = confusion.len();
+        let odd = confusion.iter().map(Vec::len).find(|&columns| columns != classes);
+        let error = CountsError { rows: classes, columns: odd.unwrap_or(classes), bins: bins.len() };
+        let bins = bins.try_into().ok().filter(|_| odd.is_none()).ok_or(error)?;
+        Ok(Self { classes, confusion: confusion.concat(), bins })
+    }
+}
+
+impl From<PerClass> for Counts {
+    fn from(found: PerClass) -> Self {
+        let confusion = (0..found.classes).map(|label| found.confusion_of(label).to_vec()).collect();
+        Self { confusion, bins: found.bins.to_vec() }
+    }
+}
+
 /// The predictions with a confidence in one interval.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Bin {
     /// How many.
     pub samples: u64,
@@ -149,6 +188,22 @@ impl PerClass {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn stored_counts_come_back_and_those_that_do_not_fit_are_refused() {
+        let mut found = PerClass::new(3);
+        for (label, class) in [(0, 0), (0, 1), (2, 0)] {
+            found.count(label, class, 0.75);
+        }
+        let json = serde_json::to_string(&found).unwrap();
+        assert_eq!(serde_json::from_str::<PerClass>(&json).unwrap(), found);
+        assert!(json.starts_with("{\"confusion\":[[1,1,0],[0,0,0],[1,0,0]],"), "{json}");
+        for wrong in [json.replace("[0,0,0]", "[0,0]"), json.replace("[0,0,0],", "")] {
+            let said = serde_json::from_str::<PerClass>(&wrong).expect_err(&wrong).to_string();
+            assert!(said.contains("rows of counts"), "{said}");
+        }
+        assert!(serde_json::from_str::<PerClass>("{\"confusion\":[],\"bins\":[]}").is_err());
+    }
 
     #[test]
     fn confusion_precision_and_recall_in_closed_form() {

@@ -16,7 +16,8 @@ fn trained(architecture: &Architecture, samples: usize, threads: usize) -> Vec<u
     let train = || {
         let params = architecture.initialise(|name| ChaCha8Rng::seed_from_u64(name.len() as u64)).unwrap();
         let sgd = Sgd { rate: 0.01, momentum: 0.9, decay: 1e-4 };
-        let mut learner = Learner::new(architecture, &params, sgd, &Backend::cpu()).unwrap();
+        let mut learner =
+            Learner::new(architecture, &params, sgd, &Backend::cpu()).unwrap().with_seed([3; 32]);
         let mut rng = ChaCha8Rng::seed_from_u64(7);
         let shape = [&[samples], &architecture.input[..]].concat();
         for _ in 0..STEPS {
@@ -42,6 +43,9 @@ fn the_size_of_the_pool_does_not_show() {
     for (model, input, classes, samples) in [
         ("cnn-small", &[1, 28, 28][..], 10, 32),
         ("mlp-2nn", &[1, 28, 28], 10, 32),
+        ("vit-tiny", &[3, 64, 64], 10, 4),
+        ("text-transformer", &[48], 80, 6),
+        ("mobilenet-v2", &[3, 64, 64], 10, 6),
         ("resnet-9", &[3, 32, 32], 10, 4),
         ("char-lstm", &[40], 80, 6),
     ] {

@@ -20,6 +20,12 @@ pub fn utc(moment: i64) -> String {
     format!("{:.0}", Timestamp::from_millisecond(moment).unwrap_or(Timestamp::MAX))
 }
 
+/// The moment that [`utc`] has written so; `None` of any other text.
+#[must_use]
+pub fn moment_in(utc: &str) -> Option<i64> {
+    Some(utc.parse::<Timestamp>().ok()?.as_millisecond())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -38,7 +44,9 @@ mod tests {
         ];
         for (seconds, shown) in cases {
             assert_eq!(utc(seconds * 1000), shown);
+            assert_eq!(moment_in(shown), Some(seconds * 1000));
         }
+        assert_eq!(moment_in("yesterday"), None);
         let cases = [(-1, "1969-12-31T23:59:59Z"), (1_763_739_307_999, "2025-11-21T15:35:07Z")];
         for (moment, shown) in cases {
             assert_eq!(utc(moment), shown);

@@ -12,6 +12,7 @@
 //! | [`eligibility`] | when a device trains: its temperature, power, memory, disk |
 //! | [`memory`] | the memory that a round takes on a client |
 //! | [`congestion`] | how much a sender has in flight |
+//! | [`ensemble`] | models of many clients that answer together |
 //! | [`evaluation`] | testing a model on a device's own samples |
 //! | [`seed`], [`id`] | labelled randomness and identifiers |
 //! | [`identity`], [`ticket`] | key pairs, how they are proved in the handshake, and how a device gets in |
@@ -19,6 +20,7 @@
 //! | [`share`], [`calendar`] | how many a share of a whole is, and which date a moment has |
 //! | [`prediction`] | what a model says about a sample |
 //! | [`durable`] | the steps of atomic and durable writes |
+//! | [`text_checksum`] | the checksum of a small text file |
 //! | [`chown`] | files that root creates are given to the owner of their directory |
 //! | [`watchdog`] | whether a program makes progress |
 //! | [`mod@shape`] | the one spelling of a shape |
@@ -38,6 +40,7 @@ pub mod congestion;
 pub mod data;
 pub mod durable;
 pub mod eligibility;
+pub mod ensemble;
 pub mod evaluation;
 pub mod frame;
 pub mod id;
@@ -56,5 +59,6 @@ pub mod shape;
 pub mod share;
 pub mod spec;
 pub mod task;
+pub mod text_checksum;
 pub mod ticket;
 pub mod watchdog;

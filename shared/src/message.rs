@@ -92,6 +92,12 @@ pub enum ToServer {
         /// The round after whose update it stands; `None` if there is none.
         round: Option<u32>,
     },
+    /// The run has its models tested on its devices, and this one has nothing to test them on; it trains all the same. After a
+    /// welcome, as soon as the device has looked.
+    Untested {
+        /// What is missing, for the operator.
+        reason: String,
+    },
 }
 
 impl ToServer {

@@ -105,6 +105,7 @@ fn to_server() -> Vec<(&'static str, ToServer)> {
         ("declined", ToServer::Declined { reason: "privacy.clip".to_owned() }),
         ("client-state", ToServer::ClientState { round: Some(300) }),
         ("client-state-none", ToServer::ClientState { round: None }),
+        ("untested", ToServer::Untested { reason: "there are no test samples".to_owned() }),
         ("redeem", ToServer::Redeem(TicketSecret::from_bytes(*b"sixteen  letters"))),
     ]
 }
@@ -371,9 +372,10 @@ fn every_variant_has_an_example() {
             ToServer::SkippedSamples { .. } => 9,
             ToServer::Declined { .. } => 10,
             ToServer::ClientState { .. } => 11,
+            ToServer::Untested { .. } => 12,
         })
         .collect();
-    assert_eq!(to_server, (0..=11).collect());
+    assert_eq!(to_server, (0..=12).collect());
     let to_client: BTreeSet<u8> = to_client()
         .iter()
         .map(|(_, message)| match message {

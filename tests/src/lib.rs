@@ -5,11 +5,13 @@
 //! | [`simulator`] | both state machines joined in memory: virtual time, delays, cuts, crashes |
 //! | [`faults`] | delays, cuts, crashes: how often and how long |
 //! | [`schedule`] | a federation and its faults, drawn from one seed, and what must hold in the end |
-//! | [`copy_folder`] | copies of folders
+//! | [`copy_folder`] | copies of folders |
+//! | [`flips`] | one flipped bit in any file of a folder, and what a reader of the folder sees |
 //! | [`device`] | one device of the simulator |
 //! | [`server`] | the aggregator of the simulator: the real coordinator and the real durable steps |
 //! | [`fuzz`] | every decoder and both machines under damaged inputs |
 //! | [`faulty_disk`] | a file layer that dies at a chosen operation, with or without the power |
+//! | [`whole_run`] | runs of simulated clients from where they stand to their end |
 //! | [`watched_disk`] | a file layer that reports every operation to the test |
 //! | [`serving`] | an aggregator that serves and clients that join, for the measurements |
 //! | [`scenario`] | small configurations and data |
@@ -22,19 +24,22 @@
 //! | [`imports`] | which files and folders of a crate import each other |
 //! | [`keys`] | keys of devices, the same in every run |
 //! | [`relay`] | a relay of datagrams: a network whose addresses change |
-//! | [`bad_network`] | whole runs of processes in namespaces, with emulated networks |
-//! | [`namespaces`] | network namespaces, without root |
+//! | [`fault_table`] | the table of faults: what happens, when, and what must hold |
+//! | [`fault_run`] | rows of it as runs of processes in namespaces, with emulated networks and small file systems |
+//! | [`namespaces`] | network namespaces and mounted file systems, without root |
 //! | [`netem`] | network emulation: delay, loss, bandwidth |
 //! | [`slow_downloads`] | a federation of processes behind slow links |
 //! | [`raw_peer`] | a QUIC peer that sends any messages |
 //! | [`gate`] | a client whose training waits until the test lets it go on |
 
-pub mod bad_network;
 pub mod copy_folder;
 pub mod device;
 pub mod exported;
+pub mod fault_run;
+pub mod fault_table;
 pub mod faults;
 pub mod faulty_disk;
+pub mod flips;
 pub mod fuzz;
 pub mod gate;
 pub mod imports;
@@ -55,3 +60,4 @@ pub mod simulator;
 pub mod slow_downloads;
 pub mod testbed;
 pub mod watched_disk;
+pub mod whole_run;

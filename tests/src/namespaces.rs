@@ -1,16 +1,24 @@
-//! Devices in network namespaces of their own, each on a wire to the namespace that the test is in.
+//! Devices in network namespaces of their own, each on a wire to the namespace that the test is in, and small file systems that
+//! fill up.
 //!
-//! Root is not needed: the program starts itself again in a user namespace, in which it may change networks that no
-//! other process sees.
+//! Root is not needed: the program starts itself again in a user namespace, in which it may change networks and mount file
+//! systems that no other process sees.
 
 use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::{ErrorKind, Write as _};
 use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use crate::fuzz::tmp;
 use crate::process::until;
 
 /// Set in the process that is inside.
 const INSIDE: &str = "FEDERATION_TESTS_NAMESPACE";
+
+/// Networks and mounted file systems that no other process sees.
+const PRIVATE: [&str; 3] = ["--map-root-user", "--net", "--mount"];
 
 /// Why there are no namespaces.
 #[derive(Debug)]
@@ -25,14 +33,14 @@ pub fn inside() -> bool {
 /// Runs this program again, with these arguments, in a network of its own. Its exit code.
 pub fn again_inside<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Result<i32, NotPermitted> {
     let wire = ["ip", "link", "add", "wire0", "type", "veth", "peer", "name", "wire1"];
-    let tried = Command::new("unshare").args(["--map-root-user", "--net"]).args(wire).output();
+    let tried = Command::new("unshare").args(PRIVATE).args(wire).output();
     let tried = tried.map_err(|error| NotPermitted(format!("there is no `unshare`: {error}")))?;
     if !tried.status.success() {
         return Err(NotPermitted(String::from_utf8_lossy(&tried.stderr).trim().to_owned()));
     }
     let own = std::env::current_exe().map_err(|error| NotPermitted(error.to_string()))?;
     let status = Command::new("unshare")
-        .args(["--map-root-user", "--net"])
+        .args(PRIVATE)
         .arg(own)
         .args(arguments)
         .env(INSIDE, "1")
@@ -116,7 +124,7 @@ impl Namespace {
     }
 
     fn ip(&self, arguments: &[&str]) {
-        succeeds(self.command("ip", arguments));
+        succeeds(&mut self.command("ip", arguments));
     }
 }
 
@@ -132,13 +140,80 @@ impl Drop for Namespace {
     }
 }
 
+/// A small file system of its own in place of a folder, whose files it has.
+pub struct Mount {
+    folder: PathBuf,
+}
+
+impl Mount {
+    /// A file system of this number of bytes.
+    ///
+    /// # Panics
+    /// If this process is not [`inside`].
+    #[must_use]
+    pub fn new(folder: &Path, bytes: usize) -> Self {
+        assert!(inside(), "file systems are only mounted inside a private namespace");
+        fs::create_dir_all(folder).expect("an own folder");
+        let files = tmp::files(folder);
+        let size = format!("size={bytes},mode=0700");
+        succeeds(Command::new("mount").args(["-t", "tmpfs", "-o", &size, "none"]).arg(folder));
+        for (path, bytes) in &files {
+            tmp::write(path, bytes);
+        }
+        Self { folder: folder.to_owned() }
+    }
+
+    /// Leaves no room for anything more.
+    ///
+    /// # Panics
+    /// If it cannot be written.
+    pub fn fill(&self) {
+        let mut ballast = File::create(self.ballast()).expect("there is room for a file");
+        let full = [vec![0; 1 << 16], vec![0]].iter().all(|piece| {
+            let error = std::iter::repeat_with(|| ballast.write_all(piece)).find_map(Result::err);
+            error.is_some_and(|error| error.kind() == ErrorKind::StorageFull)
+        });
+        assert!(full, "the file system is full");
+    }
+
+    /// Makes room again.
+    ///
+    /// # Panics
+    /// If it was not [filled](Self::fill).
+    pub fn empty(&self) {
+        fs::remove_file(self.ballast()).expect("it was filled");
+    }
+
+    fn ballast(&self) -> PathBuf {
+        self.folder.join("ballast")
+    }
+
+    /// Makes it read-only (`ro`) or writable (`rw`). No process may have files of it open for writing.
+    ///
+    /// # Panics
+    /// If a process has.
+    pub fn remount(&self, how: &str) {
+        succeeds(Command::new("mount").args(["-o", &format!("remount,{how}")]).arg(&self.folder));
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("--lazy").arg(&self.folder).stderr(Stdio::null()).status();
+    }
+}
+
 fn ip(arguments: &[&str]) {
     let mut command = Command::new("ip");
     command.args(arguments);
-    succeeds(command);
+    succeeds(&mut command);
 }
 
-fn succeeds(mut command: Command) {
+/// Runs a command to its end.
+///
+/// # Panics
+/// If it cannot be started or fails.
+pub fn succeeds(command: &mut Command) {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?} cannot be started: {error}"));
     assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
 }

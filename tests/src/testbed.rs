@@ -151,15 +151,25 @@ impl Testbed {
         self.start_serving(identity, &[])
     }
 
-    fn start_serving(&self, identity: &str, more: &[&str]) -> Process {
-        let ready = self.path("ready.json");
-        let _ = fs::remove_file(&ready);
+    /// Starts the aggregator where it cannot serve: it ends by itself.
+    #[must_use]
+    pub fn try_to_serve(&self) -> Process {
+        Process::start("the aggregator", &mut self.serve_command("identity", &[]))
+    }
+
+    fn serve_command(&self, identity: &str, more: &[&str]) -> Command {
         let mut command = Command::new(&programs().aggregator);
         command.arg("serve").args(self.serve_arguments(identity)).args(more);
         if !more.contains(&"--enrolment") {
             command.args(["--enrolment", "anyone"]);
         }
-        let mut server = Process::start("the aggregator", &mut command);
+        command
+    }
+
+    fn start_serving(&self, identity: &str, more: &[&str]) -> Process {
+        let ready = self.path("ready.json");
+        let _ = fs::remove_file(&ready);
+        let mut server = Process::start("the aggregator", &mut self.serve_command(identity, more));
         server.line("listening", |line| line.contains("listening on "));
         until("the aggregator has written its ready file", || ready.exists());
         server

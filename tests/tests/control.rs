@@ -57,9 +57,9 @@ fn a_run_is_paused_over_a_restart_and_resumed_and_stopped_from_another_shell() {
         "{}",
         status.text
     );
-    assert_eq!(printed(&testbed, &["status", "--json"])["status"]["connected"], 0);
-
+    let status = &printed(&testbed, &["status", "--json"])["status"];
     let closed = testbed.closed();
+    assert_eq!((&status["connected"], &status["closed"]), (&json!(0), &json!(closed)));
     let server = testbed.serve();
     until("the pause holds after a restart", || is_held(&testbed));
     assert_eq!(testbed.closed(), closed);

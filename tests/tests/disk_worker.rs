@@ -3,6 +3,7 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 
 use aggregator::coordinator::{PeerId, Resume};
@@ -62,6 +63,51 @@ async fn a_ledger_that_fails_while_peers_say_farewell_fails_the_run() {
     peers.send(FromPeer::Disconnected { peer: PEER, reason: "closed".to_owned(), parted: true }).unwrap();
     let error = driven.await.unwrap().err().expect("what the ledger could not do is told");
     assert!(matches!(&error, RunError::Disk { action: "remove", .. }), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_round_that_closes_while_the_run_is_stopped_is_in_its_last_status() {
+    let folder = tempfile::tempdir().unwrap();
+    let directory = RunDirectory::new(folder.path().join("run"));
+    let (reach, reached) = mpsc::channel();
+    let (release, released) = mpsc::channel::<()>();
+    let (reach, released) = (Mutex::new(reach), Mutex::new(released));
+    // The record of a round is written when it opens, and once more with the decision to close it: there the worker is held up.
+    let (record, written) = (directory.opening(1), AtomicUsize::new(0));
+    let disk = WatchedDisk(move |operation: &'static str, path: &Path| {
+        if operation == "rename" && path == record && written.fetch_add(1, Ordering::Relaxed) == 1 {
+            reach.lock().unwrap().send(()).unwrap();
+            let _ = released.lock().unwrap().recv();
+        }
+        Ok(())
+    });
+    let config = Scenario::small(&["data.clients=1"]).config;
+    let run = Run::begin(Arc::new(disk), directory, config, None).unwrap();
+    let spool = run.directory().spool();
+
+    let (peers, from_peers) = channel::unbounded_channel();
+    let (stop, stopped) = watch::channel(false);
+    let mut told = joins(&peers, PEER, hello(&run));
+    let statuses = Arc::new(Mutex::new(Vec::new()));
+    let seen = statuses.clone();
+    let driven = tokio::spawn(async move {
+        let mut sink = move |notice: &Notice<'_>| {
+            if let Notice::Status(status) = notice {
+                seen.lock().unwrap().push((status.closed, status.failed));
+            }
+        };
+        drive(run, Resume::default(), from_peers, stopped, &mut sink).await.map(|ended| ended.run.closed())
+    });
+    while !matches!(told.recv().await.unwrap(), ToPeer::Task(_)) {}
+    // Without an update that counts the round closes without a result.
+    uploads_rubbish(&peers, PEER, spool.join(WORTHLESS));
+    tokio::task::spawn_blocking(move || reached.recv().unwrap()).await.unwrap();
+    stop.send(true).unwrap();
+    while !matches!(told.recv().await.unwrap(), ToPeer::Disconnect) {}
+    drop(release);
+    peers.send(FromPeer::Disconnected { peer: PEER, reason: "closed".to_owned(), parted: true }).unwrap();
+    assert_eq!(driven.await.unwrap().unwrap(), 1);
+    assert_eq!(statuses.lock().unwrap().last(), Some(&(1, 1)));
 }
 
 /// The file that a [`blocking_disk`] waits at.

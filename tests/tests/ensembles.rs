@@ -258,6 +258,7 @@ mod processes {
         let lines: Vec<Value> =
             predicted.text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
         assert_eq!((lines.len(), lines[7]["samples"].as_u64()), (8, Some(7)), "{}", predicted.text);
+        assert_a_device_answers_alike(&testbed, &ensemble);
         let table = aggregator(&["evaluate", "--model", &ensemble, &config]);
         let parts =
             ["3 members, informative fusion, on the test split of glyphs", "logits fusion", "best member"];
@@ -327,6 +328,35 @@ mod processes {
         assert!(fs::read(&ensemble).unwrap() == bytes);
         let refused = aggregator(&["predict", "--model", &stranger, "--data", &testbed.name("state-0")]);
         assert_eq!(refused.code, Some(3), "{}", refused.text);
+    }
+
+    /// A device predicts what the server does, noise and all, with the file or the folder of the run, and refuses half a file.
+    fn assert_a_device_answers_alike(testbed: &Testbed, ensemble: &str) {
+        let data = testbed.data(0).display().to_string();
+        let predictions = |ended: Ended| {
+            assert_eq!(ended.code, Some(0), "{}", ended.text);
+            let lines = ended.text.lines().filter(|line| line.starts_with('{'));
+            lines.map(str::to_owned).collect::<Vec<_>>()
+        };
+        let at_the_server =
+            predictions(aggregator(&["predict", "--model", ensemble, "--data", &data, "--json", "--train"]));
+        assert!(at_the_server.len() > 64, "more than one batch: {}", at_the_server.len());
+        let folder = testbed.run().display().to_string();
+        let on_device = |model: &str| {
+            let own = ["predict", "--model", model, "--data", &data, "--json", "--split", "train"];
+            run(&programs().edge_client, &own)
+        };
+        for model in [ensemble, &folder] {
+            assert!(predictions(on_device(model)) == at_the_server, "{model}");
+        }
+        let bytes = fs::read(ensemble).unwrap();
+        fs::write(testbed.path("half.safetensors"), &bytes[..bytes.len() - 5]).unwrap();
+        let refused = on_device(&testbed.name("half.safetensors"));
+        assert!(
+            refused.code == Some(3) && refused.text.contains("not copied completely"),
+            "{}",
+            refused.text
+        );
     }
 
     /// A device that was not there joins a run of its own: the others are not asked again, and say what they said.

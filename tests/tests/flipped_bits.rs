@@ -1,8 +1,7 @@
 //! One flipped bit in any file that a stopped run reads back: the run ends in the same model, or the operator is told.
 
 use std::fs;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,12 +12,11 @@ use aggregator::start::start_on;
 use aggregator::storage::unsynced::Unsynced;
 use federation_tests::copy_folder::copy_folder;
 use federation_tests::faults::Faults;
+use federation_tests::flips::{Flips, Seen, flip_bits};
 use federation_tests::scenario::Scenario;
 use federation_tests::server::Server;
 use federation_tests::simulator::Simulator;
 use models::ParamSet;
-use rand::{RngExt as _, SeedableRng as _};
-use rand_chacha::ChaCha8Rng;
 
 /// A run and the moment at which its aggregator is killed: after this number of rounds, with this number of updates of the next one.
 struct Row {
@@ -87,22 +85,9 @@ fn go_on(row: &Row, runs: &Path) -> Result<(Continuation, Vec<String>), String> 
     Ok(((records, model, ensemble), run.warnings().to_vec()))
 }
 
-fn files_in(folder: &Path, found: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            files_in(&path, found);
-        } else if fs::metadata(&path).unwrap().len() > 0 {
-            found.push(path);
-        }
-    }
-    found.sort();
-}
-
-/// Flips random bits, one at a time, `flips` times in every file of every row. Gives the number of flips that were told.
-fn flip(flips: usize) -> (usize, usize) {
-    let mut chance = ChaCha8Rng::seed_from_u64(20);
-    let (mut told, mut all) = (0, 0);
+/// Flips random bits, one at a time, `each` times in every file of every row.
+fn flip(each: usize) -> Flips {
+    let mut sum = Flips::default();
     for row in &ROWS {
         let folder = tempfile::tempdir().unwrap();
         let runs = folder.path().join("runs");
@@ -111,37 +96,22 @@ fn flip(flips: usize) -> (usize, usize) {
         copy_folder(&runs, &undamaged);
         let (reference, warnings) = go_on(row, &undamaged).unwrap();
         assert!(warnings.is_empty(), "{}: {warnings:?}", row.name);
-        let mut files = Vec::new();
-        files_in(&runs, &mut files);
-        assert!(files.len() > 5, "{}: {files:?}", row.name);
-        for file in &files {
-            let name = file.strip_prefix(&runs).unwrap();
-            let whole = fs::read(file).unwrap();
-            for _ in 0..flips {
-                let bit = chance.random_range(0..8 * whole.len());
-                let what = format!("{}: bit {bit} of {}", row.name, name.display());
-                let trial = tempfile::tempdir().unwrap();
-                copy_folder(&runs, trial.path());
-                let mut bytes = whole.clone();
-                bytes[bit / 8] ^= 1 << (bit % 8);
-                fs::write(trial.path().join(name), bytes).unwrap();
-                let result = catch_unwind(AssertUnwindSafe(|| go_on(row, trial.path())));
-                all += 1;
-                match result.unwrap_or_else(|_| panic!("{what}: it panics")) {
-                    Ok((continuation, warnings)) if warnings.is_empty() => {
-                        assert!(continuation == reference, "{what}: another outcome, and it is not told");
-                    }
-                    Ok(_) | Err(_) => told += 1,
-                }
+        let look = |trial: &Path| match go_on(row, trial) {
+            Ok((continuation, warnings)) if warnings.is_empty() => {
+                Seen::of(Ok::<_, String>(continuation), &reference, "the run goes on")
             }
-        }
+            Ok(_) | Err(_) => Seen::Told,
+        };
+        let flips = flip_bits(row.name, &runs, each, |_| true, look);
+        assert!(flips.all > 5 * each, "{}: {flips:?}", row.name);
+        sum = Flips { all: sum.all + flips.all, told: sum.told + flips.told };
     }
-    (told, all)
+    sum
 }
 
 #[test]
 fn a_flipped_bit_is_told_or_changes_nothing() {
-    let (told, all) = flip(12);
+    let Flips { all, told } = flip(12);
     // Broadcasts are made again, and nothing is read of locks.
     assert!(told > all / 2, "{told} of {all}");
 }
@@ -149,6 +119,6 @@ fn a_flipped_bit_is_told_or_changes_nothing() {
 #[test]
 #[ignore = "a longer experiment: a thousand flips in every file take a quarter of an hour"]
 fn a_thousand_flips_in_every_file() {
-    let (told, all) = flip(1000);
+    let Flips { all, told } = flip(1000);
     println!("{told} of {all} flips were told, and the others changed nothing");
 }

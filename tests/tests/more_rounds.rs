@@ -2,48 +2,15 @@
 //! first, with any algorithm, and whenever its process dies.
 
 use std::fs;
-use std::path::Path;
 use std::sync::Arc;
 
-use aggregator::coordinator::Outcome;
-use aggregator::events::Notice;
 use aggregator::round::RoundRecord;
 use aggregator::run::Run;
-use aggregator::simulate::{Transport, simulate};
-use aggregator::start::{Started, start_on};
-use aggregator::storage::{Disk, FileLayer};
+use aggregator::storage::Disk;
 use federation_tests::copy_folder::copy_folder;
 use federation_tests::faulty_disk::{FaultyDisk, Loss};
 use federation_tests::scenario::Scenario;
-use tokio::sync::watch;
-
-fn start(files: Arc<dyn FileLayer>, runs: &Path, scenario: &Scenario) -> Option<Started> {
-    start_on(files, scenario.config.clone(), runs, false, |_| Ok(())).ok().map(|(started, ())| started)
-}
-
-/// Takes a run from wherever it stands to its end, as the program does.
-async fn finish(started: Started, scenario: &Scenario) -> Run {
-    let (run, resume, _lock) = started.into_parts();
-    let (_stop, stopped) = watch::channel(false);
-    let shares = scenario.shares.clone();
-    let mut agree = |notice: &Notice<'_>| {
-        assert!(
-            !matches!(notice, Notice::ClientState { .. }),
-            "a device has other client state than it must have"
-        );
-    };
-    let (mut run, outcome) =
-        simulate(run, resume, shares, Transport::Memory, 1, stopped, &mut agree).await.unwrap();
-    assert_eq!(outcome, Outcome::Completed);
-    run.write_model().unwrap();
-    run.write_report("", true).unwrap();
-    run
-}
-
-/// The whole of a run of this scenario, in its folder among `runs`.
-async fn whole(runs: &Path, scenario: &Scenario) -> Run {
-    finish(start(Arc::new(Disk), runs, scenario).unwrap(), scenario).await
-}
+use federation_tests::whole_run::{finish, start, whole};
 
 fn of_rounds(rounds: u32, settings: &[&str]) -> Scenario {
     let rounds = format!("run.rounds={rounds}");
@@ -144,7 +111,7 @@ async fn a_process_may_die_anywhere_while_it_begins_to_go_on() {
             let folder = tempfile::tempdir().unwrap();
             copy_folder(complete.path(), folder.path());
             let disk = FaultyDisk::dying_at(fatal, loss);
-            let done = start(Arc::new(disk.clone()), folder.path(), &four).is_some();
+            let done = start(Arc::new(disk.clone()), folder.path(), &four).is_ok();
             disk.cut_power(loss);
             let again = start(Arc::new(Disk), folder.path(), &four).unwrap();
             assert!(again.continued, "{loss:?} {fatal}: {:?}", again.passed);

@@ -194,6 +194,15 @@ fn devices_answer_with_their_own_models_and_take_newer_global_ones() {
             let (told, found) = (closing.clients[&id][name], evaluation[key]["local-test"].as_f64().unwrap());
             assert!((told - found).abs() < 1e-9, "{name}: {told} {found}");
         }
+        let by_class = &evaluation["by-class"]["classes"];
+        let sum = |key: &str| {
+            by_class.as_array().unwrap().iter().map(|class| class[key].as_f64().unwrap()).sum::<f64>()
+        };
+        let right = evaluation["mixture"]["global-test"].as_f64().unwrap();
+        assert!(
+            (sum("correct") / sum("samples") - right).abs() < 1e-9,
+            "the mixture, by class: {evaluation}"
+        );
         // Without a test split it is about what was held out.
         let alone = testbed.name(&format!("alone-{index}"));
         fs::create_dir(&alone).unwrap();

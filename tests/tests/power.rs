@@ -140,6 +140,7 @@ fn a_power_failure_at_any_durable_step_changes_nothing() {
             failures += 1;
         }
     }
+    println!("{failures} power failures, and none changed anything");
     assert!(failures >= 200, "{failures} power failures");
 }
 

@@ -93,6 +93,31 @@ fn a_device_without_test_samples_says_so_and_trains_all_the_same() {
 }
 
 #[test]
+fn what_a_device_lacks_for_tests_is_told_on_both_sides_when_it_joins() {
+    let testbed = Testbed::new(2, &["evaluate.on-clients-every=1"]);
+    let mut server = testbed.serve();
+    // The first round waits for another device.
+    let mut device = testbed.join(0);
+    let said = device.object(&json!({ "event": "untested" }));
+    assert!(said["reason"].as_str().unwrap().contains("no test samples"), "{said}");
+    let name = testbed.client(0).short();
+    let told =
+        server.line("the operator is told", |line| line.contains(&name) && line.contains("test no model"));
+    assert!(told.contains("evaluate.hold-out") && testbed.closed() == 0, "{told}");
+    // One that has some says nothing.
+    for kind in ["images-idx3-ubyte", "labels-idx1-ubyte"] {
+        let (train, test) = (format!("train-{kind}"), format!("t10k-{kind}"));
+        fs::copy(testbed.data(1).join(train), testbed.data(1).join(test)).unwrap();
+    }
+    let second = testbed.join(1).wait();
+    assert_eq!(second.code, Some(0), "{}", second.text);
+    assert!(!second.text.contains("untested"), "{}", second.text);
+    let ended = server.wait();
+    assert_eq!(ended.text.matches("test no model").count(), 1, "{}", ended.text);
+    assert_eq!(device.wait().code, Some(0));
+}
+
+#[test]
 fn an_aggregator_that_is_killed_continues_where_it_was() {
     let testbed = with_gate();
     // Before any client came.

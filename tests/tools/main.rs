@@ -1,7 +1,7 @@
 //! `federation-lab`: benchmarks, fuzzing and endurance tests, one subcommand each.
 
-mod bad_network;
 mod corrected_step;
+mod faults;
 mod fold;
 mod fuzz;
 mod idle;
@@ -28,7 +28,7 @@ enum Tool {
     Fuzz(fuzz::Arguments),
     Schedules(schedules::Arguments),
     Soak(soak::Arguments),
-    BadNetwork(bad_network::Arguments),
+    Faults(faults::Arguments),
     KilledDownloads(killed_downloads::Arguments),
     NullRound(null_round::Arguments),
     Memory(memory::Arguments),
@@ -44,7 +44,7 @@ fn main() -> ExitCode {
     match Tool::parse() {
         Tool::Fuzz(arguments) => return fuzz::run(&arguments),
         Tool::Schedules(arguments) => return schedules::run(&arguments),
-        Tool::BadNetwork(arguments) => return bad_network::run(&arguments),
+        Tool::Faults(arguments) => return faults::run(&arguments),
         Tool::Soak(arguments) => soak::run(&arguments),
         Tool::KilledDownloads(arguments) => killed_downloads::run(&arguments),
         Tool::NullRound(arguments) => null_round::run(&arguments),

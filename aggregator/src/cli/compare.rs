@@ -12,6 +12,7 @@ use shared::cli::{Processor, cores};
 use tracing::warn;
 
 use super::exit::Failure;
+use super::named_run::NamedRuns;
 use super::parse::whole;
 use super::run::runtime;
 use super::terminal;
@@ -32,9 +33,11 @@ use crate::storage::{Disk, FileLayer as _, create_dir_durably, write_durably};
 
 #[derive(Debug, Args)]
 pub(super) struct CompareArgs {
-    /// The experiment's file; or the directories of runs that exist, which are compared as they are
+    /// The experiment's file; or runs that exist, by names or directories, which are compared as they are
     #[arg(value_name = "EXPERIMENT|RUN", required = true)]
     given: Vec<PathBuf>,
+    #[command(flatten)]
+    named: NamedRuns,
     /// Which of the experiment's forms to run
     #[arg(long, value_name = "FORM", default_value = "reduced")]
     form: String,
@@ -74,15 +77,16 @@ impl From<ExperimentError> for Failure {
 pub(super) fn compare(arguments: &CompareArgs) -> Result<(), Failure> {
     edge_client::memory::keep_freed(edge_client::memory::Heaps::Each);
     let experiment = match &arguments.given[..] {
-        runs if runs.iter().all(|path| path.is_dir()) => return compare_existing(arguments),
-        [experiment] => experiment,
-        several => {
-            let other = several.iter().find(|path| !path.is_dir()).unwrap_or(&several[0]);
-            return Err(Failure::Usage(format!(
-                "{} is no directory of a run: give one experiment's file, or directories of runs alone",
-                other.display()
-            )));
-        }
+        [experiment] if is_file(experiment) => experiment,
+        runs => match runs.iter().find(|path| is_file(path)) {
+            None => return compare_existing(arguments),
+            Some(file) => {
+                return Err(Failure::Usage(format!(
+                    "{} is no run: give one experiment's file, or runs alone, by their names or their directories",
+                    file.display()
+                )));
+            }
+        },
     };
     let plan = Plan::of(Experiment::read(experiment, &arguments.form)?, &arguments.overrides)?;
     plan.renamed().iter().for_each(|renamed| warn!("{renamed}"));
@@ -116,6 +120,11 @@ pub(super) fn compare(arguments: &CompareArgs) -> Result<(), Failure> {
     outcome.and_then(|()| fruitful(&fruitless))
 }
 
+/// Whether an experiment is meant, which is a file; one that is not there is called as no run is.
+fn is_file(given: &Path) -> bool {
+    given.is_file() || given.extension().is_some_and(|extension| extension == "toml")
+}
+
 /// Compares runs that exist, and runs nothing.
 fn compare_existing(arguments: &CompareArgs) -> Result<(), Failure> {
     if !arguments.overrides.is_empty() || arguments.replace {
@@ -124,7 +133,8 @@ fn compare_existing(arguments: &CompareArgs) -> Result<(), Failure> {
                 .to_owned(),
         ));
     }
-    let (plan, rounds, unfinished) = existing(&Disk, &arguments.given)?;
+    let found = arguments.given.iter().map(|run| Ok(arguments.named.find(run)?.root().to_owned()));
+    let (plan, rounds, unfinished) = existing(&Disk, &found.collect::<Result<Vec<_>, Failure>>()?)?;
     for text in &unfinished {
         terminal::tell(text);
     }

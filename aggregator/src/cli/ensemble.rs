@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use clap::Subcommand;
 use serde_json::json;
+use shared::cli::counted;
 use shared::id::ClientId;
 
 use super::exit::Failure;
@@ -82,7 +83,8 @@ pub(super) fn ensemble(command: &EnsembleCommand) -> Result<(), Failure> {
             let bundle = Bundle::open_verified(files.clone(), ensemble)?;
             let out = out.as_ref().unwrap_or(ensemble);
             let left = leave_out(&*files, &bundle, &client.iter().copied().collect(), out)?;
-            terminal::print(&format!("{}: {left} members are left\n", out.display()))
+            let are = if left == 1 { "member is" } else { "members are" };
+            terminal::print(&format!("{}: {left} {are} left\n", out.display()))
         }
     }
 }
@@ -99,9 +101,9 @@ fn object(bundle: &Bundle) -> serde_json::Value {
 fn table(bundle: &Bundle) -> String {
     let manifest = &bundle.manifest;
     let mut text = format!(
-        "{}: {} members, {} samples, {} classes, {} features, {} fusion\n",
+        "{}: {}, {} samples, {} classes, {} features, {} fusion\n",
         manifest.architecture.name,
-        manifest.members.len(),
+        counted(manifest.members.len(), "member"),
         manifest.samples(),
         manifest.architecture.classes,
         bundle.dimensions(),

@@ -1,16 +1,16 @@
 //! `aggregator evaluate`: a trained model, or an ensemble of them, on a data set.
 
 use clap::Args;
-use models::{Backend, Evaluation, PerClass};
-use serde_json::json;
+use models::{Architecture, Backend, Evaluation, ParamSet};
+use serde_json::{Value, json};
 use shared::algorithm::Fusion;
-use shared::cli::Names;
-use shared::data::View;
+use shared::cli::{by_class_json, by_class_text};
+use shared::data::Split;
 use std::fmt::Write as _;
 
 use super::exit::Failure;
-use super::load_model::{BATCH, ModelArgs, Opened, Usable, no_answer};
-use super::{per_class, terminal};
+use super::load_model::{BATCH, ModelArgs, Samples, Usable, no_answer};
+use super::terminal;
 use crate::data::TestSet;
 use crate::ensemble::{Bundle, Question};
 
@@ -18,30 +18,63 @@ use crate::ensemble::{Bundle, Question};
 pub(super) struct EvaluateArgs {
     #[command(flatten)]
     given: ModelArgs,
+    /// Test on both splits of the data, and print the results of each
+    #[arg(long, conflicts_with = "train")]
+    every_split: bool,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
 }
 
+/// Results for programs and for people.
+type Results = (Value, String);
+
 pub(super) fn evaluate(arguments: &EvaluateArgs) -> Result<(), Failure> {
     let given = &arguments.given;
-    let Opened { usable, view, called, names } = given.open()?.labelled()?;
-    let (architecture, params) = match &usable {
-        Usable::Model(architecture, params, _) => (architecture, params),
-        Usable::Ensemble(bundle) => return ensemble(arguments, bundle, &view, &called, &names),
+    if arguments.every_split && given.is_file() {
+        return Err(Failure::Usage(
+            "--every-split is for data of two splits, and --data names one file: leave it out".to_owned(),
+        ));
+    }
+    let (path, usable) = given.model()?;
+    let splits = if arguments.every_split { vec![Split::Test, Split::Train] } else { vec![given.split()] };
+    let of_split = |&split: &Split| {
+        let samples = given.samples(&path, &usable, split)?.labelled()?;
+        match &usable {
+            Usable::Model(architecture, params, _) => model(given, (architecture, params), &usable, samples),
+            Usable::Ensemble(bundle) => ensemble(given, bundle, &samples),
+        }
     };
+    let results = splits.iter().map(of_split).collect::<Result<Vec<Results>, Failure>>()?;
+    if !arguments.json {
+        let texts: Vec<String> = results.into_iter().map(|(_, text)| text).collect();
+        return terminal::print(&texts.join("\n"));
+    }
+    let mut objects = results.into_iter().map(|(object, _)| object);
+    if arguments.every_split {
+        let named: serde_json::Map<_, _> =
+            splits.iter().map(|split| split.name().to_owned()).zip(objects).collect();
+        return terminal::print_json(&named);
+    }
+    terminal::print_json(&objects.next().unwrap_or_default())
+}
+
+fn model(
+    given: &ModelArgs,
+    (architecture, params): (&Architecture, &ParamSet),
+    usable: &Usable,
+    samples: Samples,
+) -> Result<Results, Failure> {
+    let Samples { view, called, names } = samples;
     let tests = TestSet::new(view, usable.preparation(), BATCH);
     let (evaluation, by_class) = tests.evaluate_by_class(architecture, params, &Backend::cpu())?;
     if !evaluation.loss.is_finite() {
         return Err(no_answer(&given.model));
     }
-    if arguments.json {
-        let mut object = json!(evaluation);
-        object["by-class"] = per_class::json(&by_class, &names);
-        return terminal::print_json(&object);
-    }
+    let mut object = json!(evaluation);
+    object["by-class"] = by_class_json(&by_class, &names);
     let whole = format!("{} on {called}: {}\n", architecture.name, in_words(&evaluation));
-    terminal::print(&(whole + &per_class::text(&by_class, &names, terminal::columns())))
+    Ok((object, whole + &by_class_text(&by_class, &names, terminal::columns())))
 }
 
 fn in_words(evaluation: &Evaluation) -> String {
@@ -55,42 +88,29 @@ fn in_words(evaluation: &Evaluation) -> String {
 }
 
 /// Every fusion and the members alone, since the members have to be run for one of them anyway.
-fn ensemble(
-    arguments: &EvaluateArgs,
-    bundle: &Bundle,
-    view: &View,
-    called: &str,
-    names: &Names,
-) -> Result<(), Failure> {
+fn ensemble(given: &ModelArgs, bundle: &Bundle, samples: &Samples) -> Result<Results, Failure> {
+    let Samples { view, called, names } = samples;
     let manifest = &bundle.manifest;
-    let chosen = arguments.given.fusion.unwrap_or(manifest.answering.fusion);
+    let chosen = given.fusion.unwrap_or(manifest.answering.fusion);
     let preparation = &manifest.data.preparation;
     let question = Question { view, preparation, batch: BATCH, fusions: &Fusion::ALL };
-    let mut by_class = PerClass::new(manifest.architecture.classes);
-    let (by, members) = bundle.evaluate_each(&question, &mut |answers| {
-        for (fused, &label) in answers.fused.get(&chosen).into_iter().flatten().zip(answers.labels) {
-            let class = fused.class();
-            by_class.count(label, class as u32, fused.log_probabilities[class].exp());
-        }
-    })?;
+    let ((by, members), by_class) = bundle.evaluate_by_class(&question, chosen)?;
     let evaluation = by.get(&chosen).copied().unwrap_or_default();
     // The first of equals.
     let best = members.iter().enumerate().reduce(|a, b| if b.1.accuracy > a.1.accuracy { b } else { a });
-    if arguments.json {
-        let fusions: serde_json::Map<_, _> =
-            by.iter().map(|(fusion, evaluation)| (fusion.to_string(), json!(evaluation))).collect();
-        let alone: Vec<_> = manifest
-            .members
-            .iter()
-            .zip(&members)
-            .map(|(member, evaluation)| json!({ "client": member.client, "samples": member.samples, "alone": evaluation }))
-            .collect();
-        let Evaluation { loss, accuracy, samples, correct } = evaluation;
-        return terminal::print_json(&json!({
-            "accuracy": accuracy, "loss": loss, "samples": samples, "correct": correct,
-            "fusion": chosen, "fusions": fusions, "members": alone, "by-class": per_class::json(&by_class, names),
-        }));
-    }
+    let fusions: serde_json::Map<_, _> =
+        by.iter().map(|(fusion, evaluation)| (fusion.to_string(), json!(evaluation))).collect();
+    let alone: Vec<_> = manifest
+        .members
+        .iter()
+        .zip(&members)
+        .map(|(member, evaluation)| json!({ "client": member.client, "samples": member.samples, "alone": evaluation }))
+        .collect();
+    let Evaluation { loss, accuracy, samples, correct } = evaluation;
+    let object = json!({
+        "accuracy": accuracy, "loss": loss, "samples": samples, "correct": correct,
+        "fusion": chosen, "fusions": fusions, "members": alone, "by-class": by_class_json(&by_class, names),
+    });
     let mut text = format!(
         "{}, {} members, {chosen} fusion, on {called}: {}\n",
         manifest.architecture.name,
@@ -104,6 +124,6 @@ fn ensemble(
         let name = format!("best member ({})", manifest.members[number].client.short());
         let _ = writeln!(text, "  {name:<22} {}", in_words(evaluation));
     }
-    text.push_str(&per_class::text(&by_class, names, terminal::columns()));
-    terminal::print(&text)
+    text.push_str(&by_class_text(&by_class, names, terminal::columns()));
+    Ok((object, text))
 }

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use models::ModelError;
 use shared::algorithm::{AggregateError, TrainError};
-use shared::cli::{ManualError, NoCuda, StopSignal, causes};
+use shared::cli::{ManualError, NoCuda, StopSignal, causes, counted};
 use shared::data::DataError;
 
 use crate::config::{ConfigError, ConfigErrors};
@@ -84,7 +84,8 @@ impl Failure {
         // Much of it is what clients said.
         let reasons = printable_reasons(reasons);
         Some(Self::NoProgress(format!(
-            "the run ended: {rounds} rounds in a row had too few acceptable updates ({reasons})"
+            "the run ended: {} in a row had too few acceptable updates ({reasons})",
+            counted(*rounds as usize, "round")
         )))
     }
 }
@@ -110,6 +111,7 @@ impl From<RunError> for Failure {
                 TrainError::Broadcast(_) | TrainError::Local(_) | TrainError::NoModel | TrainError::Cancelled,
             ) => Self::internal(error),
             RunError::Ensemble(error) => error.into(),
+            RunError::Initial(ref initial) if initial.is_of_configuration() => Self::Usage(error.to_string()),
             error => Self::environment(error),
         }
     }

@@ -42,6 +42,7 @@ Examples:
   aggregator simulate
   aggregator simulate --set algorithm.fedsgd={} --set training.batch=0 --set training.epochs=1
   aggregator simulate tests/configs/mnist-2nn.toml --set training.epochs=5
+  aggregator simulate run.toml --from runs/a
   aggregator simulate --transport quic";
 
 pub(super) const SERVE: &str = "\
@@ -54,6 +55,9 @@ is let in. `aggregator devices revoke` throws a device out at once.
 The first round begins when round.min-clients-to-start clients have joined: data.clients, unless it is set. More may join \
 at any time, and all take part; data.partition and data.max-samples divide simulated data and say nothing of the \
 devices' own. Ctrl-C stops the run cleanly; devices then wait for the server to come back.
+
+--from RUN begins with the newest model of another run, --from FILE with a model's file. The run notes which model that was, and \
+goes on without the other one.
 
 When the run is over, its model and report are written at once. Every known device is told, and confirms it. While some are \
 away, the server stays for --drain-timeout seconds, or until all of them have been told. It says how many were not told: such \
@@ -145,6 +149,68 @@ Examples:
   aggregator compare runs/a runs/b runs/b-seed-2
 
 Directories of runs instead of a file are compared as they are: runs that differ in run.seed alone are seeds of one variant."#;
+
+pub(super) const RUNS: &str = "\
+A run is named by its directory, or by its name alone: the name of its directory in --runs DIR. So it is in `report RUN`, \
+`compare RUN RUN`, `evaluate --model RUN` and `predict --model RUN`.
+
+Examples:
+  aggregator runs                                    all runs, those that were active last at the end
+  aggregator runs --runs experiments/table2-full     the runs of an experiment
+  aggregator runs show glyphs-fedavg
+  aggregator runs diff glyphs-fedavg glyphs-fedavg-2
+  aggregator runs prune --dry-run
+  aggregator runs archive glyphs-fedavg --to glyphs.tar.gz
+
+Nothing is deleted without a question on a terminal, or --yes. A run that a process works on stays.";
+
+pub(super) const RUNS_LIST: &str = "\
+States are running, paused (on request, `aggregator resume` goes on), complete, stopped (by an operator), failed (`runs show` says why) and \
+interrupted (its process was killed). All but complete and failed runs can be continued by the command that began them. The age is the \
+time since the last round closed or the run ended. `changed` are the keys that have another value than by default. A folder that holds no \
+run, or one that cannot be read, has a line below the table with the reason.
+
+--json prints one object: `directory`, `runs` and `folders`. Fields of a run, whose names stay: run, path, id, state, reason (of a failed \
+run), algorithm, model, data, rounds, planned, accuracy, best_accuracy, best_round, bytes, begun, active (UTC: the last round or the end), \
+changed (key: value), served (devices take part, or did), pruned, over. `runs show --json` adds origin (begun, processes, data), \
+files (name, bytes), prunable_bytes, wall_seconds. Fields of a folder: folder, path, kind (runs, identity, damaged, leftover, other), \
+reason, runs (in it), bytes. Accuracies are shares from 0 to 1; what is not known is null.";
+
+pub(super) const RUNS_DELETE: &str = "\
+A run goes in one step: it is renamed to RUN.deleting first, which no command takes for a run, and removed then. If that is cut off, \
+`aggregator runs prune` removes the rest. If one of several runs cannot be deleted, all stay.
+
+Devices of a served run that keep client state of it (SCAFFOLD, MOON, FedMatch, Local) remove that themselves after some later runs. The \
+server's record of the run (`aggregator status`) stays.
+
+--json prints one object: deleted (run, path, bytes of each), bytes.";
+
+pub(super) const RUNS_PRUNE: &str = "\
+Without a rule, runs that are over lose what only continues them: checkpoints, opened rounds, accepted updates and what simulated clients \
+keep in state/. They cannot go on with more rounds (--set run.rounds=N) then. Models, rounds, configuration, report and its origin stay, and \
+so do the clients' own models where those were made or are what the algorithm learns. Runs that are not over stay as they are.
+
+With --failed, --older-than or --keep whole runs are deleted instead, with their results: those that all of the given options name. --keep N \
+never names the N runs of all that were active last. No run that a process works on is named.
+
+What is left of a deletion that was cut off is always removed.
+
+--json prints one object: deleted and pruned (run, path, bytes of each), bytes, done (false with --dry-run).
+
+Examples:
+  aggregator runs prune --dry-run
+  aggregator runs prune --failed --older-than 7d
+  aggregator runs prune --keep 20 --yes";
+
+pub(super) const RUNS_ARCHIVE: &str = "\
+The archive holds one folder, of the run's name, with all that the run is, also what continues it. Unpack it with `tar xzf FILE -C runs` on \
+any machine, and use the run there: `runs show`, `report`, `evaluate`, `compare`. A run that is not over goes on there with the same command; \
+the data must be there as well (--set data.path=DIR), and for devices the server's key, which is not in it.
+
+The same run gives the same bytes: names are sorted, owners are left out, and all files have the date at which the run began. Locks and \
+transfers under way are left out.
+
+--json prints one object: run, path, file, bytes, files (their number), content_bytes.";
 
 pub(super) const MODELS: &str = "\
 A network of your own is a list of layers in the configuration. It runs on every device, whose program \

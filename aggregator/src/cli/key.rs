@@ -7,7 +7,7 @@ use clap::Subcommand;
 use serde_json::json;
 
 use super::exit::Failure;
-use super::state_directory::relocate;
+use super::state_directory::{option, relocate};
 use super::ticket::lasting;
 use super::{LabArgs, terminal};
 use crate::report::units::seconds;
@@ -20,7 +20,8 @@ pub(super) enum KeyCommand {
     Show,
     /// Move the key, and what the server knows of devices, to another directory: out of the runs, for example
     ///
-    /// The server must be stopped. A service or a script that names the former directory (--identity) must name the new one.
+    /// The server must be stopped. A service or a script that names the former directory (--identity) must name the new one;
+    /// where no server looks by itself, the option is printed that every command needs from then on.
     Move {
         /// Where to [default: ~/.local/state/aggregator]
         #[arg(long, value_name = "DIR")]
@@ -46,8 +47,14 @@ pub(super) fn key(lab: &LabArgs, command: &KeyCommand) -> Result<(), Failure> {
     let (identity, said) = match command {
         KeyCommand::Move { to } => {
             let (from, to) = relocate(lab, to.as_deref())?;
-            let moved = || format!("moved from {} to {}\n", from.display(), to.display());
-            return terminal::show(lab.json, &json!({ "from": from, "to": to }), moved);
+            let option = option(&lab.runs, &to);
+            let needed = option.as_ref().map_or_else(String::new, |option| {
+                format!(
+                    "No command looks there by itself: give `aggregator serve` and all others {option} from now on\n"
+                )
+            });
+            let moved = || format!("moved from {} to {}\n{needed}", from.display(), to.display());
+            return terminal::show(lab.json, &json!({ "from": from, "to": to, "option": option }), moved);
         }
         KeyCommand::Show => {
             let identity = ServerIdentity::load(&Disk, &directory)?;

@@ -15,6 +15,7 @@ use shared::shape::spelled;
 use shared::spec::{DataSpec, SAMPLES_KEY};
 
 use super::exit::Failure;
+use super::named_run::NamedRuns;
 use super::{ConfigArgs, terminal};
 use crate::config::Source;
 use crate::data;
@@ -29,9 +30,11 @@ pub(super) const BATCH: usize = 500;
 /// Which model, and on which samples.
 #[derive(Debug, Args)]
 pub(super) struct ModelArgs {
-    /// The model or the ensemble, as a run leaves it; or the run's directory, also while the run goes on
-    #[arg(long, value_name = "PATH")]
+    /// The model or the ensemble, as a run leaves it; or the run, by its name or its directory, also while it goes on
+    #[arg(long, value_name = "PATH|RUN")]
     pub(super) model: PathBuf,
+    #[command(flatten)]
+    named: NamedRuns,
     /// Of a run's directory, take the best of the models that were tested instead of the newest
     #[arg(long)]
     best: bool,
@@ -55,23 +58,56 @@ pub(super) struct ModelArgs {
 }
 
 impl ModelArgs {
+    /// Where the model lies: a file, or else a run, or else a directory with the files of one.
+    fn place(&self) -> Result<PathBuf, Failure> {
+        if self.model.is_file() {
+            return Ok(self.model.clone());
+        }
+        match self.named.find(&self.model) {
+            Ok(run) => Ok(run.root().to_owned()),
+            Err(_) if self.model.exists() => Ok(self.model.clone()),
+            Err(unknown) => Err(Failure::Environment(format!("there is no such model: {unknown}"))),
+        }
+    }
+
     /// The model, and its samples.
     pub(super) fn open(&self) -> Result<Opened, Failure> {
+        let (path, usable) = self.model()?;
+        let Samples { view, called, names } = self.samples(&path, &usable, self.split())?;
+        Ok(Opened { usable, view, called, names })
+    }
+
+    /// The model, and its file.
+    pub(super) fn model(&self) -> Result<(PathBuf, Usable), Failure> {
         let which = if self.best { Which::Best } else { Which::Newest };
-        let (path, usable) = open_model(&self.model, which)?;
+        let (path, usable) = open_model(&self.place()?, which)?;
         usable.check_fusion(&self.model, self.fusion)?;
-        let split = if self.train { Split::Train } else { Split::Test };
+        Ok((path, usable))
+    }
+
+    /// The split that is asked for.
+    pub(super) fn split(&self) -> Split {
+        if self.train { Split::Train } else { Split::Test }
+    }
+
+    /// A split of the samples, which fits the model of the file at `path`.
+    pub(super) fn samples(&self, path: &Path, usable: &Usable, split: Split) -> Result<Samples, Failure> {
         let (inputs, called) = match &self.data {
             Some(place) => (usable.read(place, split, self.label.as_deref())?, place.display().to_string()),
-            None => Usable::configured(&path, &self.config, split)?,
+            None => Usable::configured(path, &self.config, split)?,
         };
-        usable.check(&path, &inputs.dataset)?;
+        usable.check(path, &inputs.dataset)?;
         let names = Names::of(usable.class_names(), &inputs);
         let called = match &self.data {
             Some(place) if !place.is_dir() => called,
             _ => format!("the {} split of {called}", split.name()),
         };
-        Ok(Opened { usable, view: View::whole(Arc::new(inputs.dataset)), called, names })
+        Ok(Samples { view: View::whole(Arc::new(inputs.dataset)), called, names })
+    }
+
+    /// Whether the samples are one file, which has no splits.
+    pub(super) fn is_file(&self) -> bool {
+        self.data.as_ref().is_some_and(|place| !place.is_dir())
     }
 }
 
@@ -84,7 +120,15 @@ pub(super) struct Opened {
     pub(super) names: Names,
 }
 
-impl Opened {
+/// Samples that fit a model.
+pub(super) struct Samples {
+    pub(super) view: View,
+    /// What messages call them.
+    pub(super) called: String,
+    pub(super) names: Names,
+}
+
+impl Samples {
     /// Refuses samples without labels.
     pub(super) fn labelled(self) -> Result<Self, Failure> {
         if self.view.dataset().labels_each() == 0 {

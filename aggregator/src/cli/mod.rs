@@ -11,19 +11,22 @@ mod ensemble;
 mod evaluate;
 mod exit;
 mod export;
+mod from;
 mod help;
 mod history;
 mod init;
 mod key;
 mod load_model;
+mod log;
 mod lost_identity;
 mod models;
+mod named_run;
 mod page;
 mod parse;
-mod per_class;
 mod predict;
 mod report;
 mod run;
+mod runs;
 mod serve;
 mod setting_hint;
 #[cfg(feature = "simulate")]
@@ -99,6 +102,9 @@ enum Command {
     #[cfg(feature = "simulate")]
     #[command(after_long_help = help::COMPARE)]
     Compare(compare::CompareArgs),
+    /// List the runs, look at them, compare their settings, delete and archive them
+    #[command(after_long_help = help::RUNS)]
+    Runs(runs::RunsArgs),
     /// Write the page of a run anew, also of one that goes on or was killed
     Report(report::ReportArgs),
     /// Test a trained model, or an ensemble of them, on a data set
@@ -122,6 +128,9 @@ enum Command {
     Config {
         #[command(flatten)]
         config: ConfigArgs,
+        /// As of simulate and serve
+        #[arg(long, value_name = "RUN|FILE")]
+        from: Option<PathBuf>,
     },
     #[command(flatten)]
     Manual(Manual),
@@ -139,7 +148,7 @@ enum DataCommand {
 }
 
 /// What is run.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 struct ConfigArgs {
     /// Configuration file; without it the built-in default run
     #[arg(value_name = "CONFIG")]
@@ -205,6 +214,10 @@ struct RunArgs {
     /// Begin a new run even if an unfinished one could be continued
     #[arg(long)]
     fresh: bool,
+    /// Begin with the model of another run: its directory (the newest model, also while it goes on), or a model's file, as
+    /// RUN/best.safetensors
+    #[arg(long, value_name = "RUN|FILE")]
+    from: Option<PathBuf>,
     /// Print one JSON object per round, as in rounds.jsonl, and nothing else on standard output
     #[arg(long)]
     json: bool,
@@ -213,7 +226,7 @@ struct RunArgs {
 impl Cli {
     /// Does what was asked for.
     pub fn run(self) -> Result<(), Failure> {
-        terminal::log_to_stderr(self.verbose);
+        log::start(self.verbose);
         match self.command {
             Command::Init(arguments) => init::init(&arguments),
             #[cfg(feature = "simulate")]
@@ -228,6 +241,7 @@ impl Cli {
             Command::Key { lab, command } => key::key(&lab, &command),
             #[cfg(feature = "simulate")]
             Command::Compare(arguments) => compare::compare(&arguments),
+            Command::Runs(arguments) => runs::runs(arguments),
             Command::Report(arguments) => report::report(&arguments),
             Command::Evaluate(arguments) => evaluate::evaluate(&arguments),
             Command::Predict(arguments) => predict::predict(&arguments),
@@ -236,7 +250,8 @@ impl Cli {
             Command::Data(DataCommand::Describe(arguments)) => describe::describe(&arguments),
             Command::Data(DataCommand::Split(arguments)) => split::split(&arguments),
             Command::Models(arguments) => models::models(&arguments),
-            Command::Config { config } => {
+            Command::Config { config, from } => {
+                let config = config.beginning_with(from.as_deref())?;
                 let given = Raw::layered(config.config.as_deref(), &config.overrides);
                 let config = config.validated()?;
                 terminal::print(&config.effective.explained(&given?))

@@ -10,6 +10,8 @@ use super::exit::Failure;
 use crate::coordinator::Outcome;
 use crate::events::Sink;
 use crate::page::about::About;
+use crate::page::by_class;
+use crate::page::devices::KnownDevices;
 use crate::page::live::LivePage;
 use crate::page::{Found, PageError, ending};
 use crate::report::standing::Standing;
@@ -17,7 +19,7 @@ use crate::report::{Report, render};
 use crate::run::Run;
 use crate::run::directory::RunDirectory;
 use crate::storage::unsynced::Unsynced;
-use crate::storage::{Disk, write_durably};
+use crate::storage::{Disk, FileLayer, write_durably};
 
 /// Samples per class, by client.
 pub(super) type Histograms = Vec<(String, Vec<usize>)>;
@@ -26,7 +28,7 @@ impl From<PageError> for Failure {
     fn from(error: PageError) -> Self {
         match error {
             PageError::Run(error) => error.into(),
-            error => Self::environment(error),
+            error @ PageError::NoRun(_) => Self::environment(error),
         }
     }
 }
@@ -34,6 +36,8 @@ impl From<PageError> for Failure {
 /// Writes the page of a run: while it goes on, and when it ends.
 pub(super) struct RunPage {
     directory: RunDirectory,
+    /// Where the devices are known, if the clients are devices.
+    register: Option<KnownDevices>,
     live: LivePage,
 }
 
@@ -41,6 +45,7 @@ impl RunPage {
     /// Writes down what the page says beside configuration and rounds. Takes the digests of `data` meanwhile.
     pub(super) fn begin(
         run: &Run,
+        register: Option<KnownDevices>,
         histograms: Option<Histograms>,
         skipped: Vec<String>,
         data: Vec<(&'static str, Arc<Dataset>)>,
@@ -57,8 +62,10 @@ impl RunPage {
                 warn!("the report does without the digests of the data: {error}");
             }
         };
-        let live = LivePage::start(directory.clone(), digest).map_err(Failure::environment)?;
-        Ok(Self { directory, live })
+        let (known, place) = (register.clone(), directory.clone());
+        let refresh = move || note(known.as_ref(), &Unsynced, &place);
+        let live = LivePage::start(directory.clone(), digest, refresh).map_err(Failure::environment)?;
+        Ok(Self { directory, register, live })
     }
 
     /// What receives the notices of the run.
@@ -73,9 +80,16 @@ impl RunPage {
         outcome: &Outcome,
         skipped: Vec<String>,
     ) -> Result<PathBuf, Failure> {
-        let Self { directory, live } = self;
+        let Self { directory, register, live } = self;
         live.finish();
         let files = run.files();
+        note(register.as_ref(), &*files, &directory);
+        // Who stops a run does not wait for a test.
+        if *outcome == Outcome::Completed
+            && let Err(error) = by_class::note(run)
+        {
+            warn!("the report has no results by class: {error}");
+        }
         if !skipped.is_empty()
             && let Some(mut about) = About::read(&*files, &directory)
         {
@@ -107,6 +121,8 @@ impl RunPage {
                     standing: &standing,
                     ended: None,
                     origin: None,
+                    devices: None,
+                    by_class: &[],
                 })
             }
         };
@@ -116,8 +132,9 @@ impl RunPage {
 
     /// The last page of a run that cannot go on. Where that cannot be written, the failure is told all the same.
     pub(super) fn failed(self, failure: &Failure) {
-        let Self { directory, live } = self;
+        let Self { directory, register, live } = self;
         live.finish();
+        note(register.as_ref(), &Disk, &directory);
         let standing = Standing::Failed { reason: failure.to_string() };
         let write = || -> Result<(), Failure> {
             ending::note(&Disk, &directory, &standing)?;
@@ -129,5 +146,12 @@ impl RunPage {
         if let Err(error) = write() {
             warn!("the report does not say why the run failed: {error}");
         }
+    }
+}
+
+/// Writes down what the devices have done. A page without it is as good as there is.
+fn note(register: Option<&KnownDevices>, files: &dyn FileLayer, directory: &RunDirectory) {
+    if let Some(Err(error)) = register.map(|register| register.note(files, directory)) {
+        warn!("the report does not say what devices did last: {error}");
     }
 }

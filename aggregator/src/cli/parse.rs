@@ -87,6 +87,7 @@ mod tests {
             "predict --model m --limit 0",
             "predict --model m --limit -1",
             "compare f --jobs -1",
+            "runs prune --keep -1",
         ] {
             let parsed = Cli::try_parse_from(std::iter::once("aggregator").chain(line.split(' ')));
             let said = parsed.expect_err(line).to_string();

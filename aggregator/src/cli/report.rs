@@ -6,18 +6,21 @@ use clap::Args;
 use serde_json::json;
 
 use super::exit::Failure;
+use super::named_run::NamedRuns;
 use super::terminal;
+use crate::names;
 use crate::page::Found;
 use crate::report::console;
 use crate::report::standing::Standing;
-use crate::run::directory::RunDirectory;
 use crate::storage::{Disk, write_durably};
 
 #[derive(Debug, Args)]
 pub(super) struct ReportArgs {
-    /// The run's directory
+    /// The run: its name, or its directory
     #[arg(value_name = "RUN")]
     run: PathBuf,
+    #[command(flatten)]
+    named: NamedRuns,
     /// Write the page to this file [default: RUN/report.html]
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -27,8 +30,9 @@ pub(super) struct ReportArgs {
 }
 
 pub(super) fn report(arguments: &ReportArgs) -> Result<(), Failure> {
-    let directory = RunDirectory::new(&arguments.run);
+    let directory = arguments.named.find(&arguments.run)?;
     let found = Found::read(&Disk, &directory, false)?;
+    names::set(found.names());
     let path = arguments.out.clone().unwrap_or_else(|| directory.report());
     // A process that works on the run writes its page, too: the draft has a name of this process's own.
     let mut draft = path.clone().into_os_string();
@@ -76,11 +80,23 @@ mod tests {
     use super::*;
     use crate::compare::existing::existing;
     use crate::run::Which;
+    use crate::run::directory::RunDirectory;
 
     #[derive(Parser)]
     struct Line {
         #[command(flatten)]
         arguments: SimulateArgs,
+    }
+
+    #[derive(Parser)]
+    struct ReportLine {
+        #[command(flatten)]
+        arguments: ReportArgs,
+    }
+
+    fn report_of(run: &std::path::Path) -> Result<(), Failure> {
+        let line = ["report", run.to_str().expect("UTF-8"), "--json"];
+        report(&ReportLine::try_parse_from(line).expect("a command line").arguments)
     }
 
     /// A small run with this name.
@@ -94,8 +110,7 @@ mod tests {
     }
 
     fn page(directory: &RunDirectory) -> String {
-        let arguments = ReportArgs { run: directory.root().to_owned(), out: None, json: true };
-        report(&arguments).expect("it is a run");
+        report_of(directory.root()).expect("it is a run");
         std::fs::read_to_string(directory.report()).expect("it was written")
     }
 
@@ -110,6 +125,15 @@ mod tests {
             "{whole}"
         );
         assert!(page(&directory).contains("<strong>Complete</strong>"));
+        assert!(whole.contains("Results by class of the last model</h2>"), "{whole}");
+        // Damage to what the page has beside the rounds costs that part alone.
+        let by_class = std::fs::read_to_string(directory.by_class()).expect("it was written");
+        std::fs::write(directory.by_class(), by_class.replacen('1', "2", 1)).expect("damaged");
+        let without = page(&directory);
+        assert!(
+            without.contains("<strong>Complete</strong>") && !without.contains("Results by class"),
+            "{without}"
+        );
         // As a process leaves it that is killed before the end.
         for path in [directory.ending(), directory.finished(), directory.model(), directory.report()] {
             std::fs::remove_file(path).expect("it was there");
@@ -118,8 +142,7 @@ mod tests {
         let (file, _) = open_model(directory.root(), Which::Newest).expect("its checkpoint");
         assert!(file == directory.model() && !file.exists());
         open_model(directory.root(), Which::Best).expect("the checkpoint of its best model");
-        let none = ReportArgs { run: folder.path().join("none"), out: None, json: true };
-        let text = report(&none).expect_err("there is none").to_string();
+        let text = report_of(&folder.path().join("none")).expect_err("there is none").to_string();
         assert!(text.contains("holds no run"), "{text}");
     }
 

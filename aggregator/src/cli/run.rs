@@ -8,6 +8,7 @@ use tracing::warn;
 use shared::data::View;
 
 use super::exit::Failure;
+use super::from::begun_from;
 use super::page::RunPage;
 use super::terminal::StopRequest;
 use super::{ConfigArgs, RunArgs, terminal};
@@ -39,15 +40,18 @@ impl RunArgs {
         prepare: impl FnOnce(&Config) -> Result<T, StartError>,
     ) -> Result<(Started, T), Failure> {
         let (started, prepared) = start_on(files, config, &self.runs, self.fresh, prepare)?;
+        let origin = begun_from(&started);
         let place = started.run.directory().root().display();
         let closed = started.run.closed();
         started.passed.iter().chain(started.run.warnings()).for_each(|text| terminal::tell(text));
         terminal::tell(&if started.continued {
             let changed = in_words(&started.changed);
             let changed = if changed.is_empty() { changed } else { format!(" with {changed}") };
-            format!("continuing {place} after round {closed}{changed} (--fresh begins a new run)")
+            let begun = origin.map_or_else(String::new, |origin| format!(", which began {origin},"));
+            format!("continuing {place}{begun} after round {closed}{changed} (--fresh begins a new run)")
         } else {
-            format!("new run in {place}{}", against(started.differs.as_ref()))
+            let origin = origin.map_or_else(String::new, |origin| format!(" {origin}"));
+            format!("new run in {place}{origin}{}", against(started.differs.as_ref()))
         });
         Ok((started, prepared))
     }

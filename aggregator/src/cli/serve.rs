@@ -27,6 +27,7 @@ use crate::events::sinks::json::JsonLines;
 use crate::events::sinks::systemd::Service;
 use crate::events::sinks::terminal::Terminal;
 use crate::history::StoredSkipped;
+use crate::page::devices::KnownDevices;
 use crate::report::units::counted;
 use crate::run::Run;
 use crate::serve::{ServeError, Served, Shutdown, serve as serve_run};
@@ -76,7 +77,7 @@ pub(super) fn serve(arguments: &ServeArgs) -> Result<(), Failure> {
     }
     allow_all_descriptors();
     // An invalid configuration leaves no files, not even a key.
-    let config = given.config.validated()?;
+    let config = given.validated()?;
     if let Some(Attackers { attack, .. }) = config.attackers {
         return Err(Failure::Usage(format!(
             "the configuration asks for an attack ({attack}), and real devices are not asked to attack: simulation.attack is \
@@ -90,6 +91,7 @@ pub(super) fn serve(arguments: &ServeArgs) -> Result<(), Failure> {
         refuse_if_lost(&directory, &given.runs)?;
     }
     let database = Database::open(&directory)?;
+    Device::verify(&database)?;
     let identity = ServerIdentity::load_or_create(&Disk, &directory)?;
     let runtime = runtime()?;
     let inside = runtime.enter();
@@ -116,7 +118,8 @@ pub(super) fn serve(arguments: &ServeArgs) -> Result<(), Failure> {
     history.note_address(listener.address())?;
     let skipped = report_skipped(&[], &run);
     let tests = run.tests.as_ref().map(|tests| ("test", tests.view().dataset().clone()));
-    let mut page = RunPage::begin(&run, None, skipped, tests.into_iter().collect())?;
+    let register = KnownDevices { directory: directory.clone(), run: run.spec().run };
+    let mut page = RunPage::begin(&run, Some(register), None, skipped, tests.into_iter().collect())?;
     let stop = terminal::stop_on_signal();
     // From now on an operator watches, until the run is to stop: a full disk is waited for.
     shortage.wait_from_now_on();
@@ -192,7 +195,7 @@ fn drain(
 
 /// Whether the run that is to be served is complete, which is said then.
 fn is_complete(given: &RunArgs) -> Result<bool, Failure> {
-    let config = given.config.validated()?;
+    let config = given.validated()?;
     let Some(place) = completed(&Disk, &config, &given.runs)? else { return Ok(false) };
     let text = format!(
         "the run in {} is complete: there is nothing to do (--set run.rounds=N gives it more rounds)",

@@ -35,7 +35,7 @@ pub(super) fn simulate(arguments: &SimulateArgs, verbose: bool) -> Result<(), Fa
     edge_client::memory::keep_freed(edge_client::memory::Heaps::Each);
     let SimulateArgs { run: given, transport, threads } = arguments;
     let backend = Processor::backend(given.device)?;
-    let (started, shares) = given.start(given.config.validated()?, Arc::new(Unsynced), training_shares)?;
+    let (started, shares) = given.start(given.validated()?, Arc::new(Unsynced), training_shares)?;
     let threads = threads.map_or_else(|| cores().get(), usize::from);
     if let Some(attackers) = &started.run.config().attackers {
         let (clients, seed) = (started.run.config().data.clients, started.run.spec().root_seed());
@@ -51,7 +51,7 @@ pub(super) fn simulate(arguments: &SimulateArgs, verbose: bool) -> Result<(), Fa
         shares.iter().enumerate().map(|(index, share)| (name(index), share.histogram())).collect();
     let tests = run.tests.as_ref().map(|tests| ("test", tests.view().dataset().clone()));
     let data = shares.first().map(|share| ("training", share.dataset().clone())).into_iter().chain(tests);
-    let mut page = RunPage::begin(&run, Some(histograms), skipped, data.collect())?;
+    let mut page = RunPage::begin(&run, None, Some(histograms), skipped, data.collect())?;
     let mut sinks: Vec<&mut dyn Sink> = vec![page.sink(), &mut display];
     let runtime = runtime_for(*transport)?;
     let stop = {

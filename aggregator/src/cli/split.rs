@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use shared::cli::counted;
 use shared::data::{Dataset, Split, idx, safetensors};
 
 use super::exit::Failure;
@@ -38,7 +39,7 @@ pub(super) fn split(arguments: &SplitArgs) -> Result<(), Failure> {
         // Grey images in the format that every tool of their field reads, all others in the one that holds anything.
         let write = if idx::fits(dataset) { idx::write_split } else { safetensors::write_split };
         write(&directory, split, dataset)?;
-        terminal::print(&format!("{}  {} samples\n", directory.display(), dataset.len()))
+        terminal::print(&format!("{}  {}\n", directory.display(), counted(dataset.len(), "sample")))
     };
     for (index, share) in shares.iter().enumerate() {
         if share.is_empty() {

@@ -8,7 +8,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use super::exit::Failure;
-use super::{LabArgs, RUNS};
+use super::{LabArgs, RUNS, lab_options};
 use crate::config::RunTable;
 use crate::database::{self, Database};
 use crate::history::RunLock;
@@ -73,6 +73,13 @@ pub(super) fn relocate(lab: &LabArgs, to: Option<&Path>) -> Result<(PathBuf, Pat
     Ok((from, to))
 }
 
+/// The option that a server with these `runs` needs to find an identity in `directory`; `None` if it looks there by itself.
+pub(super) fn option(runs: &Path, directory: &Path) -> Option<String> {
+    let full = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let directory = full(directory);
+    (full(&of(runs, None)) != directory).then(|| lab_options(runs, Some(&directory)).trim_start().to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -107,6 +114,10 @@ mod tests {
         std::fs::write(from.join(identity::KEY_FILE), "a key").expect("a file");
         assert_eq!(relocate(&lab, Some(&to)).expect("it is moved"), (from.clone(), to.clone()));
         assert!(!from.exists() && to.join(identity::KEY_FILE).exists());
+        let found = to.canonicalize().expect("it is there");
+        let option = |directory: &Path| super::option(&runs, directory);
+        assert_eq!(option(&to), Some(format!("--identity {}", found.display())), "no server looks there");
+        assert_eq!(option(&from), None, "as a server with --runs does");
         std::fs::create_dir_all(&from).expect("a folder");
         std::fs::write(from.join(identity::KEY_FILE), "another key").expect("a file");
         assert!(relocate(&lab, Some(&to)).is_err(), "the other is not overwritten");

@@ -1,4 +1,4 @@
-//! The process and its terminal: logging, standard output, signals.
+//! The process and its terminal: standard output, signals.
 
 use std::io::{self, IsTerminal as _, Write as _};
 use std::sync::{Arc, OnceLock};
@@ -9,23 +9,6 @@ use tokio::sync::watch;
 
 use super::exit::Failure;
 pub(super) use crate::events::sinks::terminal::{columns, tell};
-
-/// Diagnostics go to standard error; `RUST_LOG` overrides the flags.
-pub(super) fn log_to_stderr(verbose: u8) {
-    let level = match verbose {
-        0 => "warn",
-        1 => "warn,aggregator=info,edge_client=info",
-        _ => "warn,aggregator=debug,edge_client=debug",
-    };
-    let filter = tracing_subscriber::EnvFilter::try_from_default_env()
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(level));
-    let _ = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(io::stderr)
-        .with_ansi(io::stderr().is_terminal())
-        .with_target(false)
-        .try_init();
-}
 
 /// Writes to standard output.
 pub(super) fn print(text: &str) -> Result<(), Failure> {

@@ -29,7 +29,7 @@ impl Content {
     /// The digests of the current files of `config`.
     fn now(config: &Config) -> Result<Self, DataError> {
         let train = data::load(config, Split::Train)?;
-        let test = data::is_tested(config).then(|| data::load(config, Split::Test)).transpose()?;
+        let test = if data::is_tested(config) { data::test_samples(config)? } else { None };
         Ok(Self::of(&train, test.as_ref()))
     }
 

@@ -9,9 +9,10 @@ use super::personal;
 use super::plan::{Plan, Target};
 use super::results::{Line, Rounds};
 use super::strips::{own_tests, personal_tests};
-use super::table::{self, Table};
+use super::table;
 use crate::report::chart::{Axis, Floor, Line as Curve, Lines};
 use crate::report::html::{Head, document};
+use crate::report::table::{Table, typeset};
 use crate::report::units::percent;
 
 /// Colours of the style sheet. Further variants reuse them with other kinds of lines.
@@ -124,7 +125,7 @@ fn section(found: &Found<'_>, cell: usize) -> Markup {
     html! {
         section.card {
             h2 { (title) }
-            div.scroll { (results.html()) @for note in notes(found.plan, &of_cell) { p.note { (table::typeset(&note)) } } }
+            div.scroll { (results.html()) @for note in notes(found.plan, &of_cell) { p.note { (typeset(&note)) } } }
             @if let Some(table) = personal::table(found.plan, &of_cell) {
                 div.scroll { (table.html()) }
                 p.note {
@@ -212,7 +213,7 @@ fn mixtures(found: &Found<'_>) -> Markup {
         };
         std::iter::once(format!("{:.2}", point.theta)).chain(found.mixtures.iter().map(loss)).collect()
     });
-    let table = Table { head, rows: rows.collect() };
+    let table = Table { head, rows: rows.collect(), left: 1 };
     html! {
         section.card {
             h2 { "Mixtures of two models" }

@@ -3,7 +3,7 @@
 use super::cells::{metric, share};
 use super::plan::Plan;
 use super::results::{FIGURES, Line, MODELS};
-use super::table::Table;
+use crate::report::table::Table;
 
 /// The table of one cell; `None` if no client has tested a personal model there.
 pub(super) fn table(plan: &Plan, lines: &[&Line]) -> Option<Table> {
@@ -34,5 +34,5 @@ pub(super) fn table(plan: &Plan, lines: &[&Line]) -> Option<Table> {
             rows.push(row);
         }
     }
-    (!rows.is_empty()).then_some(Table { head, rows })
+    (!rows.is_empty()).then_some(Table { head, rows, left: 1 })
 }

@@ -98,8 +98,9 @@ impl Planned {
             Ok(stored) => stored,
             Err(error) => return Standing::Foreign(format!("its configuration cannot be read: {error}")),
         };
-        let differences =
-            excerpt::differences(&stored.without_local_paths(), &self.config.effective.without_local_paths());
+        let mut planned = self.config.effective.clone();
+        planned.keep_origin_of(&stored);
+        let differences = excerpt::differences(&stored.without_local_paths(), &planned.without_local_paths());
         if !differences.is_empty() && !goes_on(files, &directory, &self.config) {
             Standing::Changed(differences)
         } else if differences.is_empty() && there(directory.finished()) {

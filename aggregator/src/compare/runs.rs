@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use models::Backend;
 use shared::data::View;
 use tokio::sync::watch;
+use tracing::warn;
 
 use super::content::Content;
 use super::plan::{Plan, Planned, Standing};
@@ -18,13 +19,14 @@ use crate::data;
 use crate::data::TestSet;
 use crate::events::{Level, Notice, printable_reasons, text};
 use crate::page::about::About;
-use crate::page::{Found, PageError, ending};
+use crate::page::{Found, PageError, by_class, ending};
 use crate::report::standing;
-use crate::round::{RoundRecord, jsonl};
+use crate::round::RoundRecord;
+use crate::run::reader;
 use crate::simulate::{SimulateError, Transport, simulate};
 use crate::start::{StartError, start_on, training_shares};
 use crate::storage::unsynced::Unsynced;
-use crate::storage::{Disk, FileLayer, read_if_there};
+use crate::storage::{Disk, FileLayer};
 
 /// Why a run of an experiment did not complete.
 #[derive(Debug, thiserror::Error)]
@@ -247,6 +249,11 @@ fn run(
     let mut write = || -> Result<(), PageError> {
         run.write_model()?;
         ending::note(&Unsynced, run.directory(), &left)?;
+        if outcome == Outcome::Completed
+            && let Err(error) = by_class::note(&run)
+        {
+            warn!("the page of {} has no results by class: {error}", run.directory().name());
+        }
         let page = Found::read(&Unsynced, run.directory(), true)?.page();
         // A fruitless run has used up its rounds as well.
         run.write_report(&page, outcome != Outcome::Stopped)?;
@@ -274,10 +281,7 @@ pub fn recorded(
     if !matches!(planned.standing(files, runs), Standing::Done | Standing::Unfinished(_)) {
         return Ok(None);
     }
-    let path = planned.directory(runs).rounds();
-    let why = |error: &dyn std::fmt::Display| format!("cannot read {}: {error}", path.display());
-    let text = read_if_there(files, &path).map_err(|error| why(&error))?;
-    let rounds = text.map(|text| jsonl::read(&text)).transpose().map_err(|error| why(&error))?;
+    let rounds = reader::rounds(files, &planned.directory(runs)).map_err(|error| error.to_string())?;
     Ok(rounds.map(|rounds| rounds.records))
 }
 

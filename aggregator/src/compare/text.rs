@@ -6,6 +6,7 @@ use super::personal;
 use super::plan::Plan;
 use super::results::Line;
 use super::table;
+use crate::report::console::wrapped;
 
 /// One table for each cell, then the notes.
 ///
@@ -38,19 +39,4 @@ pub fn text(plan: &Plan, lines: &[Line], columns: Option<usize>) -> String {
         text.push('\n');
     }
     text
-}
-
-/// Broken between words into lines of at most this many columns.
-fn wrapped(text: &str, columns: usize) -> String {
-    let mut lines: Vec<String> = Vec::new();
-    for word in text.split(' ') {
-        match lines.last_mut() {
-            Some(line) if line.chars().count() + 1 + word.chars().count() <= columns => {
-                line.push(' ');
-                line.push_str(word);
-            }
-            _ => lines.push(word.to_owned()),
-        }
-    }
-    lines.join("\n")
 }

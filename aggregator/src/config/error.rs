@@ -203,11 +203,13 @@ pub enum ConfigError {
         /// The value of the variable, if it is set.
         variable: Option<PathBuf>,
     },
-    /// The folder cannot be named in full: the working directory was deleted, or its name is not Unicode, which TOML
+    /// A file or a folder cannot be named in full: the working directory was deleted, or its name is not Unicode, which TOML
     /// cannot hold.
-    #[error("`data.path`: the folder {} has no absolute Unicode name: {reason}", path.display())]
+    #[error("`{key}`: {} has no absolute Unicode name: {reason}", path.display())]
     Path {
-        /// The folder.
+        /// The key that names it.
+        key: &'static str,
+        /// The file or folder.
         path: PathBuf,
         /// Why not.
         reason: String,

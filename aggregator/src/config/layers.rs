@@ -11,6 +11,7 @@ use toml::de::DeTable;
 use toml::{Table, Value};
 
 use super::findings::Findings;
+use super::full_names::join;
 use super::overrides::{self, Override};
 use super::paths::take;
 use super::places::{Lines, Places};
@@ -36,7 +37,7 @@ impl Raw {
     /// An override is `KEY=VALUE`, such as `training.epochs=5`; VALUE is a TOML value, or a bare text where it is
     /// none. `KEY=` takes an optional key back to unset.
     ///
-    /// A relative `data.path` in the file is relative to the file's folder, whose name is put before it. One in an
+    /// A relative `data.path` or `model.from` in the file is relative to the file's folder, whose name is put before it. One in an
     /// override is relative to the working directory, as every other path on a command line.
     pub fn layered(file: Option<&Path>, overrides: &[String]) -> Result<Self, ConfigErrors> {
         let layers = Layers::read(file, overrides)?;
@@ -174,11 +175,14 @@ pub(super) fn read(path: &Path) -> Result<String, ConfigError> {
 pub(super) fn beside(mut layer: Table, path: &Path) -> Result<Table, ConfigError> {
     let folder = path.parent().unwrap_or(Path::new(""));
     if let Some(Value::String(text)) = layer.get_mut("data").and_then(|data| data.get_mut("path")) {
-        let joined = folder.join(text.as_str());
-        let Some(name) = joined.to_str() else {
-            return Err(ConfigError::Path { path: joined, reason: "it is not UTF-8".to_owned() });
-        };
-        name.clone_into(text);
+        join("data.path", folder, text)?;
+    }
+    if let Some(Value::Table(from)) = layer.get_mut("model").and_then(|model| model.get_mut("from")) {
+        for place in ["run", "file"] {
+            if let Some(Value::String(text)) = from.get_mut(place) {
+                join("model.from", folder, text)?;
+            }
+        }
     }
     Ok(layer)
 }

@@ -17,7 +17,7 @@
 //! | `algorithm`, `data.partition`, `training.optimizer`, `training.schedule`, `aggregation.rule`, `aggregation.server-optimizer` | hold exactly one alternative; naming the one below joins it, naming another replaces it |
 //! | a key's former name | is read as its name of today, and reported ([`Renamed`]) |
 //! | `model.name`, `model.layers` | either; naming one replaces the other |
-//! | `data.path` | relative to the file that has it; in `--set`, to the working directory |
+//! | `data.path`, `model.from` | relative to the file that has it; in `--set`, to the working directory |
 //! | `--set data.max-samples=` (nothing after `=`) | takes an optional key back to unset |
 //!
 //! ```
@@ -31,7 +31,9 @@
 //! # Ok::<(), aggregator::config::ConfigErrors>(())
 //! ```
 
+mod begins_with;
 pub mod changeable;
+mod changed;
 mod check;
 mod combinations;
 mod data;
@@ -39,11 +41,13 @@ mod document;
 mod error;
 pub mod excerpt;
 mod findings;
+mod full_names;
 pub mod keys;
 mod layers;
 #[cfg(test)]
 mod mistakes;
 mod model;
+mod model_origin;
 mod network;
 mod overrides;
 mod paths;
@@ -60,10 +64,12 @@ mod suggest;
 mod validate;
 
 pub(crate) use network::{layer_kinds, layers_of};
-pub(crate) use suggest::{meant_key, nearest as nearest_name};
+pub(crate) use suggest::{meant_key, nearest as nearest_name, nearest_of};
 
+pub use changed::Changed;
 pub use data::DataTable;
 pub use error::{ConfigError, ConfigErrors, DATA_VARIABLE, Mistake, Origin};
+pub use model_origin::ModelOrigin;
 pub use paths::value_at;
 pub use plan::{DataPlan, ServerPlan, Source};
 pub use raw::{

@@ -16,7 +16,7 @@ use shared::section;
 use shared::settings::Kind;
 use shared::spec::{Evaluation, Personalisation, Training, Update};
 
-use super::DataTable;
+use super::{DataTable, ModelOrigin};
 use crate::attack::Attack;
 use crate::round::EarlyStopping;
 
@@ -91,6 +91,8 @@ section! {
         pub norm: Option<Norm> = None, unset "the model's own";
         /// What weights start as: uniform or he
         pub initialisation: Option<Initialisation> = None, unset "the model's own; uniform of model.layers";
+        /// The model that the run begins with
+        pub from: Option<ModelOrigin> = None;
     }
 }
 
@@ -218,7 +220,17 @@ section! {
 }
 
 impl Raw {
-    /// This without local paths: a published data set is the same in any folder.
+    /// Takes over what the run that is `stored` began with, if it is what this asks for: a run that goes on keeps what it began
+    /// with, regardless of what its place holds by now.
+    pub fn keep_origin_of(&mut self, stored: &Self) {
+        if let (Some(asked), Some(begun)) = (&self.model.from, &stored.model.from)
+            && asked.is_met_by(begun)
+        {
+            self.model.from = Some(begun.clone());
+        }
+    }
+
+    /// This without local paths: a published data set is the same in any folder, and so is a model whose digest is known.
     ///
     /// An explicit timeout that is the default counts as none: older programs have written it into every run.
     #[must_use]
@@ -226,6 +238,9 @@ impl Raw {
         let mut raw = self.clone();
         let set = raw.data.set;
         raw.data.path.take_if(|path| !set.is_own() && Path::new(path).ends_with(set.name));
+        if let Some(from) = raw.model.from.as_mut().filter(|from| from.digest.is_some()) {
+            *from = ModelOrigin { digest: from.digest.take(), ..ModelOrigin::default() };
+        }
         raw.round.timeout.take_if(|timeout| *timeout == RoundTable::TIMEOUT);
         raw
     }

@@ -14,6 +14,18 @@ pub(crate) fn nearest<'a>(given: &str, candidates: impl IntoIterator<Item = &'a 
     (edits <= given.chars().count().max(best.chars().count()).div_ceil(3)).then(|| best.to_owned())
 }
 
+/// The `count` candidates that are closest to `given`, the closest first, however far they are.
+pub(crate) fn nearest_of<'a>(
+    given: &str,
+    candidates: impl IntoIterator<Item = &'a str>,
+    count: usize,
+) -> Vec<&'a str> {
+    let mut scored: Vec<_> =
+        candidates.into_iter().map(|candidate| (distance(given, candidate), candidate)).collect();
+    scored.sort_unstable();
+    scored.into_iter().take(count).map(|(_, candidate)| candidate).collect()
+}
+
 /// What to write for the name of a method that is no algorithm of its own but another choice on an axis of the
 /// configuration.
 pub(super) fn axis(name: &str) -> Option<&'static str> {

@@ -14,9 +14,11 @@ use crate::round::{EarlyStopping, RoundPolicy};
 
 use super::combinations::{Combinations, seconds};
 use super::error::DATA_VARIABLE;
+use super::full_names::absolute;
 use super::layers::Layers;
 use super::{
-    ConfigError, ConfigErrors, DataPlan, Raw, Renamed, RunTable, ServerPlan, Source, model, personal,
+    ConfigError, ConfigErrors, DataPlan, Raw, Renamed, RunTable, ServerPlan, Source, begins_with, model,
+    personal,
 };
 
 /// A configuration that makes sense: what the program runs on.
@@ -88,6 +90,7 @@ pub(super) fn validate(layers: Layers, data_root: Option<&Path>, run: RunId) -> 
     let architecture = samples
         .as_ref()
         .and_then(|samples| model::architecture(&mut raw.model, raw.data.set, samples, &mut checks));
+    begins_with::check(&mut raw, &mut checks);
     let server = checks.server(&mut raw);
     let (training, aggregation) = (raw.training, raw.aggregation);
     let settings = Settings {
@@ -258,7 +261,7 @@ fn source(raw: &mut Raw, data_root: Option<&Path>, checks: &mut Combinations<'_>
             return None;
         }
     };
-    match absolute(folder) {
+    match absolute("data.path", folder) {
         Ok((folder, text)) => {
             raw.data.path = Some(text);
             Some(Source::Files { folder, limit: raw.data.max_samples.map(|limit| limit as usize) })
@@ -267,16 +270,6 @@ fn source(raw: &mut Raw, data_root: Option<&Path>, checks: &mut Combinations<'_>
             checks.findings.add(error);
             None
         }
-    }
-}
-
-/// The full name of a folder, also as a text.
-fn absolute(folder: PathBuf) -> Result<(PathBuf, String), ConfigError> {
-    let folder = std::path::absolute(&folder)
-        .map_err(|error| ConfigError::Path { path: folder, reason: error.to_string() })?;
-    match folder.to_str() {
-        Some(text) => Ok((folder.clone(), text.to_owned())),
-        None => Err(ConfigError::Path { path: folder, reason: "it is not UTF-8".to_owned() }),
     }
 }
 

@@ -88,19 +88,27 @@ pub fn is_tested(config: &Config) -> bool {
         || config.spec.personalised().is_some()
 }
 
-/// The test set, if the run evaluates models.
+/// Whether the run cannot do without a test split: where clients hold samples out and nothing else is tested, it can.
+fn needs_test_split(config: &Config) -> bool {
+    let evaluation = &config.spec.evaluate;
+    let held_out = evaluation.hold_out > 0.0 && evaluation.every == 0 && config.spec.personalised().is_none();
+    is_tested(config) && !held_out
+}
+
+/// The test set, if the run evaluates models and there are samples for it.
 pub fn test_set(config: &Config) -> Result<Option<TestSet>, DataError> {
     if !is_tested(config) {
         return Ok(None);
     }
-    let view = View::whole(Arc::new(load(config, Split::Test)?));
+    let Some(tests) = test_samples(config)? else { return Ok(None) };
+    let view = View::whole(Arc::new(tests));
     Ok(Some(TestSet::new(view, config.spec.data.preparation.clone(), config.spec.evaluate.batch as usize)))
 }
 
-/// The test samples; `None` if there are none and the run evaluates no models.
+/// The test samples; `None` if there are none and the run needs none.
 pub fn test_samples(config: &Config) -> Result<Option<Dataset>, DataError> {
     match load(config, Split::Test) {
-        Err(DataError::NoFile { .. } | DataError::OtherSplit { .. }) if !is_tested(config) => Ok(None),
+        Err(DataError::NoFile { .. } | DataError::OtherSplit { .. }) if !needs_test_split(config) => Ok(None),
         tests => tests.map(Some),
     }
 }

@@ -63,7 +63,7 @@ impl Database {
         let mut connection = connect(&path)?;
         let failed = failed("prepare", &path);
         let check: String =
-            connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0)).map_err(&failed)?;
+            connection.query_row("PRAGMA integrity_check(1)", [], |row| row.get(0)).map_err(&failed)?;
         if check != "ok" {
             return Err(DatabaseError::Damaged { path, reason: check });
         }
@@ -98,6 +98,14 @@ impl Database {
             schema::migrate(&mut connection).map_err(&failed)?;
         }
         Ok(Some(Self::of(path, connection)))
+    }
+
+    /// Opens the database in `directory` to read it while another process or thread writes: nothing is created, migrated or waited for.
+    pub fn open_to_read(directory: &Path) -> Result<Self, DatabaseError> {
+        let path = directory.join(FILE);
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection = Connection::open_with_flags(&path, flags).map_err(failed("open", &path))?;
+        Ok(Self::of(path, connection))
     }
 
     fn of(path: PathBuf, connection: Connection) -> Self {

@@ -51,10 +51,8 @@ impl Driver<'_> {
             FromPeer::LookupFailed { error } => {
                 self.events.tell(&Notice::LookupFailed { error: &error.to_string() });
             }
-            FromPeer::Revoked { client } => {
-                self.report_revoked(client);
-                return Some(Event::Revoked { client });
-            }
+            FromPeer::CutOff { client } => self.report_cut_off(client),
+            FromPeer::Revoked { client } => return Some(Event::Revoked { client }),
             FromPeer::Asked(Request::Stop) => {
                 self.events.tell(&Notice::Asked { what: Request::Stop.name() });
                 return Some(Event::Stop);
@@ -99,7 +97,7 @@ impl Driver<'_> {
     }
 
     /// Reports in place of the disconnection that follows that the operator has revoked a connected device.
-    fn report_revoked(&mut self, client: ClientId) {
+    fn report_cut_off(&mut self, client: ClientId) {
         let connections = self.known.values_mut().filter(|known| known.client == client && known.told);
         let told = connections.map(|known| known.told = false).count();
         if told > 0 {
@@ -120,6 +118,12 @@ impl Driver<'_> {
                 self.known.entry(peer).or_insert(known);
             }
             (&ToServer::SkippedSamples { samples }, _) => self.report_skipped(peer, samples),
+            // Members alone are believed.
+            (ToServer::Untested { reason }, Some(client))
+                if self.coordinator.connections().get(&peer) == Some(&client) =>
+            {
+                self.events.tell(&Notice::Untested { client, reason });
+            }
             (ToServer::Ineligible { round, reason }, Some(client)) => {
                 self.report_result(client, *round, TaskResult::NotNow(&reason.to_string()));
             }

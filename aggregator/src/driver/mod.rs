@@ -21,7 +21,7 @@ use shared::message::{ToClient, Verdict};
 use tokio::sync::{mpsc, watch};
 use tracing::{debug, warn};
 
-use crate::coordinator::{Action, Coordinator, Event, Outcome, PeerId, Resume, Status, UploadId};
+use crate::coordinator::{Action, Coordinator, Event, Outcome, PeerId, Resume, Status, UploadId, WaitingFor};
 use crate::events::{Events, Notice, Party, Sink, TaskResult};
 use crate::peer::{FromPeer, ToPeer};
 use crate::run::{Broadcast, OwnProgress, Run, RunError, Traffic, Upload, disk};
@@ -152,7 +152,7 @@ pub async fn drive(
     // The disk worker ends when its queue is closed.
     drop(jobs);
     let run = disk_worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-    failure = failure.or(report_rest(&mut done, &mut events));
+    failure = failure.or(report_rest(&mut done, &mut events, coordinator.status(started.elapsed())));
     if let Some(error) = failure {
         return Err(error);
     }
@@ -160,13 +160,28 @@ pub async fn drive(
     Ok(Ended { run, outcome, drain })
 }
 
-/// Reports the jobs that the disk worker finished after the loop ended. Returns its failure, if any.
-fn report_rest(done: &mut mpsc::UnboundedReceiver<Done>, events: &mut Events<'_>) -> Option<RunError> {
+/// Reports the jobs that the disk worker finished after the loop ended: a round may have closed since the last `status`. Returns its
+/// failure, if any.
+fn report_rest(
+    done: &mut mpsc::UnboundedReceiver<Done>,
+    events: &mut Events<'_>,
+    mut status: Status,
+) -> Option<RunError> {
     let mut failure = None;
     while let Ok(late) = done.try_recv() {
         match late {
             Done::Failed(error) => failure = failure.or(Some(error)),
-            Done::Settled(record) => events.record(&record),
+            Done::Settled(record) => {
+                events.record(&record);
+                if record.round > status.closed {
+                    let failed = u32::from(record.void && !record.closing);
+                    status.closed = record.round;
+                    status.failed += failed;
+                    status.rounds += failed;
+                    status.waiting_for = WaitingFor::Nothing;
+                    events.tell(&Notice::Status(&status));
+                }
+            }
             Done::Opened(_) | Done::Folded { .. } | Done::Closed { .. } | Done::RosterSaved => {}
         }
     }

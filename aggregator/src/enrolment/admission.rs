@@ -130,11 +130,32 @@ impl Admission {
         self.live.tell(&ToClient::ServerKey { key });
     }
 
+    /// Records recent connections now: when a run ends, its page says who was here. Blocks.
+    pub(crate) fn record(&self) -> Result<(), DatabaseError> {
+        let Register::Lab { database, .. } = &self.register else { return Ok(()) };
+        Device::note(database, &self.take_seen())?;
+        Device::note_heard(database, &self.live.clients(), SystemTime::now())
+    }
+
+    /// The connections that were not recorded yet.
+    fn take_seen(&self) -> BTreeMap<ClientId, Seen> {
+        std::mem::take(&mut *self.seen.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
     /// Records recent connections, and disconnects devices that may no longer take part. Returns the devices that have lost their
     /// admission since the last call, connected or not; on the first call, all revoked ones. Call it at intervals; it blocks.
     pub fn watch(&self, changes: &mut Changes) -> BTreeSet<ClientId> {
+        self.watch_and_tell(changes, &mut |_| {})
+    }
+
+    /// [`watch`](Self::watch), which names each connected device to `cuts_off` before it is disconnected: it leaves as soon as it hears why.
+    pub fn watch_and_tell(
+        &self,
+        changes: &mut Changes,
+        cuts_off: &mut dyn FnMut(ClientId),
+    ) -> BTreeSet<ClientId> {
         let Register::Lab { database, .. } = &self.register else { return BTreeSet::new() };
-        let seen = std::mem::take(&mut *self.seen.lock().unwrap_or_else(PoisonError::into_inner));
+        let seen = self.take_seen();
         let here = if changes.due(SystemTime::now()) { self.live.clients() } else { Vec::new() };
         match Device::note(database, &seen)
             .and_then(|()| Device::note_heard(database, &here, SystemTime::now()))
@@ -144,11 +165,11 @@ impl Admission {
             // Logged once per failure.
             Err(error) => {
                 if !std::mem::replace(&mut changes.unwritten, true) {
-                    warn!("who was here cannot be written down: {error}");
+                    warn!("when devices were last connected cannot be noted: {error}");
                 }
             }
         }
-        match self.cut_off(database, changes) {
+        match self.cut_off(database, changes, cuts_off) {
             Ok(gone) => {
                 changes.trouble = false;
                 gone
@@ -156,7 +177,7 @@ impl Admission {
             // Logged once per failure.
             Err(error) => {
                 if !std::mem::replace(&mut changes.trouble, true) {
-                    warn!("whether a device was revoked cannot be seen: {error}");
+                    warn!("whether devices were revoked cannot be read: {error}");
                 }
                 BTreeSet::new()
             }
@@ -167,6 +188,7 @@ impl Admission {
         &self,
         database: &Database,
         changes: &mut Changes,
+        cuts_off: &mut dyn FnMut(ClientId),
     ) -> Result<BTreeSet<ClientId>, DatabaseError> {
         let version = database.foreign_changes()?;
         let changed = changes.version != Some(version);
@@ -193,6 +215,7 @@ impl Admission {
                 Some(Standing::Waiting) => Refusal::Pending { client },
                 None => Refusal::Unknown,
             };
+            cuts_off(client);
             self.live.cut(client, &refusal);
             gone.insert(client);
         }

@@ -186,6 +186,19 @@ impl Device {
         })
     }
 
+    /// Looks whether the id of every device is that of its key. A row in which it is not was changed by something else than this
+    /// program, and the device that it was of is unknown: one that was revoked could enrol again.
+    ///
+    /// # Errors
+    /// [`DatabaseError::Damaged`] if a row was changed.
+    pub fn verify(database: &Database) -> Result<(), DatabaseError> {
+        let changed = Self::all(database)?.into_iter().find(|device| device.key.client() != device.client);
+        changed.map_or(Ok(()), |device| {
+            let reason = format!("the device {} has the key of {}", device.client, device.key.client());
+            Err(DatabaseError::Damaged { path: database.path().to_owned(), reason })
+        })
+    }
+
     /// The standing of every device.
     pub fn standing(database: &Database) -> Result<BTreeMap<ClientId, Standing>, DatabaseError> {
         database.read("look who may take part in", |connection| {

@@ -13,6 +13,15 @@ use crate::peer::ToPeer;
 
 /// The device of this number is let in and connects; commands for it go to `commands`.
 fn comes(admission: &Admission, number: u8, commands: &mpsc::UnboundedSender<ToPeer>) -> ClientId {
+    comes_at(admission, number, commands, SystemTime::now())
+}
+
+fn comes_at(
+    admission: &Admission,
+    number: u8,
+    commands: &mpsc::UnboundedSender<ToPeer>,
+    now: SystemTime,
+) -> ClientId {
     let key = SecretKey::from_bytes([number; 32]).public();
     let hello = Hello {
         client: key.client(),
@@ -23,7 +32,7 @@ fn comes(admission: &Admission, number: u8, commands: &mpsc::UnboundedSender<ToP
         holds: None,
     };
     let address = "192.0.2.7:1".parse().unwrap();
-    admission.admit(key, &hello, None, address, SystemTime::now()).unwrap();
+    admission.admit(key, &hello, None, address, now).unwrap();
     admission.enter(key.client(), PeerId(u64::from(number)), commands.downgrade());
     key.client()
 }
@@ -63,4 +72,19 @@ fn whoever_may_not_take_part_any_more_is_named_once_connected_or_not() {
     assert_eq!(admission.watch(&mut changes), [away].into());
     // A new process does not know what another one has reported.
     assert_eq!(admission.watch(&mut Changes::default()), [away, here].into());
+}
+
+#[test]
+fn a_device_that_stays_is_here_now_and_not_when_it_came() {
+    let folder = tempfile::tempdir().unwrap();
+    let database = Database::open(folder.path()).unwrap();
+    let admission = Admission::new(Register::Lab { database: database.clone(), policy: Policy::Anyone });
+    let (commands, _queue) = mpsc::unbounded_channel();
+    let an_hour_ago = SystemTime::now() - std::time::Duration::from_hours(1);
+    let stays = comes_at(&admission, 1, &commands, an_hour_ago);
+    admission.watch(&mut Changes::default());
+    let device = Device::all(&database).unwrap().remove(0);
+    assert_eq!(device.client, stays);
+    let later = device.seen - device.since;
+    assert!(later >= 3_599_000, "last here {later} ms after it came, and it is here");
 }

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use models::{Backend, Batch, Evaluation, Mode, ModelError, Network, ParamSet};
+use models::{Backend, Evaluation, ModelError, Network, ParamSet, PerClass};
 use rayon::prelude::*;
 use shared::algorithm::Fusion;
 use shared::data::{Preparation, View};
-use shared::seed::{Seed, standard_normal};
+use shared::ensemble::fusion::largest;
+use shared::ensemble::{AskError, Fused, Gathered};
 
-use super::fusion::{RowSums, cosine, information, largest, log_softmax, own_answers, summable};
 use super::{Bundle, EnsembleError};
 
 /// Bytes of running sums and samples in memory beside one member.
@@ -37,30 +37,13 @@ pub struct Answers<'a> {
     pub members: &'a [Evaluation],
 }
 
-/// The fused prediction for one sample.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Fused {
-    /// `F(x)`, or the mean logits.
-    pub vector: Vec<f64>,
-    /// `log p` of each class.
-    pub log_probabilities: Vec<f64>,
-}
+/// The evaluation of each requested fusion, and of each member on its own.
+pub type Evaluated = (BTreeMap<Fusion, Evaluation>, Vec<Evaluation>);
 
-impl Fused {
-    /// The class with the largest probability; the first of equals.
-    #[must_use]
-    pub fn class(&self) -> usize {
-        largest(&self.log_probabilities)
-    }
-}
-
-/// A batch of samples with its running sums.
+/// A batch of samples with what the members have said about it.
 struct Part {
-    samples: usize,
-    x: Vec<f32>,
-    noise: Vec<f32>,
+    gathered: Gathered,
     labels: Vec<u32>,
-    sums: BTreeMap<Fusion, RowSums>,
     members: Vec<Evaluation>,
 }
 
@@ -85,11 +68,11 @@ impl Bundle {
             }
             for member in 0..self.manifest.members.len() {
                 let params = self.member(member)?;
-                self.ask(member, &params, question, &mut parts)?;
+                self.ask(member, &params, &mut parts)?;
             }
-            for part in &parts {
-                let of = |(&fusion, sums): (&Fusion, &RowSums)| (fusion, self.conclude(fusion, sums));
-                let fused = part.sums.par_iter().map(of).collect();
+            let conclude = |part: &Part| part.gathered.conclude(&self.manifest, &self.prototypes);
+            let concluded: Vec<_> = parts.par_iter().map(conclude).collect();
+            for (part, fused) in parts.iter().zip(concluded) {
                 visit(&Answers { labels: &part.labels, fused, members: &part.members });
             }
         }
@@ -97,19 +80,16 @@ impl Bundle {
     }
 
     /// Evaluates labelled samples: each requested fusion, and each member on its own.
-    pub fn evaluate(
-        &self,
-        question: &Question<'_>,
-    ) -> Result<(BTreeMap<Fusion, Evaluation>, Vec<Evaluation>), EnsembleError> {
+    pub fn evaluate(&self, question: &Question<'_>) -> Result<Evaluated, EnsembleError> {
         self.evaluate_each(question, &mut |_| {})
     }
 
     /// [`Self::evaluate`], and passes the answers to `each` as they are made.
-    pub fn evaluate_each(
+    fn evaluate_each(
         &self,
         question: &Question<'_>,
         each: &mut dyn FnMut(&Answers<'_>),
-    ) -> Result<(BTreeMap<Fusion, Evaluation>, Vec<Evaluation>), EnsembleError> {
+    ) -> Result<Evaluated, EnsembleError> {
         let none = Evaluation::default();
         let mut by: BTreeMap<Fusion, Evaluation> =
             question.fusions.iter().map(|&fusion| (fusion, none)).collect();
@@ -128,25 +108,20 @@ impl Bundle {
         Ok((by, members))
     }
 
-    /// The noise that a sample at this position is compared with in informative fusion.
-    #[must_use]
-    pub fn noise(&self, position: usize) -> Vec<f32> {
-        let seed = Seed::root(self.manifest.noise_seed).derive("fusion noise");
-        let mut rng = seed.derive_numbered("sample", position as u64).rng();
-        let values = self.manifest.architecture.input.iter().product();
-        (0..values).map(|_| standard_normal(&mut rng) as f32).collect()
-    }
-
-    /// A member's weight by its number of samples, relative to the largest.
-    ///
-    /// # Panics
-    /// If there is no such member.
-    #[must_use]
-    pub fn share(&self, member: usize) -> f64 {
-        let members = &self.manifest.members;
-        let largest = members.iter().map(|member| member.samples).max().unwrap_or(1).max(1);
-        // At least one sample each: an ensemble without any weight could not answer.
-        members[member].samples.max(1) as f64 / largest as f64
+    /// [`Self::evaluate`], with the results of each class by the fusion `chosen`, which the question has to ask for.
+    pub fn evaluate_by_class(
+        &self,
+        question: &Question<'_>,
+        chosen: Fusion,
+    ) -> Result<(Evaluated, PerClass), EnsembleError> {
+        let mut by_class = PerClass::new(self.manifest.architecture.classes);
+        let evaluated = self.evaluate_each(question, &mut |answers| {
+            for (fused, &label) in answers.fused.get(&chosen).into_iter().flatten().zip(answers.labels) {
+                let class = fused.class();
+                by_class.count(label, class as u32, fused.log_probabilities[class].exp());
+            }
+        })?;
+        Ok((evaluated, by_class))
     }
 
     /// Samples in a chunk.
@@ -159,75 +134,24 @@ impl Bundle {
     }
 
     fn part(&self, question: &Question<'_>, positions: &[usize]) -> Part {
-        let (mut x, mut labels, mut noise) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut x, mut labels) = (Vec::new(), Vec::new());
         question.preparation.evaluation(question.view, positions, &mut x, &mut labels);
-        if question.fusions.contains(&Fusion::Informative) {
-            noise = positions.iter().flat_map(|&position| self.noise(position)).collect();
-        }
-        let (n, classes) = (positions.len(), self.manifest.architecture.classes);
-        let sums = |&fusion: &Fusion| {
-            let d = if fusion == Fusion::Logits { classes } else { self.dimensions() };
-            (fusion, RowSums::new(n, d))
-        };
-        Part {
-            samples: n,
-            x,
-            noise,
-            labels,
-            sums: question.fusions.iter().map(sums).collect(),
-            members: Vec::new(),
-        }
+        let gathered = Gathered::new(&self.manifest, self.dimensions(), question.fusions, positions, x);
+        Part { gathered, labels, members: Vec::new() }
     }
 
     /// Adds the outputs of a member to the sums.
-    fn ask(
-        &self,
-        member: usize,
-        params: &ParamSet,
-        question: &Question<'_>,
-        parts: &mut [Part],
-    ) -> Result<(), EnsembleError> {
-        let architecture = &self.manifest.architecture;
-        let network = || Network::new(architecture, params, &Backend::cpu());
+    fn ask(&self, member: usize, params: &ParamSet, parts: &mut [Part]) -> Result<(), EnsembleError> {
+        let network = || Network::new(&self.manifest.architecture, params, &Backend::cpu());
         network()?;
         let network = || network().expect("the same network was made a moment ago");
-        let size = self.share(member);
         parts.par_iter_mut().try_for_each_init(network, |network, part| {
-            let n = part.samples;
-            let shape = [&[n], &architecture.input[..]].concat();
-            network.forward(&part.x, &shape, Mode::Evaluation)?;
-            let logits = own_answers(network, n).ok_or_else(|| self.not_finite(member))?;
-            let features = network.representation().to_vec();
-            let d = features.len() / n;
-            let own: Vec<Vec<f64>> = logits
-                .chunks(architecture.classes)
-                .map(|row| log_softmax(&row.iter().map(|&value| f64::from(value)).collect::<Vec<_>>()))
-                .collect();
+            let own = part.gathered.ask(&self.manifest, member, network).map_err(|error| match error {
+                AskError::Features => self.not_finite(member),
+                AskError::Model(error) => error.into(),
+                AskError::Batch(error) => error.into(),
+            })?;
             part.members.push(evaluation(own.iter().map(Vec::as_slice).zip(&part.labels)));
-            if question.fusions.contains(&Fusion::Informative) {
-                let noise = Batch::unlabelled(std::mem::take(&mut part.noise), shape)?;
-                let of_noise = network.represent(&noise)?;
-                if !summable(of_noise) {
-                    return Err(self.not_finite(member));
-                }
-                let alpha: Vec<f64> = features
-                    .chunks(d)
-                    .zip(of_noise.chunks(d))
-                    .map(|(x, noise)| information(x, noise))
-                    .collect();
-                (part.noise, _) = noise.into_buffers();
-                if let Some(sums) = part.sums.get_mut(&Fusion::Informative) {
-                    sums.add(&features, |row| alpha[row]);
-                }
-            }
-            for (fusion, sums) in &mut part.sums {
-                match fusion {
-                    Fusion::Informative => {}
-                    Fusion::Size => sums.add(&features, |_| size),
-                    Fusion::Uniform => sums.add(&features, |_| 1.0),
-                    Fusion::Logits => sums.add(&logits, |_| size),
-                }
-            }
             Ok(())
         })
     }
@@ -235,23 +159,6 @@ impl Bundle {
     fn not_finite(&self, member: usize) -> EnsembleError {
         let client = self.manifest.members[member].client.to_string();
         EnsembleError::Features { path: self.path().to_owned(), member, client }
-    }
-
-    /// The fused predictions from the sums over all members.
-    fn conclude(&self, fusion: Fusion, sums: &RowSums) -> Vec<Fused> {
-        let (d, temperature) = (self.dimensions(), self.manifest.answering.temperature);
-        let conclude = |vector: Vec<f64>| {
-            let log_probabilities = if fusion == Fusion::Logits {
-                log_softmax(&vector)
-            } else {
-                let cosine = |row: &[f32]| {
-                    cosine(vector.iter().copied(), row.iter().map(|&value| f64::from(value))) / temperature
-                };
-                log_softmax(&self.prototypes.chunks(d).map(cosine).collect::<Vec<_>>())
-            };
-            Fused { vector, log_probabilities }
-        };
-        sums.means().map(conclude).collect()
     }
 }
 

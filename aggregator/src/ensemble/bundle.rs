@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use models::params::codec::{TensorStream, Verifying};
-use models::{Array, DecodeError, Limits, ParamSet, Precision};
-use shared::algorithm::ensemble::prototypes_of;
+use models::{Array, DecodeError, Limits, ParamSet};
+use shared::ensemble::{Layout, PROTOTYPES, prefix};
 
 use super::error::disk;
 use super::{EnsembleError, Manifest};
@@ -15,56 +15,12 @@ use crate::storage::{FileLayer, Reading};
 /// Receives a member's values: a tensor's name and the next few values of it, in the order of the names.
 pub type Values<'a> = dyn FnMut(&str, &[f32]) -> Result<(), EnsembleError> + 'a;
 
-/// The name of the fused prototypes, which sorts after all members.
-pub(super) const PROTOTYPES: &str = "prototypes";
-
 /// Limits of an ensemble's header: with 500 members of a deep network it has some 20 MB.
 const LIMITS: Limits =
     Limits { max_bytes: u64::MAX, max_header: 256 << 20, max_tensors: 1 << 20, any_order: true };
 
 /// Bytes read at once.
 const CHUNK: usize = 1 << 16;
-
-/// The prefix of the names of a member's tensors.
-pub(super) fn prefix(member: usize) -> String {
-    format!("member.{member:06}.")
-}
-
-/// Names and shapes of a member's parameters, ordered by name.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Layout {
-    pub(super) tensors: Vec<(String, Vec<usize>)>,
-    /// The tensor of a member's own prototypes, and its shape.
-    pub(super) prototypes: (String, Vec<usize>),
-}
-
-impl Layout {
-    pub(super) fn of(manifest: &Manifest) -> Result<Self, String> {
-        let specs = manifest.architecture.parameter_specs().map_err(|error| error.to_string())?;
-        let mut tensors: Vec<_> = specs.into_iter().map(|spec| (spec.name, spec.shape)).collect();
-        tensors.sort();
-        let name = prototypes_of(&manifest.architecture)
-            .ok_or_else(|| "the last layer of its architecture is not linear without bias".to_owned())?;
-        let found = tensors.iter().find(|(tensor, _)| *tensor == name).cloned();
-        let prototypes = found.ok_or_else(|| format!("its architecture has no tensor `{name}`"))?;
-        Ok(Self { tensors, prototypes })
-    }
-
-    /// Number of values of one member.
-    pub(super) fn values(&self) -> usize {
-        self.tensors.iter().map(|(_, shape)| shape.iter().product::<usize>()).sum()
-    }
-
-    /// All tensors of an ensemble with this many members, in the order of their data.
-    pub(super) fn of_ensemble(&self, members: usize) -> impl Iterator<Item = (String, &[usize])> {
-        let member = |member| {
-            let prefix = prefix(member);
-            self.tensors.iter().map(move |(name, shape)| (format!("{prefix}{name}"), shape.as_slice()))
-        };
-        let last = (PROTOTYPES.to_owned(), self.prototypes.1.as_slice());
-        (0..members).flat_map(member).chain([last])
-    }
-}
 
 /// An ensemble with its fused prototypes in memory and its members in the file.
 pub struct Bundle {
@@ -94,7 +50,8 @@ impl Bundle {
         let no_ensemble = |reason| EnsembleError::NotAnEnsemble { path: path.to_owned(), reason };
         let manifest = Manifest::of(&metadata).map_err(no_ensemble)?;
         let layout = Layout::of(&manifest).map_err(no_ensemble)?;
-        check(&layout, manifest.members.len(), &stream)
+        layout
+            .check(manifest.members.len(), &stream)
             .map_err(|reason| EnsembleError::Layout { path: path.to_owned(), reason })?;
         let data = stream.into_parts().1.remaining();
 
@@ -222,28 +179,4 @@ fn header_length(files: &dyn FileLayer, path: &Path) -> Result<u64, EnsembleErro
     let mut input = Reading::open(files, path).map_err(disk("open", path))?;
     input.read_exact(&mut length).map_err(disk("read", path))?;
     Ok(8 + u64::from_le_bytes(length))
-}
-
-/// Checks the tensors of a file against those that the architecture needs.
-fn check<R: std::io::Read>(layout: &Layout, members: usize, stream: &TensorStream<R>) -> Result<(), String> {
-    let mut found = stream.tensors();
-    for (name, shape) in layout.of_ensemble(members) {
-        match found.next() {
-            Some((tensor, ..)) if tensor != name => {
-                return Err(format!("tensor `{name}` is missing, where `{tensor}` stands"));
-            }
-            Some((_, other, _)) if other != shape => {
-                return Err(format!("tensor `{name}` has the shape {other:?} instead of {shape:?}"));
-            }
-            Some((_, _, precision)) if precision != Precision::F32 => {
-                return Err(format!("tensor `{name}` is in {precision} and not in 32 bits"));
-            }
-            Some(_) => {}
-            None => return Err(format!("tensor `{name}` is missing")),
-        }
-    }
-    match found.next() {
-        Some((tensor, ..)) => Err(format!("tensor `{tensor}` is too many")),
-        None => Ok(()),
-    }
 }

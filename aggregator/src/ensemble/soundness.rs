@@ -3,10 +3,10 @@
 use models::{Architecture, Backend, Mode, ModelError, Network, ParamSet};
 use rayon::prelude::*;
 use shared::algorithm::ensemble::prototypes_of;
+use shared::ensemble::fusion::{own_answers, summable};
 use shared::seed::{Seed, standard_normal};
 
 use super::Question;
-use super::fusion::{own_answers, summable};
 
 /// Number of noise samples that a model is tried on.
 const NOISE: usize = 16;

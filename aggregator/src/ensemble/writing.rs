@@ -5,10 +5,11 @@ use std::io;
 use std::path::Path;
 
 use models::params::codec::{write_header, write_values, write_with_checksum};
+use shared::ensemble::Layout;
+use shared::ensemble::fusion::{MeanSum, summable};
 
-use super::bundle::{Bundle, Layout, Values};
+use super::bundle::{Bundle, Values};
 use super::error::disk;
-use super::fusion::{MeanSum, summable};
 use super::{EnsembleError, Manifest, Member};
 use crate::storage::{FileLayer, write_durably};
 

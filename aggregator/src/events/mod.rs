@@ -72,6 +72,7 @@ pub struct Events<'s> {
     not_admitted: Throttle<(ClientId, String)>,
     foreign: Throttle<IpAddr>,
     skipped: Throttle<ClientId, u64>,
+    untested: Throttle<ClientId, ()>,
     /// By device: the rounds of the difference that was told last.
     states: Throttle<ClientId, (Option<u32>, Option<u32>)>,
     /// By device, until it declares another number of samples.
@@ -92,6 +93,7 @@ impl<'s> Events<'s> {
             not_admitted: Throttle::new(1, MAX_NOT_ADMITTED),
             foreign: Throttle::new(1, MAX_FOREIGN),
             skipped: Throttle::new(1, MAX_ROSTER - 1),
+            untested: Throttle::new(1, MAX_ROSTER - 1),
             states: Throttle::new(1, MAX_ROSTER - 1),
             dominant: Throttle::new(1, MAX_ROSTER - 1),
             lookups: Throttle::once(),
@@ -126,6 +128,7 @@ impl<'s> Events<'s> {
             Notice::ForeignProtocol { address } => self.foreign.admit(*address, ()),
             Notice::LookupFailed { .. } => self.lookups.admit((), ()),
             &Notice::SkippedSamples { client, samples, .. } => changed(&mut self.skipped, client, samples),
+            &Notice::Untested { client, .. } => changed(&mut self.untested, client, ()),
             Notice::Dominates { dominance, .. } => {
                 changed(&mut self.dominant, dominance.client, dominance.samples)
             }

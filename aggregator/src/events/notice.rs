@@ -211,6 +211,13 @@ pub enum Notice<'a> {
         #[serde(skip)]
         shown: bool,
     },
+    /// A client has nothing to test models on, in a run that has its clients test them.
+    Untested {
+        /// The client.
+        client: ClientId,
+        /// What is missing, in its words.
+        reason: &'a str,
+    },
     /// The client state that a device keeps is not what it must be. Each is the round after whose update it stands.
     ClientState {
         /// The client.

@@ -4,6 +4,7 @@ use std::fmt::Display;
 use std::path::Path;
 use std::time::Duration;
 
+use shared::cli::counted;
 use shared::client_state::difference_in_words;
 use shared::id::ClientId;
 use shared::message::Refusal;
@@ -42,6 +43,7 @@ pub fn text(notice: &Notice<'_>) -> Option<String> {
         | Notice::MoreForeignProtocols
         | Notice::Declined { .. }
         | Notice::SkippedSamples { .. }
+        | Notice::Untested { .. }
         | Notice::ClientState { .. } => return peer_text(notice),
         Notice::Suppressed { round, messages, clients, first } => {
             suppressed(*round, *messages, *clients, *first)
@@ -158,6 +160,11 @@ fn peer_text(notice: &Notice<'_>) -> Option<String> {
             called(*client),
             training_samples(*samples)
         ),
+        Notice::Untested { client, reason } => format!(
+            "client {} will test no model of this run (evaluate, personalisation), and trains all the same: {}",
+            called(*client),
+            printable(reason)
+        ),
         &Notice::ClientState { client, server, device } => {
             format!("client {}: {}", called(client), difference_in_words(server, device)?)
         }
@@ -204,8 +211,9 @@ fn no_progress(rounds: u32, reasons: &[String], pause: Duration) -> String {
         seconds => format!("in {seconds} s"),
     };
     format!(
-        "{rounds} rounds in a row had too few acceptable updates ({}); the next one begins {next}. Ctrl-C stops the run, and \
+        "{} in a row had too few acceptable updates ({}); the next one begins {next}. Ctrl-C stops the run, and \
          the same command continues it once the clients are repaired",
+        counted(rounds as usize, "round"),
         printable_reasons(reasons)
     )
 }

@@ -60,10 +60,11 @@ impl<'a> Weights<'a> {
                 }
                 match fusion {
                     Fusion::Informative => {
-                        add("noise", [&[1], &architecture.input[..]].concat(), bundle.noise(0));
+                        add("noise", [&[1], &architecture.input[..]].concat(), bundle.manifest.noise(0));
                     }
                     Fusion::Size | Fusion::Logits => {
-                        let shares = (0..members).map(|member| bundle.share(member) as f32).collect();
+                        let shares =
+                            (0..members).map(|member| bundle.manifest.share(member) as f32).collect();
                         add("shares", vec![members], shares);
                     }
                     Fusion::Uniform => {}

@@ -13,6 +13,7 @@ mod lock;
 mod read;
 mod recorder;
 mod rows;
+mod run_devices;
 mod skipped_samples;
 
 pub use closed_rounds::{RoundLog, RoundLogError, restore_rounds};

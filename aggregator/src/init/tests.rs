@@ -19,6 +19,9 @@ fn config(fill: impl FnOnce(&Path)) -> (Config, String) {
         Config::read(Some(&file), &[], none).unwrap_or_else(|error| panic!("{error}\n{}", suggestion.text));
     let shares = crate::data::shares(&config).unwrap_or_else(|error| panic!("{error}\n{}", suggestion.text));
     assert!(shares.iter().all(|share| !share.is_empty()), "{}", suggestion.text);
+    // `simulate` reads these as well; where there are none, clients hold some out.
+    let tests = crate::data::test_set(&config).unwrap_or_else(|error| panic!("{error}\n{}", suggestion.text));
+    assert_eq!(tests.is_some(), suggestion.survey.test, "{}", suggestion.text);
     assert!(suggestion.text.lines().all(|line| line.chars().count() <= 130), "{}", suggestion.text);
     (config, suggestion.text)
 }

@@ -11,7 +11,7 @@ use crate::report::standing::{Origin, Process};
 use crate::run::directory::RunDirectory;
 use crate::run::{RunError, disk};
 use crate::storage::FileLayer;
-use crate::storage::checksum::{read_checked, write_checked};
+use crate::storage::checksum::write_checked;
 
 /// What a page says beside configuration and rounds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -50,13 +50,8 @@ impl About {
     /// As it was written down. Of older runs nothing is; what is damaged is reported, and does without.
     #[must_use]
     pub fn read(files: &dyn FileLayer, directory: &RunDirectory) -> Option<Self> {
-        let path = directory.about();
-        let read = read_checked(files, &path).map_err(|error| error.to_string());
-        let parsed = read.and_then(|json| {
-            json.map(|json| serde_json::from_slice(&json)).transpose().map_err(|error| error.to_string())
-        });
-        parsed.unwrap_or_else(|error| {
-            warn!("the report does without {}: {error}", path.display());
+        super::read_json(files, &directory.about()).unwrap_or_else(|error| {
+            warn!("the report does without what is known of the run's origin: {error}");
             None
         })
     }

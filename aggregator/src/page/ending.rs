@@ -1,10 +1,12 @@
 //! How a process has left a run: written down at every orderly end, taken back when another process goes on.
 
 use std::fs::File;
+use std::io;
 use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 use shared::calendar::{moment, utc};
+use tracing::warn;
 
 use crate::report::standing::Standing;
 use crate::run::directory::RunDirectory;
@@ -43,13 +45,13 @@ pub(super) fn standing(
     directory: &RunDirectory,
     working: bool,
 ) -> (Standing, Option<String>) {
-    // What cannot be read says nothing.
-    let ending: Option<Ending> = read_checked(files, &directory.ending())
-        .ok()
-        .flatten()
-        .and_then(|json| serde_json::from_slice(&json).ok());
-    if let Some(Ending { standing, at }) = ending {
-        return (standing, Some(at));
+    match read(files, directory) {
+        Ok(Some(Ending { standing, at })) => return (standing, Some(at)),
+        Ok(None) => {}
+        Err(error) => {
+            let path = directory.ending();
+            warn!("how the last process has left the run cannot be read from {}: {error}", path.display());
+        }
     }
     if working || is_worked_on(directory) {
         return (Standing::Running, None);
@@ -57,6 +59,11 @@ pub(super) fn standing(
     // Older versions have left nothing but this.
     let complete = matches!(files.length(&directory.finished()), Ok(Some(_)));
     (if complete { Standing::Complete } else { Standing::Interrupted }, None)
+}
+
+fn read(files: &dyn FileLayer, directory: &RunDirectory) -> io::Result<Option<Ending>> {
+    let json = read_checked(files, &directory.ending())?;
+    Ok(json.map(|json| serde_json::from_slice(&json)).transpose()?)
 }
 
 /// Whether a process works on the run: it holds the lock.

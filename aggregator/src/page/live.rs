@@ -26,15 +26,20 @@ pub struct LivePage {
 }
 
 impl LivePage {
-    /// Begins with the pages of the run in `directory`. `prepare` is called first, on the thread that writes them.
+    /// Begins with the pages of the run in `directory`. `prepare` is called first, on the thread that writes them, and `refresh`
+    /// before each page.
     ///
     /// # Errors
     /// The system gives no thread.
-    pub fn start(directory: RunDirectory, prepare: impl FnOnce() + Send + 'static) -> io::Result<Self> {
+    pub fn start(
+        directory: RunDirectory,
+        prepare: impl FnOnce() + Send + 'static,
+        mut refresh: impl FnMut() + Send + 'static,
+    ) -> io::Result<Self> {
         let (closed, rounds) = channel();
         let thread = std::thread::Builder::new().name("page".to_owned()).spawn(move || {
             prepare();
-            write_pages(&directory, &rounds);
+            write_pages(&directory, &rounds, &mut refresh);
         })?;
         Ok(Self { closed, thread })
     }
@@ -59,7 +64,7 @@ impl Sink for LivePage {
     }
 }
 
-fn write_pages(directory: &RunDirectory, rounds: &Receiver<()>) {
+fn write_pages(directory: &RunDirectory, rounds: &Receiver<()>, refresh: &mut dyn FnMut()) {
     let mut due = Instant::now();
     while rounds.recv().is_ok() {
         // What closes until the next page is due is in it.
@@ -71,6 +76,7 @@ fn write_pages(directory: &RunDirectory, rounds: &Receiver<()>) {
             }
         }
         let begun = Instant::now();
+        refresh();
         if let Err(error) = write_page(directory) {
             debug!("no page is written: {error}");
         }

@@ -3,22 +3,32 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`about`] | what the page says beside configuration and rounds: machines, data, clients |
+//! | [`by_class`] | results by class of the models that a run has left |
+//! | [`devices`] | what the devices of a served run have done |
 //! | [`ending`] | how the last process has left the run |
 //! | [`live`] | the page while a run goes on |
 
 pub mod about;
+pub mod by_class;
+pub mod devices;
 pub mod ending;
 pub mod live;
 
-use shared::id::RunId;
+use std::path::Path;
 
-use crate::config::{Config, ConfigErrors};
+use serde::de::DeserializeOwned;
+use shared::id::ClientId;
+
+use crate::config::Config;
+use crate::report::by_class::ModelByClass;
+use crate::report::devices::Devices;
 use crate::report::standing::Standing;
 use crate::report::{Report, Summary, render};
-use crate::round::jsonl::{self, Rounds};
+use crate::round::jsonl::Rounds;
 use crate::run::directory::RunDirectory;
-use crate::run::{RunError, RunManifest, damaged, disk};
-use crate::storage::{FileLayer, read_if_there};
+use crate::run::{RunError, reader};
+use crate::storage::FileLayer;
+use crate::storage::checksum::read_checked;
 
 use about::About;
 
@@ -31,14 +41,6 @@ pub enum PageError {
     /// There is no run.
     #[error("{} holds no run: name the directory of one, such as runs/NAME", .0.display())]
     NoRun(std::path::PathBuf),
-    /// Its configuration is not one of this version.
-    #[error("the configuration of {} is not one that this version reads: {source}", path.display())]
-    Config {
-        /// The run's directory.
-        path: std::path::PathBuf,
-        /// What is wrong with it.
-        source: ConfigErrors,
-    },
 }
 
 /// A run as its directory has it.
@@ -49,25 +51,33 @@ pub struct Found {
     pub rounds: Rounds,
     /// How it stands.
     pub standing: Standing,
-    /// Since when, if that is known.
-    ended: Option<String>,
-    about: Option<About>,
+    /// Since when, if that is known, in UTC.
+    pub ended: Option<String>,
+    /// What the page says beside, if it was written down.
+    pub about: Option<About>,
+    devices: Option<Devices>,
+    by_class: Vec<ModelByClass>,
     name: String,
 }
 
 impl Found {
     /// Reads the run in `directory`. `working` says that this process works on it.
     pub fn read(files: &dyn FileLayer, directory: &RunDirectory, working: bool) -> Result<Self, PageError> {
-        let Some(manifest) = RunManifest::read(files, directory)? else {
+        let Some(config) = reader::configuration(files, directory)? else {
             return Err(PageError::NoRun(directory.root().to_owned()));
         };
-        let config = configuration(&manifest, directory, manifest.run)?;
-        let path = directory.rounds();
-        let text = read_if_there(files, &path).map_err(disk("read", &path))?.unwrap_or_default();
-        let rounds = jsonl::read(&text).map_err(|error| damaged(&path)(error))?;
+        let rounds = reader::rounds(files, directory)?.unwrap_or_default();
         let (standing, ended) = ending::standing(files, directory, working);
         let about = About::read(files, directory);
-        Ok(Self { config, rounds, standing, ended, about, name: directory.name().into_owned() })
+        let (devices, by_class) = (devices::read(files, directory), by_class::read(files, directory));
+        let name = directory.name().into_owned();
+        Ok(Self { config, rounds, standing, ended, about, devices, by_class, name })
+    }
+
+    /// The names of its devices, as far as its directory knows them.
+    pub fn names(&self) -> impl Iterator<Item = (ClientId, String)> {
+        let all = self.devices.iter().flat_map(|devices| &devices.devices);
+        all.filter_map(|device| Some((device.device, device.name.clone()?)))
     }
 
     /// Its figures.
@@ -90,12 +100,15 @@ impl Found {
             standing: &self.standing,
             ended: self.ended.as_deref(),
             origin: about.map(|about| &about.origin),
+            devices: self.devices.as_ref(),
+            by_class: &self.by_class,
         })
     }
 }
 
-fn configuration(manifest: &RunManifest, directory: &RunDirectory, run: RunId) -> Result<Config, PageError> {
-    let raw = manifest.config(directory)?;
-    Config::validate(&raw, run)
-        .map_err(|source| PageError::Config { path: directory.root().to_owned(), source })
+/// What a file with a checksum holds, if it is there; else why it cannot be read.
+fn read_json<T: DeserializeOwned>(files: &dyn FileLayer, path: &Path) -> Result<Option<T>, String> {
+    let why = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+    let json = read_checked(files, path).map_err(|error| why(&error))?;
+    json.map(|json| serde_json::from_slice(&json)).transpose().map_err(|error| why(&error))
 }

@@ -7,17 +7,21 @@
 //! | [`console`] | one round, or all of them | lines for people |
 //! | [`data_summary`] | the clients' labels | figures, a picture for terminals, and a page |
 //! | [`summary`] | rounds | the figures that both show |
+//! | `table` | cells of text | lines for a terminal, a table for a page |
 //!
 //! Nothing here touches a file or a terminal: values go in, text comes out.
 
+pub mod by_class;
 pub(crate) mod chart;
 pub(crate) mod clock;
 pub mod console;
 pub mod data_summary;
+pub mod devices;
 pub mod html;
 mod plots;
 pub mod standing;
 pub mod summary;
+pub(crate) mod table;
 pub(crate) mod units;
 
 pub use html::{Report, render};

@@ -1,5 +1,7 @@
 //! Numbers with their units, as people read them.
 
+pub(crate) use shared::cli::{counted, grouped};
+
 /// A unit and how many base units it is.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Unit {
@@ -61,24 +63,6 @@ pub(crate) fn percent(share: f64) -> String {
     let tenths = (share * 1000.0).round();
     let tenths = if share < 1.0 { tenths.min(999.0) } else { tenths };
     format!("{:.1} %", tenths / 10.0)
-}
-
-/// `199,210`.
-pub(crate) fn grouped(count: usize) -> String {
-    let digits = count.to_string();
-    let mut grouped = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            grouped.push(',');
-        }
-        grouped.push(digit);
-    }
-    grouped
-}
-
-/// `1 client`, `10 clients`.
-pub(crate) fn counted(count: usize, thing: &str) -> String {
-    format!("{} {thing}{}", grouped(count), if count == 1 { "" } else { "s" })
 }
 
 /// `12 training samples`, as a device may say of itself: any number.

@@ -33,29 +33,37 @@ impl Run {
         let path = self.directory.model();
         self.write_params(&path, &self.current_model()?, self.closed)?;
         let best = self.directory.best();
-        match self
-            .best()
-            .filter(|best| best.round < self.last_trained() && self.algorithm.personal().is_none())
-        {
-            Some(found) => match self.load(found.round) {
-                Ok(global) => {
-                    self.write_params(&best, self.algorithm.current_model(&global), found.round)?;
-                }
-                // The run's own model is whole, and must not be kept back.
-                Err(error @ (RunError::Damaged { .. } | RunError::Removed { .. })) => {
-                    warn!("the best model, of round {}, is not written: {error}", found.round);
-                    self.files.remove(&best).map_err(disk("remove", &best))?;
-                }
-                Err(error) => return Err(error),
-            },
+        match self.best_model() {
+            Ok(Some((round, params))) => self.write_params(&best, &params, round)?,
             // One may be left from when the run was stopped.
-            None => self.files.remove(&best).map_err(disk("remove", &best))?,
+            Ok(None) => self.files.remove(&best).map_err(disk("remove", &best))?,
+            // The run's own model is whole, and must not be kept back.
+            Err(error @ (RunError::Damaged { .. } | RunError::Removed { .. })) => {
+                warn!("the best model is not written: {error}");
+                self.files.remove(&best).map_err(disk("remove", &best))?;
+            }
+            Err(error) => return Err(error),
         }
         Ok(path)
     }
 
+    /// The best of the models that were tested and the round that it was made in, unless that is the last one.
+    pub fn best_model(&self) -> Result<Option<(u32, ParamSet)>, RunError> {
+        let earlier = self.best().filter(|best| best.round < self.last_trained() && self.has_one_model());
+        let Some(best) = earlier else { return Ok(None) };
+        let global = self.load(best.round)?;
+        Ok(Some((best.round, self.algorithm.current_model(&global).clone())))
+    }
+
+    /// Whether its clients make one model together: neither models of their own nor an ensemble.
+    #[must_use]
+    pub fn has_one_model(&self) -> bool {
+        self.algorithm.personal().is_none() && self.algorithm.ensemble().is_none()
+    }
+
     /// The last round that the model was trained in.
-    fn last_trained(&self) -> u32 {
+    #[must_use]
+    pub fn last_trained(&self) -> u32 {
         self.records.iter().rfind(|record| !record.closing).map_or(self.closed, |record| record.round)
     }
 

@@ -11,7 +11,10 @@
 //!     state/
 //!         run.json             the run's identity and configuration; written last, so its presence makes the directory a run
 //!         finished             the run is complete, and its model and report are written
+//!         pruned               what continues the run was removed: it stays as it is
 //!         about.json           machines, data and clients, for the report
+//!         devices.json         what the devices of a served run have done by the last page
+//!         by-class.json        confusion and calibration of the last and the best model, once the run is complete
 //!         ended.json           how the last process has left the run: complete, stopped or failed, and why
 //!         checkpoint-000007.safetensors    the server's state after round 7; the newest one counts, and the one behind
 //!                              the best model stays
@@ -71,8 +74,14 @@ impl RunDirectory {
         identity = "state/run.json";
         /// There once the model and the report of the completed run are written.
         finished = "state/finished";
+        /// There once a run that is over was stripped of what continues it.
+        pruned = "state/pruned";
         /// Machines, data and clients, for the report.
         about = "state/about.json";
+        /// What the devices of a served run have done, for the report.
+        devices = "state/devices.json";
+        /// Confusion and calibration of the last and the best model, for the report.
+        by_class = "state/by-class.json";
         /// How the last process has left the run.
         ending = "state/ended.json";
         /// Held by the process that works on the run.

@@ -10,6 +10,8 @@ use shared::algorithm::{AggregateError, TrainError};
 use shared::data::DataError;
 use shared::record::RecordError;
 
+use super::initial_model_error::InitialModelError;
+use crate::config::ConfigErrors;
 use crate::data::{EvaluateError, PlanError};
 use crate::ensemble::EnsembleError;
 use crate::storage::checksum::ChecksumMismatch;
@@ -58,6 +60,14 @@ pub enum RunError {
         /// What is wrong with it.
         reason: String,
     },
+    /// Its configuration is not one of this version.
+    #[error("the configuration of {} is not one that this version reads: {source}", path.display())]
+    Config {
+        /// The run's directory.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: ConfigErrors,
+    },
     /// The checkpoint does not hold this algorithm's state.
     #[error("the checkpoint does not hold this algorithm's state: {0}")]
     Checkpoint(#[from] RecordError),
@@ -82,6 +92,9 @@ pub enum RunError {
     /// The ensemble cannot be read, written or used.
     #[error(transparent)]
     Ensemble(#[from] EnsembleError),
+    /// The model that the run is to begin with cannot be taken.
+    #[error(transparent)]
+    Initial(#[from] InitialModelError),
     /// The test data cannot be read.
     #[error(transparent)]
     Data(#[from] DataError),

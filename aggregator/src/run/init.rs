@@ -9,7 +9,7 @@ use shared::seed::Seed;
 use super::directory::RunDirectory;
 use super::error::disk;
 use super::supervised::{DIVERGED, OwnLoss};
-use super::{Run, RunError, RunManifest};
+use super::{InitialModel, Run, RunError, RunManifest};
 use crate::config::Config;
 use crate::data::TestSet;
 use crate::storage::{FileLayer, create_dir_durably, write_durably};
@@ -22,7 +22,24 @@ impl Run {
         config: Config,
         tests: Option<TestSet>,
     ) -> Result<Self, RunError> {
+        let initial = InitialModel::read(&*files, &config)?;
+        Self::begin_with(files, directory, config, tests, initial)
+    }
+
+    /// The same with what [`InitialModel::read`] has found.
+    pub fn begin_with(
+        files: Arc<dyn FileLayer>,
+        directory: RunDirectory,
+        config: Config,
+        tests: Option<TestSet>,
+        initial: Option<InitialModel>,
+    ) -> Result<Self, RunError> {
         let mut run = Self::assemble(files, directory, config, tests)?;
+        let initial = initial.map(|InitialModel { params, origin, remarks, .. }| {
+            run.config.effective.model.from = Some(origin);
+            run.warnings.extend(remarks);
+            params
+        });
         let files = &*run.files;
         let spool = run.directory.spool();
         create_dir_durably(files, &spool).map_err(disk("create", &spool))?;
@@ -34,7 +51,7 @@ impl Run {
         let path = run.directory.config();
         let text = run.config.effective.to_toml();
         write_durably(files, &path, |out| out.write_all(text.as_bytes())).map_err(disk("write", &path))?;
-        let initial = run.start();
+        let initial = run.start(initial);
         let mut global = run.algorithm.init(initial);
         if run.supervise(&mut global, 1)? == Some(OwnLoss::Diverged) {
             run.warnings.push(format!("before the first round {DIVERGED}"));
@@ -47,8 +64,8 @@ impl Run {
 
     /// The initial model. Where a client's own model is rebuilt from its difference to this one, it is exactly what clients are
     /// sent, rounded to the number format of the broadcast.
-    fn start(&self) -> ParamSet {
-        let initial = self.initial_params();
+    fn start(&self, given: Option<ParamSet>) -> ParamSet {
+        let initial = given.unwrap_or_else(|| self.initial_params());
         if self.algorithm.ensemble().is_none() && self.algorithm.personal().is_none() {
             return initial;
         }

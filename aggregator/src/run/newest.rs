@@ -6,10 +6,10 @@ use shared::record::Record;
 
 use super::directory::{RunDirectory, round_in};
 use super::error::disk;
-use super::{RunError, RunManifest, damaged};
-use crate::config::{Config, Raw};
-use crate::round::{RoundRecord, jsonl, stopping};
-use crate::storage::{FileLayer, Reading, read_if_there};
+use super::{RunError, damaged, reader};
+use crate::config::Config;
+use crate::round::stopping;
+use crate::storage::{FileLayer, Reading};
 
 /// Which model of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,8 +55,7 @@ impl FoundModel {
         directory: &RunDirectory,
         which: Which,
     ) -> Result<Option<Self>, RunError> {
-        let Some(manifest) = RunManifest::read(files, directory)? else { return Ok(None) };
-        let config = configuration(&manifest, directory)?;
+        let Some(config) = reader::configuration(files, directory)? else { return Ok(None) };
         let Some(round) = round_of(files, directory, &config, which)? else { return Ok(None) };
         let path = directory.checkpoint(round);
         let mut input = Reading::open(files, &path).map_err(disk("open", &path))?;
@@ -67,11 +66,6 @@ impl FoundModel {
         let params = algorithm.current_model(&global).clone();
         Ok(Some(Self { round, config, params }))
     }
-}
-
-fn configuration(manifest: &RunManifest, directory: &RunDirectory) -> Result<Config, RunError> {
-    let raw: Raw = manifest.config(directory)?;
-    Config::validate(&raw, manifest.run).map_err(|errors| damaged(&directory.identity())(errors))
 }
 
 /// The round whose checkpoint is meant, if it is there.
@@ -87,9 +81,7 @@ fn round_of(
     if which == Which::Newest {
         return Ok(rounds().max());
     }
-    let path = directory.rounds();
-    let text = read_if_there(files, &path).map_err(disk("read", &path))?.unwrap_or_default();
-    let records: Vec<RoundRecord> = jsonl::read(&text).map_err(|error| damaged(&path)(error))?.records;
-    let best = stopping::best(&records, config.stop.metric).map(|best| best.round);
+    let closed = reader::rounds(files, directory)?.unwrap_or_default();
+    let best = stopping::best(&closed.records, config.stop.metric).map(|best| best.round);
     Ok(best.filter(|best| rounds().any(|round| round == *best)))
 }

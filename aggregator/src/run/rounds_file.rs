@@ -4,36 +4,23 @@
 use std::collections::BTreeSet;
 
 use super::error::disk;
-use super::{Run, RunError, client_metrics};
+use super::{Run, RunError, client_metrics, reader};
 use crate::round::jsonl::{self, Rounds};
 use crate::round::{RoundRecord, stopping};
-use crate::storage::{read_if_there, write_durably};
+use crate::storage::write_durably;
 
 impl Run {
     /// The closed rounds as they are written down, with what each client measured.
     pub(crate) fn written_records(&self) -> Result<Vec<RoundRecord>, RunError> {
-        Ok(self.read_rounds()?.map_or(Vec::new(), |rounds| rounds.records))
-    }
-
-    /// Reads `rounds.jsonl`; `None` if there is no such file.
-    fn read_rounds(&self) -> Result<Option<Rounds>, RunError> {
-        let path = self.directory.rounds();
-        let Some(bytes) = read_if_there(&*self.files, &path).map_err(disk("read", &path))? else {
-            return Ok(None);
-        };
-        let damaged = |reason: String| RunError::Rounds { path: path.clone(), reason };
-        let rounds = jsonl::read(&bytes).map_err(|error| damaged(error.to_string()))?;
-        if let Some(line) = rounds.records.windows(2).position(|pair| pair[0].round >= pair[1].round) {
-            let round = rounds.records[line + 1].round;
-            return Err(damaged(format!("line {} holds round {round}, out of order", line + 2)));
-        }
-        Ok(Some(rounds))
+        let rounds = reader::rounds(&*self.files, &self.directory)?;
+        Ok(rounds.map_or(Vec::new(), |rounds| rounds.records))
     }
 
     /// Reads `rounds.jsonl`. Lines of rounds that the checkpoint does not know are taken back: those rounds will be
     /// closed again.
     pub(super) fn restore_records(&mut self, closed: u32) -> Result<(), RunError> {
-        let Rounds { records: read, torn } = self.read_rounds()?.unwrap_or_default();
+        let Rounds { records: read, torn } =
+            reader::rounds(&*self.files, &self.directory)?.unwrap_or_default();
         let written = read.len();
         let records: Vec<_> = read.into_iter().filter(|record| record.round <= closed).collect();
         if records.len() != written || torn {

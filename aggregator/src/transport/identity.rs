@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use sha2::{Digest, Sha256};
 use shared::identity::{PublicKey, SecretKey};
+use shared::text_checksum::{content, with_checksum};
 
 use crate::report::units::counted;
 use crate::storage::{FileLayer, create_private_dir_durably, parent, partial};
@@ -106,7 +107,7 @@ impl ServerIdentity {
         }
         let made = Self::generate()?;
         let path = directory.join(KEY_FILE);
-        write_private(files, &path, &format!("{}\n", made.key.digits())).map_err(file("write", &path))?;
+        write_private(files, &path, &made.key.to_file()).map_err(file("write", &path))?;
         Ok(made)
     }
 
@@ -145,10 +146,10 @@ impl ServerIdentity {
         let former = Former { key: present.key, until: now + overlap };
         let since = former.until.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let path = directory.join(FORMER);
-        let text = format!("{} {since}\n", former.key.digits());
+        let text = with_checksum(&format!("{} {since}", former.key.digits()));
         write_private(files, &path, &text).map_err(file("write", &path))?;
         let path = directory.join(KEY_FILE);
-        write_private(files, &path, &format!("{}\n", made.key.digits())).map_err(file("write", &path))?;
+        write_private(files, &path, &made.key.to_file()).map_err(file("write", &path))?;
         Ok(Self { former: Some(former), ..made })
     }
 
@@ -182,7 +183,8 @@ fn roughly(time: Duration) -> String {
 }
 
 fn parse_former(text: &str) -> Option<Former> {
-    let (key, until) = text.strip_suffix('\n').unwrap_or(text).split_once(' ')?;
+    let content = content(text).ok()?;
+    let (key, until) = content.strip_suffix('\n').unwrap_or(content).split_once(' ')?;
     let until = UNIX_EPOCH.checked_add(Duration::from_secs(until.parse().ok()?))?;
     Some(Former { key: SecretKey::parse(key).ok()?, until })
 }

@@ -152,6 +152,11 @@ impl Listener {
         self.endpoint.local_addr().expect("a bound socket has an address")
     }
 
+    /// Which devices are admitted, and which were here.
+    pub(crate) fn admission(&self) -> Arc<Admission> {
+        self.access.admission.clone()
+    }
+
     /// Accepts connections of a federation of `clients` clients until the driver hangs up. Payloads of at most `max_payload`
     /// bytes are written to `spool`.
     pub async fn accept(
@@ -273,9 +278,11 @@ async fn watch(
     moments.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         moments.tick().await;
-        let (admission, directory) = (access.admission.clone(), directory.clone());
+        let (admission, directory, teller) = (access.admission.clone(), directory.clone(), driver.clone());
         let looked = tokio::task::spawn_blocking(move || {
-            let gone = admission.watch(&mut changes);
+            let gone = admission.watch_and_tell(&mut changes, &mut |client| {
+                let _ = teller.send(FromPeer::CutOff { client });
+            });
             let newer = directory.and_then(|directory| ServerIdentity::load(&Disk, &directory).transpose());
             (changes, gone, newer)
         });

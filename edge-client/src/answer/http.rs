@@ -11,7 +11,7 @@ use crate::predict::Predictor;
 /// Header lines of a request.
 const MAX_HEADERS: usize = 64;
 /// Bytes of one of them.
-const MAX_HEADER: u64 = 8 << 10;
+pub(super) const MAX_HEADER: u64 = 8 << 10;
 
 /// Whether a first line is one of HTTP.
 pub(super) fn is_http(line: &[u8]) -> bool {
@@ -32,7 +32,7 @@ pub(super) fn serve(
             &refusal("send a POST with an image or a request object"),
         );
     }
-    let mut length = None;
+    let (mut length, mut expects) = (None, false);
     for number in 0.. {
         let mut line = Vec::new();
         input.by_ref().take(MAX_HEADER).read_until(b'\n', &mut line)?;
@@ -47,7 +47,7 @@ pub(super) fn serve(
         if name.eq_ignore_ascii_case("content-length") {
             length = value.trim().parse::<u64>().ok();
         } else if name.eq_ignore_ascii_case("expect") {
-            out.write_all(b"HTTP/1.1 100 Continue\r\n\r\n")?;
+            expects = true;
         } else if name.eq_ignore_ascii_case("origin") {
             // A page of the web that a browser on this device shows is no program of this device.
             return respond(out, "403 Forbidden", &refusal("pages of the web are not answered"));
@@ -60,8 +60,15 @@ pub(super) fn serve(
         let reason = format!("{length} bytes, and {MAX_REQUEST} are the most");
         return respond(out, "413 Content Too Large", &refusal(&reason));
     }
+    if expects {
+        out.write_all(b"HTTP/1.1 100 Continue\r\n\r\n")?;
+    }
     let mut body = Vec::new();
     input.by_ref().take(length).read_to_end(&mut body)?;
+    if (body.len() as u64) < length {
+        let reason = format!("the body ended after {} of {length} bytes", body.len());
+        return respond(out, "400 Bad Request", &refusal(&reason));
+    }
     let answer = with(&mut |predictor| {
         if is_image_content(&body) { answer_image(predictor, &body) } else { answer_line(predictor, &body) }
     });
@@ -69,12 +76,13 @@ pub(super) fn serve(
     respond(out, status, &answer)
 }
 
-fn respond(out: &mut impl Write, status: &str, answer: &Value) -> io::Result<()> {
+/// Writes an answer.
+pub(super) fn respond(out: &mut impl Write, status: &str, answer: &Value) -> io::Result<()> {
     let body = format!("{answer}\n");
-    write!(
-        out,
-        "HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+    let head = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
         body.len()
-    )?;
+    );
+    out.write_all((head + &body).as_bytes())?;
     out.flush()
 }

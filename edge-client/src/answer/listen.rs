@@ -1,24 +1,20 @@
 //! Sockets for programs on this device: a Unix socket, or a port that only this device reaches.
 
 use std::fmt;
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io;
 use std::net::{SocketAddr, TcpListener};
 #[cfg(unix)]
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::str::FromStr;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use super::http;
+use super::conversation::{Places, converse};
 use super::model::Loaded;
-use super::request::{MAX_REQUEST, answer_line, refusal};
 
-/// Connections at a time.
-const MAX_CONNECTIONS: usize = 32;
-/// How long a program may be silent within a request, or not read its answer.
-const PATIENCE: Duration = Duration::from_mins(10);
+/// The pause before the next connection is accepted after the system had no room for one.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// Where to listen.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -107,37 +103,34 @@ impl Listener {
     /// # Errors
     /// The system's, if no connection can be accepted any more.
     pub fn serve(&self, model: &Arc<Mutex<Loaded>>) -> io::Result<()> {
-        let open = Arc::new(AtomicUsize::new(0));
+        let places = Places::default();
         loop {
-            match self {
+            let accepted = match self {
                 #[cfg(unix)]
                 Self::Unix(listener, _) => {
-                    let (stream, _) = listener.accept()?;
-                    let both = || {
-                        stream.set_read_timeout(Some(PATIENCE))?;
-                        stream.set_write_timeout(Some(PATIENCE))?;
-                        stream.try_clone()
-                    };
-                    // A program that has left already ends its own connection alone.
-                    if let Ok(input) = both() {
-                        converse(input, stream, model, &open);
-                    }
+                    listener.accept().map(|(stream, _)| converse(stream, model, &places))
                 }
                 Self::Loopback(listener) => {
-                    let (stream, _) = listener.accept()?;
-                    let both = || {
-                        stream.set_nodelay(true)?;
-                        stream.set_read_timeout(Some(PATIENCE))?;
-                        stream.set_write_timeout(Some(PATIENCE))?;
-                        stream.try_clone()
-                    };
-                    if let Ok(input) = both() {
-                        converse(input, stream, model, &open);
-                    }
+                    listener.accept().map(|(stream, _)| converse(stream, model, &places))
                 }
+            };
+            match accepted {
+                Ok(()) => {}
+                Err(error) if is_passing(&error) => std::thread::sleep(PAUSE),
+                Err(error) => return Err(error),
             }
         }
     }
+}
+
+/// Whether the next connection may be accepted although this one could not be: its program has left, or the system has no room
+/// for another file at the moment.
+fn is_passing(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted, OutOfMemory};
+    let kind = matches!(error.kind(), ConnectionAborted | ConnectionReset | Interrupted | OutOfMemory);
+    #[cfg(unix)]
+    let kind = kind || matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS));
+    kind
 }
 
 impl Listener {
@@ -155,58 +148,3 @@ impl Drop for Listener {
         self.close();
     }
 }
-
-/// Serves a connection on a thread of its own, if there are not too many.
-fn converse(
-    input: impl Read + Send + 'static,
-    mut out: impl Write + Send + 'static,
-    model: &Arc<Mutex<Loaded>>,
-    open: &Arc<AtomicUsize>,
-) {
-    if open.fetch_add(1, Ordering::Relaxed) >= MAX_CONNECTIONS {
-        open.fetch_sub(1, Ordering::Relaxed);
-        let _ = writeln!(
-            out,
-            "{}",
-            refusal(&format!("{MAX_CONNECTIONS} connections are open, which is the most"))
-        );
-        return;
-    }
-    let (model, open) = (model.clone(), open.clone());
-    std::thread::spawn(move || {
-        // The program has disconnected, or was silent for too long.
-        let _ = serve(BufReader::new(input), &mut out, &model);
-        open.fetch_sub(1, Ordering::Relaxed);
-    });
-}
-
-/// Answers the requests of a connection until its end.
-fn serve(mut input: impl BufRead, out: &mut impl Write, model: &Mutex<Loaded>) -> io::Result<()> {
-    let mut line = Vec::new();
-    loop {
-        line.clear();
-        input.by_ref().take(MAX_REQUEST + 1).read_until(b'\n', &mut line)?;
-        if line.is_empty() {
-            return Ok(());
-        }
-        if line.len() as u64 > MAX_REQUEST {
-            // Where the next request begins is not known.
-            return writeln!(out, "{}", refusal(&format!("a request has at most {MAX_REQUEST} bytes")));
-        }
-        if http::is_http(&line) {
-            return http::serve(&line, &mut input, out, |ask| {
-                ask(model.lock().unwrap_or_else(PoisonError::into_inner).newest())
-            });
-        }
-        if line.trim_ascii().is_empty() {
-            continue;
-        }
-        let answer = answer_line(model.lock().unwrap_or_else(PoisonError::into_inner).newest(), &line);
-        writeln!(out, "{answer}")?;
-        out.flush()?;
-    }
-}
-
-#[cfg(test)]
-#[path = "tests.rs"]
-mod tests;

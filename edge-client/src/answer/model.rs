@@ -7,7 +7,7 @@ use models::Backend;
 use shared::id::RunId;
 use tracing::warn;
 
-use crate::predict::{PredictError, Predictor};
+use crate::predict::{PredictError, Predictor, model_file};
 use crate::store::{PersonalModels, StoreError};
 
 /// Where the model comes from.
@@ -46,8 +46,7 @@ impl Origin {
     /// The file as it is now; `None` if it is not there.
     fn mark(&self) -> Mark {
         let path = match self {
-            Self::File(path) if path.is_dir() => path.join("model.safetensors"),
-            Self::File(path) => path.clone(),
+            Self::File(path) => model_file(path),
             Self::Personal(models, run) => models.path(run.or_else(|| models.latest())?),
         };
         let metadata = path.metadata().ok()?;

@@ -7,7 +7,8 @@ use data_encoding::BASE64;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use shared::cli::{Names, causes, json_line};
-use shared::data::{Dataset, Inputs, Samples, View, images};
+use shared::data::{Dataset, Samples, View, images};
+use shared::prediction::Row;
 
 use crate::predict::Predictor;
 
@@ -21,12 +22,15 @@ struct Request {
     /// Comes back with the answer.
     #[serde(default)]
     id: Option<Value>,
-    /// The numbers of a sample.
+    /// The numbers of a sample; of a text the numbers of its tokens.
     #[serde(default)]
     values: Option<Vec<f32>>,
     /// A PNG or JPEG in base64.
     #[serde(default)]
     image: Option<String>,
+    /// The beginning of a text.
+    #[serde(default)]
+    text: Option<String>,
     /// How many classes are answered.
     #[serde(default)]
     top_k: Option<usize>,
@@ -38,7 +42,7 @@ pub(super) fn answer_line(predictor: &mut Predictor, line: &[u8]) -> Value {
         Ok(request) => request,
         Err(error) => {
             return refusal(&format!(
-                "the request is no object with values or image, and perhaps id and top-k: {error}"
+                "the request is no object with values, image or text, and perhaps id and top-k: {error}"
             ));
         }
     };
@@ -63,21 +67,30 @@ pub(super) fn refusal(reason: &str) -> Value {
 }
 
 fn asked(predictor: &mut Predictor, request: Request) -> Result<Value, String> {
-    let sample = match (request.values, request.image) {
-        (Some(values), None) => features(predictor, values)?,
-        (None, Some(text)) => {
+    let top_k = request.top_k.unwrap_or(1).max(1);
+    match (request.values, request.image, request.text) {
+        (Some(values), None, None) if predictor.continues_text() => {
+            let tokens = predictor.tokens_of(&values).map_err(|error| causes(&error))?;
+            after(predictor, &tokens, top_k)
+        }
+        (Some(values), None, None) => {
+            let sample = features(predictor, values)?;
+            about(predictor, sample, top_k)
+        }
+        (None, Some(text), None) => {
             let bytes = BASE64
                 .decode(text.as_bytes())
                 .map_err(|error| format!("the image is not base64: {error}"))?;
-            image(predictor, &bytes)?
+            let sample = image(predictor, &bytes)?;
+            about(predictor, sample, top_k)
         }
-        _ => {
-            return Err(
-                "give either values, the numbers of a sample, or image, a PNG or JPEG in base64".to_owned()
-            );
+        (None, None, Some(text)) => {
+            let tokens = predictor.tokens(&text).map_err(|error| causes(&error))?;
+            after(predictor, &tokens, top_k)
         }
-    };
-    about(predictor, sample, request.top_k.unwrap_or(1).max(1))
+        _ => Err("give one of values, the numbers of a sample, image, a PNG or JPEG in base64, and text, the beginning of one"
+            .to_owned()),
+    }
 }
 
 /// The shape of a sample before it is prepared.
@@ -88,11 +101,6 @@ fn shape(predictor: &Predictor) -> Vec<usize> {
 }
 
 fn features(predictor: &Predictor, values: Vec<f32>) -> Result<Dataset, String> {
-    if predictor.architecture().vocabulary().is_some() {
-        return Err(
-            "the model reads text, of which no single answer is asked: use edge-client predict".to_owned()
-        );
-    }
     let shape = shape(predictor);
     let (needed, found) = (shape.iter().product::<usize>(), values.len());
     if needed != found {
@@ -106,19 +114,30 @@ fn image(predictor: &Predictor, bytes: &[u8]) -> Result<Dataset, String> {
     images::read_bytes(bytes, Some(&shape(predictor))).map_err(|error| causes(&error))
 }
 
+/// What the model says about a sample.
 fn about(predictor: &mut Predictor, sample: Dataset, top_k: usize) -> Result<Value, String> {
-    let inputs = Inputs { dataset: sample, files: Vec::new() };
-    let names = Names::of(predictor.class_names(), &inputs);
-    let view = View::whole(Arc::new(inputs.dataset));
-    let mut answer = Value::Null;
+    let view = View::whole(Arc::new(sample));
+    let mut said = None;
     let mut row = |row| {
-        answer = json_line(&row, &names, top_k);
-        ControlFlow::Continue(())
+        said = Some(row);
+        ControlFlow::Break(())
     };
     predictor.predict(&view, &mut row).map_err(|error| causes(&error))?;
+    let said = said.ok_or("internal error: a sample without an answer; please report this")?;
+    Ok(answer(predictor, &said, top_k))
+}
+
+/// What follows these tokens.
+fn after(predictor: &mut Predictor, tokens: &[u32], top_k: usize) -> Result<Value, String> {
+    let said = predictor.follow(tokens).map_err(|error| causes(&error))?;
+    Ok(answer(predictor, &said, top_k))
+}
+
+fn answer(predictor: &Predictor, said: &Row, top_k: usize) -> Value {
+    let mut answer = json_line(said, &Names::new(predictor.names(), Vec::new()), top_k);
     if let Some(answer) = answer.as_object_mut() {
         // There is one, of this request.
         answer.remove("sample");
     }
-    Ok(answer)
+    answer
 }

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::net::TcpStream;
 use std::path::Path;
 
 use data_encoding::BASE64;
@@ -10,6 +9,7 @@ use models::{Architecture, Array, Backend, ParamSet, write_model};
 use serde_json::{Value, json};
 use shared::spec::{RunSpec, SAMPLES_KEY};
 
+use super::super::listen::{Address, Listener};
 use super::super::model::Origin;
 use super::*;
 
@@ -34,9 +34,9 @@ fn loaded(path: &Path) -> Arc<Mutex<Loaded>> {
     Arc::new(Mutex::new(Loaded::new(origin, Backend::cpu()).unwrap()))
 }
 
-fn said(model: &Mutex<Loaded>, input: &[u8]) -> String {
+fn said(model: &Mutex<Loaded>, mut input: &[u8]) -> String {
     let mut out = Vec::new();
-    serve(input, &mut out, model).unwrap();
+    serve(&mut input, &mut out, model).unwrap();
     String::from_utf8(out).unwrap()
 }
 
@@ -98,8 +98,13 @@ fn an_image_may_be_posted() {
     assert!(post("", b"neither").starts_with("HTTP/1.1 400 "));
     assert!(post("Origin: https://x.example\r\n", &png()).starts_with("HTTP/1.1 403 "), "a browser's page");
     assert!(said(&model, b"GET / HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 405 "));
-    let large = format!("POST / HTTP/1.1\r\nContent-Length: {}\r\n\r\n", MAX_REQUEST + 1);
-    assert!(said(&model, large.as_bytes()).starts_with("HTTP/1.1 413 "));
+    let large =
+        format!("POST / HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: {}\r\n\r\n", MAX_REQUEST + 1);
+    assert!(said(&model, large.as_bytes()).starts_with("HTTP/1.1 413 "), "it is not asked to go on");
+    let expecting = post("Expect: 100-continue\r\n", b"{\"values\":[1,0]}");
+    assert!(expecting.starts_with("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\n"), "{expecting}");
+    let cut = said(&model, b"POST / HTTP/1.1\r\nContent-Length: 99\r\n\r\n{\"values\":[1,0]}");
+    assert!(cut.starts_with("HTTP/1.1 400 ") && cut.contains("ended after 16 of 99 bytes"), "{cut}");
     assert!(said(&model, b"POST / HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 411 "));
 }
 
@@ -150,6 +155,41 @@ fn programs_on_this_device_are_answered_over_sockets_and_no_others() {
     }
 }
 
+/// One connection too many is told so, in its own form, although it has sent a request that is not read to its end.
+#[test]
+fn a_connection_too_many_is_refused_with_the_reason_and_a_place_is_free_again_after_one_has_ended() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.safetensors");
+    model(&path, false);
+    let listener = Listener::bind(&"127.0.0.1:0".parse().unwrap()).unwrap();
+    let Some(Address::Loopback(address)) = listener.address() else { panic!("it has a port") };
+    let model = loaded(&path);
+    std::thread::spawn(move || listener.serve(&model));
+    let asked = b"{\"values\":[1,0]}\n";
+    let ask = |stream: &mut TcpStream| {
+        stream.write_all(asked).unwrap();
+        let mut answer = String::new();
+        BufReader::new(stream).read_line(&mut answer).unwrap();
+        answer
+    };
+    let mut open: Vec<_> = (0..MAX_CONNECTIONS).map(|_| TcpStream::connect(address).unwrap()).collect();
+    assert!(open.iter_mut().all(|stream| ask(stream).contains("left")));
+
+    let mut refused = TcpStream::connect(address).unwrap();
+    refused.write_all(&asked.repeat(5000)).unwrap();
+    let mut said = String::new();
+    refused.read_to_string(&mut said).unwrap();
+    assert!(said.contains("32 connections are open") && said.lines().count() == 1, "{said}");
+    let mut refused = TcpStream::connect(address).unwrap();
+    refused.write_all(b"POST / HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc").unwrap();
+    let mut said = String::new();
+    refused.read_to_string(&mut said).unwrap();
+    assert!(said.starts_with("HTTP/1.1 503 Service Unavailable\r\n"), "{said}");
+
+    open.pop();
+    while !ask(&mut TcpStream::connect(address).unwrap()).contains("left") {}
+}
+
 #[cfg(unix)]
 #[test]
 fn a_unix_socket_is_its_users_alone_and_a_left_one_is_replaced() {
@@ -165,4 +205,29 @@ fn a_unix_socket_is_its_users_alone_and_a_left_one_is_replaced() {
     assert!(!place.exists());
     std::fs::write(&place, "a file").unwrap();
     assert!(Listener::bind(&address).is_err(), "nor is a file");
+}
+
+#[test]
+fn a_text_is_answered_by_what_follows_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.safetensors");
+    crate::predict::tests::counting(&path, 4, shared::data::text::VOCABULARY, &[]);
+    let model = loaded(&path);
+    let asked = format!(
+        "{}\n{}\n{}\n{}\n{}\n",
+        json!({ "id": 1, "text": "To be or not to b", "top-k": 2 }),
+        json!({ "values": [34, 35] }),
+        json!({ "values": [0.5] }),
+        json!({ "text": "" }),
+        json!({ "text": "a", "values": [1] }),
+    );
+    let said = said(&model, asked.as_bytes());
+    let answers: Vec<Value> = said.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!((&answers[0]["id"], &answers[0]["name"]), (&json!(1), &json!("c")), "{said}");
+    assert_eq!(answers[0]["top"].as_array().map(Vec::len), Some(2));
+    assert_eq!(answers[1]["name"], "C", "tokens may be given by their numbers");
+    for (at, part) in [(2, "0.5 is not the number of a token"), (3, "the text is empty"), (4, "give one of")]
+    {
+        assert!(answers[at]["error"].as_str().is_some_and(|error| error.contains(part)), "{said}");
+    }
 }

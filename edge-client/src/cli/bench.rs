@@ -2,6 +2,8 @@
 //!
 //! Each row of the table is measured in a child process, since peak memory and the time to the first step belong to a process.
 
+mod answers;
+
 use std::io::{self, BufRead as _, BufReader, Write};
 use std::num::NonZeroUsize;
 use std::process::{Command, Stdio};
@@ -47,6 +49,9 @@ struct Row {
 }
 
 pub(super) fn run(arguments: &BenchArguments) -> Result<(), CliError> {
+    if arguments.predict {
+        return answers::run(arguments);
+    }
     let threads = if arguments.threads.is_empty() { &[cores()][..] } else { &arguments.threads };
     let all: Vec<String> = BUILT_INS.iter().map(|built_in| built_in.name.to_owned()).collect();
     let models = if arguments.models.is_empty() { &all } else { &arguments.models };
@@ -135,7 +140,7 @@ fn in_own_process(
 }
 
 /// Ends this process with its parent: when the other end of standard input is closed.
-fn end_with_parent() -> io::Result<()> {
+pub(super) fn end_with_parent() -> io::Result<()> {
     let wait = || {
         let _ = io::copy(&mut io::stdin(), &mut io::sink());
         std::process::exit(Exit::Unexpected as i32);

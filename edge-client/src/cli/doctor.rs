@@ -11,6 +11,7 @@ use super::error::{CliError, Exit};
 use super::event::printable;
 use super::parse::Target;
 use super::ticket;
+use super::wrap::{Stream, wrapped};
 use crate::doctor::{self, Finding, Level, samples, server};
 use crate::quic::{QuicConnector, Reached};
 use crate::store::ServerFile;
@@ -45,7 +46,9 @@ pub(super) fn run(arguments: &DoctorArguments) -> Result<(), CliError> {
     if arguments.data.is_none() {
         not_looked_at.push("the samples (--data DIR)");
     }
-    show(&findings, &not_looked_at, arguments.json, &mut io::stdout().lock()).map_err(CliError::output)?;
+    let columns = Stream::Out.columns();
+    show(&findings, &not_looked_at, arguments.json, columns, &mut io::stdout().lock())
+        .map_err(CliError::output)?;
     match findings.iter().filter(|finding| finding.level == Level::Problem).count() {
         0 => Ok(()),
         problems => Err(CliError::new(
@@ -89,7 +92,13 @@ fn reach((addresses, key): Whom) -> Result<Reached, ConnectError> {
 }
 
 /// Prints findings: for people, or one JSON object each.
-fn show(findings: &[Finding], not_looked_at: &[&str], json: bool, out: &mut impl Write) -> io::Result<()> {
+fn show(
+    findings: &[Finding],
+    not_looked_at: &[&str],
+    json: bool,
+    columns: Option<usize>,
+    out: &mut impl Write,
+) -> io::Result<()> {
     for finding in findings {
         if json {
             writeln!(out, "{}", serde_json::to_string(finding).map_err(io::Error::other)?)?;
@@ -100,13 +109,16 @@ fn show(findings: &[Finding], not_looked_at: &[&str], json: bool, out: &mut impl
             Level::Warning => "warning",
             Level::Problem => "PROBLEM",
         };
-        writeln!(out, "{level:8} {:12} {}", finding.subject, printable(&finding.found))?;
+        let found = format!("{level:8} {:12} {}", finding.subject, printable(&finding.found));
+        writeln!(out, "{}", wrapped(&found, columns, 22))?;
         if let Some(advice) = &finding.advice {
-            writeln!(out, "{:22}-> {}", "", printable(advice))?;
+            let advice = format!("{:22}-> {}", "", printable(advice));
+            writeln!(out, "{}", wrapped(&advice, columns, 25))?;
         }
     }
     if !json && !not_looked_at.is_empty() {
-        writeln!(out, "not looked at: {}", not_looked_at.join(", "))?;
+        let line = format!("not looked at: {}", not_looked_at.join(", "));
+        writeln!(out, "{}", wrapped(&line, columns, 2))?;
     }
     out.flush()
 }
@@ -128,7 +140,7 @@ mod tests {
         ];
         let shown = |json| {
             let mut out = Vec::new();
-            show(&findings, &["the samples (--data DIR)"], json, &mut out).unwrap();
+            show(&findings, &["the samples (--data DIR)"], json, None, &mut out).unwrap();
             String::from_utf8(out).unwrap()
         };
         let lines: Vec<String> = shown(false).lines().map(str::to_owned).collect();

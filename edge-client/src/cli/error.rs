@@ -9,6 +9,7 @@ use shared::cli::{ManualError, NoCuda, StopSignal, causes};
 use shared::data::{DataError, Lacks};
 
 use super::event::printable;
+use super::wrap::{Stream, wrapped};
 use crate::bench::BenchError;
 use crate::driver::DriverError;
 use crate::failure::Blame;
@@ -120,11 +121,13 @@ impl CliError {
         self.exit
     }
 
-    /// Prints the error on standard error, in one line, unless the exit code is success or all is said.
+    /// Prints the error on standard error, in one line but on a terminal that is too narrow, unless the exit code is success or all is
+    /// said.
     pub fn report(&self) {
         if self.exit != Exit::Success && !self.text.is_empty() {
             // Without standard error, the exit code says it.
-            let _ = writeln!(io::stderr(), "edge-client: {}", printable(&self.text));
+            let line = format!("edge-client: {}", printable(&self.text));
+            let _ = writeln!(io::stderr(), "{}", wrapped(&line, Stream::Err.columns(), 2));
         }
     }
 }

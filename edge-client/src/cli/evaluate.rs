@@ -1,9 +1,12 @@
 //! `edge-client evaluate`.
 
 use std::io::{self, BufWriter, Write};
+use std::ops::ControlFlow;
+use std::path::Path;
 
+use models::PerClass;
 use serde_json::json;
-use shared::cli::Processor;
+use shared::cli::{Names, Processor, by_class_json, by_class_text, counted};
 use shared::data::{DataError, ReadOptions, Split, registry};
 use shared::personalisation::Scores;
 
@@ -12,7 +15,11 @@ use super::error::CliError;
 use super::samples::{SampleArguments, or_by};
 use crate::evaluate::{Comparison, compare};
 use crate::personal::Personal;
+use crate::predict::Predictor;
 use crate::store::PersonalModels;
+
+/// Columns of the tables: those of a terminal that has not been widened.
+const COLUMNS: usize = 80;
 
 /// The personal model that the arguments name.
 pub(super) fn open(arguments: &PersonalArguments) -> Result<Personal, CliError> {
@@ -20,6 +27,9 @@ pub(super) fn open(arguments: &PersonalArguments) -> Result<Personal, CliError> 
 }
 
 pub(super) fn run(arguments: &EvaluateArguments) -> Result<(), CliError> {
+    if let Some(model) = &arguments.model {
+        return of_model(model, arguments);
+    }
     let personal = open(&arguments.personal)?;
     let classes = personal.model.architecture.classes;
     let own = &arguments.samples;
@@ -53,14 +63,20 @@ fn rows(comparison: &Comparison) -> [(&'static str, &'static str, Scores); 3] {
 
 fn write_table(personal: &Personal, comparison: &Comparison, out: &mut dyn Write) -> io::Result<()> {
     let (method, name, round) = (personal.model.method.name(), &personal.name, personal.round);
-    writeln!(out, "{method}, made in round {round} of {name}; {} test samples", comparison.samples)?;
+    writeln!(
+        out,
+        "{method}, made in round {round} of {name}; {}",
+        counted(comparison.samples as usize, "test sample")
+    )?;
     writeln!(out, "{:14} {:>11} {:>12}", "", "local test", "global test")?;
     for (row, _, scores) in rows(comparison) {
         let percent =
             |share: Option<f64>| share.map_or("-".to_owned(), |share| format!("{:.2} %", 100.0 * share));
         writeln!(out, "{row:14} {:>11} {:>12}", percent(scores.local), percent(scores.global))?;
     }
-    writeln!(out, "the global model counts for {:.3} on average", comparison.gate)
+    writeln!(out, "the global model counts for {:.3} on average", comparison.gate)?;
+    let names = Names::new(personal.samples.class_names.clone(), Vec::new());
+    write!(out, "\nthe mixture by class: {}", by_class_text(&comparison.by_class, &names, COLUMNS))
 }
 
 fn write_json(personal: &Personal, comparison: &Comparison, out: &mut dyn Write) -> io::Result<()> {
@@ -75,5 +91,46 @@ fn write_json(personal: &Personal, comparison: &Comparison, out: &mut dyn Write)
     for (_, key, scores) in rows(comparison) {
         line[key] = json!({ "local-test": scores.local, "global-test": scores.global });
     }
+    let names = Names::new(personal.samples.class_names.clone(), Vec::new());
+    line["by-class"] = by_class_json(&comparison.by_class, &names);
     writeln!(out, "{line}")
+}
+
+/// Tests a model that is no personal one.
+fn of_model(model: &Path, arguments: &EvaluateArguments) -> Result<(), CliError> {
+    let mut predictor = Predictor::open(model, &Processor::best())?;
+    let classes = predictor.architecture().classes;
+    let split = arguments.split.unwrap_or(Split::Test);
+    let data = arguments.test.clone().unwrap_or_else(|| arguments.samples.data.clone());
+    let samples = SampleArguments { data, ..arguments.samples.clone() };
+    let view = samples.load(split, predictor.samples(), classes).map_err(or_by(match split {
+        Split::Test => "--split train uses these",
+        Split::Train => "--split test uses these",
+    }))?;
+    let names = Names::new(predictor.class_names().to_vec(), Vec::new());
+    let mut by_class = PerClass::new(classes);
+    let score = predictor.predict(&view, &mut |row| {
+        if let Some(label) = row.label {
+            by_class.count(label, row.class, row.probability());
+        }
+        ControlFlow::Continue(())
+    })?;
+    let out = &mut BufWriter::new(io::stdout().lock());
+    let written = if arguments.json {
+        let line = json!({
+            "event": "evaluation", "model": model, "split": split.name(), "samples": score.samples,
+            "correct": score.correct, "accuracy": score.accuracy(), "by-class": by_class_json(&by_class, &names),
+        });
+        writeln!(out, "{line}")
+    } else {
+        let (percent, name) = (100.0 * score.accuracy(), &predictor.architecture().name);
+        let (correct, samples) = (score.correct, score.samples);
+        writeln!(
+            out,
+            "{name} on the {} split: accuracy {percent:.2} % ({correct} of {samples})",
+            split.name()
+        )
+        .and_then(|()| write!(out, "{}", by_class_text(&by_class, &names, COLUMNS)))
+    };
+    written.and_then(|()| out.flush()).map_err(CliError::output)
 }

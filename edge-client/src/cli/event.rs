@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::{Map, Value, json};
 use shared::calendar::{moment, utc};
+use shared::cli::counted;
 use shared::client_state::difference_in_words;
 use shared::data::{Format, Skipped};
 use shared::id::ClientId;
@@ -135,7 +136,7 @@ impl Output {
                     matches!(event, Event::Connecting { .. } | Event::Notice(Notice::Training { .. }));
                 if !shown && event.is_news(repeats) {
                     for line in said.iter().flat_map(|said| &said.lines) {
-                        terminal::print(&printable(line));
+                        terminal::print_at(SystemTime::now(), &printable(line));
                     }
                 }
                 terminal::status(&printable(status.line()));
@@ -172,7 +173,8 @@ fn said(event: &Event) -> Option<Said> {
         Event::Started { client, format, folder, device, threads, state } => {
             let (state, folder) = (state.display().to_string(), folder.display().to_string());
             let started = format!(
-                "client {client}: {format} in {folder}, training on {device} ({threads} threads), state in {state}"
+                "client {client}: {format} in {folder}, training on {device} ({}), state in {state}",
+                counted(*threads, "thread")
             );
             let object = json!({
                 "event": "started", "client": client, "data": format.to_string(), "folder": folder,
@@ -181,7 +183,8 @@ fn said(event: &Event) -> Option<Said> {
             one(started, object)
         }
         Event::Samples { format, skipped, samples, shape } => {
-            let read = format!("{samples} training samples of shape {} from {format}", spelled(shape));
+            let read =
+                format!("{} of shape {} from {format}", counted(*samples, "training sample"), spelled(shape));
             let object = json!({
                 "event": "samples", "data": format.to_string(), "skipped": skipped.count,
                 "skipped_others": skipped.others, "skipped_reasons": skipped.reasons, "samples": samples, "shape": shape,
@@ -227,7 +230,9 @@ fn said(event: &Event) -> Option<Said> {
 /// How a session ended, for people.
 pub(super) fn ending(end: &SessionEnd) -> String {
     match end {
-        SessionEnd::Completed { rounds } => format!("the run is over after {rounds} rounds"),
+        SessionEnd::Completed { rounds } => {
+            format!("the run is over after {}", counted(*rounds as usize, "round"))
+        }
         SessionEnd::Stopped => "stopped; the same command joins again".to_owned(),
         SessionEnd::Refused(refusal) => format!("the server refuses this client: {refusal}"),
         SessionEnd::Outdated(error) => error.to_string(),
@@ -268,7 +273,10 @@ fn said_of_notice(notice: &Notice) -> Option<Said> {
             let RunSpec { run, name, rounds, .. } = &**spec;
             let (algorithm, model) = (&spec.algorithm.name, &spec.architecture.name);
             (
-                format!("joined run {name:?}: {rounds} rounds of {algorithm} with model {model}"),
+                format!(
+                    "joined run {name:?}: {} of {algorithm} with model {model}",
+                    counted(*rounds as usize, "round")
+                ),
                 json!({
                     "event": "joined", "run": run, "name": name, "rounds": rounds, "algorithm": algorithm, "model": model,
                 }),
@@ -316,6 +324,12 @@ fn said_of_notice(notice: &Notice) -> Option<Said> {
             format!("WARNING: {}", difference_in_words(server, device)?),
             json!({ "event": "client-state", "device_round": device, "server_round": server }),
         ),
+        Notice::Untested { reason } => (
+            format!(
+                "WARNING: the run has its models tested on its devices, and this one will test none: {reason}. It trains all the same"
+            ),
+            json!({ "event": "untested", "reason": reason }),
+        ),
         Notice::Failed { round, failure: Failure { blame, reason, .. } } => (
             format!("round {round}: training failed, {blame}: {reason}"),
             json!({ "event": "failed", "round": round, "blame": blame, "reason": reason }),
@@ -341,10 +355,10 @@ fn done(round: u32, work: TaskKind, report: &TrainReport) -> String {
     let mut done = Vec::new();
     if work.train {
         done.push(format!(
-            "trained on {} samples in {:.1} s, {} steps, mean loss {:.4}",
-            report.samples,
+            "trained on {} in {:.1} s, {}, mean loss {:.4}",
+            counted(report.samples as usize, "sample"),
             report.duration.as_secs_f64(),
-            report.steps,
+            counted(report.steps as usize, "step"),
             report.loss
         ));
     }

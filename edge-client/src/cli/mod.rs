@@ -23,6 +23,7 @@ mod summary;
 mod systemd;
 mod terminal;
 mod ticket;
+mod wrap;
 
 use clap::CommandFactory as _;
 

@@ -6,15 +6,16 @@ use std::sync::{Arc, Mutex};
 
 use shared::cli::{Names, Predictions, Processor, Signals, causes};
 use shared::data::{Split, View};
-use shared::prediction::Row;
+use shared::prediction::{Row, Score};
 
 use super::arguments::PredictArguments;
+use super::bench::end_with_parent;
 use super::error::{CliError, Exit};
 use super::evaluate::open;
 use super::samples::or_by;
 use super::terminal;
 use crate::answer::{Address, Listener, Loaded, Origin};
-use crate::predict::Predictor;
+use crate::predict::{PredictError, Predictor};
 use crate::store::PersonalModels;
 
 pub(super) fn run(arguments: &PredictArguments) -> Result<(), CliError> {
@@ -26,6 +27,9 @@ pub(super) fn run(arguments: &PredictArguments) -> Result<(), CliError> {
         Some(model) => Predictor::open(model, &backend)?,
         None => Predictor::personal(&open(&arguments.of)?, &backend)?,
     };
+    if let Some(text) = &arguments.text {
+        return follow(arguments, &mut predictor, text);
+    }
     let classes = predictor.architecture().classes;
     let inputs = arguments.samples.load(arguments.split, predictor.samples(), classes);
     let inputs = inputs.map_err(or_by(match arguments.split {
@@ -47,8 +51,22 @@ pub(super) fn run(arguments: &PredictArguments) -> Result<(), CliError> {
     written.and_then(|()| printed.score(score, "")).map_err(CliError::output)
 }
 
+/// Prints what follows a text.
+fn follow(arguments: &PredictArguments, predictor: &mut Predictor, text: &str) -> Result<(), CliError> {
+    let tokens = predictor.tokens(text).map_err(PredictError::from)?;
+    let row = predictor.follow(&tokens)?;
+    let row = if arguments.gate { row } else { Row { gate: None, ..row } };
+    let out = &mut BufWriter::new(io::stdout().lock());
+    let names = Names::new(predictor.names(), Vec::new());
+    let mut printed = Predictions::new(out, &arguments.form, names, true);
+    printed.row(&row).and_then(|()| printed.score(Score::default(), "")).map_err(CliError::output)
+}
+
 /// Answers programs on this device until the user asks to stop.
 fn listen(arguments: &PredictArguments, address: &Address) -> Result<(), CliError> {
+    if arguments.until_closed {
+        end_with_parent().map_err(|error| CliError::system("start a thread that waits", &error))?;
+    }
     let origin = match &arguments.model {
         Some(model) => Origin::File(model.clone()),
         None => Origin::Personal(PersonalModels::of(&arguments.of.state.directory()?), arguments.of.run),

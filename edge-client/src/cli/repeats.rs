@@ -2,10 +2,15 @@
 
 use crate::driver::Notice;
 
-/// The last reason of a server that does not admit the device yet.
+/// What was told of a server that does not admit the device yet.
 #[derive(Debug, Default)]
 pub(super) struct Repeats {
+    /// Its reason.
     told: Option<String>,
+    /// It has answered the last try.
+    turned_back: bool,
+    /// It was told that it does not answer any more.
+    lost: bool,
 }
 
 impl Repeats {
@@ -13,15 +18,19 @@ impl Repeats {
     pub(super) fn is_news(&mut self, notice: &Notice) -> bool {
         match notice {
             Notice::TurnedBack { refusal } => {
+                self.turned_back = true;
                 let reason = refusal.to_string();
-                let news = self.told.as_ref() != Some(&reason);
+                let news = std::mem::take(&mut self.lost) || self.told.as_ref() != Some(&reason);
                 self.told = Some(reason);
                 news
             }
-            // The server closes the connection after each refusal.
-            Notice::Disconnected { .. } => self.told.is_none(),
+            // The server closes the connection after each refusal. Another end of it is news, once.
+            Notice::Disconnected { .. } if self.told.is_some() => {
+                !std::mem::take(&mut self.turned_back) && !std::mem::replace(&mut self.lost, true)
+            }
+            Notice::Connected { .. } => self.told.is_none(),
             Notice::Joined { .. } => {
-                self.told = None;
+                *self = Self::default();
                 true
             }
             _ => true,
@@ -53,5 +62,26 @@ mod tests {
         let news = [waits(), lost(), waits(), lost(), joined, lost(), waits()]
             .map(|notice| repeats.is_news(&notice));
         assert_eq!(news, [true, false, false, false, true, true, true]);
+    }
+
+    #[test]
+    fn while_a_device_waits_it_says_when_the_server_leaves_and_when_it_is_back_and_of_no_try_that_it_connects()
+     {
+        let client = ClientId::from_bytes([1; 16]);
+        let connected = || Notice::Connected { server: "lab".to_owned() };
+        let lost = || Notice::Disconnected {
+            server: "lab".to_owned(),
+            reason: "no answer".to_owned(),
+            retry: Duration::from_secs(1),
+        };
+        let waits = || Notice::TurnedBack { refusal: Refusal::Pending { client } };
+        let mut repeats = Repeats::default();
+        let mut news =
+            |notices: &[Notice]| notices.iter().map(|notice| repeats.is_news(notice)).collect::<Vec<_>>();
+        assert_eq!(news(&[connected(), waits(), lost()]), [true, true, false]);
+        assert_eq!(news(&[connected(), waits(), lost()]), [false; 3]);
+        assert_eq!(news(&[lost(), lost(), lost()]), [true, false, false], "the server has left");
+        assert_eq!(news(&[connected(), waits(), lost()]), [false, true, false], "and is back");
+        assert_eq!(news(&[connected(), waits(), lost()]), [false; 3]);
     }
 }

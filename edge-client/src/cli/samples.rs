@@ -50,7 +50,7 @@ pub struct InputArguments {
     /// The samples: a folder in any of the formats that --help lists, or of images; an image; a CSV table; - for one from standard input
     ///
     /// Labels need not be there: without them there is no accuracy.
-    #[arg(long, value_name = "PATH", value_hint = ValueHint::AnyPath, required_unless_present = "listen")]
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::AnyPath, required_unless_present_any = ["listen", "text"])]
     pub data: Option<PathBuf>,
     /// Column of a CSV table that holds the labels, if it is there [default: as the model says, else label]
     #[arg(long, value_name = "COLUMN")]

@@ -79,6 +79,7 @@ impl Status {
             | Notice::NoRoomForState { .. }
             | Notice::ServerKey { .. }
             | Notice::State { .. }
+            | Notice::Untested { .. }
             | Notice::Alive => return,
             Notice::Progress(_) if self.doing == Doing::OtherTask => return,
             Notice::Progress(progress) => (Doing::Training, self.training(*progress)),

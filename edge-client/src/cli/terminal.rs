@@ -5,6 +5,11 @@
 
 use std::io::{self, IsTerminal as _, Write};
 use std::sync::{Mutex, PoisonError};
+use std::time::SystemTime;
+
+use shared::calendar::{moment, utc};
+
+use super::wrap::{Stream, wrapped};
 
 /// The status line shown; empty without one.
 static STATUS: Mutex<String> = Mutex::new(String::new());
@@ -18,9 +23,18 @@ pub(super) fn is_there() -> bool {
     io::stderr().is_terminal() && std::env::var_os("TERM").is_none_or(|terminal| terminal != "dumb")
 }
 
-/// Writes a line that stays, above the status.
+/// Writes a line that stays, above the status; in several lines if it is longer than the terminal is wide.
 pub(super) fn print(line: &str) {
-    above(&format!("{line}\n"));
+    above(&format!("{}\n", wrapped(line, Stream::Err.columns(), 2)));
+}
+
+/// Writes a line behind the time of day in UTC, above the status.
+pub(super) fn print_at(time: SystemTime, line: &str) {
+    let clock = &utc(moment(time))[11..19];
+    above(&format!(
+        "{clock} {}\n",
+        wrapped(line, Stream::Err.columns().map(|all| all.saturating_sub(9)), 0).replace('\n', "\n         ")
+    ));
 }
 
 /// Replaces the status line; an empty one removes it.

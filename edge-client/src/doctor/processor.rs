@@ -3,6 +3,7 @@
 use std::num::NonZeroUsize;
 
 use models::Backend;
+use shared::cli::counted;
 
 use super::Finding;
 use crate::system::System;
@@ -27,7 +28,7 @@ fn cores(system: &System) -> Finding {
         Some(line.trim_start_matches([' ', '\t', ':']).to_owned())
     });
     let model = model.map(|model| format!(" ({model})")).unwrap_or_default();
-    Finding::ok("processor", format!("{count} threads, {}{model}", std::env::consts::ARCH))
+    Finding::ok("processor", format!("{}, {}{model}", counted(count, "thread"), std::env::consts::ARCH))
 }
 
 /// Compares `answer`, that of CUDA if this program was built for it, with the GPU that the system has.

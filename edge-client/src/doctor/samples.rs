@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use shared::cli::counted;
 use shared::data::{DataError, Dataset, Format, Labels, OnError, ReadOptions, Split, registry, survey};
 use shared::shape::spelled;
 
@@ -73,7 +74,7 @@ fn tests(folder: &Path, format: Format, options: &ReadOptions) -> Option<Finding
     }
     let read = format.load(folder, Split::Test, options);
     Some(match read.and_then(|tests| options.check_shape(folder, tests.shape()).map(|()| tests)) {
-        Ok(tests) => Finding::ok(SUBJECT, format!("{} test samples", tests.len())),
+        Ok(tests) => Finding::ok(SUBJECT, counted(tests.len(), "test sample")),
         Err(error) => Finding::problem(
             SUBJECT,
             format!("the test samples cannot be used: {error}"),
@@ -96,7 +97,10 @@ fn advice(folder: &Path) -> String {
 }
 
 fn found(format: Format, data: &Dataset) -> Finding {
-    Finding::ok(SUBJECT, format!("{} samples of shape {} from {format}", data.len(), spelled(data.shape())))
+    Finding::ok(
+        SUBJECT,
+        format!("{} of shape {} from {format}", counted(data.len(), "sample"), spelled(data.shape())),
+    )
 }
 
 fn unreadable(data: &Dataset, on_error: OnError) -> Option<Finding> {
@@ -193,7 +197,7 @@ mod tests {
         std::fs::write(folder.path().join("test.csv"), "a,b,label\n1,0,2\n").unwrap();
         let findings = survey(folder.path(), None, None, OnError::Stop);
         assert_eq!(worst(&findings), Level::Ok, "{findings:?}");
-        assert!(findings.iter().any(|finding| finding.found == "1 test samples"), "{findings:?}");
+        assert!(findings.iter().any(|finding| finding.found == "1 test sample"), "{findings:?}");
     }
 
     #[test]

@@ -31,7 +31,7 @@ use crate::pool::TrainPool;
 use crate::sensors::Sensors;
 use crate::session::{Action, DeviceProfile, Event, Session, SessionEnd};
 use crate::store::{Standing, Store, StoreError};
-use crate::task::Task;
+use crate::task::{Task, Untested};
 use crate::transport::{Channel, ConnectError, Connector, Incoming, Outgoing};
 use persist::{Syncing, Unforgotten, Unsaved};
 use training::{Finished, Training};
@@ -123,6 +123,10 @@ struct Driver<'a, C, S> {
     reading: Option<JoinHandle<Result<DeviceSamples, Failure>>>,
     /// The samples, once they are read.
     samples: Option<DeviceSamples>,
+    /// Looks whether there are any to test the run's models on.
+    looking: Option<JoinHandle<Option<Untested>>>,
+    /// What is missing for that, if it was told.
+    untested: Option<String>,
     /// Whether the server has admitted this client since the process began.
     welcomed: bool,
     /// The newest task received: its round and its broadcast.
@@ -159,6 +163,8 @@ impl<'a, C: Connector, S: Store> Driver<'a, C, S> {
             participant,
             samples,
             reading: None,
+            looking: None,
+            untested: None,
             session,
             connector,
             store,
@@ -204,6 +210,10 @@ impl<'a, C: Connector, S: Store> Driver<'a, C, S> {
                 read = armed(self.reading.as_mut()) => {
                     self.reading = None;
                     Some(self.samples_read(read.unwrap_or_else(|error| Err(Failure::new(Blame::Program, error)))))
+                }
+                looked = armed(self.looking.as_mut()) => {
+                    self.looking = None;
+                    self.looked_for_tests(looked.ok().flatten())
                 }
                 incoming = armed(self.channel.as_mut().map(|channel| channel.incoming.recv())) => {
                     let ended = || Incoming::Closed { reason: "the connection ended".to_owned() };
@@ -291,6 +301,7 @@ impl<'a, C: Connector, S: Store> Driver<'a, C, S> {
                     self.session.handle(now, Event::State { round });
                 }
                 Action::NotifyState { server, device } => (self.notice)(Notice::State { server, device }),
+                Action::LookForTests { spec } => self.look_for_tests(spec),
                 Action::Upload(header) => match self.store.payload() {
                     Ok(payload) => self.send(Outgoing::Update(Box::new(header), payload)),
                     Err(error) => {

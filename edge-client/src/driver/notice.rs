@@ -104,6 +104,11 @@ pub enum Notice {
         /// What the device has.
         device: Option<u32>,
     },
+    /// The run has its models tested on its devices, and this one has nothing to test them on.
+    Untested {
+        /// What is missing.
+        reason: String,
+    },
     /// A task failed.
     Failed {
         /// The round.

@@ -4,12 +4,12 @@ use std::fmt;
 use std::sync::Arc;
 
 use shared::data::View;
-use shared::spec::Reading;
+use shared::spec::{Reading, RunSpec};
 
-use super::{Connector, Driver, Store};
+use super::{Connector, Driver, Notice, Store};
 use crate::failure::Failure;
 use crate::session::{DeviceProfile, Event};
-use crate::task::TestSamples;
+use crate::task::{TestSamples, Untested, untested};
 
 /// What a device has to learn from.
 #[derive(Clone, Debug)]
@@ -60,5 +60,22 @@ impl<C: Connector, S: Store> Driver<'_, C, S> {
             self.samples = Some(samples);
             DeviceProfile { memory: self.participant.memory, ..of_device }
         }))
+    }
+
+    /// Looks beside the driver whether the device can test the run's models: a test split may be large.
+    pub(super) fn look_for_tests(&mut self, spec: Arc<RunSpec>) {
+        let Some(DeviceSamples { data, tests, .. }) = self.samples.clone() else { return };
+        let client = self.participant.client;
+        self.looking = Some(tokio::task::spawn_blocking(move || untested(&spec, client, &data, &tests)));
+    }
+
+    /// Tells the owner of the device what is missing; the session tells the server.
+    pub(super) fn looked_for_tests(&mut self, missing: Option<Untested>) -> Option<Event> {
+        let reason = missing?.to_string();
+        if self.untested.as_ref() != Some(&reason) {
+            (self.notice)(Notice::Untested { reason: reason.clone() });
+            self.untested = Some(reason.clone());
+        }
+        Some(Event::Untested { reason })
     }
 }

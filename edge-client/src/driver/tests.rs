@@ -55,7 +55,10 @@ impl Server {
             let outgoing = self.outgoing.recv().await.expect("the client is there");
             match &outgoing {
                 Outgoing::Message(message)
-                    if matches!(**message, ToServer::Heartbeat(_) | ToServer::SkippedSamples { .. }) => {}
+                    if matches!(
+                        **message,
+                        ToServer::Heartbeat(_) | ToServer::SkippedSamples { .. } | ToServer::Untested { .. }
+                    ) => {}
                 _ => return outgoing,
             }
         }

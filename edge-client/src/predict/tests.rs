@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use models::{Array, ParamSet, write_model};
+use models::{Array, Layer, ModelFileError, ParamSet, write_model};
 use shared::data::Dataset;
 use shared::personalisation::Method;
 
@@ -188,4 +188,126 @@ fn a_diverged_model_is_not_believed() {
     let data = view(&[1, 1, 2], vec![255, 255], vec![0]);
     let error = predictor.predict(&data, &mut |_| ControlFlow::Continue(())).unwrap_err();
     assert!(matches!(error, PredictError::NotFinite { sample: 0 }));
+}
+
+/// A model of tokens without a memory, in whose view each token is followed by the next number.
+pub(crate) fn counting(path: &Path, window: usize, vocabulary: usize, class_names: &[&str]) {
+    let embedding = Layer::Embedding { name: "embedding".to_owned(), vocabulary, dim: vocabulary };
+    let linear = Layer::Linear { name: "fc".to_owned(), out: vocabulary, bias: false };
+    let mut next = vec![0.0; vocabulary * vocabulary];
+    (0..vocabulary).for_each(|token| next[(token + 1) % vocabulary * vocabulary + token] = 9.0);
+    let mut same = vec![0.0; vocabulary * vocabulary];
+    (0..vocabulary).for_each(|token| same[token * vocabulary + token] = 1.0);
+    let mut params = ParamSet::new();
+    let square = |values| Array::new([vocabulary, vocabulary], values).unwrap();
+    params.insert("extractor.embedding.weight", square(same));
+    params.insert("head.fc.weight", square(next));
+    text_model(path, window, vec![embedding], linear, &params, class_names);
+}
+
+fn text_model(
+    path: &Path,
+    window: usize,
+    extractor: Vec<Layer>,
+    last: Layer,
+    params: &ParamSet,
+    class_names: &[&str],
+) {
+    let Layer::Linear { out: classes, .. } = last else { panic!("a linear layer") };
+    let architecture = Architecture {
+        name: "text".to_owned(),
+        input: vec![window],
+        classes,
+        initialisation: models::Initialisation::default(),
+        extractor,
+        projection: Vec::new(),
+        head: vec![last],
+    };
+    let mut samples = shared::spec::RunSpec::example("fedavg").data;
+    samples.shape = vec![window];
+    samples.class_names = class_names.iter().map(|&name| name.to_owned()).collect();
+    let extra = BTreeMap::from([(SAMPLES_KEY.to_owned(), serde_json::to_string(&samples).unwrap())]);
+    write_model(&architecture, params, &extra, &mut File::create(path).unwrap()).unwrap();
+}
+
+#[test]
+fn what_follows_a_text_is_what_follows_its_last_character_however_long_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.safetensors");
+    counting(&path, 5, shared::data::text::VOCABULARY, &[]);
+    let mut predictor = Predictor::open(&path, &Backend::cpu()).unwrap();
+    let names = predictor.names();
+    let mut after = |text: &str| {
+        let tokens = predictor.tokens(text).unwrap();
+        names[predictor.follow(&tokens).unwrap().class as usize].clone()
+    };
+    assert_eq!(after("a"), "b");
+    assert_eq!(after("To be or not to b"), "c");
+    assert_eq!(after("\n"), "space");
+    assert_eq!(after("é"), "line feed", "characters that are not in the vocabulary are one token, the last");
+    assert!(matches!(predictor.follow(&[]), Err(PredictError::Text(TextError::Empty))));
+}
+
+/// A recurrent network's answer depends on what was before, and not on what fills its window up.
+#[test]
+fn a_short_text_is_answered_as_the_same_beginning_of_a_long_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.safetensors");
+    let extractor = || {
+        let embedding = Layer::Embedding { name: "embedding".to_owned(), vocabulary: 7, dim: 3 };
+        vec![embedding, Layer::Lstm { name: "lstm".to_owned(), hidden: 4 }]
+    };
+    let linear = || Layer::Linear { name: "fc".to_owned(), out: 7, bias: true };
+    let architecture = Architecture {
+        name: "text".to_owned(),
+        input: vec![6],
+        classes: 7,
+        initialisation: models::Initialisation::default(),
+        extractor: extractor(),
+        projection: Vec::new(),
+        head: vec![linear()],
+    };
+    let params = architecture.initialise(|name| shared::seed::Seed::root(3).derive(name).rng()).unwrap();
+    text_model(&path, 6, extractor(), linear(), &params, &[]);
+    let mut predictor = Predictor::open(&path, &Backend::cpu()).unwrap();
+    let long: Vec<u32> = vec![3, 1, 4, 1, 5, 2];
+    let data = Dataset::labelled(
+        vec![6],
+        shared::data::Samples::Tokens(long.iter().map(|&token| token as u16).collect()),
+        long.clone(),
+        7,
+    );
+    let mut rows = Vec::new();
+    let mut keep = |row: Row| {
+        rows.push(row.probabilities);
+        ControlFlow::Continue(())
+    };
+    predictor.predict(&View::whole(Arc::new(data.unwrap())), &mut keep).unwrap();
+    for length in 1..=6 {
+        assert_eq!(predictor.follow(&long[..length]).unwrap().probabilities, rows[length - 1], "{length}");
+    }
+    let longer = [&[6, 6, 0], &long[..]].concat();
+    assert_eq!(predictor.follow(&longer).unwrap().probabilities, rows[5], "the last window counts");
+}
+
+#[test]
+fn words_are_those_that_the_model_names() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.safetensors");
+    counting(&path, 3, 4, &["the", "cat", "sat", "down"]);
+    let mut predictor = Predictor::open(&path, &Backend::cpu()).unwrap();
+    let tokens = predictor.tokens(" the  cat\n").unwrap();
+    assert_eq!(tokens, [0, 1]);
+    assert_eq!(predictor.names()[predictor.follow(&tokens).unwrap().class as usize], "sat");
+    let refused = predictor.tokens("the dog").unwrap_err();
+    assert!(matches!(&refused, TextError::UnknownWord { word } if word == "dog"), "{refused}");
+    assert_eq!(predictor.tokens_of(&[2.0]).unwrap(), [2]);
+    for wrong in [4.0, -1.0, 0.5, f32::NAN] {
+        assert!(predictor.tokens_of(&[wrong]).unwrap_err().to_string().contains("from 0 to 3"), "{wrong}");
+    }
+    counting(&path, 3, 4, &[]);
+    let predictor = Predictor::open(&path, &Backend::cpu()).unwrap();
+    assert!(matches!(predictor.tokens("the"), Err(TextError::Unnamed { vocabulary: 4 })));
+    let predictor = Predictor::open(&model(folder.path(), [0.0; 2]), &Backend::cpu()).unwrap();
+    assert!(predictor.tokens("the").unwrap_err().to_string().contains("takes samples of shape 1x1x2"));
 }

@@ -102,6 +102,11 @@ pub enum Event {
         /// The round after whose update the client state stands; `None` if there is none.
         round: Option<u32>,
     },
+    /// [`Action::LookForTests`] has found nothing to test models on.
+    Untested {
+        /// What is missing.
+        reason: String,
+    },
     /// The held update cannot be made durable, or not be read back.
     Lost {
         /// Its round.
@@ -144,6 +149,11 @@ pub enum Action {
         server: Option<u32>,
         /// What the device has.
         device: Option<u32>,
+    },
+    /// Look whether the device can test the run's models, then report [`Event::Untested`] if it cannot.
+    LookForTests {
+        /// The run.
+        spec: Arc<RunSpec>,
     },
     /// Begin the task whose payload was received.
     Train {

@@ -16,7 +16,8 @@
 //! | `Reading` | cannot be read | `Over` | `Finish` |
 //! | `Greeting` | refused for samples that it has read as another run said, or a welcome to such a run | `Waiting` | `HangUp`, and asks again |
 //! | `Greeting` | welcome to a run that it cannot follow or has no memory for | `Over` | sends declined, `Finish` |
-//! | `Greeting` | welcome | `Joined` | sends how many samples it skips, resumes what it holds |
+//! | `Greeting` | welcome | `Joined` | sends how many samples it skips, resumes what it holds; `LookForTests` if the run has clients test models |
+//! | `Joined` | nothing to test models on | same | sends untested |
 //! | any | refused for a transient reason | same | the server closes the connection: as disconnected |
 //! | `Greeting`, `Joined` | finished, while a personal model is made | `Leaving` | nothing yet |
 //! | `Leaving` | trained | `Over` | `Finish` |
@@ -227,8 +228,13 @@ impl Session {
             Event::Synced { round } => self.synced(round),
             Event::State { round } => self.state_found(round),
             Event::Ineligible { round, reason } => self.ineligible(round, reason),
+            Event::Untested { reason } if matches!(self.connection, ConnState::Joined(_)) => {
+                let reason = message::reason(&reason);
+                self.actions.push_back(Action::Send(ToServer::Untested { reason }));
+            }
             Event::Lost { round, reason } => self.lost(round, &reason),
-            Event::Tick => {}
+            // Without a connection: the next welcome looks again.
+            Event::Untested { .. } | Event::Tick => {}
             Event::Stop => {
                 self.goodbye();
                 self.end(SessionEnd::Stopped);
@@ -336,6 +342,9 @@ impl Session {
         if self.counted.is_some() {
             // After what was forgotten above, which the state goes by.
             self.actions.push_back(Action::LookUpState { run: spec.run });
+        }
+        if spec.is_tested_by_clients() {
+            self.actions.push_back(Action::LookForTests { spec: spec.clone() });
         }
         self.spec = Some(spec);
         self.begin_early();

@@ -22,7 +22,11 @@ pub(super) fn load(path: &Path) -> Result<Option<SecretKey>, StoreError> {
         let id = text.strip_suffix('\n').map(str::parse::<shared::id::ClientId>);
         let id_alone = matches!(id, Some(Ok(_)));
         let without = "it is of an older version of this program, whose devices had an id and no key";
-        damaged(if id_alone { without } else { "a private key has 64 hexadecimal digits" })
+        damaged(if id_alone {
+            without
+        } else {
+            "it is not a private key of 64 hexadecimal digits with its checksum"
+        })
     });
     key.map(Some)
 }
@@ -37,7 +41,7 @@ pub(super) fn load_or_create(path: &Path) -> Result<SecretKey, StoreError> {
     let mut bytes = [0; 32];
     getrandom::fill(&mut bytes).map_err(StoreError::Random)?;
     let key = SecretKey::from_bytes(bytes);
-    durable::replace(path, format!("{}\n", key.digits()).as_bytes())?;
+    durable::replace(path, key.to_file().as_bytes())?;
     Ok(key)
 }
 

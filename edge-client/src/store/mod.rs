@@ -14,8 +14,8 @@
 //! ```text
 //! STATE/                  mode 0700
 //!     format              version of the whole directory
-//!     identity            the client's private key, 64 hexadecimal digits, mode 0600
-//!     server              the server's key and addresses, and the ticket until it is redeemed; JSON, mode 0600
+//!     identity            the client's private key, 64 hexadecimal digits, and their checksum; mode 0600
+//!     server              the server's key and addresses, and the ticket until it is redeemed; JSON with a checksum, mode 0600
 //!     lock                locked by the process that uses the directory
 //!     outbox/             at most one update without a receipt
 //!         update          the update: run, round, report, payload

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use shared::identity::PublicKey;
+use shared::text_checksum::{content, with_checksum};
 use shared::ticket::{Ticket, TicketSecret};
 
 use super::durable;
@@ -132,7 +133,10 @@ impl ServerFile {
     /// The server; `None` before the first one.
     pub fn load(&self) -> Result<Option<KnownServer>, StoreError> {
         let Some(text) = durable::read_text(&self.path)? else { return Ok(None) };
-        let server = text.ok().and_then(|text| serde_json::from_str::<KnownServer>(&text).ok());
+        let server = text.ok().and_then(|text| {
+            let json = content(&text).ok()?;
+            serde_json::from_str::<KnownServer>(json).ok()
+        });
         // Trusting any server instead would be unsafe.
         server.map(Some).ok_or_else(|| StoreError::Damaged {
             path: self.path.clone(),
@@ -144,7 +148,7 @@ impl ServerFile {
     /// Replaces the server, durably.
     pub fn save(&self, server: &KnownServer) -> Result<(), StoreError> {
         let text = serde_json::to_string_pretty(server).expect("keys and strings are JSON");
-        durable::replace(&self.path, format!("{text}\n").as_bytes())
+        durable::replace(&self.path, with_checksum(&text).as_bytes())
     }
 }
 

@@ -4,6 +4,7 @@ mod error;
 mod fit;
 mod handle;
 mod test_samples;
+mod untested;
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use models::{Backend, Limits, ParamSet};
 use shared::algorithm::{Client, TrainError, Workbench, registry};
-use shared::data::{DataError, View};
+use shared::data::View;
 use shared::evaluation;
 use shared::id::ClientId;
 use shared::message::{Metric, Progress, TaskId, TaskKind, TrainReport};
@@ -28,6 +29,7 @@ pub use error::TaskError;
 pub(crate) use fit::fits;
 pub use handle::TaskHandle;
 pub use test_samples::TestSamples;
+pub(crate) use untested::{Untested, untested};
 
 /// The input of a task.
 #[derive(Clone, Debug)]
@@ -61,18 +63,6 @@ pub struct TaskOutput {
     pub update: Update,
     /// The personal model, if the task made one, as a [`Personal`] file. It never leaves the device.
     pub personal: Option<Vec<u8>>,
-}
-
-/// Why a device does not test a model.
-#[derive(Debug, thiserror::Error)]
-enum Untested {
-    #[error(
-        "there are no test samples: put a test split beside the training samples, or have the run hold some of them out \
-         (evaluate.hold-out)"
-    )]
-    NoSamples,
-    #[error("the test samples cannot be read: {0}")]
-    Unreadable(#[from] DataError),
 }
 
 /// Runs a task on the calling thread, at its workbench if it has one.
@@ -109,7 +99,7 @@ pub fn run_task(
         personal = personalise(task, &used()?, &mut monitor, &mut |metric| client.report(metric))?;
     }
     if task.work.evaluate {
-        match tests(task) {
+        match untested::tests(&task.spec, task.client, &task.data, &task.tests) {
             Ok(tests) => {
                 let params = used()?;
                 let go_on = &mut || handle.step();
@@ -173,7 +163,7 @@ fn personalise(
         warn!("round {}: personal models need labels, and this run is for devices without", task.round);
         return Ok(None);
     }
-    let tests = match tests_of_personal(task) {
+    let tests = match untested::tests_of_personal(&task.spec, task.client, &task.data, &task.tests) {
         Ok(tests) => Some(tests),
         Err(error) => {
             warn!("round {}: personal models are not tested here: {error}", task.round);
@@ -211,24 +201,6 @@ fn personalise(
         held_out: held_out.clone(),
     });
     Ok(personal.map(|personal| personal.to_bytes()))
-}
-
-/// The samples for tests: those that the run holds out of the device's samples, or its test split.
-fn tests(task: &Task) -> Result<View, Untested> {
-    let tests = if task.spec.evaluate.hold_out > 0.0 {
-        Some(task.spec.held_out(task.client, &task.data))
-    } else {
-        task.tests.get()?
-    };
-    tests.filter(|tests| !tests.is_empty()).ok_or(Untested::NoSamples)
-}
-
-/// The samples for tests of personal models: the test split, which has the classes of all clients, if the device has one.
-fn tests_of_personal(task: &Task) -> Result<View, Untested> {
-    match task.tests.get() {
-        Ok(Some(split)) if !split.is_empty() => Ok(split),
-        _ => tests(task),
-    }
 }
 
 #[cfg(test)]

@@ -54,6 +54,18 @@ pub enum ArchitectureError {
         /// The shape of the shortcut's output; without a shortcut, the shape of the input.
         shortcut: Vec<usize>,
     },
+    /// The body of a squeeze-and-excitation block gives no factor for each channel.
+    #[error(
+        "layer `{layer}` scales {channels} channels by what its body gives, which has the shape {body:?}"
+    )]
+    SqueezeExcite {
+        /// The layer, as `part.squeeze-excite-position`.
+        layer: String,
+        /// The channels of its input.
+        channels: usize,
+        /// The shape of the body's output.
+        body: Vec<usize>,
+    },
     /// The last layer's output is not one logit per class.
     #[error(
         "the head gives the shape {got:?} and {classes} classes need [{classes}] or [positions, {classes}]"
@@ -87,6 +99,7 @@ impl ArchitectureError {
             Self::Input { layer, .. }
             | Self::Layer { layer, .. }
             | Self::Residual { layer, .. }
+            | Self::SqueezeExcite { layer, .. }
             | Self::TooLarge { layer, .. } => Some(layer),
             Self::UnknownModel { .. } | Self::NoNorm { .. } | Self::Output { .. } => None,
         }

@@ -26,6 +26,7 @@ pub enum Initialisation {
 impl Architecture {
     /// Initial parameters. Weights and biases of linear and convolutional layers follow the architecture's [`Initialisation`],
     /// the others `PyTorch`: those of an LSTM are uniform in `[-1/sqrt(hidden), 1/sqrt(hidden))`, embeddings standard normal,
+    /// positions normal with deviation 0.02, class tokens 0,
     /// the scales of normalisation 1 and its offsets 0.
     ///
     /// `rng_for` returns one generator for each tensor's name. If it derives the generator from the name and a seed, a tensor's
@@ -68,6 +69,11 @@ fn fill(values: &mut [f32], initial: Initial, rng: &mut impl Rng) {
         Initial::Normal => {
             for value in values {
                 *value = standard_normal(rng) as f32;
+            }
+        }
+        Initial::Small => {
+            for value in values {
+                *value = (0.02 * standard_normal(rng)) as f32;
             }
         }
         Initial::Zero => values.fill(0.0),

@@ -137,6 +137,96 @@ pub enum Layer {
         /// The fraction of values set to 0: at least 0, less than 1.
         rate: f64,
     },
+    /// Squeeze-and-excitation (Hu et al. 2018): each channel of `[c, h, w]` times a factor that `body` computes from the means of
+    /// all channels, `[c, 1, 1]` to `[c, 1, 1]` or `[c]`. Usually two 1x1 convolutions with a rectifier between them and a
+    /// logistic function after them. Names inside the block must be unique in the whole part.
+    SqueezeExcite {
+        /// The layers between means and factors.
+        #[serde(deserialize_with = "nesting::deserialize_layers")]
+        body: Vec<Layer>,
+    },
+    /// As [`Layer::BatchNorm`], with settings of its own, such as those of `MobileNetV3`.
+    BatchNormWith {
+        /// The layer's name, such as `norm1`.
+        name: String,
+        /// Added to variances, greater than 0: 1e-5 in [`Layer::BatchNorm`].
+        epsilon: f64,
+        /// How far the buffers move towards a batch, at least 0 and less than 1: 0.1 in [`Layer::BatchNorm`].
+        momentum: f64,
+    },
+    /// Rows and columns of zeros around an image, `[c, h, w]` to `[c, h + 2 pixels, w + 2 pixels]`. Before max pooling of rectified
+    /// values the same as that pooling's padding in `PyTorch`.
+    ZeroPad {
+        /// Rows and columns on each side.
+        pixels: usize,
+    },
+    /// The pixels of an image as a sequence, row by row, `[c, h, w]` to `[h w, c]`.
+    ToSequence,
+    /// A learned position before the others (Devlin et al. 2019), `[t, d]` to `[t + 1, d]`. Its weight has the shape `[1, 1, d]`.
+    ClassToken {
+        /// The layer's name, such as `class-token1`.
+        name: String,
+    },
+    /// Adds a learned value to each value of a sequence `[t, d]`, so that positions differ. Its weight has the shape `[1, t, d]`.
+    Positions {
+        /// The layer's name, such as `positions1`.
+        name: String,
+    },
+    /// Adds waves to a sequence `[t, d]`, so that positions differ (Vaswani et al. 2017, section 3.5): to the features `2 i` and
+    /// `2 i + 1` of position `p` sine and cosine of `p / 10000^(2 i / d)`. There are no parameters.
+    SinusoidalPositions,
+    /// Scaled dot-product attention of several heads (Vaswani et al. 2017, section 3.2), `[t, 3 d]` to `[t, d]`: the input has the
+    /// queries of all heads, then their keys, then their values, each of `d` features, of which every head has an equal run. A
+    /// linear layer before it and one after it make it multi-head self-attention. There are no parameters.
+    Attention {
+        /// The number of heads, which divides `d`.
+        heads: usize,
+        /// Whether a position sees no later one, as where the next token is predicted.
+        causal: bool,
+    },
+    /// The first position of a sequence, `[t, d]` to `[d]`: that of a class token.
+    FirstPosition,
+    /// The mean over the positions of a sequence, `[t, d]` to `[d]`.
+    MeanPositions,
+    /// Layer normalisation (Ba et al. 2016) of the features of a sample, `[d]`, or of each position of a sequence, `[t, d]`:
+    /// `y = weight (x - mean) / sqrt(variance + epsilon) + bias`, with the biased variance. There are no buffers.
+    LayerNorm {
+        /// The layer's name, such as `norm1`.
+        name: String,
+        /// Added to variances, greater than 0: 1e-5 in `PyTorch`, 1e-6 in vision transformers.
+        epsilon: f64,
+    },
+    /// A convolution in `groups` (Krizhevsky et al. 2012): as [`Layer::Conv`], but each of `groups` equal runs of output channels
+    /// sees only the corresponding run of input channels. With as many groups as channels it is depthwise (Howard et al. 2017).
+    /// Its weight has the shape `[out, c / groups, kernel, kernel]`.
+    GroupedConv {
+        /// The layer's name, such as `conv1`.
+        name: String,
+        /// Output channels, which the groups divide.
+        out: usize,
+        /// Height and width of the kernel in pixels.
+        kernel: usize,
+        /// Distance between applications in pixels.
+        stride: usize,
+        /// Rows and columns of zeros added on each side; less than `kernel`.
+        padding: usize,
+        /// The number of groups, which divides the input channels.
+        groups: usize,
+        /// Whether there is a bias per channel.
+        bias: bool,
+    },
+    /// `min(max(x, 0), 6)` (Sandler et al. 2018).
+    Relu6,
+    /// `min(max(x + 3, 0), 6) / 6` (Howard et al. 2019), nearly a logistic function.
+    HardSigmoid,
+    /// `x min(max(x + 3, 0), 6) / 6` (Howard et al. 2019).
+    HardSwish,
+    /// The logistic function `1 / (1 + e^-x)`.
+    Sigmoid,
+    /// `x / (1 + e^-x)` (Elfwing et al. 2017), also called swish.
+    Silu,
+    /// `x P(X <= x)` for a standard normal `X` (Hendrycks and Gimpel 2016), not its approximation by the hyperbolic tangent.
+    Gelu,
 }
 
 impl Layer {
@@ -147,7 +237,7 @@ impl Layer {
     }
 
     /// The layer's label in errors: `part.name`, or without a name `place.kind-position`, where `place` is the part or the branch
-    /// of a residual block and positions count from 1. The names of a layer's parameters begin with its label.
+    /// of a block and positions count from 1. The names of a layer's parameters begin with its label.
     #[must_use]
     pub fn label(&self, part: &str, place: &str, index: usize) -> String {
         match self.kind_and_name() {
@@ -173,6 +263,24 @@ impl Layer {
             Self::Lstm { name, .. } => ("lstm", Some(name)),
             Self::LocalResponseNorm { .. } => ("local-response-norm", None),
             Self::Dropout { .. } => ("dropout", None),
+            Self::SqueezeExcite { .. } => ("squeeze-excite", None),
+            Self::BatchNormWith { name, .. } => ("batch-norm-with", Some(name)),
+            Self::ZeroPad { .. } => ("zero-pad", None),
+            Self::ToSequence => ("to-sequence", None),
+            Self::ClassToken { name } => ("class-token", Some(name)),
+            Self::Positions { name } => ("positions", Some(name)),
+            Self::SinusoidalPositions => ("sinusoidal-positions", None),
+            Self::Attention { .. } => ("attention", None),
+            Self::FirstPosition => ("first-position", None),
+            Self::MeanPositions => ("mean-positions", None),
+            Self::LayerNorm { name, .. } => ("layer-norm", Some(name)),
+            Self::GroupedConv { name, .. } => ("grouped-conv", Some(name)),
+            Self::Relu6 => ("relu6", None),
+            Self::HardSigmoid => ("hard-sigmoid", None),
+            Self::HardSwish => ("hard-swish", None),
+            Self::Sigmoid => ("sigmoid", None),
+            Self::Silu => ("silu", None),
+            Self::Gelu => ("gelu", None),
         }
     }
 }

@@ -98,14 +98,25 @@ impl Architecture {
     /// Whether the network has dropout, so that training needs a seed for its masks.
     #[must_use]
     pub fn has_dropout(&self) -> bool {
-        fn any(layers: &[Layer]) -> bool {
+        self.has_layer(&|layer| matches!(layer, Layer::Dropout { .. }))
+    }
+
+    /// Whether what the network says at a position of a sequence depends on later positions: by attention that is not causal.
+    #[must_use]
+    pub fn looks_ahead(&self) -> bool {
+        self.has_layer(&|layer| matches!(layer, Layer::Attention { causal: false, .. }))
+    }
+
+    /// Whether some layer is such a one, at any depth.
+    fn has_layer(&self, is: &dyn Fn(&Layer) -> bool) -> bool {
+        fn any(layers: &[Layer], is: &dyn Fn(&Layer) -> bool) -> bool {
             layers.iter().any(|layer| match layer {
-                Layer::Dropout { .. } => true,
-                Layer::Residual { body, shortcut } => any(body) || any(shortcut),
-                _ => false,
+                Layer::Residual { body, shortcut } => any(body, is) || any(shortcut, is),
+                Layer::SqueezeExcite { body } => any(body, is),
+                layer => is(layer),
             })
         }
-        self.parts().iter().any(|(_, layers)| any(layers))
+        self.parts().iter().any(|(_, layers)| any(layers, is))
     }
 
     /// Whether the network has buffers, which are statistics of the data, as in batch normalisation. `false` if the architecture

@@ -1,4 +1,4 @@
-//! The limit on the nesting of residual blocks.
+//! The limit on the nesting of blocks.
 //!
 //! Architectures come from peers, and all code that walks one, from deserialising to dropping it, recurses into its blocks. A
 //! level takes three bytes in the stored form, so that a message of a megabyte could overflow any stack. Deserialisation
@@ -41,7 +41,7 @@ pub(super) fn deserialize_layers<'de, D: Deserializer<'de>, L: Deserialize<'de>>
     deserializer: D,
 ) -> Result<Vec<L>, D::Error> {
     let Some(_level) = Level::enter() else {
-        let message = format!("residual blocks are nested more than {MAX_NESTING} deep");
+        let message = format!("blocks are nested more than {MAX_NESTING} deep");
         return Err(de::Error::custom(message));
     };
     Vec::deserialize(deserializer)

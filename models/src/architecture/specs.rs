@@ -54,6 +54,8 @@ pub enum Initial {
     },
     /// Standard normal.
     Normal,
+    /// Normal with mean 0 and deviation 0.02, as the positions of transformers (Devlin et al. 2019).
+    Small,
     /// All 0.
     Zero,
     /// All 1.

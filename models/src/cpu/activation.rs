@@ -4,6 +4,7 @@ use super::operator::{Backward, Forward, Operator, Reads};
 use super::parameter::Parameter;
 use crate::error::ModelError;
 use crate::kernels::bias;
+use crate::kernels::elementwise::Activation;
 
 /// `max(x, 0)`.
 #[derive(Debug)]
@@ -25,6 +26,23 @@ impl Operator for Relu {
         if let Some(dx) = pass.dx {
             bias::rectify_gradient(pass.dy, pass.y);
             dx.copy_from_slice(pass.dy);
+        }
+    }
+}
+
+impl Operator for Activation {
+    fn forward(&mut self, _: &mut [Parameter], pass: Forward<'_>) -> Result<(), ModelError> {
+        Activation::forward(*self, pass.x, pass.y);
+        Ok(())
+    }
+
+    fn reads(&self) -> Reads {
+        Reads { input: true, output: false }
+    }
+
+    fn backward(&mut self, _: &mut [Parameter], pass: Backward<'_>) {
+        if let Some(dx) = pass.dx {
+            Activation::backward(*self, pass.x, pass.dy, dx);
         }
     }
 }

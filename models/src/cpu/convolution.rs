@@ -5,8 +5,10 @@ use super::parameter::Parameter;
 use crate::engine::UpdateMode;
 use crate::error::ModelError;
 use crate::kernels::bias;
+use crate::kernels::depthwise::Depthwise;
 use crate::kernels::direct::Direct;
 use crate::kernels::geometry::Geometry;
+use crate::kernels::grouped::Grouped;
 use crate::kernels::im2col::Im2col;
 use crate::kernels::update;
 use crate::kernels::winograd::{Winograd, Workspace, pays};
@@ -24,22 +26,30 @@ pub(crate) struct Convolution {
 }
 
 /// Algorithms for convolution; the shapes decide which is the fastest.
-enum Algorithm {
+pub(crate) enum Algorithm {
+    Depthwise(Box<Depthwise>),
     Direct(Box<Direct>),
+    Grouped(Box<Grouped>),
     Im2col(Box<Im2col>),
     Winograd(Box<Winograd>),
 }
 
 /// Which algorithm is the fastest for some shapes.
 enum Fastest {
+    Depthwise,
     Direct,
+    Grouped,
     Im2col,
     Winograd,
 }
 
 impl Fastest {
-    fn of(geometry: Geometry, out: usize) -> Self {
-        if pays(geometry, out) {
+    fn of(geometry: Geometry, (out, groups): (usize, usize)) -> Self {
+        if groups > 1 && groups == geometry.channels && groups == out {
+            Self::Depthwise
+        } else if groups > 1 {
+            Self::Grouped
+        } else if pays(geometry, out) {
             Self::Winograd
         } else if Direct::suits(geometry, out) {
             Self::Direct
@@ -51,32 +61,46 @@ impl Fastest {
 
 /// The scratch memory of a convolution for batches of `n`, in values: its own, and what it shares with the others of its network.
 /// `learns` if it has a backward pass too.
-pub(super) fn scratch(geometry: Geometry, out: usize, n: u64, learns: bool) -> (u64, [u64; 4]) {
+pub(super) fn scratch(
+    geometry: Geometry,
+    (out, groups): (usize, usize),
+    n: u64,
+    learns: bool,
+) -> (u64, [u64; 4]) {
     let n = usize::try_from(n).unwrap_or(usize::MAX);
-    match Fastest::of(geometry, out) {
+    match Fastest::of(geometry, (out, groups)) {
+        Fastest::Depthwise => (Depthwise::scratch(geometry, n, learns), [0; 4]),
+        Fastest::Grouped => (Grouped::scratch(geometry, (out, groups), n, learns), [0; 4]),
         Fastest::Winograd => (0, Winograd::scratch(geometry, out, n, learns)),
         Fastest::Direct => (Direct::scratch(geometry, out, n, learns), [0; 4]),
         Fastest::Im2col => (Im2col::scratch(geometry, out, n, learns), [0; 4]),
     }
 }
 
-impl Convolution {
-    pub(crate) fn new(
-        geometry: Geometry,
-        out: usize,
-        weight: usize,
-        bias: Option<usize>,
-        rectified: bool,
-        workspace: &Workspace,
-    ) -> Self {
-        let algorithm = match Fastest::of(geometry, out) {
+impl Algorithm {
+    /// For images of this geometry, with `out` channels after it, in groups.
+    pub(crate) fn new(geometry: Geometry, (out, groups): (usize, usize), workspace: &Workspace) -> Self {
+        match Fastest::of(geometry, (out, groups)) {
             Fastest::Winograd => {
                 let winograd = Winograd::new(geometry, out, workspace);
-                Algorithm::Winograd(Box::new(winograd.expect("it only pays where it applies")))
+                Self::Winograd(Box::new(winograd.expect("it only pays where it applies")))
             }
-            Fastest::Direct => Algorithm::Direct(Box::new(Direct::new(geometry, out))),
-            Fastest::Im2col => Algorithm::Im2col(Box::new(Im2col::new(geometry, out))),
-        };
+            Fastest::Depthwise => Self::Depthwise(Box::new(Depthwise::new(geometry))),
+            Fastest::Direct => Self::Direct(Box::new(Direct::new(geometry, out))),
+            Fastest::Grouped => Self::Grouped(Box::new(Grouped::new(geometry, (out, groups)))),
+            Fastest::Im2col => Self::Im2col(Box::new(Im2col::new(geometry, out))),
+        }
+    }
+}
+
+impl Convolution {
+    /// With the indices of its weight and its bias.
+    pub(crate) fn new(
+        algorithm: Algorithm,
+        geometry: Geometry,
+        (weight, bias): (usize, Option<usize>),
+        rectified: bool,
+    ) -> Self {
         Self { algorithm, weight, bias, places: geometry.places(), rectified }
     }
 }
@@ -93,6 +117,14 @@ impl Operator for Convolution {
             None => {}
         };
         match &mut self.algorithm {
+            Algorithm::Depthwise(depthwise) => {
+                depthwise.forward(weight, x, y, n, |channel, plane| match bias {
+                    Some(bias) => bias::add_channel_bias(plane, &bias[channel..=channel], rectified),
+                    None if rectified => bias::rectify(plane),
+                    None => {}
+                });
+            }
+            Algorithm::Grouped(grouped) => grouped.forward(weight, x, y, n, finish),
             Algorithm::Direct(direct) => direct.forward(weight, x, y, n, finish),
             Algorithm::Im2col(columns) => columns.forward(weight, x, y, n, finish),
             Algorithm::Winograd(winograd) => winograd.forward(weight, x, y, n, finish),
@@ -135,6 +167,8 @@ impl Convolution {
         dx: Option<&mut [f32]>,
     ) {
         match &mut self.algorithm {
+            Algorithm::Depthwise(depthwise) => depthwise.backward(weight, x, dy, n, by_weight, dx),
+            Algorithm::Grouped(grouped) => grouped.backward(weight, x, dy, n, by_weight, dx),
             Algorithm::Direct(direct) => direct.backward(weight, x, dy, n, by_weight, dx),
             Algorithm::Im2col(columns) => columns.backward(weight, x, dy, n, by_weight, dx),
             Algorithm::Winograd(winograd) => winograd.backward(weight, x, dy, n, by_weight, dx),

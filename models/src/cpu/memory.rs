@@ -9,6 +9,7 @@ use crate::sgd::Sgd;
 
 use super::convolution;
 use super::plan::merged;
+use crate::kernels::attention::Attention;
 use crate::kernels::geometry::Geometry;
 
 /// Bytes of a value.
@@ -134,6 +135,10 @@ impl Sum {
                 self.sequence(part, &format!("{label}.body"), body, shape.clone(), depth + 1)?;
                 self.sequence(part, &format!("{label}.shortcut"), shortcut, shape.clone(), depth + 1)?;
             }
+            if let Layer::SqueezeExcite { body } = layer {
+                let place = format!("{}.body", layer.label(part, place, index));
+                self.sequence(part, &place, body, vec![shape[0], 1, 1], depth + 1)?;
+            }
             if !matches!(layer, Layer::Flatten) {
                 let width = produced.iter().product::<usize>() as u64;
                 self.outputs = self.outputs.saturating_add(width);
@@ -151,14 +156,16 @@ impl Sum {
         let outputs = self.batch.saturating_mul(produced.iter().product::<usize>() as u64);
         let in_training = |values: u64| if self.learns { values } else { 0 };
         let own = match *layer {
-            Layer::Conv { out, kernel, stride, padding, .. } => {
+            Layer::Conv { out, kernel, stride, padding, .. }
+            | Layer::GroupedConv { out, kernel, stride, padding, .. } => {
+                let groups = if let Layer::GroupedConv { groups, .. } = *layer { groups } else { 1 };
                 let geometry = Geometry::of(shape, kernel, stride, padding);
-                let (own, shared) = convolution::scratch(geometry, out, self.batch, self.learns);
+                let (own, shared) = convolution::scratch(geometry, (out, groups), self.batch, self.learns);
                 for (most, slab) in self.shared.iter_mut().zip(shared) {
                     *most = (*most).max(slab);
                 }
-                self.widest_weight =
-                    self.widest_weight.max((out as u64).saturating_mul(geometry.taps() as u64));
+                let weights = (out as u64).saturating_mul((geometry.taps() / groups) as u64);
+                self.widest_weight = self.widest_weight.max(weights);
                 own
             }
             // One byte for the place of each maximum.
@@ -178,13 +185,38 @@ impl Sum {
                 // Gates, cells and their tangents at every position, and the packed weights of the recurrence.
                 outputs.saturating_mul(6).saturating_add(recurrent)
             }
+            Layer::Attention { .. } => {
+                let (positions, features) = (produced[0], produced[1]);
+                let n = usize::try_from(self.batch).unwrap_or(usize::MAX);
+                Attention::scratch(positions, features, n)
+            }
+            Layer::Positions { .. } => {
+                let table = shape.iter().product::<usize>() as u64;
+                self.always_stored = self.always_stored.saturating_add(table);
+                0
+            }
+            Layer::SinusoidalPositions => shape.iter().product::<usize>() as u64,
             Layer::Linear { .. }
             | Layer::Relu
+            | Layer::Relu6
+            | Layer::HardSigmoid
+            | Layer::HardSwish
+            | Layer::Sigmoid
+            | Layer::Silu
+            | Layer::Gelu
             | Layer::AvgPool { .. }
             | Layer::GlobalAvgPool
             | Layer::Flatten
             | Layer::BatchNorm { .. }
             | Layer::GroupNorm { .. }
+            | Layer::LayerNorm { .. }
+            | Layer::BatchNormWith { .. }
+            | Layer::ZeroPad { .. }
+            | Layer::ToSequence
+            | Layer::ClassToken { .. }
+            | Layer::FirstPosition
+            | Layer::MeanPositions
+            | Layer::SqueezeExcite { .. }
             | Layer::Residual { .. } => 0,
         };
         self.scratch = self.scratch.saturating_add(own);

@@ -6,6 +6,7 @@
 //! results have the same bits for any number of threads, which are those of the caller's rayon pool.
 
 mod activation;
+mod attention;
 mod convolution;
 mod dropout;
 mod embedding;
@@ -16,11 +17,14 @@ mod lstm;
 pub(crate) mod memory;
 mod normalisation;
 mod operator;
+mod padding;
 mod parameter;
 mod plan;
 mod pooling;
+mod positions;
 mod residual;
 mod sequence;
+mod squeeze_excite;
 
 use std::collections::BTreeSet;
 use std::fmt;

@@ -78,6 +78,34 @@ impl Operator for GroupNorm {
     }
 }
 
+/// Layer normalisation, with the indices of its parameters.
+#[derive(Debug)]
+pub(crate) struct LayerNorm {
+    pub(crate) weight: usize,
+    pub(crate) bias: usize,
+    pub(crate) kernel: normalisation::LayerNorm,
+}
+
+impl Operator for LayerNorm {
+    fn forward(&mut self, parameters: &mut [Parameter], pass: Forward<'_>) -> Result<(), ModelError> {
+        let [weight, bias] = [self.weight, self.bias].map(|index| parameters[index].values.values());
+        self.kernel.forward((weight, bias), pass.x, pass.y);
+        Ok(())
+    }
+
+    fn reads(&self) -> Reads {
+        Reads { input: true, output: false }
+    }
+
+    fn backward(&mut self, parameters: &mut [Parameter], pass: Backward<'_>) {
+        let parameters = parameters
+            .get_disjoint_mut([self.weight, self.bias])
+            .expect("the names of the two parameters differ");
+        let [(weight, w), (bias, _)] = parameters.map(Parameter::new_gradient);
+        self.kernel.backward(w, (pass.x, pass.dy), NormGradients { weight, bias }, pass.dx);
+    }
+}
+
 impl Operator for LocalResponseNorm {
     fn forward(&mut self, _: &mut [Parameter], pass: Forward<'_>) -> Result<(), ModelError> {
         LocalResponseNorm::forward(self, pass.x, pass.y);

@@ -1,20 +1,28 @@
 //! Planning: the operators of an architecture.
 
 use super::activation::Relu;
-use super::convolution::Convolution;
+use super::convolution::{Algorithm, Convolution};
 use super::dropout::Dropout;
 use super::embedding::Embedding;
 use super::linear::Linear;
 use super::lstm::Lstm;
-use super::normalisation::{BatchNorm, GroupNorm};
+use super::normalisation::{BatchNorm, GroupNorm, LayerNorm};
 use super::operator::Operator;
+use super::padding::ZeroPad;
 use super::pooling::GlobalAveragePool;
+use super::positions::{
+    ClassToken, FirstPosition, MeanPositions, Positions, SinusoidalPositions, ToSequence,
+};
 use super::residual::Residual;
 use super::sequence::Sequence;
+use super::squeeze_excite::SqueezeExcite;
 use crate::architecture::{ArchitectureError, Layer};
+use crate::kernels::attention::Attention;
+use crate::kernels::elementwise::Activation;
 use crate::kernels::geometry::Geometry;
 use crate::kernels::normalisation::LocalResponseNorm;
 use crate::kernels::pooling::{AveragePool, MaxPool, Windows};
+use crate::kernels::waves::waves;
 use crate::kernels::winograd::Workspace;
 use crate::kernels::{lstm, normalisation};
 
@@ -68,8 +76,15 @@ impl<'a> Planner<'a> {
         let operator: Planned = match layer {
             &Layer::Conv { out, kernel, stride, padding, .. } => {
                 let geometry = Geometry::of(shape, kernel, stride, padding);
-                let (weight, bias) = self.weight_and_bias(label);
-                (Box::new(Convolution::new(geometry, out, weight, bias, rectified, &self.workspace)), true)
+                let parameters = self.weight_and_bias(label);
+                let algorithm = Algorithm::new(geometry, (out, 1), &self.workspace);
+                (Box::new(Convolution::new(algorithm, geometry, parameters, rectified)), true)
+            }
+            &Layer::GroupedConv { out, kernel, stride, padding, groups, .. } => {
+                let geometry = Geometry::of(shape, kernel, stride, padding);
+                let parameters = self.weight_and_bias(label);
+                let algorithm = Algorithm::new(geometry, (out, groups), &self.workspace);
+                (Box::new(Convolution::new(algorithm, geometry, parameters, rectified)), true)
             }
             &Layer::Linear { out, .. } => {
                 let (rows, inputs) = rows(shape);
@@ -77,6 +92,12 @@ impl<'a> Planner<'a> {
                 (Box::new(Linear { weight, bias, inputs, outputs: out, rows, rectified }), true)
             }
             Layer::Relu => (Box::new(Relu), false),
+            Layer::Relu6 => (Box::new(Activation::Relu6), false),
+            Layer::HardSigmoid => (Box::new(Activation::HardSigmoid), false),
+            Layer::HardSwish => (Box::new(Activation::HardSwish), false),
+            Layer::Sigmoid => (Box::new(Activation::Sigmoid), false),
+            Layer::Silu => (Box::new(Activation::Silu), false),
+            Layer::Gelu => (Box::new(Activation::Gelu), false),
             &Layer::MaxPool { size, stride, partial } => {
                 let windows = Windows { partial, ..windows(shape, size, stride) };
                 let kernel = MaxPool::new(windows, rectified);
@@ -98,12 +119,53 @@ impl<'a> Planner<'a> {
                 let learns = body.learns() || shortcut.learns();
                 (Box::new(Residual { body, shortcut }), learns)
             }
-            Layer::BatchNorm { .. } => {
+            Layer::SqueezeExcite { body } => {
+                let before = self.shape.clone();
+                let (channels, pixels) = channels(&before);
+                self.shape = vec![channels, 1, 1];
+                let body = self.sequence(part, &format!("{label}.body"), body)?;
+                self.shape = before;
+                let learns = body.learns();
+                (Box::new(SqueezeExcite::new(body, pixels)), learns)
+            }
+            &Layer::ZeroPad { pixels } => {
+                let &[channels, height, width] = shape else {
+                    panic!("the architecture was checked: images have three dimensions");
+                };
+                (Box::new(ZeroPad { channels, height, width, pixels }), false)
+            }
+            &Layer::Dropout { rate } => (Box::new(Dropout::new(label, rate)), false),
+            Layer::BatchNorm { .. }
+            | Layer::BatchNormWith { .. }
+            | Layer::GroupNorm { .. }
+            | Layer::LayerNorm { .. }
+            | Layer::LocalResponseNorm { .. } => self.normalisation(label, layer),
+            Layer::Embedding { .. }
+            | Layer::Lstm { .. }
+            | Layer::ToSequence
+            | Layer::ClassToken { .. }
+            | Layer::Positions { .. }
+            | Layer::SinusoidalPositions
+            | Layer::Attention { .. }
+            | Layer::FirstPosition
+            | Layer::MeanPositions => self.of_sequences(label, layer),
+        };
+        Ok(Some(operator))
+    }
+
+    /// The operator of a normalisation.
+    fn normalisation(&self, label: &str, layer: &Layer) -> Planned {
+        let shape = self.shape.as_slice();
+        match layer {
+            Layer::BatchNorm { .. } | Layer::BatchNormWith { .. } => {
                 let (channels, pixels) = channels(shape);
                 let [weight, bias] = ["weight", "bias"].map(|kind| self.parameter(label, kind));
                 let [running_mean, running_var] =
                     ["running-mean", "running-var"].map(|kind| self.parameter(label, kind));
-                let kernel = normalisation::BatchNorm::new(channels, pixels);
+                let mut kernel = normalisation::BatchNorm::new(channels, pixels);
+                if let &Layer::BatchNormWith { epsilon, momentum, .. } = layer {
+                    kernel = kernel.with(epsilon, momentum);
+                }
                 let label = label.to_owned();
                 (Box::new(BatchNorm { label, weight, bias, running_mean, running_var, kernel }), true)
             }
@@ -113,7 +175,6 @@ impl<'a> Planner<'a> {
                 let kernel = normalisation::GroupNorm::new(channels, pixels, groups);
                 (Box::new(GroupNorm { weight, bias, kernel }), true)
             }
-            &Layer::Dropout { rate } => (Box::new(Dropout::new(label, rate)), false),
             &Layer::LocalResponseNorm { size, alpha, beta, k } => {
                 let (channels, pixels) = channels(shape);
                 let settings = normalisation::LocalResponse {
@@ -124,6 +185,48 @@ impl<'a> Planner<'a> {
                 };
                 (Box::new(LocalResponseNorm::new(channels, pixels, settings)), false)
             }
+            &Layer::LayerNorm { epsilon, .. } => {
+                let (_, features) = rows(shape);
+                let [weight, bias] = ["weight", "bias"].map(|kind| self.parameter(label, kind));
+                let kernel = normalisation::LayerNorm::new(features, epsilon);
+                (Box::new(LayerNorm { weight, bias, kernel }), true)
+            }
+            other => unreachable!("{other:?} is no normalisation"),
+        }
+    }
+
+    /// The operator of a layer that takes or gives a sequence alone.
+    fn of_sequences(&self, label: &str, layer: &Layer) -> Planned {
+        let shape = self.shape.as_slice();
+        match layer {
+            Layer::ToSequence => {
+                let (channels, pixels) = channels(shape);
+                (Box::new(ToSequence { channels, pixels }), false)
+            }
+            Layer::ClassToken { .. } => {
+                let (positions, features) = rows(shape);
+                let weight = self.parameter(label, "weight");
+                (Box::new(ClassToken { weight, positions, features }), true)
+            }
+            Layer::Positions { .. } => {
+                (Box::new(Positions { weight: self.parameter(label, "weight") }), true)
+            }
+            Layer::SinusoidalPositions => {
+                let (positions, features) = rows(shape);
+                (Box::new(SinusoidalPositions { table: waves(positions, features) }), false)
+            }
+            &Layer::Attention { heads, causal } => {
+                let (positions, features) = rows(shape);
+                (Box::new(Attention::new(positions, features / 3, heads, causal)), false)
+            }
+            Layer::FirstPosition => {
+                let (positions, features) = rows(shape);
+                (Box::new(FirstPosition { positions, features }), false)
+            }
+            Layer::MeanPositions => {
+                let (positions, features) = rows(shape);
+                (Box::new(MeanPositions { positions, features }), false)
+            }
             &Layer::Embedding { vocabulary, dim, .. } => {
                 let weight = self.parameter(label, "weight");
                 (Box::new(Embedding { weight, vocabulary, dim, tokens: Vec::new() }), true)
@@ -133,8 +236,8 @@ impl<'a> Planner<'a> {
                 let parameters = ["weight-ih", "weight-hh", "bias"].map(|kind| self.parameter(label, kind));
                 (Box::new(Lstm { parameters, positions, kernel: lstm::Lstm::new(inputs, hidden) }), true)
             }
-        };
-        Ok(Some(operator))
+            other => unreachable!("{other:?} is no layer of sequences"),
+        }
     }
 
     fn weight_and_bias(&self, label: &str) -> (usize, Option<usize>) {
@@ -155,7 +258,10 @@ pub(super) fn merged(layers: &[Layer]) -> Vec<(usize, &Layer, bool)> {
     let mut layers = pool_first(layers).into_iter().peekable();
     let mut merged = Vec::new();
     while let Some((index, layer)) = layers.next() {
-        let merges = matches!(layer, Layer::Conv { .. } | Layer::Linear { .. } | Layer::MaxPool { .. });
+        let merges = matches!(
+            layer,
+            Layer::Conv { .. } | Layer::GroupedConv { .. } | Layer::Linear { .. } | Layer::MaxPool { .. }
+        );
         let rectified = merges && layers.next_if(|(_, next)| matches!(next, Layer::Relu)).is_some();
         merged.push((index, layer, rectified));
     }

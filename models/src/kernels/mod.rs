@@ -7,14 +7,19 @@
 #![allow(clippy::inline_always)]
 
 mod activation;
+pub(crate) mod attention;
 mod batch_groups;
 pub(crate) mod bias;
+pub(crate) mod channels;
 mod copy;
 pub(crate) mod correction;
+pub(crate) mod depthwise;
 pub(crate) mod direct;
+pub(crate) mod elementwise;
 pub(crate) mod embedding;
 pub(crate) mod gemm;
 pub(crate) mod geometry;
+pub(crate) mod grouped;
 pub(crate) mod im2col;
 pub(crate) mod lstm;
 pub(crate) mod normalisation;
@@ -27,6 +32,7 @@ mod simd;
 pub(crate) mod softmax;
 pub(crate) mod update;
 mod vectorised;
+pub(crate) mod waves;
 pub(crate) mod winograd;
 
 pub(crate) use simd::arch;

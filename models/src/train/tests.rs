@@ -25,6 +25,64 @@ fn max_pool(size: usize, stride: usize) -> Layer {
     Layer::MaxPool { size, stride, partial: false }
 }
 
+fn grouped(name: &str, out: usize, [kernel, stride, padding]: [usize; 3], groups: usize) -> Layer {
+    Layer::GroupedConv { name: name.into(), out, kernel, stride, padding, groups, bias: true }
+}
+
+/// Depthwise and grouped convolutions, whose strides leave rows or columns over.
+fn in_groups() -> Vec<Layer> {
+    vec![
+        conv("a", 4, 3, 1, 1, true),
+        grouped("b", 4, [3, 1, 1], 4),
+        grouped("d", 4, [3, 2, 1], 4),
+        grouped("e", 6, [3, 1, 1], 2),
+        grouped("f", 6, [2, 2, 1], 3),
+        Layer::Flatten,
+    ]
+}
+
+/// A squeeze-and-excitation block of four channels, between convolutions.
+fn excited() -> Vec<Layer> {
+    let body = vec![conv("s", 3, 1, 1, 0, true), Layer::Silu, conv("t", 4, 1, 1, 0, true), Layer::Sigmoid];
+    let block = Layer::SqueezeExcite { body };
+    vec![conv("a", 4, 3, 1, 1, true), block, conv("b", 2, 3, 1, 0, true), Layer::Flatten]
+}
+
+fn layer_norm(name: &str) -> Layer {
+    Layer::LayerNorm { name: name.into(), epsilon: 1e-5 }
+}
+
+/// A block of self-attention of `features` values.
+fn self_attention(features: usize, heads: usize, causal: bool) -> Layer {
+    let attention = Layer::Attention { heads, causal };
+    let body = vec![layer_norm("n"), linear("q", 3 * features, true), attention, linear("o", features, true)];
+    Layer::Residual { body, shortcut: vec![] }
+}
+
+/// A vision transformer of one block.
+fn transformer(last: Layer) -> Vec<Layer> {
+    vec![
+        conv("a", 4, 2, 2, 0, true),
+        Layer::ToSequence,
+        Layer::ClassToken { name: "t".into() },
+        Layer::Positions { name: "p".into() },
+        self_attention(4, 2, false),
+        last,
+    ]
+}
+
+/// A language model of one block.
+fn language_model() -> Vec<Layer> {
+    let embedding = Layer::Embedding { name: "e".into(), vocabulary: 5, dim: 6 };
+    vec![embedding, Layer::SinusoidalPositions, Layer::Dropout { rate: 0.2 }, self_attention(6, 3, true)]
+}
+
+/// Functions of each value.
+fn activations() -> [Layer; 6] {
+    use Layer::{Gelu, HardSigmoid, HardSwish, Relu6, Sigmoid, Silu};
+    [Relu6, HardSigmoid, HardSwish, Sigmoid, Silu, Gelu]
+}
+
 /// Image sizes of which the strides in [`uneven`] leave over more on one axis than on the other, or nothing.
 const UNEVEN: [[usize; 3]; 4] = [[1, 6, 5], [1, 7, 6], [1, 8, 8], [1, 1, 4]];
 
@@ -255,13 +313,19 @@ fn every_built_in_learns_a_batch_by_heart() {
             "resnet-18" | "resnet-50" => (&[3, 8, 8][..], 4, 0.005),
             "vgg-16" => (built_in.input, 2, 0.002),
             "resnet-9" => (built_in.input, 2, 0.02),
+            "resnet-18-imagenet" | "resnet-50-imagenet" => (&[3, 32, 32][..], 4, 0.005),
+            "vgg-16-imagenet" => (&[3, 32, 32][..], 2, 0.002),
+            "mobilenet-v2" | "mobilenet-v3-small" => (&[3, 32, 32][..], 8, 0.02),
+            "vit-tiny" => (&[3, 32, 32][..], 4, 0.01),
+            "text-transformer" => (&[12][..], 4, 0.05),
             _ => (built_in.input, 10, 0.02),
         };
         let architecture = Architecture::by_name(built_in.name, input, 10).unwrap();
         let params = architecture.initialise(|name| ChaCha8Rng::seed_from_u64(name.len() as u64)).unwrap();
         let batch = noise(&architecture, samples);
         let sgd = Sgd { rate, momentum: 0.9, decay: 0.0 };
-        let mut learner = Learner::new(&architecture, &params, sgd, &Backend::cpu()).unwrap();
+        let learner = Learner::new(&architecture, &params, sgd, &Backend::cpu()).unwrap();
+        let mut learner = learner.with_seed(SEED);
         let first = learner.step(&batch).unwrap();
         let learned = (1..400).any(|_| {
             // Momentum may overshoot, so that the predictions after the step count too.

@@ -61,6 +61,37 @@ def conv2d() -> Family:
     return family
 
 
+def grouped_conv2d() -> Family:
+    """As conv2d, in groups: weight [out, c / groups, kernel, kernel]."""
+    family = Family("grouped_conv2d")
+    cases = {
+        # input, channels out, kernel, stride, padding, groups, bias
+        "depthwise3": ((2, 5, 6, 7), 5, 3, 1, 1, 5, False),
+        "depthwise3_stride2": ((2, 4, 7, 6), 4, 3, 2, 1, 4, True),
+        "depthwise5": ((2, 3, 6, 6), 3, 5, 1, 2, 3, True),
+        "depthwise5_stride2": ((2, 3, 8, 9), 3, 5, 2, 2, 3, False),
+        "depthwise_wide_f32": ((1, 2, 6, 37), 2, 3, 1, 1, 2, False),
+        "two_outputs_a_channel": ((2, 3, 5, 5), 6, 3, 1, 1, 3, True),
+        "two_groups": ((2, 4, 5, 6), 6, 3, 1, 1, 2, True),
+        "two_groups_stride2": ((3, 6, 7, 7), 4, 3, 2, 1, 2, False),
+        "pointwise": ((2, 6, 4, 5), 9, 1, 1, 0, 3, True),
+    }
+    for case, (shape, out, kernel, stride, padding, groups, bias) in cases.items():
+        settings = {"kernel": kernel, "stride": stride, "padding": padding, "groups": groups}
+
+        def function(input, weight, bias=None, stride=stride, padding=padding, groups=groups):
+            return functional.conv2d(input, weight, bias, stride=stride, padding=padding, groups=groups)
+
+        weight = family.noise(out, shape[1] // groups, kernel, kernel)
+        tensors = {
+            "input": family.noise(*shape),
+            "weight": weight,
+            "bias": family.noise(out) if bias else None,
+        }
+        family.differentiate(case, settings, function, **tensors)
+    return family
+
+
 def linear() -> Family:
     """y = x W^T + b. Input [n, features], weight [out, features], bias [out] (absent in one case)."""
     family = Family("linear")
@@ -122,27 +153,50 @@ def relu() -> Family:
     return family
 
 
+def activations() -> Family:
+    """Functions of each value, at all quarters from -8 to 8, so also at every kink."""
+    family = Family("activations")
+    for case, function in [
+        ("relu6", functional.relu6),
+        ("hard-sigmoid", functional.hardsigmoid),
+        ("hard-swish", functional.hardswish),
+        ("sigmoid", torch.sigmoid),
+        ("silu", functional.silu),
+        ("gelu", functional.gelu),
+    ]:
+        quarters = (torch.arange(-32, 33).double() / 4).reshape(5, 13)
+        family.differentiate(case, {}, function, input=quarters)
+    return family
+
+
 def batch_norm() -> Family:
-    """Over batch, rows and columns, per channel; eps 1e-5, momentum 0.1.
+    """Over batch, rows and columns, per channel; eps 1e-5 and momentum 0.1 in most cases.
 
     In training the batch is normalised by its own mean and biased variance; the running variance takes the
-    unbiased one: running <- 0.9 running + 0.1 batch. `running_*_before` and `running_*_after` are around the
+    unbiased one: running <- (1 - momentum) running + momentum batch. `running_*_before` and `running_*_after` are around the
     one step. In evaluation the running statistics normalise, and stay.
     """
     family = Family("batch_norm")
-    for case, training in [("training", True), ("evaluation", False)]:
+    for case, training, epsilon, momentum in [
+        ("training", True, 1e-5, 0.1),
+        ("evaluation", False, 1e-5, 0.1),
+        ("training_with", True, 1e-2, 0.3),
+        ("evaluation_with", False, 1e-2, 0.3),
+    ]:
         mean, variance = family.noise(3), family.noise(3) + 1.5
         before = {"running_mean_before": mean.clone(), "running_var_before": variance.clone()}
 
-        def function(input, weight, bias, mean=mean, variance=variance, training=training):
-            return functional.batch_norm(input, mean, variance, weight, bias, training, 0.1, 1e-5)
+        def function(
+            input, weight, bias, mean=mean, variance=variance, settings=(training, momentum, epsilon)
+        ):
+            return functional.batch_norm(input, mean, variance, weight, bias, *settings)
 
         tensors = {
             "input": family.noise(4, 3, 5, 4) + 0.5,
             "weight": family.noise(3) + 1,
             "bias": family.noise(3),
         }
-        settings = {"training": training, "momentum": 0.1, "eps": 1e-5}
+        settings = {"training": training, "momentum": momentum, "eps": epsilon}
         family.differentiate(case, settings, function, **tensors)
         after = {"running_mean_after": mean, "running_var_after": variance}
         family.add(case, settings, **before, **after)
@@ -167,6 +221,124 @@ def group_norm() -> Family:
         family.differentiate(
             case, settings, function, input=family.noise(*shape) + 0.5, weight=scale, bias=shift
         )
+    return family
+
+
+def layer_norm() -> Family:
+    """Over the last dimension; biased variance."""
+    family = Family("layer_norm")
+    for case, shape, epsilon in [("features", (4, 7), 1e-5), ("positions", (2, 5, 19), 1e-6)]:
+
+        def function(input, weight, bias, shape=shape, epsilon=epsilon):
+            return functional.layer_norm(input, shape[-1:], weight, bias, epsilon)
+
+        scale, shift = family.noise(shape[-1]) + 1, family.noise(shape[-1])
+        family.differentiate(
+            case, {"epsilon": epsilon}, function, input=family.noise(*shape) + 0.5, weight=scale, bias=shift
+        )
+    return family
+
+
+def squeeze_excite() -> Family:
+    """As torchvision's SqueezeExcitation: fc1 and fc2 are 1x1 convolutions of the channels' means."""
+    family = Family("squeeze_excite")
+    for case, activation, scale_activation in [
+        ("mobilenet", functional.relu, functional.hardsigmoid),
+        ("efficientnet", functional.silu, torch.sigmoid),
+    ]:
+
+        def function(
+            input, weight1, bias1, weight2, bias2, activation=activation, scale_activation=scale_activation
+        ):
+            squeezed = functional.adaptive_avg_pool2d(input, 1)
+            squeezed = activation(functional.conv2d(squeezed, weight1, bias1))
+            return input * scale_activation(functional.conv2d(squeezed, weight2, bias2))
+
+        tensors = {
+            "input": family.noise(2, 6, 4, 5) + 0.25,
+            "weight1": family.noise(3, 6, 1, 1),
+            "bias1": family.noise(3),
+            "weight2": family.noise(6, 3, 1, 1),
+            "bias2": family.noise(6),
+        }
+        family.differentiate(case, {}, function, **tensors)
+    return family
+
+
+def attention() -> Family:
+    """Scaled dot-product attention. Input [n, positions, 3 features]: queries, keys and values of all heads."""
+    family = Family("attention")
+    for case, shape, heads, causal in [
+        ("one_head", (2, 5, 12), 1, False),
+        ("heads", (2, 7, 18), 3, False),
+        ("causal", (2, 6, 24), 2, True),
+        ("many_positions_f32", (1, 37, 12), 2, True),
+    ]:
+
+        def function(input, heads=heads, causal=causal):
+            n, positions, features = input.shape
+            parts = input.reshape(n, positions, 3, heads, features // 3 // heads).permute(2, 0, 3, 1, 4)
+            output = functional.scaled_dot_product_attention(*parts, is_causal=causal)
+            return output.transpose(1, 2).reshape(n, positions, features // 3)
+
+        settings = {"heads": heads, "causal": causal}
+        family.differentiate(case, settings, function, input=family.noise(*shape, scale=2.0))
+    return family
+
+
+def self_attention() -> Family:
+    """`torch.nn.MultiheadAttention` with a linear layer before the attention and one after it."""
+    family = Family("self_attention")
+    features, heads = 8, 2
+    layer = nn.MultiheadAttention(features, heads, batch_first=True).double()
+
+    def function(input, weight_in, bias_in, weight_out, bias_out):
+        names = ("in_proj_weight", "in_proj_bias", "out_proj.weight", "out_proj.bias")
+        tensors = dict(zip(names, (weight_in, bias_in, weight_out, bias_out), strict=True))
+        return torch.func.functional_call(layer, tensors, (input, input, input), {"need_weights": False})[0]
+
+    family.differentiate(
+        "two_heads",
+        {"heads": heads},
+        function,
+        input=family.noise(2, 5, features),
+        weight_in=family.noise(3 * features, features),
+        bias_in=family.noise(3 * features),
+        weight_out=family.noise(features, features),
+        bias_out=family.noise(features),
+    )
+    return family
+
+
+def positions() -> Family:
+    """Layers of a vision transformer around its blocks: a class token and learned positions, or a mean over positions."""
+    family = Family("positions")
+
+    def class_token(input, token, positions):
+        tokens = input.flatten(2).transpose(1, 2)
+        tokens = torch.cat([token.expand(len(tokens), -1, -1), tokens], dim=1) + positions
+        return tokens[:, 0] + tokens.mean(1)
+
+    token, table = family.noise(1, 1, 4), family.noise(1, 7, 4)
+    family.differentiate("learned", {}, class_token, input=family.noise(2, 4, 2, 3), token=token, positions=table)
+
+    def waves(input):
+        position, pair = torch.arange(5).double(), torch.arange(3).double()
+        phase = position[:, None] / 10_000 ** (2 * pair / 6)
+        return input + torch.stack([phase.sin(), phase.cos()], dim=2).reshape(5, 6)
+
+    family.differentiate("sinusoidal", {}, waves, input=family.noise(2, 5, 6))
+    return family
+
+
+def padded_pool() -> Family:
+    """The beginning of a ResNet for large images: rectified, then the maximum over 3x3 with a padding of 1."""
+    family = Family("padded_pool")
+
+    def function(input):
+        return functional.max_pool2d(functional.relu(input), 3, 2, padding=1)
+
+    family.differentiate("rectified", {}, function, input=family.noise(2, 2, 7, 6))
     return family
 
 
@@ -337,12 +509,20 @@ def training() -> Family:
 
 FAMILIES = [
     conv2d,
+    grouped_conv2d,
     linear,
     max_pool2d,
     avg_pool2d,
     relu,
+    activations,
     batch_norm,
     group_norm,
+    layer_norm,
+    squeeze_excite,
+    attention,
+    self_attention,
+    positions,
+    padded_pool,
     cross_entropy,
     embedding,
     lstm,

@@ -12,7 +12,7 @@ and samples are not in the file; either side makes them of `golden_file.noise`:
   running variance (of an LSTM the weights of inputs and of state and one bias), is `noise(i, count)`, times
   `sqrt(6 / fan in)` for weights and `1 / sqrt(fan in)` for biases of convolutions and linear layers, times
   `1 / sqrt(hidden)` for LSTMs; scales of normalisation are 1 and their offsets and running means 0, plus a quarter of
-  it; running variances are 1 plus half of it; embeddings are the noise itself;
+  it; running variances are 1 plus half of it; embeddings and positions are the noise itself, class tokens a quarter of it;
 * the samples are `noise(1000, count)`, or tokens `floor((value + 1) / 2 * vocabulary)` of it.
 """
 
@@ -92,8 +92,8 @@ def resnet_9() -> list[nn.Module]:
     ]  # fmt: skip
 
 
-def resnet(blocks: list[int], bottleneck: bool, norm: str) -> list[nn.Module]:
-    """He et al. 2016 with a stem for small images; blocks of two 3x3 convolutions, or bottlenecks of three."""
+def resnet(blocks: list[int], bottleneck: bool, norm: str, large: bool = False) -> list[nn.Module]:
+    """He et al. 2016 with a stem for small images, or for large ones; blocks of two 3x3 convolutions, or bottlenecks of three."""
 
     def conv(inputs: int, outputs: int, kernel: int, stride: int = 1) -> list[nn.Module]:
         layer = nn.Conv2d(inputs, outputs, kernel, stride, padding=kernel // 2, bias=norm == "none")
@@ -101,6 +101,8 @@ def resnet(blocks: list[int], bottleneck: bool, norm: str) -> list[nn.Module]:
         return [layer, *norms[norm]]
 
     layers = [*conv(3, 64, 3), relu()]
+    if large:
+        layers = [*conv(3, 64, 7, 2), relu(), nn.MaxPool2d(3, 2, padding=1)]
     inputs = 64
     for stage, count in enumerate(blocks):
         width = 64 * 2**stage
@@ -116,6 +118,138 @@ def resnet(blocks: list[int], bottleneck: bool, norm: str) -> list[nn.Module]:
             layers += [Residual(body, shortcut), relu()]
             inputs = outputs
     return [*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten()]
+
+
+def mobilenet_v2() -> list[nn.Module]:
+    """Sandler et al. 2018, as in torchvision."""
+
+    def conv(inputs: int, outputs: int, kernel: int, stride: int = 1, groups: int = 1) -> list[nn.Module]:
+        layer = nn.Conv2d(inputs, outputs, kernel, stride, padding=kernel // 2, groups=groups, bias=False)
+        return [layer, nn.BatchNorm2d(outputs)]
+
+    layers = [*conv(3, 32, 3, 2), nn.ReLU6()]
+    inputs = 32
+    for expansion, outputs, count, first_stride in [
+        (1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1),
+    ]:  # fmt: skip
+        for number in range(count):
+            stride = first_stride if number == 0 else 1
+            wide = expansion * inputs
+            block = [*conv(inputs, wide, 1), nn.ReLU6()] if expansion > 1 else []
+            block += [*conv(wide, wide, 3, stride, wide), nn.ReLU6(), *conv(wide, outputs, 1)]
+            layers += [Residual(block, [])] if stride == 1 and inputs == outputs else block
+            inputs = outputs
+    return [*layers, *conv(320, 1280, 1), nn.ReLU6(), nn.AdaptiveAvgPool2d(1), nn.Flatten()]
+
+
+class Excite(nn.Module):
+    """Squeeze-and-excitation, as in torchvision's MobileNetV3."""
+
+    def __init__(self, channels: int, squeezed: int) -> None:
+        super().__init__()
+        self.fc1 = nn.Conv2d(channels, squeezed, 1)
+        self.fc2 = nn.Conv2d(squeezed, channels, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        means = nn.functional.adaptive_avg_pool2d(x, 1)
+        return x * nn.functional.hardsigmoid(self.fc2(nn.functional.relu(self.fc1(means))))
+
+
+def mobilenet_v3_small() -> list[nn.Module]:
+    """Howard et al. 2019, as in torchvision."""
+
+    def conv(inputs: int, outputs: int, kernel: int, stride: int = 1, groups: int = 1) -> list[nn.Module]:
+        layer = nn.Conv2d(inputs, outputs, kernel, stride, padding=kernel // 2, groups=groups, bias=False)
+        return [layer, nn.BatchNorm2d(outputs, eps=1e-3, momentum=0.01)]
+
+    layers = [*conv(3, 16, 3, 2), nn.Hardswish()]
+    inputs = 16
+    for kernel, wide, outputs, squeezed, activation, stride in [
+        (3, 16, 16, 8, nn.ReLU, 2), (3, 72, 24, 0, nn.ReLU, 2), (3, 88, 24, 0, nn.ReLU, 1),
+        (5, 96, 40, 24, nn.Hardswish, 2), (5, 240, 40, 64, nn.Hardswish, 1), (5, 240, 40, 64, nn.Hardswish, 1),
+        (5, 120, 48, 32, nn.Hardswish, 1), (5, 144, 48, 40, nn.Hardswish, 1), (5, 288, 96, 72, nn.Hardswish, 2),
+        (5, 576, 96, 144, nn.Hardswish, 1), (5, 576, 96, 144, nn.Hardswish, 1),
+    ]:  # fmt: skip
+        block = [*conv(inputs, wide, 1), activation()] if wide != inputs else []
+        block += [*conv(wide, wide, kernel, stride, wide), activation()]
+        block += [Excite(wide, squeezed)] if squeezed else []
+        block += conv(wide, outputs, 1)
+        layers += [Residual(block, [])] if stride == 1 and inputs == outputs else block
+        inputs = outputs
+    return [*layers, *conv(96, 576, 1), nn.Hardswish(), nn.AdaptiveAvgPool2d(1), nn.Flatten()]
+
+
+class Table(nn.Module):
+    """A tensor of a sequence: one more position before the others, or a value added to each."""
+
+    def __init__(self, positions: int, features: int, scale: float) -> None:
+        super().__init__()
+        self.table = nn.Parameter(torch.zeros(1, positions, features))
+        self.scale = scale
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.table.shape[1] == x.shape[1]:
+            return x + self.table
+        return torch.cat([self.table.expand(len(x), -1, -1), x], dim=1)
+
+
+class Waves(nn.Module):
+    """Adds the positions of Vaswani et al. 2017."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        _, positions, features = x.shape
+        pair = torch.arange(features // 2).double()
+        phase = torch.arange(positions).double()[:, None] / 10_000 ** (2 * pair / features)
+        waves = torch.stack([phase.sin(), phase.cos()], dim=2).reshape(positions, features)
+        # Rounded as the other side keeps them.
+        return x + waves.float().double()
+
+
+class Attention(nn.Module):
+    """Multi-head self-attention."""
+
+    def __init__(self, features: int, heads: int, causal: bool) -> None:
+        super().__init__()
+        self.heads, self.causal = heads, causal
+        self.qkv = nn.Linear(features, 3 * features)
+        self.proj = nn.Linear(features, features)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        n, positions, features = x.shape
+        parts = self.qkv(x).reshape(n, positions, 3, self.heads, features // self.heads).permute(2, 0, 3, 1, 4)
+        y = nn.functional.scaled_dot_product_attention(*parts, is_causal=self.causal)
+        return self.proj(y.transpose(1, 2).reshape(n, positions, features))
+
+
+class Sequence(nn.Module):
+    """The pixels of an image as a sequence."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.flatten(2).transpose(1, 2)
+
+
+class First(nn.Module):
+    """The first position."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x[:, 0]
+
+
+def blocks(count: int, features: int, heads: int, causal: bool, epsilon: float) -> list[nn.Module]:
+    """Blocks of a transformer and the normalisation after them."""
+    layers: list[nn.Module] = []
+    for _ in range(count):
+        wide = 4 * features
+        perceptron = [nn.Linear(features, wide), nn.GELU(), nn.Linear(wide, features)]
+        layers.append(Residual([nn.LayerNorm(features, epsilon), Attention(features, heads, causal)], []))
+        layers.append(Residual([nn.LayerNorm(features, epsilon), *perceptron], []))
+    return [*layers, nn.LayerNorm(features, epsilon)]
+
+
+def vit_tiny() -> list[nn.Module]:
+    """Touvron et al. 2021, as in timm, for 3x64x64."""
+    front = [nn.Conv2d(3, 192, 16, 16), Sequence(), Table(1, 192, 0.25), Table(17, 192, 1.0)]
+    return [*front, *blocks(12, 192, 3, False, 1e-6), First()]
 
 
 def fully_connected(*sizes: int) -> list[nn.Module]:
@@ -172,13 +306,32 @@ MODELS = {
         (1, 28, 28), CLASSES,
         lambda: [nn.Flatten(), *fully_connected(784, 4620, 4620), relu()], [], lambda: [nn.Linear(4620, CLASSES)],
     ),
+    "mobilenet-v2": (
+        (3, 96, 96), CLASSES, mobilenet_v2, [], lambda: [nn.Dropout(0.2), nn.Linear(1280, CLASSES)],
+    ),
+    "mobilenet-v3-small": (
+        (3, 96, 96), CLASSES, mobilenet_v3_small,
+        [], lambda: [nn.Linear(576, 1024), nn.Hardswish(), nn.Dropout(0.2), nn.Linear(1024, CLASSES)],
+    ),
     "moon-cnn": (
         (3, 32, 32), CLASSES,
         lambda: [*lenet(3, 0), *fully_connected(400, 120, 84), relu()],
         [lambda: fully_connected(84, 84, 256)], lambda: [nn.Linear(256, CLASSES)],
     ),
     "resnet-9": ((3, 32, 32), CLASSES, resnet_9, [], lambda: [nn.Linear(512, CLASSES, bias=False)]),
+    "resnet-18-imagenet": (
+        (3, 96, 64), CLASSES, lambda: resnet([2, 2, 2, 2], False, "batch", True), [], lambda: [nn.Linear(512, CLASSES)],
+    ),
+    "resnet-50-imagenet": (
+        (3, 96, 64), CLASSES, lambda: resnet([3, 4, 6, 3], True, "batch", True), [], lambda: [nn.Linear(2048, CLASSES)],
+    ),
+    "vgg-16-imagenet": ((3, 32, 32), CLASSES, vgg_16, [], lambda: fully_connected(512, 4096, 4096, CLASSES)),
     "vgg-16": ((3, 32, 32), CLASSES, vgg_16, [], lambda: fully_connected(512, 512, 512, CLASSES)),
+    "text-transformer": (
+        (80,), 80, lambda: [Words(80, 256), Waves(), *blocks(4, 256, 4, True, 1e-5)],
+        [], lambda: [nn.Linear(256, 80)],
+    ),
+    "vit-tiny": ((3, 64, 64), CLASSES, vit_tiny, [], lambda: [nn.Linear(192, CLASSES)]),
     "word-lstm": (
         (10,), 10_000, lambda: [Words(10_000, 192), Lstm(192, 256)], [], lambda: [nn.Linear(256, 10_000)],
     ),
@@ -217,7 +370,9 @@ def fill(network: nn.Module) -> None:
             put(layer.weight, math.sqrt(6 / fan))
             if layer.bias is not None:
                 put(layer.bias, 1 / math.sqrt(fan))
-        elif isinstance(layer, (nn.BatchNorm2d, nn.GroupNorm)):
+        elif isinstance(layer, Table):
+            put(layer.table, layer.scale)
+        elif isinstance(layer, (nn.BatchNorm2d, nn.GroupNorm, nn.LayerNorm)):
             put(layer.weight, 0.25, 1.0)
             put(layer.bias, 0.25)
             if isinstance(layer, nn.BatchNorm2d):

@@ -58,15 +58,39 @@ impl Chain {
                 let (name, units) = match layer {
                     Layer::Conv { name, out, .. } | Layer::Linear { name, out, .. } => (name, *out),
                     Layer::Relu
+                    | Layer::Relu6
+                    | Layer::HardSigmoid
+                    | Layer::HardSwish
+                    | Layer::Sigmoid
+                    | Layer::Silu
+                    | Layer::Gelu
                     | Layer::Dropout { .. }
                     | Layer::MaxPool { .. }
                     | Layer::AvgPool { .. }
+                    | Layer::ZeroPad { .. }
                     | Layer::GlobalAvgPool
                     | Layer::Flatten => continue,
-                    Layer::BatchNorm { .. } | Layer::GroupNorm { .. } | Layer::LocalResponseNorm { .. } => {
+                    Layer::GroupedConv { .. } => {
+                        return Err(NotAChain::Layer { layer: "a grouped convolution" });
+                    }
+                    Layer::BatchNorm { .. }
+                    | Layer::BatchNormWith { .. }
+                    | Layer::GroupNorm { .. }
+                    | Layer::LayerNorm { .. }
+                    | Layer::LocalResponseNorm { .. } => {
                         return Err(NotAChain::Layer { layer: "a normalisation" });
                     }
                     Layer::Residual { .. } => return Err(NotAChain::Layer { layer: "a residual block" }),
+                    Layer::SqueezeExcite { .. } => {
+                        return Err(NotAChain::Layer { layer: "a squeeze-and-excitation block" });
+                    }
+                    Layer::ToSequence
+                    | Layer::ClassToken { .. }
+                    | Layer::Positions { .. }
+                    | Layer::SinusoidalPositions
+                    | Layer::Attention { .. }
+                    | Layer::FirstPosition
+                    | Layer::MeanPositions => return Err(NotAChain::Layer { layer: "a layer of sequences" }),
                     Layer::Embedding { .. } => return Err(NotAChain::Layer { layer: "an embedding" }),
                     Layer::Lstm { .. } => return Err(NotAChain::Layer { layer: "a recurrence" }),
                 };

@@ -1,7 +1,9 @@
 //! The command line, as far as both programs have the same. With the feature `cli` only: the rest of the crate needs none of it.
 
 mod address;
+mod by_class;
 mod causes;
+mod counted;
 mod manual;
 mod predictions;
 mod processor;
@@ -9,7 +11,9 @@ mod signals;
 mod systemd;
 
 pub use address::address;
+pub use by_class::{by_class_json, by_class_text};
 pub use causes::causes;
+pub use counted::{counted, grouped};
 pub use manual::{Manual, ManualError};
 pub use predictions::{FormArgs, Names, Predictions, json_line};
 pub use processor::{NoCuda, Processor, cores};

@@ -138,6 +138,11 @@ pub(super) fn read_one(path: &Path, options: &ReadOptions) -> Result<Dataset, Da
     Ok(read_files(path.parent().unwrap_or(path), vec![(path.to_owned(), 0)], &options, Skipped::default())?.0)
 }
 
+/// Whether images can be brought to this shape: they have one channel or three.
+pub(super) fn is_shape(shape: &[usize]) -> bool {
+    matches!(shape, [1 | 3, _, _])
+}
+
 /// Reads an image as one sample without a label; without a wanted shape it has its own.
 ///
 /// # Errors
@@ -260,6 +265,11 @@ fn entries(folder: &Path) -> Result<Vec<PathBuf>, DataError> {
 fn is_image(path: &Path) -> bool {
     let extension = path.extension().map(|extension| extension.to_string_lossy().to_lowercase());
     matches!(extension.as_deref(), Some("png" | "jpg" | "jpeg"))
+}
+
+/// Whether it is a pipe, a socket or a machine's device, and no file of bytes.
+fn is_special(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|found| !found.is_file() && !found.is_dir())
 }
 
 /// Whether a file lies beside images by habit of people and systems (`readme.txt`, `Thumbs.db`, `desktop.ini`), and is
@@ -385,7 +395,8 @@ fn add_images(
     skipped: &mut Skipped,
 ) -> Result<(), DataError> {
     for file in entries {
-        if is_image(&file) {
+        // A pipe would be waited for.
+        if is_image(&file) && !is_special(&file) {
             files.push((file, class));
         } else if !is_note(&file) {
             skipped.pass_over(on_error, ImagesError::NoImage.in_file(file))?;

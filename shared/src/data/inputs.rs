@@ -144,7 +144,11 @@ fn with_or_without_labels(
 fn explain(error: DataError, place: &Path, split: Split, options: &ReadOptions) -> DataError {
     let Some(expected) = options.shape.clone().filter(|_| place.is_dir()) else { return error };
     let natural = ReadOptions { labels: None, shape: None, ..options.clone() };
-    let Ok((_, dataset)) = registry::read(place, split, &natural) else { return error };
+    let Ok((format, dataset)) = registry::read(place, split, &natural) else { return error };
+    // Images are brought to any shape that an image can have: their size is never what is wrong.
+    if format.about().name == images::Images.about().name && images::is_shape(&expected) {
+        return error;
+    }
     let size = |shape: &[usize]| shape.iter().product::<usize>();
     if size(&expected) == size(dataset.shape()) {
         return error;
@@ -223,6 +227,18 @@ mod tests {
             let said = read_stream(wrong.as_bytes(), &options(&[2])).unwrap_err().to_string();
             assert!(said.starts_with("standard input: "), "{said}");
         }
+    }
+
+    #[test]
+    fn images_in_folders_of_unknown_names_are_refused_by_the_name_and_not_by_their_size() {
+        let folder = tempfile::tempdir().unwrap();
+        image(&folder.path().join("test/wolf/1.png"), 9);
+        let said =
+            |shape: &[usize]| read(folder.path(), Split::Test, &options(shape)).unwrap_err().to_string();
+        let scaled = said(&[3, 32, 32]);
+        assert!(scaled.contains("wolf") && !scaled.contains("shape"), "{scaled}");
+        let rows = said(&[6]);
+        assert!(rows.contains("takes samples of shape 6, these have 1x2x2"), "{rows}");
     }
 
     #[test]

@@ -112,7 +112,17 @@ pub fn survey(directory: &Path) -> Result<Survey, SurveyError> {
         survey.train = Some(format.load(directory, Split::Train, &ReadOptions::default())?.len());
         survey
     };
-    Ok(survey)
+    match unfit_names(&survey.labels) {
+        problems if problems.is_empty() => Ok(survey),
+        problems => Err(SurveyError::Problems { directory: directory.display().to_string(), problems }),
+    }
+}
+
+/// What is wrong with the names of classes: no configuration takes these, and a terminal would obey them.
+fn unfit_names(labels: &Labels) -> Vec<String> {
+    let Labels::Names(names) = labels else { return Vec::new() };
+    let unfit = names.iter().filter(|name| name.chars().any(char::is_control));
+    unfit.map(|name| format!("the class {name:?} has a control character in its name: rename it")).collect()
 }
 
 fn found(set: &'static DataSet, format: Format, shape: Vec<usize>, labels: Labels, test: bool) -> Survey {
@@ -322,6 +332,17 @@ mod tests {
         let found = survey(folder.path()).unwrap();
         assert_eq!(found.shape, [3, 32, 32]);
         assert!(found.notes[0].contains("20x20 to 200x200"), "{:?}", found.notes);
+    }
+
+    #[test]
+    fn a_class_whose_name_would_steer_a_terminal_is_refused_by_its_name() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["train/dog/1.png", "train/\u{1b}[31mcat/1.png", "train/f\nox/1.png"] {
+            image(&folder.path().join(name), 20);
+        }
+        let said = survey(folder.path()).unwrap_err().to_string();
+        assert!(said.contains(r#""\u{1b}[31mcat""#) && said.contains(r#""f\nox""#), "{said}");
+        assert!(!said.contains('\u{1b}') && !said.contains('\n'), "{said}");
     }
 
     #[test]

@@ -53,7 +53,7 @@ pub fn token_name(token: u16) -> String {
     }
 }
 
-/// What people call all tokens, in their order.
+/// What people call each token, in the order of their numbers.
 #[must_use]
 pub fn token_names() -> Vec<String> {
     (0..VOCABULARY as u16).map(token_name).collect()

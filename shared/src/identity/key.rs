@@ -7,6 +7,7 @@ use ring::signature::{Ed25519KeyPair, KeyPair as _};
 use sha2::{Digest as _, Sha256};
 
 use crate::id::{ClientId, ParseIdError, identifier, parse_hex};
+use crate::text_checksum;
 
 /// The prefix of an Ed25519 public key in a `SubjectPublicKeyInfo` (RFC 8410, section 4).
 const SPKI: [u8; 12] = [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];
@@ -36,9 +37,17 @@ impl SecretKey {
         parse_hex("key", text).map(Self)
     }
 
-    /// Parses the content of a key's file: the digits, and at most a line break after them. Anything else was not written so.
+    /// Parses a key's file: the digits, and their [checksum](text_checksum) or at most a line break. Nothing else was written so.
     pub fn of_file(text: &str) -> Result<Self, ParseIdError> {
-        Self::parse(text.strip_suffix('\n').unwrap_or(text))
+        // A file that fails its checksum is longer than a key.
+        let content = text_checksum::content(text).unwrap_or(text);
+        Self::parse(content.strip_suffix('\n').unwrap_or(content))
+    }
+
+    /// The file that [`of_file`](Self::of_file) reads.
+    #[must_use]
+    pub fn to_file(&self) -> String {
+        text_checksum::with_checksum(&self.digits())
     }
 
     /// The hexadecimal digits that [`parse`](Self::parse) reads, to store the key.
@@ -119,6 +128,19 @@ mod tests {
             [format!("{SECRET}\u{b}"), format!("{SECRET} "), format!("{SECRET}\n\n"), format!("\n{SECRET}")]
         {
             assert!(SecretKey::of_file(&content).is_err(), "{content:?}");
+        }
+    }
+
+    #[test]
+    fn a_flipped_bit_in_a_file_makes_no_other_key() {
+        let key = SecretKey::parse(SECRET).unwrap();
+        let file = key.to_file();
+        assert_eq!(SecretKey::of_file(&file), Ok(key.clone()));
+        for bit in 0..8 * file.len() {
+            let mut bytes = file.clone().into_bytes();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            let read = String::from_utf8(bytes).ok().and_then(|text| SecretKey::of_file(&text).ok());
+            assert!(read.is_none_or(|read| read == key), "bit {bit}");
         }
     }
 

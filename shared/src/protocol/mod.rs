@@ -10,7 +10,7 @@
 //! | 3 | tickets, new keys of servers, transfers that go on where they were cut, and refusals for these |
 //! | 4 | what a run asks of a device before it trains, and a device's *not now* |
 //! | 5 | how many samples a device leaves out |
-//! | 6 | the run specification as text, which can grow; a device's word that it cannot follow one; two reasons for a rejection, one for a refusal; which client state a device keeps, and must have; how a device is to read its samples |
+//! | 6 | the run specification as text, which can grow; a device's word that it cannot follow one; two reasons for a rejection, one for a refusal; which client state a device keeps, and must have; how a device is to read its samples; that it cannot test the run's models |
 //!
 //! # What may change, and how
 //!
@@ -86,7 +86,7 @@ impl ToServer {
             Self::Redeem(_) | Self::ResumePoint(_) | Self::UpdateRest { .. } => Protocol::V3,
             Self::Ineligible { .. } => Protocol::V4,
             Self::SkippedSamples { .. } => Protocol::V5,
-            Self::Declined { .. } | Self::ClientState { .. } => Protocol::V6,
+            Self::Declined { .. } | Self::ClientState { .. } | Self::Untested { .. } => Protocol::V6,
         }
     }
 }
@@ -221,13 +221,18 @@ mod tests {
 
     #[test]
     fn a_peer_of_the_version_before_is_refused_in_words_what_it_cannot_be_told() {
+        use models::Layer;
+
         use crate::spec::{RunSpec, SpecText, Training};
 
         let spec = RunSpec::example("fedavg");
         let algorithm = SpecText::of(&spec).as_str().replace("fedavg", "fednew").into();
         let training = Training { warmup: 5, ..spec.training };
-        let key = SpecText::of(&RunSpec { training, ..spec });
-        for spec in [algorithm, key] {
+        let key = SpecText::of(&RunSpec { training, ..spec.clone() });
+        let mut architecture = spec.architecture.clone();
+        architecture.extractor.push(Layer::Residual { body: vec![Layer::Silu], shortcut: vec![] });
+        let layer = SpecText::of(&RunSpec { architecture, ..spec });
+        for spec in [algorithm, key, layer] {
             let told = ToClient::Welcome { spec, wants: None }.for_peer(Protocol::V5);
             let Some(ToClient::Refused(Refusal::Protocol(text))) = told else { panic!("{told:?}") };
             assert!(text.contains("update it"), "{text}");

@@ -1,5 +1,7 @@
 //! Between the specification and its form before protocol version 6.
 
+use models::Layer;
+
 use crate::aggregation::Aggregation;
 use crate::algorithm::registry;
 use crate::data::Preparation;
@@ -16,6 +18,9 @@ impl PositionalSpec {
     /// what they do not know, or a number with more digits than their 32 bits have.
     #[must_use]
     pub fn of(spec: &RunSpec) -> Option<Self> {
+        if !spec.architecture.parts().iter().all(|(_, layers)| known(layers)) {
+            return None;
+        }
         let form = Self::lossy(spec)?;
         let mut read = form.clone().into_spec().ok()?;
         // Hyper-parameters have the algorithm's own encoding, which has a place for all of them.
@@ -75,6 +80,27 @@ impl PositionalSpec {
             heartbeat: self.heartbeat,
         })
     }
+}
+
+/// Whether these layers are of kinds that peers before version 6 know: those go by the position of a kind.
+fn known(layers: &[Layer]) -> bool {
+    layers.iter().all(|layer| match layer {
+        Layer::Residual { body, shortcut } => known(body) && known(shortcut),
+        Layer::Conv { .. }
+        | Layer::Linear { .. }
+        | Layer::Relu
+        | Layer::MaxPool { .. }
+        | Layer::Flatten
+        | Layer::AvgPool { .. }
+        | Layer::GlobalAvgPool
+        | Layer::BatchNorm { .. }
+        | Layer::GroupNorm { .. }
+        | Layer::Embedding { .. }
+        | Layer::Lstm { .. }
+        | Layer::LocalResponseNorm { .. }
+        | Layer::Dropout { .. } => true,
+        _ => false,
+    })
 }
 
 /// A specification with what it leaves open written out: two that mean the same are equal then.

@@ -29,7 +29,7 @@ pub enum Kind {
     Numbers,
     /// A list of 1 to 8 whole numbers above 0.
     Shape,
-    /// A list of 1 to 1024 different texts of 1 to 200 characters.
+    /// A list of 1 to 1024 different texts of 1 to 200 characters, none of them control characters.
     Names,
     /// The name of a built-in model.
     Model,
@@ -87,7 +87,9 @@ impl Kind {
                 "1 to 8 whole numbers from 1 to 65536 with an x between them, as in \"3x32x32\"".to_owned()
             }
             Self::Names => {
-                format!("a list of 1 to {MAX_LIST_LENGTH} different texts of 1 to 200 characters")
+                format!(
+                    "a list of 1 to {MAX_LIST_LENGTH} different texts of 1 to 200 characters, none of them control characters"
+                )
             }
             Self::Model => format!("one of {}", model_names().join(", ")),
             Self::Network => {

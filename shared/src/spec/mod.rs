@@ -99,6 +99,12 @@ impl RunSpec {
         Sgd { rate: sgd.rate * self.training.rate_share(round.min(self.rounds), self.rounds), ..sgd }
     }
 
+    /// Whether any round asks clients to test models on samples of their own.
+    #[must_use]
+    pub fn is_tested_by_clients(&self) -> bool {
+        self.closing_work().is_some()
+    }
+
     /// What clients are asked for in this round of training, counted from 1. The model that they are sent is that of the
     /// round before.
     #[must_use]

@@ -154,7 +154,9 @@ impl Driver {
                     self.syncing = None;
                 }
                 Action::Sync { round } => self.syncing = Some(round),
-                Action::LookUpState { .. } => assert!(self.connected && self.welcomed),
+                Action::LookUpState { .. } | Action::LookForTests { .. } => {
+                    assert!(self.connected && self.welcomed);
+                }
                 Action::NotifyVerdict { .. } | Action::NotifyState { .. } => {}
                 Action::Disconnect => assert!(self.connected),
                 Action::Finish(_) => self.finished = true,

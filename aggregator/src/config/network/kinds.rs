@@ -84,6 +84,11 @@ const fn field(name: &'static str, accepts: Accepts, absent: Absent) -> Field {
     Field { name, accepts, absent }
 }
 
+/// A layer without name and settings.
+const fn plain(name: &'static str, says: &'static str) -> LayerKind {
+    LayerKind { name, prefix: None, short: None, fields: &[], says }
+}
+
 const SIZE: Field = field("size", COUNT, Absent::Required);
 const STRIDE: Field = field("stride", COUNT, Absent::Like("size"));
 
@@ -103,6 +108,20 @@ pub(crate) const KINDS: &[LayerKind] = &[
         says: "convolution of an image; padding \"same\" keeps its size at stride 1",
     },
     LayerKind {
+        name: "grouped-conv",
+        prefix: Some("conv"),
+        short: None,
+        fields: &[
+            field("out", COUNT, Absent::Required),
+            field("kernel", COUNT, Absent::Required),
+            field("stride", COUNT, Absent::Whole(1)),
+            field("padding", Accepts::Padding, Absent::Whole(0)),
+            field("groups", COUNT, Absent::Required),
+            field("bias", Accepts::Truth, Absent::Truth(true)),
+        ],
+        says: "convolution of each group of channels; with as many groups as channels depthwise",
+    },
+    LayerKind {
         name: "linear",
         prefix: Some("linear"),
         short: Some("out"),
@@ -112,7 +131,13 @@ pub(crate) const KINDS: &[LayerKind] = &[
         ],
         says: "y = W x + b, of features or at each position of a sequence; \"classes\" stands for their number",
     },
-    LayerKind { name: "relu", prefix: None, short: None, fields: &[], says: "max(x, 0)" },
+    plain("relu", "max(x, 0)"),
+    plain("relu6", "min(max(x, 0), 6)"),
+    plain("hard-sigmoid", "min(max(x + 3, 0), 6) / 6, nearly a sigmoid"),
+    plain("hard-swish", "x hard-sigmoid(x)"),
+    plain("sigmoid", "1 / (1 + e^-x)"),
+    plain("silu", "x sigmoid(x), also called swish"),
+    plain("gelu", "x P(X <= x) for a standard normal X"),
     LayerKind {
         name: "max-pool",
         prefix: None,
@@ -127,26 +152,31 @@ pub(crate) const KINDS: &[LayerKind] = &[
         fields: &[SIZE, STRIDE],
         says: "the mean of each window of an image",
     },
+    plain("global-avg-pool", "the mean of each channel: features of an image"),
     LayerKind {
-        name: "global-avg-pool",
+        name: "zero-pad",
         prefix: None,
-        short: None,
-        fields: &[],
-        says: "the mean of each channel: features of an image",
+        short: Some("pixels"),
+        fields: &[field("pixels", COUNT, Absent::Required)],
+        says: "rows and columns of zeros around an image",
     },
-    LayerKind {
-        name: "flatten",
-        prefix: None,
-        short: None,
-        fields: &[],
-        says: "everything into one row of features",
-    },
+    plain("flatten", "everything into one row of features"),
     LayerKind {
         name: "batch-norm",
         prefix: Some("norm"),
         short: None,
         fields: &[],
         says: "each channel normalised over the batch, with running statistics",
+    },
+    LayerKind {
+        name: "batch-norm-with",
+        prefix: Some("norm"),
+        short: None,
+        fields: &[
+            field("epsilon", Accepts::Number(Least::Positive), Absent::Number(1e-5)),
+            field("momentum", Accepts::Share, Absent::Number(0.1)),
+        ],
+        says: "batch-norm whose statistics are computed otherwise",
     },
     LayerKind {
         name: "group-norm",
@@ -168,6 +198,13 @@ pub(crate) const KINDS: &[LayerKind] = &[
         says: "each pixel divided by a power of the squares of neighbouring channels",
     },
     LayerKind {
+        name: "layer-norm",
+        prefix: Some("norm"),
+        short: None,
+        fields: &[field("epsilon", Accepts::Number(Least::Positive), Absent::Number(1e-5))],
+        says: "features normalised within each sample, or at each position of a sequence",
+    },
+    LayerKind {
         name: "dropout",
         prefix: None,
         short: Some("rate"),
@@ -183,6 +220,13 @@ pub(crate) const KINDS: &[LayerKind] = &[
             field("shortcut", Accepts::Layers, Absent::NoLayers),
         ],
         says: "body(x) + shortcut(x), both lists of layers; no shortcut is x itself",
+    },
+    LayerKind {
+        name: "squeeze-excite",
+        prefix: None,
+        short: Some("body"),
+        fields: &[field("body", Accepts::Layers, Absent::Required)],
+        says: "each channel times what body, a list of layers, makes of the channels' means, [c, 1, 1]",
     },
     LayerKind {
         name: "embedding",
@@ -201,6 +245,34 @@ pub(crate) const KINDS: &[LayerKind] = &[
         fields: &[field("hidden", COUNT, Absent::Required)],
         says: "memory along a sequence, with a state of this many values",
     },
+    plain("to-sequence", "the pixels of an image as a sequence, row by row"),
+    LayerKind {
+        name: "class-token",
+        prefix: Some("class-token"),
+        short: None,
+        fields: &[],
+        says: "a learned position before the others",
+    },
+    LayerKind {
+        name: "positions",
+        prefix: Some("positions"),
+        short: None,
+        fields: &[],
+        says: "adds a learned value to each value of a sequence",
+    },
+    plain("sinusoidal-positions", "adds waves to a sequence, of another length for each feature"),
+    LayerKind {
+        name: "attention",
+        prefix: None,
+        short: Some("heads"),
+        fields: &[
+            field("heads", COUNT, Absent::Required),
+            field("causal", Accepts::Truth, Absent::Truth(false)),
+        ],
+        says: "of 3 d features, queries, keys and values, to d; causal: no position sees a later one",
+    },
+    plain("first-position", "the features of a sequence's first position, such as a class token"),
+    plain("mean-positions", "the mean over the positions of a sequence"),
 ];
 
 /// The kind of this name.

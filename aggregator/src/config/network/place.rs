@@ -57,6 +57,15 @@ impl Search<'_> {
                     return found;
                 }
             }
+            if let Layer::SqueezeExcite { body } = layer {
+                let block = spot.below("squeeze-excite");
+                // The body may stand for the whole block.
+                let short = block.layer(0).is_known(self.places);
+                let at = if short { block.meaning("body") } else { block.below("body") };
+                if let Some(found) = self.layers(body, part, &format!("{label}.body"), &(at, 0)) {
+                    return Some(found);
+                }
+            }
             self.last = spot;
         }
         None

@@ -113,12 +113,27 @@ fn every_kind_of_layer_can_be_written() {
         [model]
         layers = [
             { conv = { out = 6, kernel = 4, stride = 2, padding = 1, bias = false } }, "batch-norm", "relu",
+            { zero-pad = 1 }, { batch-norm-with = { epsilon = 1e-3 } },
+            { grouped-conv = { out = 6, kernel = 3, padding = "same", groups = 3 } },
             { max-pool = { size = 3, stride = 1, partial = true } }, { avg-pool = 2 },
             { local-response-norm = { size = 5, alpha = 1, beta = 0.5 } }, { group-norm = { groups = 3 } },
-            { residual = { body = ["relu"] } }, { dropout = 0.5 }, "global-avg-pool", { linear = { out = "classes", bias = false } },
+            { residual = { body = ["relu"] } }, "relu6", "hard-sigmoid", "hard-swish", "sigmoid", "silu", "gelu",
+            { squeeze-excite = [{ conv = { out = 2, kernel = 1 } }, { conv = { out = 6, kernel = 1 } }] }, { dropout = 0.5 }, "global-avg-pool", "layer-norm", { linear = { out = "classes", bias = false } },
         ]
     "#;
     assert_eq!(network(images).predictions(), Ok(1));
+    let transformer = r#"
+        [model]
+        layers = [
+            { conv = { out = 12, kernel = 7, stride = 7 } }, "to-sequence", "class-token", "positions", "sinusoidal-positions",
+            { residual = ["layer-norm", { linear = 36 }, { attention = 3 }, { linear = 12 }] },
+            { linear = 36 }, { attention = { heads = 2, causal = true } }, "LAST",
+            { linear = "classes" },
+        ]
+    "#;
+    for last in ["first-position", "mean-positions"] {
+        assert_eq!(network(&transformer.replace("LAST", last)).predictions(), Ok(1));
+    }
     let text = r#"
         data = { set = "shakespeare", path = "x" }
         [model]
@@ -135,6 +150,8 @@ fn the_written_configuration_states_the_network_and_reads_back() {
         CNN_MNIST,
         "[model.layers]\nextractor = [\"flatten\", { residual = { body = [{ residual = [\"relu\"] }], shortcut = \
          [{ linear = 784 }] } }]\nhead = [{ linear = \"classes\" }]",
+        "[model]\nlayers = [{ squeeze-excite = [{ conv = { out = 1, kernel = 1 } }, \"sigmoid\"] }, \"flatten\", \
+         \"layer-norm\", { linear = \"classes\" }]",
     ] {
         let config = load(text, &[]).unwrap_or_else(|errors| panic!("{errors}"));
         let written = config.effective.to_toml();

@@ -24,16 +24,22 @@ pub(in crate::config) fn document(layers: &Table) -> String {
     text
 }
 
+/// The layers that have lists of layers, and the names of these.
+const BLOCKS: [(&str, &[&str]); 2] = [("residual", &["body", "shortcut"]), ("squeeze-excite", &["body"])];
+
 /// A layer at this depth of blocks. Lines break in lists alone, as TOML wants it.
 fn lines(layer: &Value, depth: usize, text: &mut String) {
     let indent = "    ".repeat(depth);
-    let Some(block) = layer.get("residual").and_then(Value::as_table) else {
+    let block =
+        BLOCKS.iter().find_map(|(kind, branches)| Some((kind, branches, layer.get(kind)?.as_table()?)));
+    let Some((kind, branches, block)) = block else {
         let _ = writeln!(text, "{indent}{layer},");
         return;
     };
-    let _ = write!(text, "{indent}{{ residual = {{ ");
-    for (branch, end) in [("body", ", "), ("shortcut", " } },\n")] {
-        let _ = match block.get(branch).and_then(Value::as_array) {
+    let _ = write!(text, "{indent}{{ {kind} = {{ ");
+    for (position, branch) in branches.iter().enumerate() {
+        let end = if position + 1 == branches.len() { " } },\n" } else { ", " };
+        let _ = match block.get(*branch).and_then(Value::as_array) {
             Some(list) if !list.is_empty() => {
                 let _ = writeln!(text, "{branch} = [");
                 for layer in list {

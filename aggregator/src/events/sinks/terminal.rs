@@ -32,11 +32,13 @@ fn stamped(text: &str, stamp: &str) -> String {
 
 /// Tells a person on standard error. Where it is no terminal but a log, with the time.
 pub fn tell(text: &str) {
-    if io::stderr().is_terminal() {
-        eprintln!("{text}");
-    } else {
-        eprint!("{}", stamped(text, &stamp()));
-    }
+    eprint!("{}", line(text, io::stderr().is_terminal()));
+}
+
+/// What a person is told, as lines of a terminal or of a log.
+#[must_use]
+pub fn line(text: &str, terminal: bool) -> String {
+    if terminal { format!("{text}\n") } else { stamped(text, &stamp()) }
 }
 
 /// Columns of the terminal at standard output.

@@ -27,7 +27,6 @@ pub(crate) enum Axis<'a> {
         to: u32,
     },
     /// This number of values of another kind, evenly spaced.
-    #[cfg_attr(not(feature = "simulate"), expect(dead_code, reason = "experiments alone draw it"))]
     Values {
         /// What they are of.
         name: &'a str,

@@ -21,7 +21,7 @@ const ROW: f64 = 22.0;
 /// Cells from this width on show their numbers.
 const NUMBERED: f64 = 30.0;
 /// Shades, from few to many samples. One path is drawn for each, which keeps a page of many clients small.
-const SHADES: usize = 10;
+pub(super) const SHADES: usize = 10;
 
 /// Every client's name and its number of samples of each class, by the name of the class if it has one.
 pub(in crate::report) fn heatmap(
@@ -120,7 +120,7 @@ fn labelled(client: usize, cell: f64) -> bool {
 }
 
 /// 0 for no sample, [`SHADES`] for the greatest count there is.
-fn shade(count: usize, greatest: usize) -> usize {
+pub(super) fn shade(count: usize, greatest: usize) -> usize {
     (count as u128 * SHADES as u128).div_ceil(greatest.max(1) as u128) as usize
 }
 
@@ -136,7 +136,8 @@ fn cells(
     })
 }
 
-fn block(x: f64, y: f64, width: f64, height: f64) -> String {
+/// A rectangle as a part of a path.
+pub(super) fn block(x: f64, y: f64, width: f64, height: f64) -> String {
     format!("M{} {}h{}v{}h-{}z", px(x), px(y), px(width), px(height), px(width))
 }
 

@@ -3,6 +3,7 @@
 
 mod bars;
 mod closer;
+mod confusion;
 mod frame;
 mod heatmap;
 mod lines;
@@ -10,6 +11,7 @@ mod scale;
 mod strip_plot;
 
 pub(super) use bars::{Bars, Stack};
+pub(super) use confusion::{DRAWN as CONFUSION_DRAWN, confusion};
 pub(crate) use frame::Axis;
 pub(super) use heatmap::{DRAWN, heatmap};
 pub(crate) use lines::{Floor, Line, Lines};

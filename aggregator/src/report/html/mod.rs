@@ -3,7 +3,9 @@
 //! No script and no external resource (the page's own policy forbids both), the fonts of the reader's system, light
 //! and dark mode, and numbers in tables for everything that is drawn.
 
+mod by_class;
 mod clients;
+mod devices;
 mod document;
 mod dominance;
 mod own_tests;
@@ -16,10 +18,12 @@ mod tests;
 
 use maud::{Markup, html};
 
+use super::by_class::ModelByClass;
+use super::devices::Devices;
 use super::standing::{Origin, Standing};
 use super::units::{bytes, counted, grouped, percent, seconds};
 use super::{Summary, plots};
-use crate::config::Config;
+use crate::config::{Changed, Config};
 use crate::round::RoundRecord;
 
 pub(super) use clients::histograms;
@@ -49,6 +53,10 @@ pub struct Report<'a> {
     pub ended: Option<&'a str>,
     /// Where it comes from, if that is known.
     pub origin: Option<&'a Origin>,
+    /// What its devices have done, if that was written down.
+    pub devices: Option<&'a Devices>,
+    /// Results by class of the models that it has left.
+    pub by_class: &'a [ModelByClass],
 }
 
 /// Seconds after which the page of a run that goes on is loaded again.
@@ -63,6 +71,8 @@ pub fn render(report: &Report<'_>) -> String {
         (figures(report, &summary))
         (dominance::alarm(report.rounds))
         (charts(report, &summary))
+        (by_class::cards(report))
+        (devices::card(report))
         (clients::labels(report))
         (rounds::table(report.rounds))
         details {
@@ -82,10 +92,11 @@ pub fn render(report: &Report<'_>) -> String {
     document(&head, &body, &footer)
 }
 
+/// What was run, in a sentence, and what tells it from other runs of this name: the keys that have another value than by default.
 fn lead(report: &Report<'_>) -> String {
     let config = report.config;
     let (algorithm, model) = (&config.spec.algorithm.name, &config.spec.architecture.name);
-    if report.histograms.is_some() {
+    let run = if report.histograms.is_some() {
         format!(
             "{algorithm} trains {model} on {} with {}.",
             config.data.set,
@@ -93,7 +104,20 @@ fn lead(report: &Report<'_>) -> String {
         )
     } else {
         format!("{algorithm} trains {model} on devices that keep their data.")
+    };
+    run + &changed(&Changed::of(&config.effective))
+}
+
+/// The changed keys in a sentence, as far as it can be read at a glance: the setting has them all.
+fn changed(keys: &[Changed]) -> String {
+    const TOLD: usize = 6;
+    if keys.is_empty() {
+        return String::new();
     }
+    let (told, more) = keys.split_at(keys.len().min(TOLD));
+    let told: Vec<String> = told.iter().map(|key| format!("{} = {}", key.key, key.value)).collect();
+    let more = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
+    format!(" Changed against the defaults: {}{more}.", told.join(", "))
 }
 
 fn figures(report: &Report<'_>, summary: &Summary) -> Markup {
@@ -161,7 +185,7 @@ fn charts(report: &Report<'_>, summary: &Summary) -> Markup {
                     @match chart { Ok(chart) => (chart), Err(reason) => p.empty { (reason) } }
                 }
             }
-            @if let Some(card) = own_tests::card(report.rounds) { (card) }
+            @if let Some(card) = own_tests::card(report) { (card) }
             @if let Some(card) = pseudo_labels::card(report.rounds) { (card) }
             (setting::card(report))
         }

@@ -7,9 +7,9 @@ use shared::id::ClientId;
 use shared::message::Metric;
 
 use super::document::folded_table;
+use super::{Report, devices};
 use crate::report::chart::{Strip, Strips, quartiles};
 use crate::report::units::counted;
-use crate::round::RoundRecord;
 
 /// What the names of these tests mean, as far as they are of personal models.
 fn explained<'a>(names: impl Iterator<Item = &'a str>) -> String {
@@ -46,8 +46,8 @@ fn explained<'a>(names: impl Iterator<Item = &'a str>) -> String {
 }
 
 /// The card with the clients' newest tests; `None` if there are none.
-pub(super) fn card(rounds: &[RoundRecord]) -> Option<Markup> {
-    let newest = rounds.iter().rfind(|round| !round.clients.is_empty())?;
+pub(super) fn card(report: &Report<'_>) -> Option<Markup> {
+    let newest = report.rounds.iter().rfind(|round| !round.clients.is_empty())?;
     let names: BTreeSet<&str> =
         newest.clients.values().flat_map(|found| found.keys().map(String::as_str)).collect();
     let classes: Vec<String> = (0..names.len()).map(|index| format!("series-{}", index % 8 + 1)).collect();
@@ -77,8 +77,9 @@ pub(super) fn card(rounds: &[RoundRecord]) -> Option<Markup> {
     };
     let headings: Vec<&str> = ["client"].into_iter().chain(names.iter().copied()).collect();
     let cell = |value: Option<&f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{value:.4}"));
+    let called = devices::names(report);
     let row = |(client, found): (&ClientId, &BTreeMap<String, f64>)| {
-        (client.short(), html! { @for name in &names { td { (cell(found.get(*name))) } } })
+        (devices::called(&called, *client), html! { @for name in &names { td { (cell(found.get(*name))) } } })
     };
     Some(html! {
         section.card {

@@ -1,14 +1,14 @@
 //! What was chosen: who takes part, and every key that has not its default.
 
+use std::path::Path;
+
 use maud::{Markup, html};
 use shared::data::Partition;
 use shared::data::partition::Empty;
-use shared::settings::{Kind, table_of};
 use shared::spec::LabelsAt;
 
 use super::{Report, standing};
-use crate::config::keys::KEYS;
-use crate::config::{Config, Raw, Source, value_at};
+use crate::config::{Changed, Config, ModelOrigin, Source};
 use crate::report::units::{counted, grouped};
 
 /// What was chosen.
@@ -20,6 +20,7 @@ pub(super) fn card(report: &Report<'_>) -> Markup {
         ("Algorithm", spec.algorithm.name.clone()),
         ("Model", format!("{}, {parameters} parameters", spec.architecture.name)),
     ];
+    rows.extend(config.effective.model.from.as_ref().map(|origin| ("Begins with", begins_with(origin))));
     rows.extend(if report.histograms.is_some() { simulated(config) } else { on_devices(config) });
     if let Some(personalisation) = spec.personalised() {
         let methods: Vec<&str> = personalisation.methods().iter().map(|method| method.name()).collect();
@@ -38,7 +39,8 @@ pub(super) fn card(report: &Report<'_>) -> Markup {
             h2 { "Setting" }
             dl.settings {
                 @for (name, value) in rows { dt { (name) } dd { (value) } }
-                @for (key, says, value) in changed(&config.effective) {
+                // What the run begins with has a row above.
+                @for Changed { key, says, value } in Changed::of(&config.effective).iter().filter(|changed| !changed.key.starts_with("model.from.")) {
                     dt title=(says) { code { (key) } } dd { (value) }
                 }
             }
@@ -46,18 +48,20 @@ pub(super) fn card(report: &Report<'_>) -> Markup {
     }
 }
 
-/// The keys that have another value than by default, with what they are and the value. Neither where files lie nor the layers of a
-/// network, which fill a page of their own.
-fn changed(effective: &Raw) -> Vec<(&'static str, &'static str, String)> {
-    let (table, defaults) = (table_of(effective), table_of(&Raw::default()));
-    let shown = KEYS.iter().filter(|key| {
-        !matches!(key.kind, Kind::Network | Kind::Empty) && !["run.name", "data.path"].contains(&&*key.path)
-    });
-    let changed = shown.filter_map(|key| {
-        let value = value_at(&table, &key.path)?;
-        (value_at(&defaults, &key.path) != Some(value)).then(|| (&*key.path, key.says, value.to_string()))
-    });
-    changed.collect()
+/// Which model the run began with.
+fn begins_with(ModelOrigin { run, file, in_round, digest }: &ModelOrigin) -> String {
+    let name = |path: &String| Path::new(path).file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let place = match (run, file) {
+        (Some(run), _) => format!("the model of {}", name(run)),
+        (None, Some(file)) => {
+            let run = Path::new(file).parent().and_then(Path::file_name).unwrap_or_default();
+            format!("{}/{}", run.to_string_lossy(), name(file))
+        }
+        (None, None) => "a model".to_owned(),
+    };
+    let round = in_round.map_or_else(String::new, |round| format!(", round {round}"));
+    let digest = digest.as_ref().map_or_else(String::new, |digest| format!("; digest {digest}"));
+    format!("{place}{round}{digest}")
 }
 
 /// Who has the labels, and what the server does with its own.

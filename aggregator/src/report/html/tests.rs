@@ -8,14 +8,14 @@ use crate::report::units::counted;
 use crate::report::{Report, render};
 use crate::round::{Dominance, RoundRecord, WaitedFor};
 
-fn config(overrides: &[&str]) -> Config {
+pub(super) fn config(overrides: &[&str]) -> Config {
     let overrides: Vec<String> = overrides.iter().map(|&given| given.to_owned()).collect();
     let raw = Raw::layered(None, &overrides).expect("overrides that can be read");
     Config::validate(&raw, RunId::from_bytes([0xab; 8])).expect("a valid configuration")
 }
 
 /// A plausible run: the loss falls, now and then a client is lost or late.
-fn run(rounds: u32, cohort: usize) -> Vec<RoundRecord> {
+pub(super) fn run(rounds: u32, cohort: usize) -> Vec<RoundRecord> {
     let round = |round: u32| {
         let progress = 1.0 - (-f64::from(round) * 3.0 / f64::from(rounds)).exp();
         let wobble = f64::from(round * 7919 % 13) / 13.0 - 0.5;
@@ -57,18 +57,26 @@ fn histograms(clients: usize) -> Vec<(String, Vec<usize>)> {
     (0..clients).map(|k| (format!("client {k}"), (0..10).map(|c| count(k, c)).collect())).collect()
 }
 
-fn page(config: &Config, rounds: &[RoundRecord], histograms: Option<&[(String, Vec<usize>)]>) -> String {
-    render(&Report {
+/// A complete run of devices, of which nothing more is known.
+pub(super) fn report<'a>(config: &'a Config, rounds: &'a [RoundRecord]) -> Report<'a> {
+    Report {
         name: &config.spec.name,
         config,
         rounds,
-        histograms,
-        left_out: &["3 <b>test</b> samples".to_owned()],
-        target: Some(0.9),
+        histograms: None,
+        left_out: &[],
+        target: None,
         standing: &Standing::Complete,
         ended: None,
         origin: None,
-    })
+        devices: None,
+        by_class: &[],
+    }
+}
+
+fn page(config: &Config, rounds: &[RoundRecord], histograms: Option<&[(String, Vec<usize>)]>) -> String {
+    let left_out = &["3 <b>test</b> samples".to_owned()];
+    render(&Report { histograms, left_out, target: Some(0.9), ..report(config, rounds) })
 }
 
 /// The page of a run of three rounds that stands so.
@@ -81,18 +89,7 @@ fn standing(standing: &Standing) -> String {
         data: vec![("training".to_owned(), "0123abcd".to_owned())],
     };
     let (name, ended) = ("a run", Some("2025-11-21T16:00:00Z"));
-    let (histograms, left_out, target, origin) = (None, &[][..], None, Some(&origin));
-    render(&Report {
-        name,
-        config: &config,
-        rounds: &rounds,
-        histograms,
-        left_out,
-        target,
-        standing,
-        ended,
-        origin,
-    })
+    render(&Report { name, standing, ended, origin: Some(&origin), ..report(&config, &rounds) })
 }
 
 #[test]
@@ -138,6 +135,29 @@ fn a_whole_run_shows_its_figures() {
     }
     assert_eq!(page.matches("<svg").count(), 6);
     assert!(!page.contains("NaN") && !page.contains("inf\""), "a coordinate is no number");
+}
+
+#[test]
+fn below_the_heading_stands_what_was_changed_against_the_defaults() {
+    let lead = |overrides: &[&str]| {
+        let page = page(&config(overrides), &run(1, 10), Some(&histograms(10)));
+        let (_, rest) = page.split_once("<p class=\"lead\">").expect("a lead");
+        rest.split_once("</p>").expect("its end").0.to_owned()
+    };
+    assert_eq!(lead(&[]), "fedavg trains cnn-small on glyphs with 10 clients.");
+    let two = lead(&["training.epochs=7", "run.seed=3"]);
+    assert!(two.ends_with(" Changed against the defaults: run.seed = 3, training.epochs = 7."), "{two}");
+    let many = [
+        "run.seed=3",
+        "run.rounds=4",
+        "data.clients=5",
+        "training.epochs=7",
+        "training.batch=8",
+        "evaluate.every=2",
+        "round.fraction=0.5",
+        "update.precision=f16",
+    ];
+    assert!(lead(&many).ends_with(" and 2 more."), "{}", lead(&many));
 }
 
 #[test]
@@ -316,18 +336,7 @@ fn pages_stay_small() {
 #[test]
 fn the_title_is_the_directorys_name() {
     let config = config(&[]);
-    let report = Report {
-        name: "glyphs-fedavg-2",
-        config: &config,
-        rounds: &[],
-        histograms: None,
-        left_out: &[],
-        target: None,
-        standing: &Standing::Complete,
-        ended: None,
-        origin: None,
-    };
-    let page = render(&report);
+    let page = render(&Report { name: "glyphs-fedavg-2", ..report(&config, &[]) });
     assert!(
         page.contains("<title>glyphs-fedavg-2 - ") && page.contains("<h1>glyphs-fedavg-2</h1>"),
         "{page}"

@@ -55,16 +55,17 @@ pub enum Command {
     /// update waits on disk until the server has confirmed it, also over a restart.
     #[command(after_long_help = data())]
     Join(JoinArguments),
-    /// Use a trained model on labelled samples
+    /// Use a trained model on samples, with labels or without
     ///
-    /// Prints the predicted class, its probability and the true label of each sample, and the accuracy. The model is one that a
+    /// Prints the predicted class and its probability for each sample, and with labels the accuracy. The model is one that a
     /// run has left (--model), or this device's own (--personal), which needs no connection.
     #[command(after_long_help = data())]
     Predict(PredictArguments),
     /// Test this device's personal model and the experts that it mixes
     ///
     /// Prints two tests of the global model, of the local expert and of the mixture: the accuracy on the test samples with
-    /// classes as frequent as among this device's training samples (local test), and the plain accuracy (global test).
+    /// classes as frequent as among this device's training samples (local test), and the plain accuracy (global test). Then precision,
+    /// recall and confusion of each class by the mixture, and its calibration error. With --model it tests that model instead.
     #[command(after_long_help = data())]
     Evaluate(EvaluateArguments),
     /// Put this device's personal model on top of a newer global one
@@ -81,11 +82,12 @@ pub enum Command {
     /// part, with or without warnings, and with 3 if it cannot.
     #[command(after_long_help = data())]
     Doctor(DoctorArguments),
-    /// Measure how fast this device trains
+    /// Measure how fast this device trains, or with --predict how fast it answers
     ///
     /// Trains every known network, or those named, on noise, and prints a table: milliseconds per step of plain gradient
     /// descent, samples and floating-point operations per second, the share of what this device reaches in matrix
-    /// products, and memory: the estimate by which joining refuses runs, and what was measured. Each row is measured in a process of its own, for about two seconds.
+    /// products, and memory: the estimate by which joining refuses runs, and what was measured. Each row is measured in a process
+    /// of its own, for about two seconds.
     Bench(BenchArguments),
     /// The completions and the manual pages.
     #[command(flatten)]
@@ -200,7 +202,13 @@ pub struct PersonalArguments {
 /// Arguments of `evaluate`.
 #[derive(Clone, Debug, Args)]
 pub struct EvaluateArguments {
-    /// The model.
+    /// Test this model instead of the personal one: as a run leaves it (safetensors), or the run's folder
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::AnyPath, conflicts_with_all = ["state", "run"])]
+    pub model: Option<PathBuf>,
+    /// Which half of the data to test that model on [default: test]
+    #[arg(long, value_enum, requires = "model", conflicts_with = "test")]
+    pub split: Option<Split>,
+    /// The personal model.
     #[command(flatten)]
     pub personal: PersonalArguments,
     /// The device's own samples.
@@ -246,13 +254,21 @@ pub struct PredictArguments {
     /// The samples.
     #[command(flatten)]
     pub samples: InputArguments,
+    /// Say what follows this beginning of a text, instead of predicting samples
+    #[arg(long, value_name = "TEXT", conflicts_with_all = ["data", "limit", "label"])]
+    pub text: Option<String>,
     /// Keep the model loaded, and answer programs on this device at unix:PATH or 127.0.0.1:PORT, until Ctrl-C
     ///
     /// A request is a line with a JSON object, and so is its answer: {"values": [5.1, 3.5]} with the numbers of a sample (of an
-    /// image its pixels from 0 to 1, channel by channel), or {"image": "BASE64"} with a PNG or JPEG; "id" comes back, "top-k" asks
-    /// for more classes. The same object, or an image, may be the body of an HTTP POST. A newer model is taken when it is there.
-    #[arg(long, value_name = "ADDR", conflicts_with_all = ["data", "limit", "json", "csv", "gate", "label", "top_k"])]
+    /// image its pixels from 0 to 1, channel by channel), {"image": "BASE64"} with a PNG or JPEG, or {"text": "To be or not to b"},
+    /// which is answered by what follows; "id" comes back, "top-k" asks for more classes. The same object, or an image, may be the
+    /// body of an HTTP POST. A mistake is answered by {"error": "..."}. Answers come in the order of the requests of a connection,
+    /// of which 32 may be open. A newer model is taken when it is there.
+    #[arg(long, value_name = "ADDR", conflicts_with_all = ["data", "text", "limit", "json", "csv", "gate", "label", "top_k"])]
     pub listen: Option<Address>,
+    /// Ends when standard input is closed, for the process that measures answers.
+    #[arg(long, hide = true, requires = "listen")]
+    pub until_closed: bool,
     /// Which half of the data to use
     #[arg(long, value_enum, default_value_t = Split::Test)]
     pub split: Split,
@@ -300,9 +316,15 @@ pub struct DoctorArguments {
 /// Arguments of `bench`.
 #[derive(Clone, Debug, Args)]
 pub struct BenchArguments {
-    /// A network to measure; may be repeated [default: all]
+    /// A network to measure; may be repeated [default: all]. With --predict also a model's file, or a run's folder
     #[arg(long = "model", value_name = "NAME")]
     pub models: Vec<String>,
+    /// Measure answers instead of training: a process of predict --listen for each model is asked for one sample at a time
+    ///
+    /// Columns: from the start of the process to its first answer; the median time of a request, a line on an open connection, and
+    /// the time within which 99 of 100 are answered; the median time of an HTTP POST of an image; the most memory of the process.
+    #[arg(long, conflicts_with_all = ["batches", "threads", "device"])]
+    pub predict: bool,
     /// Samples in a batch; may be repeated
     #[arg(long = "batch", value_name = "N", default_values = ["10", "64"], value_parser = samples, allow_negative_numbers = true)]
     pub batches: Vec<NonZeroUsize>,

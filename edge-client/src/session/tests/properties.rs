@@ -54,7 +54,9 @@ impl Books {
                     assert_eq!(self.holding, Some(round));
                     self.syncing = true;
                 }
-                Action::LookUpState { .. } => assert!(self.connected && self.welcomed),
+                Action::LookUpState { .. } | Action::LookForTests { .. } => {
+                    assert!(self.connected && self.welcomed);
+                }
                 Action::NotifyVerdict { .. } | Action::NotifyState { .. } => {}
                 Action::Disconnect => assert!(self.connected),
                 Action::Finish(_) => self.finished = true,

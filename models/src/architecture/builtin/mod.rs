@@ -1,11 +1,14 @@
 //! Built-in architectures. Adding one takes one function and one entry in [`BUILT_INS`], whose tests then cover it.
 
 mod convolutional;
+mod imagenet;
+mod mobile;
 mod perceptrons;
 mod residual;
 #[cfg(test)]
 mod tests;
 mod text;
+mod transformers;
 
 use serde::{Deserialize, Serialize};
 
@@ -159,6 +162,22 @@ pub const BUILT_INS: &[BuiltIn] = &[
         build: perceptrons::mlp_2nn,
     },
     BuiltIn {
+        name: "mobilenet-v2",
+        summary: "MobileNetV2 (Sandler et al. 2018), depthwise convolutions normalised over the batch",
+        input: &[3, 96, 96],
+        classes: 10,
+        norm: None,
+        build: mobile::mobilenet_v2,
+    },
+    BuiltIn {
+        name: "mobilenet-v3-small",
+        summary: "the small MobileNetV3 (Howard et al. 2019), with squeeze-and-excitation",
+        input: &[3, 96, 96],
+        classes: 10,
+        norm: None,
+        build: mobile::mobilenet_v3_small,
+    },
+    BuiltIn {
         name: "moon-cnn",
         summary: "the network of MOON (Li et al. 2021): LeNet-5 with a projection to 256 values",
         input: &[3, 32, 32],
@@ -175,12 +194,28 @@ pub const BUILT_INS: &[BuiltIn] = &[
         build: residual::resnet_18,
     },
     BuiltIn {
+        name: "resnet-18-imagenet",
+        summary: "ResNet-18 for large images (He et al. 2016), normalised over the batch",
+        input: &[3, 224, 224],
+        classes: 10,
+        norm: None,
+        build: imagenet::resnet_18,
+    },
+    BuiltIn {
         name: "resnet-50",
         summary: "ResNet-50 for small images (He et al. 2016), normalised by groups unless said otherwise",
         input: &[3, 32, 32],
         classes: 10,
         norm: Some(Norm::Group),
         build: residual::resnet_50,
+    },
+    BuiltIn {
+        name: "resnet-50-imagenet",
+        summary: "ResNet-50 for large images (He et al. 2016), normalised over the batch",
+        input: &[3, 224, 224],
+        classes: 10,
+        norm: None,
+        build: imagenet::resnet_50,
     },
     BuiltIn {
         name: "resnet-9",
@@ -191,12 +226,36 @@ pub const BUILT_INS: &[BuiltIn] = &[
         build: residual::resnet_9,
     },
     BuiltIn {
+        name: "text-transformer",
+        summary: "the next token: a causal transformer of four blocks of 256 features, for any length",
+        input: &[80],
+        classes: 80,
+        norm: None,
+        build: transformers::text_transformer,
+    },
+    BuiltIn {
         name: "vgg-16",
         summary: "VGG-16 for small images (Simonyan and Zisserman 2015), configuration D without normalisation",
         input: &[3, 32, 32],
         classes: 10,
         norm: None,
         build: convolutional::vgg_16,
+    },
+    BuiltIn {
+        name: "vgg-16-imagenet",
+        summary: "VGG-16 for large images, with dropout (Simonyan and Zisserman 2015)",
+        input: &[3, 224, 224],
+        classes: 10,
+        norm: None,
+        build: imagenet::vgg_16,
+    },
+    BuiltIn {
+        name: "vit-tiny",
+        summary: "the tiny vision transformer of Touvron et al. 2021, for patches of 16x16 pixels",
+        input: &[3, 64, 64],
+        classes: 10,
+        norm: None,
+        build: transformers::vit_tiny,
     },
     BuiltIn {
         name: "word-lstm",

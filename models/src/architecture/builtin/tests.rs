@@ -1,7 +1,7 @@
 use rand_chacha::rand_core::SeedableRng;
 
 use super::*;
-use crate::architecture::{ArchitectureError, ParameterKind};
+use crate::architecture::{ArchitectureError, ParameterKind, ParameterSpec};
 
 #[test]
 fn parameter_counts_are_those_of_the_papers() {
@@ -24,6 +24,32 @@ fn parameter_counts_are_those_of_the_papers() {
         assert_eq!(architecture.parameters(), Ok(count), "{name} on {input:?}");
         let params = architecture.initialise(|_| rand_chacha::ChaCha8Rng::from_seed([0; 32])).unwrap();
         assert_eq!(params.parameters(), count, "{name}");
+    }
+    // At any size of images, without their buffers.
+    for (name, count) in [("mobilenet-v2", 2_236_682), ("mobilenet-v3-small", 1_528_106)] {
+        for side in [32, 33, 96, 224] {
+            assert_eq!(Architecture::by_name(name, &[3, side, side], 10).unwrap().parameters(), Ok(count));
+        }
+    }
+    // As torchvision counts them.
+    for (name, count) in [
+        ("mobilenet-v2", 3_504_872),
+        ("mobilenet-v3-small", 2_542_856),
+        ("resnet-18-imagenet", 11_689_512),
+        ("resnet-50-imagenet", 25_557_032),
+        ("vgg-16-imagenet", 138_357_544),
+    ] {
+        let of_imagenet = Architecture::by_name(name, &[3, 224, 224], 1000).unwrap();
+        assert_eq!(of_imagenet.parameters(), Ok(count), "{name}");
+    }
+    let vision =
+        |side, classes| Architecture::by_name("vit-tiny", &[3, side, side], classes).unwrap().parameters();
+    // As timm counts it.
+    assert_eq!(vision(224, 1000), Ok(5_717_416));
+    assert_eq!(vision(32, 10), Ok(5_489_482));
+    for (length, vocabulary) in [(80, 65), (128, 256)] {
+        let text = Architecture::by_name("text-transformer", &[length], vocabulary).unwrap();
+        assert_eq!((text.parameters(), text.predictions()), (Ok(3_159_808 + 513 * vocabulary), Ok(length)));
     }
     for vocabulary in [2, 65, 90] {
         let text = Architecture::by_name("char-lstm", &[80], vocabulary).unwrap();
@@ -66,6 +92,28 @@ fn names_in_blocks_read_like_those_of_the_libraries() {
         architecture.parameter_specs().unwrap().into_iter().map(|spec| spec.name).collect()
     };
     assert!(names("resnet-18").contains(&"extractor.layer2-0-shortcut-conv.weight".to_owned()));
+    let expected =
+        ["features-0-0.weight", "features-0-1.weight", "features-0-1.bias", "features-0-1.running-mean"];
+    assert_eq!(names("mobilenet-v2")[..4], expected.map(|name| format!("extractor.{name}")));
+    for name in
+        ["extractor.features-1-conv-0-0.weight", "extractor.features-2-conv-3.bias", "head.classifier-1.bias"]
+    {
+        assert!(names("mobilenet-v2").contains(&name.to_owned()), "{name}");
+    }
+    for name in
+        ["features-1-block-1-fc1.weight", "features-4-block-2-fc2.bias", "features-11-block-3-1.running-var"]
+    {
+        assert!(names("mobilenet-v3-small").contains(&format!("extractor.{name}")), "{name}");
+    }
+    for name in ["bn1.running-mean", "layer2-0-downsample-1.weight", "layer4-1-conv2.weight"] {
+        assert!(names("resnet-18-imagenet").contains(&format!("extractor.{name}")), "{name}");
+    }
+    for name in ["extractor.features-28.weight", "head.classifier-6.bias"] {
+        assert!(names("vgg-16-imagenet").contains(&name.to_owned()), "{name}");
+    }
+    for name in ["cls_token.weight", "blocks-11-attn-qkv.weight", "blocks-0-mlp-fc2.bias", "norm.weight"] {
+        assert!(names("vit-tiny").contains(&format!("extractor.{name}")), "{name}");
+    }
     let expected = ["conv1", "conv2", "block1-conv1", "block1-conv2", "conv3", "conv4", "block2-conv1"];
     for (found, expected) in names("resnet-9").iter().zip(expected) {
         assert_eq!(*found, format!("extractor.{expected}.weight"));
@@ -117,4 +165,49 @@ fn an_unknown_name_lists_the_known_ones_and_a_bad_input_is_refused() {
         Err(ArchitectureError::Input { layer, .. }) if layer == "extractor.conv1"
     ));
     assert!(Architecture::by_name("mlp-2nn", &[1, 28, 28], 0).is_err());
+}
+
+/// The names and shapes of torchvision's and timm's tensors, by `models/tests/golden/names.py`.
+#[test]
+fn tensors_are_those_of_torchvision_and_timm_in_their_order() {
+    let golden = include_str!("../../../tests/golden/names.txt");
+    let mut models: Vec<&str> = golden.lines().filter_map(|line| line.split(' ').next()).collect();
+    models.dedup();
+    assert_eq!(models.len(), 6);
+    for model in models {
+        let lines = golden.lines().filter_map(|line| line.strip_prefix(model)?.strip_prefix(' '));
+        let mut expected: Vec<String> = lines.map(str::to_owned).collect();
+        let architecture = Architecture::by_name(model, &[3, 224, 224], 1000).unwrap();
+        let mut found: Vec<String> = architecture.parameter_specs().unwrap().iter().map(theirs).collect();
+        if model == "vit-tiny" {
+            // The class token and the positions come before the patches there.
+            expected[..4].sort();
+            found[..4].sort();
+        }
+        assert_eq!(found, expected, "{model}");
+    }
+}
+
+#[test]
+fn a_network_looks_ahead_by_attention_that_is_not_causal() {
+    for (model, input, ahead) in [
+        ("text-transformer", &[16][..], false),
+        ("char-lstm", &[16], false),
+        ("vit-tiny", &[3, 64, 64], true),
+    ] {
+        assert_eq!(Architecture::by_name(model, input, 10).unwrap().looks_ahead(), ahead, "{model}");
+    }
+}
+
+/// What a tensor is called there, and its shape: `extractor.features-0-1.running-mean` is `features.0.1.running_mean`.
+fn theirs(spec: &ParameterSpec) -> String {
+    let (label, kind) = spec.name.rsplit_once('.').unwrap();
+    let (_, layer) = label.split_once('.').unwrap();
+    let name = match layer {
+        // There, they are tensors and not layers.
+        "cls_token" | "pos_embed" => layer.to_owned(),
+        layer => format!("{}.{}", layer.replace('-', "."), kind.replace('-', "_")),
+    };
+    let shape: Vec<String> = spec.shape.iter().map(usize::to_string).collect();
+    format!("{name} {}", shape.join("x"))
 }

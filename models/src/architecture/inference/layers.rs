@@ -21,6 +21,10 @@ impl Place<'_> {
         self.got.try_into().map_err(|_| self.needs("[channels, height, width]"))
     }
 
+    fn sequence(self) -> Result<[usize; 2], ArchitectureError> {
+        self.got.try_into().map_err(|_| self.needs("[positions, features]"))
+    }
+
     fn needs(self, needs: impl Into<String>) -> ArchitectureError {
         ArchitectureError::Input { layer: self.label.to_owned(), needs: needs.into(), got: self.got.to_vec() }
     }
@@ -41,7 +45,13 @@ impl Inference {
         let place = Place { label, got };
         match *layer {
             Layer::Conv { out, kernel, stride, padding, bias, .. } => {
-                self.convolution(place, out, [kernel, stride, padding], bias)
+                self.convolution(place, out, [kernel, stride, padding], 1, bias)
+            }
+            Layer::GroupedConv { out, kernel, stride, padding, groups, bias, .. } => {
+                if groups == 0 || !out.is_multiple_of(groups) {
+                    return Err(place.wrong("`groups` must be at least 1 and divide `out`"));
+                }
+                self.convolution(place, out, [kernel, stride, padding], groups, bias)
             }
             Layer::Linear { out, bias, .. } => {
                 if out == 0 {
@@ -56,7 +66,13 @@ impl Inference {
                 self.multiply(positions as u64, weights);
                 Ok([&got[..got.len() - 1], &[out]].concat())
             }
-            Layer::Relu => Ok(got.to_vec()),
+            Layer::Relu
+            | Layer::Relu6
+            | Layer::HardSigmoid
+            | Layer::HardSwish
+            | Layer::Sigmoid
+            | Layer::Silu
+            | Layer::Gelu => Ok(got.to_vec()),
             Layer::MaxPool { size, stride, .. } | Layer::AvgPool { size, stride } => {
                 if size == 0 || stride == 0 {
                     return Err(place.wrong("`size` and `stride` must be at least 1"));
@@ -95,7 +111,25 @@ impl Inference {
             }
             Layer::Embedding { vocabulary, dim, .. } => self.embedding(place, vocabulary, dim),
             Layer::Lstm { hidden, .. } => self.lstm(place, hidden),
-            Layer::Residual { .. } => unreachable!("blocks are walked into by `layers`"),
+            Layer::BatchNormWith { epsilon, momentum, .. } => {
+                check_epsilon(place, epsilon)?;
+                if !(0.0..1.0).contains(&momentum) {
+                    return Err(place.wrong("`momentum` must be at least 0 and less than 1"));
+                }
+                self.normalisation(place, None)
+            }
+            Layer::ZeroPad { pixels } => zero_pad(place, pixels),
+            Layer::ToSequence
+            | Layer::ClassToken { .. }
+            | Layer::Positions { .. }
+            | Layer::SinusoidalPositions
+            | Layer::Attention { .. }
+            | Layer::FirstPosition
+            | Layer::MeanPositions => self.of_sequences(place, layer),
+            Layer::LayerNorm { epsilon, .. } => self.layer_norm(place, epsilon),
+            Layer::Residual { .. } | Layer::SqueezeExcite { .. } => {
+                unreachable!("blocks are walked into by `layers`")
+            }
         }
     }
 
@@ -104,6 +138,7 @@ impl Inference {
         place: Place<'_>,
         out: usize,
         [kernel, stride, padding]: [usize; 3],
+        groups: usize,
         bias: bool,
     ) -> Result<Vec<usize>, ArchitectureError> {
         if out == 0 || kernel == 0 || stride == 0 {
@@ -113,6 +148,11 @@ impl Inference {
             return Err(place.wrong("`padding` must be less than `kernel`, or outputs would see zeros alone"));
         }
         let [channels, height, width] = place.image()?;
+        if !channels.is_multiple_of(groups) {
+            return Err(place.needs(format!("channels that {groups} groups divide")));
+        }
+        // Of one group.
+        let channels = channels / groups;
         let extent = |input: usize| {
             let room = input.checked_add(padding.checked_mul(2)?)?.checked_sub(kernel)?;
             Some(room / stride + 1)
@@ -160,6 +200,67 @@ impl Inference {
         Ok(place.got.to_vec())
     }
 
+    fn of_sequences(&mut self, place: Place<'_>, layer: &Layer) -> Result<Vec<usize>, ArchitectureError> {
+        match *layer {
+            Layer::ToSequence => {
+                let [channels, height, width] = place.image()?;
+                Ok(vec![height * width, channels])
+            }
+            Layer::ClassToken { .. } => {
+                let [positions, features] = place.sequence()?;
+                let (shape, kind) = ([1, 1, features], ParameterKind::Weight);
+                self.declare(place.label, "weight", &shape, (1, 1), kind, Initial::Zero)?;
+                Ok(vec![positions + 1, features])
+            }
+            Layer::Positions { .. } => {
+                let [positions, features] = place.sequence()?;
+                let (shape, kind) = ([1, positions, features], ParameterKind::Weight);
+                self.declare(place.label, "weight", &shape, (1, 1), kind, Initial::Small)?;
+                Ok(place.got.to_vec())
+            }
+            Layer::SinusoidalPositions => place.sequence().map(Vec::from),
+            Layer::Attention { heads, .. } => self.attention(place, heads),
+            Layer::FirstPosition | Layer::MeanPositions => {
+                let [_, features] = place.sequence()?;
+                Ok(vec![features])
+            }
+            ref other => unreachable!("{other:?} is no layer of sequences"),
+        }
+    }
+
+    fn layer_norm(&mut self, place: Place<'_>, epsilon: f64) -> Result<Vec<usize>, ArchitectureError> {
+        check_epsilon(place, epsilon)?;
+        let &([features] | [_, features]) = place.got else {
+            return Err(place.needs("[features] or [positions, features]"));
+        };
+        if features == 1 {
+            return Err(place.needs("at least two features, since one has no variance"));
+        }
+        let mut declare = |suffix, kind, initial| {
+            self.declare(place.label, suffix, &[features], (1, 1), kind, initial).map(drop)
+        };
+        declare("weight", ParameterKind::Weight, Initial::One)?;
+        declare("bias", ParameterKind::Bias, Initial::Zero)?;
+        Ok(place.got.to_vec())
+    }
+
+    fn attention(&mut self, place: Place<'_>, heads: usize) -> Result<Vec<usize>, ArchitectureError> {
+        if heads == 0 {
+            return Err(place.wrong("`heads` must be at least 1"));
+        }
+        let [positions, features] = place.sequence()?;
+        let own = features / 3;
+        if !features.is_multiple_of(3) || !own.is_multiple_of(heads) || own == 0 {
+            return Err(place.needs(format!(
+                "[positions, features], of which a third are queries, keys and values that {heads} heads divide"
+            )));
+        }
+        // The weights of one head are in memory at the same time.
+        let weights = check_size(place.label, &[positions, positions])?;
+        self.multiply(weights as u64, 2 * own);
+        Ok(vec![positions, own])
+    }
+
     fn embedding(
         &mut self,
         place: Place<'_>,
@@ -205,4 +306,21 @@ impl Inference {
         self.multiply(positions as u64, from_input + from_state);
         Ok(vec![positions, hidden])
     }
+}
+
+/// Refuses a summand of variances that is not positive.
+fn check_epsilon(place: Place<'_>, epsilon: f64) -> Result<(), ArchitectureError> {
+    // NaN is not greater than 0.
+    if epsilon as f32 > 0.0 && (epsilon as f32).is_finite() {
+        return Ok(());
+    }
+    Err(place.wrong("`epsilon` must be greater than 0"))
+}
+
+fn zero_pad(place: Place<'_>, pixels: usize) -> Result<Vec<usize>, ArchitectureError> {
+    let [channels, height, width] = place.image()?;
+    if pixels > height.min(width) {
+        return Err(place.wrong("`pixels` must be at most the image's height and width"));
+    }
+    Ok(vec![channels, height + 2 * pixels, width + 2 * pixels])
 }

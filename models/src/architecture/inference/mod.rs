@@ -48,7 +48,7 @@ impl Architecture {
         self.infer().map(|inference| inference.parameters)
     }
 
-    /// The multiply-adds of the convolutions, linear layers and LSTMs in one forward pass of one sample.
+    /// The multiply-adds of the convolutions, linear layers, LSTMs and attention in one forward pass of one sample.
     ///
     /// # Errors
     /// As [`Architecture::parameter_specs`].
@@ -126,10 +126,12 @@ impl Inference {
                     return Err(ArchitectureError::Layer { layer: label, problem });
                 }
             }
-            shape = if let Layer::Residual { body, shortcut } = layer {
-                self.residual(part, &label, [body, shortcut], shape, depth)?
-            } else {
-                self.layer(layer, &label, &shape)?
+            shape = match layer {
+                Layer::Residual { body, shortcut } => {
+                    self.residual(part, &label, [body, shortcut], shape, depth)?
+                }
+                Layer::SqueezeExcite { body } => self.squeeze_excite(part, &label, body, shape, depth)?,
+                layer => self.layer(layer, &label, &shape)?,
             };
             // Both summands are limited, so that the sum does not overflow.
             self.activations += check_size(&label, &shape)?;
@@ -148,16 +150,33 @@ impl Inference {
         shape: Vec<usize>,
         depth: usize,
     ) -> Result<Vec<usize>, ArchitectureError> {
-        if depth == MAX_NESTING {
-            let problem = "residual blocks are nested more than 8 deep";
-            return Err(ArchitectureError::Layer { layer: label.to_owned(), problem });
-        }
+        check_depth(label, depth)?;
         let body = self.layers(part, &format!("{label}.body"), body, shape.clone(), depth + 1)?;
         let shortcut = self.layers(part, &format!("{label}.shortcut"), shortcut, shape, depth + 1)?;
         if body != shortcut {
             return Err(ArchitectureError::Residual { layer: label.to_owned(), body, shortcut });
         }
         Ok(body)
+    }
+
+    fn squeeze_excite(
+        &mut self,
+        part: &str,
+        label: &str,
+        body: &[Layer],
+        shape: Vec<usize>,
+        depth: usize,
+    ) -> Result<Vec<usize>, ArchitectureError> {
+        check_depth(label, depth)?;
+        let &[channels, _, _] = shape.as_slice() else {
+            let needs = "[channels, height, width]".to_owned();
+            return Err(ArchitectureError::Input { layer: label.to_owned(), needs, got: shape });
+        };
+        let body = self.layers(part, &format!("{label}.body"), body, vec![channels, 1, 1], depth + 1)?;
+        if body != [channels] && body != [channels, 1, 1] {
+            return Err(ArchitectureError::SqueezeExcite { layer: label.to_owned(), channels, body });
+        }
+        Ok(shape)
     }
 
     /// Declares the weight, `[outputs, inputs, ...]`, and the bias of a layer. Returns the number of weights.
@@ -203,6 +222,15 @@ impl Inference {
     fn multiply(&mut self, applications: u64, weights: usize) {
         self.multiply_adds = self.multiply_adds.saturating_add(applications.saturating_mul(weights as u64));
     }
+}
+
+/// Refuses a block that is `depth` blocks deep if that is too deep.
+fn check_depth(label: &str, depth: usize) -> Result<(), ArchitectureError> {
+    if depth < MAX_NESTING {
+        return Ok(());
+    }
+    let problem = "blocks are nested more than 8 deep";
+    Err(ArchitectureError::Layer { layer: label.to_owned(), problem })
 }
 
 impl Layer {

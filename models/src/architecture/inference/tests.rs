@@ -1,6 +1,10 @@
 use super::super::specs::MAX_NAME;
 use super::*;
 
+fn grouped(out: usize, groups: usize) -> Layer {
+    Layer::GroupedConv { name: "g".into(), out, kernel: 3, stride: 1, padding: 1, groups, bias: false }
+}
+
 fn conv(out: usize, kernel: usize, stride: usize, padding: usize) -> Layer {
     Layer::Conv { name: "c".into(), out, kernel, stride, padding, bias: true }
 }
@@ -81,6 +85,14 @@ fn settings_that_make_no_sense_are_refused() {
         conv(1, 0, 1, 0),
         conv(1, 1, 0, 0),
         conv(1, 2, 1, 2),
+        grouped(4, 0),
+        Layer::BatchNormWith { name: "n".into(), epsilon: 0.0, momentum: 0.1 },
+        Layer::BatchNormWith { name: "n".into(), epsilon: 1e-5, momentum: 1.0 },
+        Layer::ZeroPad { pixels: 5 },
+        Layer::Attention { heads: 0, causal: false },
+        Layer::LayerNorm { name: "n".into(), epsilon: 0.0 },
+        Layer::LayerNorm { name: "n".into(), epsilon: f64::NAN },
+        grouped(4, 3),
         linear(0),
         max_pool(0, 1),
         Layer::Dropout { rate: 1.0 },
@@ -106,6 +118,67 @@ fn settings_that_make_no_sense_are_refused() {
     assert!(problem(network(&[0, 4, 4], vec![Layer::Flatten], vec![linear(3)])));
     // The same name in two parts is two names.
     assert!(network(&[4], vec![linear(3)], vec![linear(3)]).parameter_specs().is_ok());
+}
+
+#[test]
+fn groups_divide_the_weights_and_the_work() {
+    let whole = |layer| {
+        let network = network(&[6, 5, 5], vec![layer, Layer::GlobalAvgPool], vec![linear(3)]);
+        let specs = network.parameter_specs();
+        specs.map(|specs| (specs[0].shape.clone(), specs[0].fan_in, network.multiply_adds().unwrap()))
+    };
+    assert_eq!(whole(grouped(6, 6)), Ok((vec![6, 1, 3, 3], 9, 25 * 54 + 18)));
+    assert_eq!(whole(grouped(12, 3)), Ok((vec![12, 2, 3, 3], 18, 25 * 216 + 36)));
+    assert_eq!(
+        whole(grouped(8, 4)).unwrap_err().to_string(),
+        "layer `extractor.g` needs channels that 4 groups divide and gets the shape [6, 5, 5]"
+    );
+}
+
+#[test]
+fn a_squeeze_gives_a_factor_for_each_channel() {
+    let block =
+        |body| network(&[2, 5, 4], vec![Layer::SqueezeExcite { body }, Layer::Flatten], vec![linear(3)]);
+    assert_eq!(block(vec![conv(2, 1, 1, 0), Layer::Sigmoid]).parameters(), Ok(6 + 123));
+    assert_eq!(block(vec![Layer::Flatten, linear(2)]).parameters(), Ok(6 + 123));
+    let error = |network: Architecture| network.parameter_specs().unwrap_err().to_string();
+    assert_eq!(
+        error(block(vec![conv(3, 1, 1, 0)])),
+        "layer `extractor.squeeze-excite-1` scales 2 channels by what its body gives, which has the shape [3, 1, 1]"
+    );
+    assert_eq!(
+        error(network(&[4], vec![Layer::SqueezeExcite { body: vec![] }], vec![linear(3)])),
+        "layer `extractor.squeeze-excite-1` needs [channels, height, width] and gets the shape [4]"
+    );
+    let norm = Layer::LayerNorm { name: "n".into(), epsilon: 1e-5 };
+    assert_eq!(network(&[4], vec![norm.clone()], vec![linear(3)]).parameters(), Ok(8 + 15));
+    assert!(
+        error(network(&[2, 5, 4], vec![norm], vec![])).contains("needs [features] or [positions, features]")
+    );
+}
+
+#[test]
+fn sequences_have_positions_and_attention_takes_three_of_each_feature() {
+    let attention = |heads| Layer::Attention { heads, causal: false };
+    let token = Layer::ClassToken { name: "t".into() };
+    let positions = Layer::Positions { name: "p".into() };
+    let layers =
+        vec![conv(6, 2, 2, 0), Layer::ToSequence, token, positions, attention(2), Layer::FirstPosition];
+    let whole = network(&[1, 4, 6], layers, vec![linear(3)]);
+    let shapes: Vec<Vec<usize>> =
+        whole.parameter_specs().unwrap().into_iter().map(|spec| spec.shape).collect();
+    assert_eq!(shapes[2..4], [vec![1, 1, 6], vec![1, 7, 6]]);
+    assert_eq!(whole.multiply_adds(), Ok(6 * 24 + 7 * 7 * 4 + 6));
+    let error = |layers| network(&[1, 4, 6], layers, vec![]).parameter_specs().unwrap_err().to_string();
+    assert_eq!(
+        error(vec![Layer::ToSequence, attention(1)]),
+        "layer `extractor.attention-2` needs [positions, features], of which a third are queries, keys and values \
+         that 1 heads divide and gets the shape [24, 1]"
+    );
+    assert!(error(vec![conv(6, 1, 1, 0), Layer::ToSequence, attention(4)]).contains("4 heads divide"));
+    for layer in [Layer::MeanPositions, Layer::SinusoidalPositions, attention(1)] {
+        assert!(error(vec![layer]).contains("needs [positions, features] and gets"));
+    }
 }
 
 #[test]

@@ -2,24 +2,28 @@
 
 use candle_core::{Result, Tensor};
 
-/// The convolution of `[n, c, h, w]` with a weight `[out, c, k, k]`, padded with zeros.
+/// The convolution of `[n, c, h, w]` with a weight `[out, c / groups, k, k]`, padded with zeros.
 ///
 /// The backward pass of candle's `conv2d` (0.11.1) uses the number of rows that the stride leaves over for columns as well, and
 /// subtracts it from the size of the image without its padding. If the two numbers differ or are too large for that, the
 /// padding is made part of the image here and the rows and columns left over are cut off.
-pub(super) fn convolution(x: &Tensor, weight: &Tensor, stride: usize, padding: usize) -> Result<Tensor> {
+pub(super) fn convolution(
+    x: &Tensor,
+    weight: &Tensor,
+    [stride, padding, groups]: [usize; 3],
+) -> Result<Tensor> {
     let (_, _, height, width) = x.dims4()?;
     let kernel = weight.dim(2)?;
     let left_over = |input: usize| (input + 2 * padding - kernel) % stride;
     let (rows, columns) = (left_over(height), left_over(width));
     if rows == columns && rows <= height.min(width) {
-        return x.conv2d(weight, padding, stride, 1, 1);
+        return x.conv2d(weight, padding, stride, 1, groups);
     }
     x.pad_with_zeros(2, padding, padding)?
         .pad_with_zeros(3, padding, padding)?
         .narrow(2, 0, height + 2 * padding - rows)?
         .narrow(3, 0, width + 2 * padding - columns)?
-        .conv2d(weight, 0, stride, 1, 1)
+        .conv2d(weight, 0, stride, 1, groups)
 }
 
 #[cfg(test)]
@@ -41,7 +45,7 @@ mod tests {
             Var::from_slice(&values, shape, &Device::Cpu).unwrap()
         };
         let (x, weight) = (counted((1, 1, height, width)), counted((1, 1, kernel, kernel)));
-        let y = convolution(&x, &weight, stride, padding).unwrap().flatten_all().unwrap();
+        let y = convolution(&x, &weight, [stride, padding, 1]).unwrap().flatten_all().unwrap();
         let weights = Tensor::arange(1.0f32, y.elem_count() as f32 + 1.0, &Device::Cpu).unwrap();
         let gradients = (&y * weights).unwrap().sum_all().unwrap().backward().unwrap();
         let values = |tensor: &Tensor| tensor.flatten_all().unwrap().to_vec1().unwrap();

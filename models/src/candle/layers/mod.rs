@@ -1,5 +1,6 @@
 //! Layers in candle's operations.
 
+mod attention;
 mod convolution;
 mod normalisation;
 mod pooling;
@@ -12,10 +13,11 @@ use candle_core::{Tensor, Var};
 use crate::architecture::Layer;
 use crate::dropout_masks::{Masks, scale};
 use crate::error::ModelError;
+use crate::kernels::normalisation::{EPSILON, MOMENTUM};
 use crate::mode::Mode;
 
 use convolution::convolution;
-use normalisation::{BatchNorm, GroupNorm, LocalResponseNorm};
+use normalisation::{BatchNorm, GroupNorm, LayerNorm, LocalResponseNorm};
 use sequence::{Embedding, Lstm};
 
 /// A layer with its variables: the function from its input to its output.
@@ -43,10 +45,11 @@ fn operator(layer: &Layer, part: &str, label: &str, variables: &BTreeMap<String,
     let optional = |kind: &str| variables.get(&format!("{label}.{kind}")).cloned();
     let variable = |kind: &str| optional(kind).expect("the parameters were checked against the architecture");
     match *layer {
-        Layer::Conv { stride, padding, .. } => {
+        Layer::Conv { stride, padding, .. } | Layer::GroupedConv { stride, padding, .. } => {
+            let groups = if let Layer::GroupedConv { groups, .. } = *layer { groups } else { 1 };
             let (weight, bias) = (variable("weight"), optional("bias"));
             pure(move |x| {
-                let y = convolution(x, &weight, stride, padding)?;
+                let y = convolution(x, &weight, [stride, padding, groups])?;
                 match &bias {
                     Some(bias) => y.broadcast_add(&bias.reshape((1, bias.elem_count(), 1, 1))?),
                     None => Ok(y),
@@ -58,17 +61,29 @@ fn operator(layer: &Layer, part: &str, label: &str, variables: &BTreeMap<String,
             pure(move |x| linear(x, &weight, bias.as_deref()))
         }
         Layer::Relu => pure(Tensor::relu),
+        Layer::Relu6 => pure(|x| x.relu()?.minimum(6.0)),
+        Layer::HardSigmoid => pure(hard_sigmoid),
+        Layer::HardSwish => pure(|x| x * hard_sigmoid(x)?),
+        Layer::Sigmoid => pure(candle_nn::ops::sigmoid),
+        Layer::Silu => pure(Tensor::silu),
+        Layer::Gelu => pure(Tensor::gelu_erf),
         Layer::MaxPool { size, stride, partial } => pure(move |x| pooling::max(x, size, stride, partial)),
         Layer::AvgPool { size, stride } => pure(move |x| pooling::mean(x, size, stride)),
         Layer::GlobalAvgPool => pure(|x| x.flatten_from(2)?.mean(2)),
         Layer::Flatten => pure(|x| x.flatten_from(1)),
-        Layer::BatchNorm { .. } => {
+        Layer::BatchNorm { .. } | Layer::BatchNormWith { .. } => {
+            let (epsilon, momentum) = match *layer {
+                Layer::BatchNormWith { epsilon, momentum, .. } => (epsilon, momentum),
+                _ => (EPSILON, MOMENTUM),
+            };
             let norm = BatchNorm {
                 label: label.to_owned(),
                 weight: variable("weight"),
                 bias: variable("bias"),
                 running_mean: variable("running-mean"),
                 running_var: variable("running-var"),
+                epsilon,
+                momentum,
             };
             Box::new(move |x, mode| norm.forward(x, mode))
         }
@@ -95,6 +110,58 @@ fn operator(layer: &Layer, part: &str, label: &str, variables: &BTreeMap<String,
                 (y + run(&shortcut, x.clone(), mode)?).map_err(FAILED)
             })
         }
+        Layer::SqueezeExcite { ref body } => {
+            let body = plan(part, &format!("{label}.body"), body, variables);
+            Box::new(move |x, mode| {
+                let means = || x.flatten_from(2)?.mean(2)?.reshape((x.dim(0)?, x.dim(1)?, 1, 1));
+                let factors = run(&body, means().map_err(FAILED)?, mode)?;
+                let scaled = || x.broadcast_mul(&factors.reshape((x.dim(0)?, x.dim(1)?, 1, 1))?);
+                scaled().map_err(FAILED)
+            })
+        }
+        Layer::ZeroPad { pixels } => {
+            pure(move |x| x.pad_with_zeros(2, pixels, pixels)?.pad_with_zeros(3, pixels, pixels))
+        }
+        Layer::LayerNorm { .. }
+        | Layer::Embedding { .. }
+        | Layer::Lstm { .. }
+        | Layer::ToSequence
+        | Layer::ClassToken { .. }
+        | Layer::Positions { .. }
+        | Layer::SinusoidalPositions
+        | Layer::Attention { .. }
+        | Layer::FirstPosition
+        | Layer::MeanPositions => of_sequences(layer, label, variables),
+    }
+}
+
+/// The operator of a layer of sequences.
+fn of_sequences(layer: &Layer, label: &str, variables: &BTreeMap<String, Var>) -> Operator {
+    let variable = |kind: &str| {
+        let variable = variables.get(&format!("{label}.{kind}")).cloned();
+        variable.expect("the parameters were checked against the architecture")
+    };
+    match *layer {
+        Layer::LayerNorm { epsilon, .. } => {
+            let norm = LayerNorm { weight: variable("weight"), bias: variable("bias"), epsilon };
+            pure(move |x| norm.forward(x))
+        }
+        Layer::ToSequence => pure(|x| x.flatten_from(2)?.transpose(1, 2)?.contiguous()),
+        Layer::ClassToken { .. } => {
+            let weight = variable("weight");
+            pure(move |x| {
+                let token = weight.broadcast_as((x.dim(0)?, 1, x.dim(2)?))?;
+                Tensor::cat(&[&token, x], 1)
+            })
+        }
+        Layer::Positions { .. } => {
+            let weight = variable("weight");
+            pure(move |x| x.broadcast_add(&weight))
+        }
+        Layer::SinusoidalPositions => pure(attention::add_waves),
+        Layer::Attention { heads, causal } => pure(move |x| attention::attention(x, heads, causal)),
+        Layer::FirstPosition => pure(|x| x.narrow(1, 0, 1)?.squeeze(1)),
+        Layer::MeanPositions => pure(|x| x.mean(1)),
         Layer::Embedding { vocabulary, .. } => {
             let embedding = Embedding { weight: variable("weight"), vocabulary };
             Box::new(move |x, _| embedding.forward(x))
@@ -104,6 +171,7 @@ fn operator(layer: &Layer, part: &str, label: &str, variables: &BTreeMap<String,
             let lstm = Lstm { weight_ih, weight_hh, bias };
             pure(move |x| lstm.forward(x))
         }
+        ref other => unreachable!("{other:?} is no layer of sequences"),
     }
 }
 
@@ -122,6 +190,11 @@ fn drop_out(x: &Tensor, masks: Masks, label: &str, rate: f64) -> candle_core::Re
     let kept = masks.kept(label, rate).take(x.elem_count());
     let factors: Vec<f32> = kept.map(|kept| if kept { scale } else { 0.0 }).collect();
     x * Tensor::from_vec(factors, x.shape(), x.device())?
+}
+
+/// `min(max(x + 3, 0), 6) / 6`.
+fn hard_sigmoid(x: &Tensor) -> candle_core::Result<Tensor> {
+    (x + 3.0)?.relu()?.minimum(6.0)? / 6.0
 }
 
 /// `x W^T + b` for `x` of `[n, in]`, or at each position of `[n, t, in]`.

@@ -1,10 +1,10 @@
-//! Batch, group and local response normalisation in candle's operations.
+//! Batch, group, layer and local response normalisation in candle's operations.
 
 use candle_core::{D, Result, Tensor, Var};
 
 use super::FAILED;
 use crate::error::ModelError;
-use crate::kernels::normalisation::{EPSILON, MOMENTUM};
+use crate::kernels::normalisation::EPSILON;
 use crate::mode::Mode;
 
 /// Batch normalisation. Candle's own divides by n-1, so that one-sample batches give NaN.
@@ -15,6 +15,8 @@ pub(crate) struct BatchNorm {
     pub(super) bias: Var,
     pub(super) running_mean: Var,
     pub(super) running_var: Var,
+    pub(super) epsilon: f64,
+    pub(super) momentum: f64,
 }
 
 impl BatchNorm {
@@ -39,9 +41,9 @@ impl BatchNorm {
         let centered = flat.broadcast_sub(&center)?;
         let variance = mean(&centered.sqr()?)?;
         let count = (n * pixels) as f64;
-        follow(&self.running_mean, &center.flatten_all()?, 1.0)?;
-        follow(&self.running_var, &variance.flatten_all()?, count / (count - 1.0))?;
-        let normal = centered.broadcast_div(&(variance + EPSILON)?.sqrt()?)?;
+        follow(&self.running_mean, &center.flatten_all()?, self.momentum, 1.0)?;
+        follow(&self.running_var, &variance.flatten_all()?, self.momentum, count / (count - 1.0))?;
+        let normal = centered.broadcast_div(&(variance + self.epsilon)?.sqrt()?)?;
         scaled(&normal, &self.weight, &self.bias)?.reshape(x.shape())
     }
 
@@ -51,7 +53,7 @@ impl BatchNorm {
         let centered = x.reshape((n, channels, pixels))?.broadcast_sub(&column(&self.running_mean)?)?;
         // A variance that was sent as a difference in 16 bits may be slightly negative by rounding.
         let variance = column(&self.running_var)?.relu()?;
-        let normal = centered.broadcast_div(&(variance + EPSILON)?.sqrt()?)?;
+        let normal = centered.broadcast_div(&(variance + self.epsilon)?.sqrt()?)?;
         scaled(&normal, &self.weight, &self.bias)?.reshape(x.shape())
     }
 }
@@ -72,6 +74,24 @@ impl GroupNorm {
         let variance = centered.sqr()?.mean_keepdim(D::Minus1)?;
         let normal = centered.broadcast_div(&(variance + EPSILON)?.sqrt()?)?;
         scaled(&normal.reshape((n, channels, pixels))?, &self.weight, &self.bias)?.reshape(x.shape())
+    }
+}
+
+/// Layer normalisation.
+#[derive(Debug)]
+pub(crate) struct LayerNorm {
+    pub(super) weight: Var,
+    pub(super) bias: Var,
+    pub(super) epsilon: f64,
+}
+
+impl LayerNorm {
+    /// Of the last dimension.
+    pub(super) fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let centered = x.broadcast_sub(&x.mean_keepdim(D::Minus1)?)?;
+        let variance = centered.sqr()?.mean_keepdim(D::Minus1)?;
+        let normal = centered.broadcast_div(&(variance + self.epsilon)?.sqrt()?)?;
+        normal.broadcast_mul(&self.weight)?.broadcast_add(&self.bias)
     }
 }
 
@@ -109,10 +129,10 @@ fn scaled(x: &Tensor, weight: &Var, bias: &Var) -> Result<Tensor> {
     x.broadcast_mul(&weight.reshape((1, channels, 1))?)?.broadcast_add(&bias.reshape((1, channels, 1))?)
 }
 
-/// Moves a buffer towards `factor` times a statistic.
-fn follow(buffer: &Var, statistic: &Tensor, factor: f64) -> Result<()> {
-    let kept = (buffer.as_detached_tensor() * (1.0 - MOMENTUM))?;
-    buffer.set(&(kept + (statistic.detach() * (MOMENTUM * factor))?)?)
+/// Moves a buffer by the share `momentum` towards `factor` times a statistic.
+fn follow(buffer: &Var, statistic: &Tensor, momentum: f64, factor: f64) -> Result<()> {
+    let kept = (buffer.as_detached_tensor() * (1.0 - momentum))?;
+    buffer.set(&(kept + (statistic.detach() * (momentum * factor))?)?)
 }
 
 #[cfg(test)]
@@ -121,6 +141,7 @@ mod tests {
 
     use super::*;
     use crate::dropout_masks::Masks;
+    use crate::kernels::normalisation::MOMENTUM;
 
     const TRAINING: Mode = Mode::Training(Masks::new([0; 32], 0));
 
@@ -147,6 +168,8 @@ mod tests {
             bias: vector(&[0.5, -0.5]),
             running_mean: vector(&[0.0, 10.0]),
             running_var: vector(&[1.0, 4.0]),
+            epsilon: EPSILON,
+            momentum: MOMENTUM,
         }
     }
 

@@ -97,6 +97,19 @@ fn convolution() {
 }
 
 #[test]
+fn grouped_convolution() {
+    check_family("grouped_conv2d", |case| Layer::GroupedConv {
+        name: "l".into(),
+        out: case.shape("weight")[0],
+        kernel: case.setting("kernel"),
+        stride: case.setting("stride"),
+        padding: case.setting("padding"),
+        groups: case.setting("groups"),
+        bias: case.has("bias"),
+    });
+}
+
+#[test]
 fn pooling() {
     check_family("max_pool2d", |case| Layer::MaxPool {
         size: case.setting("kernel"),
@@ -112,6 +125,16 @@ fn pooling() {
 #[test]
 fn rectifier() {
     check_family("relu", |_| Layer::Relu);
+}
+
+#[test]
+fn activations() {
+    check_family("activations", |case| activation(&case.name));
+}
+
+/// The layer of this kind.
+fn activation(kind: &str) -> Layer {
+    serde_json::from_value(kind.into()).unwrap()
 }
 
 #[test]
@@ -169,7 +192,13 @@ fn batch_normalisation() {
     for case in Golden::open("batch_norm").cases() {
         let training = case.settings["training"].as_bool().unwrap();
         let mode = if training { TRAINING } else { Mode::Evaluation };
-        let pass = run_case(&case, Layer::BatchNorm { name: "l".into() }, &kinds, mode);
+        let layer = if case.name.ends_with("_with") {
+            let number = |name: &str| case.settings[name].as_f64().unwrap();
+            Layer::BatchNormWith { name: "l".into(), epsilon: number("eps"), momentum: number("momentum") }
+        } else {
+            Layer::BatchNorm { name: "l".into() }
+        };
+        let pass = run_case(&case, layer, &kinds, mode);
         case.check("output", &pass.output);
         case.check("running_mean_after", &pass.parameters["p.l.running-mean"]);
         case.check("running_var_after", &pass.parameters["p.l.running-var"]);
@@ -184,6 +213,103 @@ fn batch_normalisation() {
 #[test]
 fn group_normalisation() {
     check_family("group_norm", |case| Layer::GroupNorm { name: "l".into(), groups: case.setting("groups") });
+}
+
+#[test]
+fn padding_of_pooling() {
+    for case in Golden::open("padded_pool").cases() {
+        let pool = Layer::MaxPool { size: 3, stride: 2, partial: false };
+        check_layers(&case, &[Layer::Relu, Layer::ZeroPad { pixels: 1 }, pool], &[]);
+    }
+}
+
+#[test]
+fn layer_normalisation() {
+    check_family("layer_norm", |case| {
+        let epsilon = case.settings["epsilon"].as_f64().unwrap();
+        Layer::LayerNorm { name: "l".into(), epsilon }
+    });
+}
+
+#[test]
+fn attention() {
+    check_family("attention", |case| {
+        let causal = case.settings["causal"].as_bool().unwrap();
+        Layer::Attention { heads: case.setting("heads"), causal }
+    });
+}
+
+/// Runs layers on a case. `tensors` has the names of parameters and of the tensors that hold them.
+fn check_layers(case: &Case, layers: &[Layer], tensors: &[(&str, &str)]) {
+    let parameters = tensors.iter().map(|(name, tensor)| ((*name).to_owned(), case.array(tensor)));
+    let (x, gradient) = (case.values("input"), case.values("grad_output"));
+    let pass = run(layers, (case.shape("input"), &x), parameters.collect(), TRAINING, &gradient);
+    case.check("output", &pass.output);
+    case.check("grad_input", &pass.by_input);
+    for (name, tensor) in tensors {
+        case.check(&format!("grad_{tensor}"), &pass.gradients[*name]);
+    }
+}
+
+#[test]
+fn self_attention() {
+    for case in Golden::open("self_attention").cases() {
+        let linear = |name: &str, out| Layer::Linear { name: name.into(), out, bias: true };
+        let attention = Layer::Attention { heads: case.setting("heads"), causal: false };
+        let layers = [linear("in", 24), attention, linear("out", 8)];
+        let tensors = [
+            ("p.in.weight", "weight_in"),
+            ("p.in.bias", "bias_in"),
+            ("p.out.weight", "weight_out"),
+            ("p.out.bias", "bias_out"),
+        ];
+        check_layers(&case, &layers, &tensors);
+    }
+}
+
+#[test]
+fn positions() {
+    for case in Golden::open("positions").cases() {
+        if case.name == "sinusoidal" {
+            check_layers(&case, &[Layer::SinusoidalPositions], &[]);
+            continue;
+        }
+        let named = str::to_owned;
+        let layers = [
+            Layer::ToSequence,
+            Layer::ClassToken { name: named("t") },
+            Layer::Positions { name: named("p") },
+            Layer::Residual { body: vec![Layer::FirstPosition], shortcut: vec![Layer::MeanPositions] },
+        ];
+        check_layers(&case, &layers, &[("p.t.weight", "token"), ("p.p.weight", "positions")]);
+    }
+}
+
+#[test]
+fn squeeze_and_excitation() {
+    let conv = |name: &str, out| Layer::Conv {
+        name: name.into(),
+        out,
+        kernel: 1,
+        stride: 1,
+        padding: 0,
+        bias: true,
+    };
+    for case in Golden::open("squeeze_excite").cases() {
+        let [inner, outer] = if case.name == "mobilenet" {
+            [Layer::Relu, Layer::HardSigmoid]
+        } else {
+            [Layer::Silu, Layer::Sigmoid]
+        };
+        let body = vec![conv("fc1", 3), inner, conv("fc2", 6), outer];
+        let tensors = [
+            ("p.fc1.weight", "weight1"),
+            ("p.fc1.bias", "bias1"),
+            ("p.fc2.weight", "weight2"),
+            ("p.fc2.bias", "bias2"),
+        ];
+        check_layers(&case, &[Layer::SqueezeExcite { body }], &tensors);
+    }
 }
 
 #[test]

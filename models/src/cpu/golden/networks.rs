@@ -62,7 +62,7 @@ fn filled(stream: usize, spec: &ParameterSpec) -> Array {
         (Initial::One, ParameterKind::Buffer) => (0.5, 1.0),
         (Initial::One, _) => (0.25, 1.0),
         (Initial::Zero, _) => (0.25, 0.0),
-        (Initial::Normal, _) => (1.0, 0.0),
+        (Initial::Normal | Initial::Small, _) => (1.0, 0.0),
         (Initial::He { .. }, _) => unreachable!("it is how weights start"),
     };
     let count = spec.shape.iter().product();

@@ -10,6 +10,8 @@ use super::{EPSILON, MOMENTUM, NormGradients};
 pub(crate) struct BatchNorm {
     channels: usize,
     pixels: usize,
+    epsilon: f64,
+    momentum: f64,
     /// Of each channel: mean, and one over the standard deviation.
     statistics: Vec<[f64; 2]>,
     /// Of each channel: the sum of the gradient, and that of the gradient times the normalised values.
@@ -18,7 +20,19 @@ pub(crate) struct BatchNorm {
 
 impl BatchNorm {
     pub(crate) fn new(channels: usize, pixels: usize) -> Self {
-        Self { channels, pixels, statistics: vec![[0.0; 2]; channels], sums: vec![[0.0; 2]; channels] }
+        Self {
+            channels,
+            pixels,
+            epsilon: EPSILON,
+            momentum: MOMENTUM,
+            statistics: vec![[0.0; 2]; channels],
+            sums: vec![[0.0; 2]; channels],
+        }
+    }
+
+    /// With another summand of variances, and another weight of a new batch in the running statistics.
+    pub(crate) fn with(self, epsilon: f64, momentum: f64) -> Self {
+        Self { epsilon, momentum, ..self }
     }
 
     /// Normalises `n` images by their own mean and biased variance, and moves the running mean and variance towards their
@@ -34,6 +48,7 @@ impl BatchNorm {
         y: &mut [f32],
         n: usize,
     ) {
+        let Self { epsilon, momentum, .. } = *self;
         let count = n * self.pixels;
         assert!(count > 1, "one value has no variance");
         for_each(self.statistics.par_iter_mut(), x.len(), |channel, statistics| {
@@ -42,10 +57,10 @@ impl BatchNorm {
         let unbiased = count as f64 / (count as f64 - 1.0);
         let buffers = running_mean.iter_mut().zip(running_var);
         for ((running_mean, running_var), [mean, variance]) in buffers.zip(&mut self.statistics) {
-            *running_mean = ((1.0 - MOMENTUM) * f64::from(*running_mean) + MOMENTUM * *mean) as f32;
+            *running_mean = ((1.0 - momentum) * f64::from(*running_mean) + momentum * *mean) as f32;
             *running_var =
-                ((1.0 - MOMENTUM) * f64::from(*running_var) + MOMENTUM * unbiased * *variance) as f32;
-            *variance = 1.0 / (*variance + EPSILON).sqrt();
+                ((1.0 - momentum) * f64::from(*running_var) + momentum * unbiased * *variance) as f32;
+            *variance = 1.0 / (*variance + epsilon).sqrt();
         }
         self.normalise((weight, bias), x, y);
     }
@@ -58,10 +73,11 @@ impl BatchNorm {
         x: &[f32],
         y: &mut [f32],
     ) {
+        let epsilon = self.epsilon;
         for ((statistics, &mean), &variance) in self.statistics.iter_mut().zip(running_mean).zip(running_var)
         {
             // A variance that was sent as a difference in 16 bits may be slightly negative by rounding.
-            *statistics = [f64::from(mean), 1.0 / (f64::from(variance).max(0.0) + EPSILON).sqrt()];
+            *statistics = [f64::from(mean), 1.0 / (f64::from(variance).max(0.0) + epsilon).sqrt()];
         }
         self.normalise((weight, bias), x, y);
     }
@@ -89,7 +105,7 @@ impl BatchNorm {
         gradients: NormGradients<'_>,
         dx: Option<&mut [f32]>,
     ) {
-        let Self { channels, pixels, ref statistics, ref mut sums } = *self;
+        let Self { channels, pixels, ref statistics, ref mut sums, .. } = *self;
         let image = channels * pixels;
         for_each(sums.par_iter_mut(), x.len(), |channel, sums| {
             let [mean, inverse] = statistics[channel];

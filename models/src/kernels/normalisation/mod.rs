@@ -1,15 +1,17 @@
-//! Batch, group and local response normalisation of images `[n, channels, pixels]`.
+//! Batch, group and local response normalisation of images `[n, channels, pixels]`, and layer normalisation of rows.
 //!
-//! The first two are sums over planes, the pixels of one channel of one image, followed by one affine function of each plane.
+//! Batch and group normalisation are sums over planes, the pixels of one channel of one image, followed by one affine function of each plane.
 //! Sums within a plane are taken in single precision in 16 parts, those over planes in double precision, in one order.
 
 mod batch;
 mod group;
+mod layer;
 mod local_response;
-mod plane;
+pub(in crate::kernels) mod plane;
 
 pub(crate) use batch::BatchNorm;
 pub(crate) use group::GroupNorm;
+pub(crate) use layer::LayerNorm;
 pub(crate) use local_response::{LocalResponse, LocalResponseNorm};
 
 /// Added to variances, so that the results for constant channels are finite: the default of `PyTorch`.

@@ -16,7 +16,7 @@ const PARTS: usize = 16;
 
 /// The sum of `f` over the values of a plane.
 #[inline(always)]
-pub(super) fn sum(x: &[f32], f: impl Fn(f32) -> f32) -> f64 {
+pub(in crate::kernels) fn sum(x: &[f32], f: impl Fn(f32) -> f32) -> f64 {
     let (chunks, rest) = x.as_chunks::<PARTS>();
     let mut parts = [0.0f32; PARTS];
     for chunk in chunks {
@@ -37,7 +37,7 @@ pub(super) fn moments<'a, I: Iterator<Item = &'a [f32]>>(planes: impl Fn() -> I,
 
 /// The sums over two planes of `dy` and of `dy (x - mean)`.
 #[inline(always)]
-pub(super) fn gradient_sums(x: &[f32], dy: &[f32], mean: f64) -> [f64; 2] {
+pub(in crate::kernels) fn gradient_sums(x: &[f32], dy: &[f32], mean: f64) -> [f64; 2] {
     let center = mean as f32;
     let ((chunks, rest), (gradients, gradients_rest)) = (x.as_chunks::<PARTS>(), dy.as_chunks::<PARTS>());
     let (mut plain, mut weighted) = ([0.0f32; PARTS], [0.0f32; PARTS]);
@@ -85,7 +85,7 @@ pub(super) fn combine(
 /// Calls `f` with the index of each item, compiled for the CPU's vector instructions, on all threads if the items have
 /// enough `values`. Each call processes one item alone, so that the result does not depend on the threads.
 #[inline(always)]
-pub(super) fn for_each<I: IndexedParallelIterator>(
+pub(in crate::kernels) fn for_each<I: IndexedParallelIterator>(
     items: I,
     values: usize,
     f: impl Fn(usize, I::Item) + Sync + Send,

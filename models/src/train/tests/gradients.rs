@@ -51,6 +51,13 @@ fn gradient_of_relu() {
 }
 
 #[test]
+fn gradient_of_activations() {
+    for layer in activations() {
+        check_gradient(&[5], vec![linear("a", 6, true), layer], vec![linear("b", 3, true)]);
+    }
+}
+
+#[test]
 fn gradient_of_convolution() {
     // Two in a row, so that the gradient of the input is tested too; the strides leave rows over.
     for (size, stride, padding) in [(6, 1, 0), (6, 1, 1), (6, 2, 1), (7, 2, 1), (8, 3, 2)] {
@@ -61,6 +68,29 @@ fn gradient_of_convolution() {
     for input in UNEVEN {
         check_gradient(&input, uneven(), vec![linear("c", 3, true)]);
     }
+}
+
+#[test]
+fn gradient_of_convolution_in_groups() {
+    for input in [[1, 7, 6], [2, 6, 6]] {
+        check_gradient(&input, in_groups(), vec![linear("c", 3, true)]);
+    }
+}
+
+#[test]
+fn gradient_of_squeeze_and_excitation() {
+    check_gradient(&[2, 4, 5], excited(), vec![linear("c", 3, true)]);
+    // Without parameters in it, of channels that a body without layers weighs by themselves.
+    let block = Layer::SqueezeExcite { body: vec![] };
+    let extractor = vec![conv("a", 3, 3, 1, 1, true), block, Layer::Flatten];
+    check_gradient(&[1, 4, 3], extractor, vec![linear("c", 3, true)]);
+    // As the first layer, whose input needs no gradient.
+    let body = vec![Layer::Flatten, linear("s", 2, true), Layer::HardSigmoid];
+    check_gradient(
+        &[2, 3, 3],
+        vec![Layer::SqueezeExcite { body }, Layer::Flatten],
+        vec![linear("c", 3, true)],
+    );
 }
 
 #[test]
@@ -86,6 +116,12 @@ fn gradient_of_normalisation() {
         let extractor = vec![conv("a", 4, 3, 1, 1, true), norm, Layer::Flatten];
         check_gradient(&[1, 4, 3], extractor, vec![linear("c", 3, true)]);
     }
+    check_gradient(&[5], vec![linear("a", 6, true), layer_norm("n")], vec![linear("c", 3, true)]);
+    let embedding = Layer::Embedding { name: "e".into(), vocabulary: 5, dim: 6 };
+    check_gradient(&[4], vec![embedding, layer_norm("n"), linear("a", 4, true)], vec![linear("c", 3, true)]);
+    let own = Layer::BatchNormWith { name: "n".into(), epsilon: 1e-2, momentum: 0.3 };
+    let extractor = vec![conv("a", 4, 3, 1, 1, true), own, Layer::ZeroPad { pixels: 2 }, Layer::Flatten];
+    check_gradient(&[1, 4, 3], extractor, vec![linear("c", 3, true)]);
     for norm in norms() {
         check_gradient(&[5], vec![linear("a", 6, true), norm], vec![linear("c", 3, true)]);
     }
@@ -106,6 +142,14 @@ fn gradient_of_dropout() {
     check_gradient(&[5], extractor, vec![linear("b", 3, true)]);
     let block = Layer::Residual { body: vec![linear("b", 8, true), dropout()], shortcut: vec![dropout()] };
     check_gradient(&[5], vec![linear("a", 8, true), block], vec![linear("c", 3, true)]);
+}
+
+#[test]
+fn gradient_of_attention() {
+    for last in [Layer::FirstPosition, Layer::MeanPositions] {
+        check_gradient(&[2, 4, 6], transformer(last), vec![linear("c", 3, true)]);
+    }
+    check_gradient(&[4], language_model(), vec![linear("c", 3, true)]);
 }
 
 #[test]

@@ -60,6 +60,19 @@ fn folders_are_classes_and_pixels_lie_channel_by_channel() {
     assert!(cat.iter().zip(dog).all(|(a, b)| a.abs_diff(*b) <= 1), "{cat:?} {dog:?}");
 }
 
+#[cfg(unix)]
+#[test]
+fn a_pipe_among_the_images_is_not_waited_for() {
+    let folder = two_classes();
+    let pipe = folder.path().join("cat/pipe.png");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
+    assert!(made.success());
+    let refused = Images.load(folder.path(), Split::Train, &options(None, OnError::Stop)).unwrap_err();
+    assert!(refused.to_string().contains("pipe.png"), "{refused}");
+    let loaded = Images.load(folder.path(), Split::Train, &options(None, OnError::Skip)).unwrap();
+    assert_eq!(loaded.skipped().in_words("sample").map(|said| said.contains("pipe.png")), Some(true));
+}
+
 #[test]
 fn splits_have_folders_of_their_own() {
     let folder = tempfile::tempdir().unwrap();

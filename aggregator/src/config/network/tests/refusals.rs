@@ -14,8 +14,11 @@ fn mistakes_within_a_layer_are_named_with_their_place() {
     let end = "{ linear = \"classes\" }";
     refused(
         &["\"flatten\"", "\"rellu\"", end],
-        "4: `model.layers, layer 2`: there is no \"rellu\"; accepted: conv, linear, relu, max-pool, avg-pool, \
-         global-avg-pool, flatten, batch-norm, group-norm, local-response-norm, dropout, residual, embedding, lstm; did you mean `relu`?",
+        "4: `model.layers, layer 2`: there is no \"rellu\"; accepted: conv, grouped-conv, linear, relu, relu6, hard-sigmoid, hard-swish, sigmoid, \
+         silu, gelu, max-pool, avg-pool, global-avg-pool, zero-pad, flatten, batch-norm, \
+         batch-norm-with, group-norm, local-response-norm, layer-norm, dropout, residual, \
+         squeeze-excite, embedding, lstm, to-sequence, class-token, positions, \
+         sinusoidal-positions, attention, first-position, mean-positions; did you mean `relu`?",
     );
     refused(
         &["{ conv = { out = 3, kernal = 5, kernel = 5 } }", "\"flatten\"", end],

@@ -7,9 +7,11 @@ use models::model_file::ARCHITECTURE_KEY;
 use models::{Architecture, ParamSet};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
-use shared::algorithm::Answering;
-use shared::id::ClientId;
-use shared::spec::{DataSpec, ENSEMBLE_KEY, SAMPLES_KEY};
+
+use crate::algorithm::Answering;
+use crate::id::ClientId;
+use crate::seed::{Seed, standard_normal};
+use crate::spec::{DataSpec, ENSEMBLE_KEY, SAMPLES_KEY};
 
 /// The metadata key of the entries that only ensembles have.
 pub const MANIFEST_KEY: &str = ENSEMBLE_KEY;
@@ -73,7 +75,11 @@ struct Own {
 
 impl Manifest {
     /// The metadata of the file.
-    pub(super) fn metadata(&self) -> BTreeMap<String, String> {
+    ///
+    /// # Panics
+    /// Never: all of it is JSON.
+    #[must_use]
+    pub fn metadata(&self) -> BTreeMap<String, String> {
         let own = Own {
             version: VERSION,
             answering: self.answering,
@@ -92,8 +98,11 @@ impl Manifest {
         json.map(text).into()
     }
 
-    /// Parses the metadata of a file; the error is a message.
-    pub(super) fn of(metadata: &BTreeMap<String, String>) -> Result<Self, String> {
+    /// Parses the metadata of a file.
+    ///
+    /// # Errors
+    /// A message that says what is wrong with it.
+    pub fn of(metadata: &BTreeMap<String, String>) -> Result<Self, String> {
         fn read<'a, T: Deserialize<'a>>(
             metadata: &'a BTreeMap<String, String>,
             key: &str,
@@ -116,6 +125,26 @@ impl Manifest {
         }
         let (architecture, data) = (read(metadata, ARCHITECTURE_KEY)?, read(metadata, SAMPLES_KEY)?);
         Ok(Self { architecture, data, answering, noise_seed, start, members })
+    }
+
+    /// The noise that a sample at this position of a data set is compared with in informative fusion.
+    #[must_use]
+    pub fn noise(&self, position: usize) -> Vec<f32> {
+        let seed = Seed::root(self.noise_seed).derive("fusion noise");
+        let mut rng = seed.derive_numbered("sample", position as u64).rng();
+        let values = self.architecture.input.iter().product();
+        (0..values).map(|_| standard_normal(&mut rng) as f32).collect()
+    }
+
+    /// A member's weight by its number of samples, relative to the largest.
+    ///
+    /// # Panics
+    /// If there is no such member.
+    #[must_use]
+    pub fn share(&self, member: usize) -> f64 {
+        let largest = self.members.iter().map(|member| member.samples).max().unwrap_or(1).max(1);
+        // At least one sample each: an ensemble without any weight could not answer.
+        self.members[member].samples.max(1) as f64 / largest as f64
     }
 
     /// Training samples of all members together.

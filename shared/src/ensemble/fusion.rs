@@ -9,8 +9,9 @@ const PLACES: f64 = 1_208_925_819_614_629_174_706_176.0;
 /// The largest magnitude of a value in a sum.
 const LARGEST: f32 = 1e9;
 
-/// Whether all values are finite and at most [`LARGEST`].
-pub(super) fn summable(values: &[f32]) -> bool {
+/// Whether all values are finite and at most 10^9, so that they can be summed up.
+#[must_use]
+pub fn summable(values: &[f32]) -> bool {
     values.iter().all(|value| value.abs() <= LARGEST)
 }
 
@@ -25,19 +26,20 @@ fn real(fixed: i128) -> f64 {
 
 /// Weighted sums of rows, one for each sample, and of their weights.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct RowSums {
+pub struct RowSums {
     sums: Vec<i128>,
     weights: Vec<i128>,
 }
 
 impl RowSums {
     /// Zero sums of `n` rows of `d` values.
-    pub(super) fn new(n: usize, d: usize) -> Self {
+    #[must_use]
+    pub fn new(n: usize, d: usize) -> Self {
         Self { sums: vec![0; n * d], weights: vec![0; n] }
     }
 
     /// Adds each row times `weight(row)`, which is at most 2.
-    pub(super) fn add(&mut self, rows: &[f32], weight: impl Fn(usize) -> f64) {
+    pub fn add(&mut self, rows: &[f32], weight: impl Fn(usize) -> f64) {
         let d = self.sums.len() / self.weights.len();
         let places = self.sums.chunks_mut(d).zip(&mut self.weights);
         for (index, (row, (sums, sum))) in rows.chunks(d).zip(places).enumerate() {
@@ -48,7 +50,7 @@ impl RowSums {
     }
 
     /// The weighted mean of each row, in order.
-    pub(super) fn means(&self) -> impl Iterator<Item = Vec<f64>> {
+    pub fn means(&self) -> impl Iterator<Item = Vec<f64>> {
         let d = self.sums.len() / self.weights.len();
         self.sums.chunks(d).zip(&self.weights).map(|(sums, &weight)| {
             let weight = real(weight);
@@ -58,7 +60,7 @@ impl RowSums {
 }
 
 /// The cosine of two vectors; 0 if one of them is zero.
-pub(super) fn cosine(a: impl Iterator<Item = f64>, b: impl Iterator<Item = f64>) -> f64 {
+pub fn cosine(a: impl Iterator<Item = f64>, b: impl Iterator<Item = f64>) -> f64 {
     let (mut product, mut left, mut right) = (0.0, 0.0, 0.0);
     for (a, b) in a.zip(b) {
         product += a * b;
@@ -73,49 +75,57 @@ pub(super) fn cosine(a: impl Iterator<Item = f64>, b: impl Iterator<Item = f64>)
 const LEAST: f64 = 1e-6;
 
 /// `1 - cos(F(x), F(noise))`: how far a member's features of a sample are from those of noise.
-pub(super) fn information(features: &[f32], of_noise: &[f32]) -> f64 {
+#[must_use]
+pub fn information(features: &[f32], of_noise: &[f32]) -> f64 {
     let wide = |values: &[f32]| values.iter().map(|&value| f64::from(value)).collect::<Vec<_>>();
     (1.0 - cosine(wide(features).into_iter(), wide(of_noise).into_iter())).max(LEAST)
 }
 
 /// `log softmax(scores)`.
-pub(super) fn log_softmax(scores: &[f64]) -> Vec<f64> {
+#[must_use]
+pub fn log_softmax(scores: &[f64]) -> Vec<f64> {
     let max = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let total = max + scores.iter().map(|score| (score - max).exp()).sum::<f64>().ln();
     scores.iter().map(|score| score - total).collect()
 }
 
 /// The position of the largest value; the first of equals.
-pub(super) fn largest(values: &[f64]) -> usize {
+#[must_use]
+pub fn largest(values: &[f64]) -> usize {
     (1..values.len()).fold(0, |best, index| if values[index] > values[best] { index } else { best })
 }
 
 /// The mean of vectors that arrive in parts.
 #[derive(Debug)]
-pub(super) struct MeanSum {
+pub struct MeanSum {
     sums: Vec<i128>,
 }
 
 impl MeanSum {
-    pub(super) fn new(length: usize) -> Self {
+    /// A zero sum of vectors of this length.
+    #[must_use]
+    pub fn new(length: usize) -> Self {
         Self { sums: vec![0; length] }
     }
 
     /// Adds [`summable`] values from `offset` on; false if they exceed the length.
-    pub(super) fn add(&mut self, offset: usize, values: &[f32]) -> bool {
+    pub fn add(&mut self, offset: usize, values: &[f32]) -> bool {
         let Some(places) = self.sums.get_mut(offset..offset + values.len()) else { return false };
         places.iter_mut().zip(values).for_each(|(sum, &value)| *sum += fixed(f64::from(value)));
         true
     }
 
-    pub(super) fn mean(&self, terms: usize) -> Vec<f32> {
+    /// The mean of this number of vectors.
+    #[must_use]
+    pub fn mean(&self, terms: usize) -> Vec<f32> {
         self.sums.iter().map(|&sum| (real(sum) / terms as f64) as f32).collect()
     }
 }
 
 /// A network's own answers for its last batch, `f_hat P^T`, one row for each of `n` samples; `None` if they or its features
 /// cannot be summed up.
-pub(super) fn own_answers(network: &Network, n: usize) -> Option<Vec<f32>> {
+#[must_use]
+pub fn own_answers(network: &Network, n: usize) -> Option<Vec<f32>> {
     let features = network.representation();
     let logits = network.logits();
     if !summable(features) {

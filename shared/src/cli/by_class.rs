@@ -4,18 +4,20 @@ use std::fmt::Write as _;
 
 use models::PerClass;
 use serde_json::{Value, json};
-use shared::cli::Names;
+
+use super::Names;
 
 /// The most classes that are listed.
 const LISTED: usize = 20;
 /// Characters of the name of a class.
 const NAME: usize = 14;
-/// Characters of a cell of the confusion matrix.
-const CELL: usize = 7;
+/// Characters of a cell of the confusion matrix, the fewest and the most: numbers are never cut, and names as far as needed.
+const CELL: std::ops::RangeInclusive<usize> = 3..=7;
 
 /// Precision, recall, confusion and calibration, as lines of at most `columns` characters. Of many classes those that are
 /// recognised worst are listed.
-pub(super) fn text(found: &PerClass, names: &Names, columns: usize) -> String {
+#[must_use]
+pub fn by_class_text(found: &PerClass, names: &Names, columns: usize) -> String {
     let mut classes: Vec<usize> = (0..found.classes()).collect();
     let many = classes.len() > LISTED;
     if many {
@@ -61,27 +63,40 @@ pub(super) fn text(found: &PerClass, names: &Names, columns: usize) -> String {
         );
         return text;
     }
-    if NAME + (CELL + 1) * classes.len() > columns {
-        return text + "\nthe confusion matrix is wider than the terminal: --json has it\n";
+    text + &matrix(found, names, columns)
+}
+
+/// The confusion matrix, if it fits.
+fn matrix(found: &PerClass, names: &Names, columns: usize) -> String {
+    let shown: Vec<String> = (0..found.classes()).map(|class| names.shown(class as u32)).collect();
+    let longest = shown.iter().map(|name| name.chars().count()).max().unwrap_or(0);
+    let counts = (0..found.classes()).flat_map(|label| found.confusion_of(label));
+    let digits = counts.max().map_or(1, |greatest| greatest.to_string().len());
+    let name = longest.clamp("class".len(), NAME);
+    let room = (columns.saturating_sub(name) / shown.len().max(1)).saturating_sub(1);
+    let least = digits.max(*CELL.start());
+    if room < least {
+        return "\nthe confusion matrix is wider than the terminal: --json has it\n".to_owned();
     }
-    text.push_str("\nsamples of each class, by what they were taken for\n");
-    let _ = write!(text, "{:<NAME$}", "");
-    for &class in &classes {
-        let _ = write!(text, " {:>CELL$}", cut(&names.shown(class as u32), CELL));
+    let cell = longest.min(*CELL.end()).max(least).min(room);
+    let mut text = format!("\nsamples of each class, by what they were taken for\n{:<name$}", "");
+    for class in &shown {
+        let _ = write!(text, " {:>cell$}", cut(class, cell));
     }
     text.push('\n');
-    for &class in &classes {
-        let _ = write!(text, "{:<NAME$}", cut(&names.shown(class as u32), NAME));
+    for (class, shown) in shown.iter().enumerate() {
+        let _ = write!(text, "{:<name$}", cut(shown, name));
         for count in found.confusion_of(class) {
-            let _ = write!(text, " {count:>CELL$}");
+            let _ = write!(text, " {count:>cell$}");
         }
         text.push('\n');
     }
     text
 }
 
-/// The same, of all classes.
-pub(super) fn json(found: &PerClass, names: &Names) -> Value {
+/// The same as JSON, of all classes.
+#[must_use]
+pub fn by_class_json(found: &PerClass, names: &Names) -> Value {
     let classes: Vec<Value> = (0..found.classes())
         .map(|class| {
             let result = found.class(class);
@@ -128,7 +143,7 @@ mod tests {
     #[test]
     fn a_few_classes_have_a_matrix_and_names() {
         let names = Names::new(vec!["cat".to_owned(), "a very long name".to_owned()], Vec::new());
-        let shown = text(&found(2), &names, 80);
+        let shown = by_class_text(&found(2), &names, 80);
         let expected = "\
 mean recall of the classes 75.00 %; expected calibration error 0.00 % (15 bins)
 
@@ -142,7 +157,7 @@ cat                  1       1
 a very long n…       0       2
 ";
         assert_eq!(shown, expected);
-        let object = json(&found(2), &names);
+        let object = by_class_json(&found(2), &names);
         assert_eq!(object["confusion"], json!([[1, 1], [0, 2]]));
         assert_eq!(
             (&object["classes"][0]["name"], &object["classes"][0]["recall"]),
@@ -152,11 +167,17 @@ a very long n…       0       2
 
     #[test]
     fn of_many_classes_the_worst_are_listed() {
-        let shown = text(&found(100), &Names::default(), 80);
+        let shown = by_class_text(&found(100), &Names::default(), 80);
         assert!(shown.lines().all(|line| line.chars().count() <= 80), "{shown}");
         let rows: Vec<&str> = shown.lines().skip(3).collect();
         assert!(rows[0].starts_with("0 ") && rows[1].starts_with("1 "), "{shown}");
         assert!(shown.contains("the 2 of 100 classes with the least recall"), "{shown}");
-        assert!(text(&found(12), &Names::default(), 80).contains("--json has it"));
+        // Ten classes with thousands of samples fit, and no number is cut.
+        let mut ten = found(10);
+        (0..4321).for_each(|_| ten.count(9, 9, 0.5));
+        let shown = by_class_text(&ten, &Names::default(), 80);
+        assert!(shown.ends_with("\n9        0    0    0    0    0    0    0    0    0 4321\n"), "{shown}");
+        assert!(shown.lines().all(|line| line.chars().count() <= 80), "{shown}");
+        assert!(by_class_text(&found(20), &Names::default(), 80).contains("--json has it"));
     }
 }

@@ -1,0 +1,46 @@
+//! `model.from`: the model that a run begins with, in place of parameters that are drawn.
+//!
+//! It is asked for by its place. When the run begins, its round and the digest of its parameters are noted beside that, in the run's
+//! own configuration: from then on it is known by the digest alone, and its place may be removed.
+
+use shared::section;
+use shared::settings::Kind;
+
+section! {
+    /// `model.from`: of a run, or of a file.
+    #[derive(Eq)]
+    pub struct ModelOrigin {
+        /// Begin with the newest model of the run in this directory
+        pub run: Option<String> = None, in Kind::Text(4096), unset "parameters are drawn";
+        /// Begin with the model in this file, as a run leaves it
+        pub file: Option<String> = None, in Kind::Text(4096), unset "parameters are drawn";
+        /// The round that it was made in
+        pub in_round: Option<u32> = None, in Kind::COUNT, unset "the newest; noted when the run begins";
+        /// The digest of its parameters
+        pub digest: Option<String> = None, in Kind::Text(ModelOrigin::DIGITS), unset "any; noted when the run begins";
+    }
+}
+
+impl ModelOrigin {
+    /// Hexadecimal digits of a digest.
+    pub const DIGITS: usize = 32;
+
+    /// Where it lies.
+    #[must_use]
+    pub fn place(&self) -> &str {
+        self.run.as_deref().or(self.file.as_deref()).unwrap_or_default()
+    }
+
+    /// Whether a run that began from `begun` is what this asks for: the same parameters or, where it is left open which, the model
+    /// that was at the same place then.
+    pub(super) fn is_met_by(&self, begun: &Self) -> bool {
+        match (&self.digest, &begun.digest) {
+            (Some(asked), Some(found)) => asked == found,
+            (None, Some(_)) => {
+                (&self.run, &self.file) == (&begun.run, &begun.file)
+                    && self.in_round.is_none_or(|round| begun.in_round == Some(round))
+            }
+            (_, None) => false,
+        }
+    }
+}

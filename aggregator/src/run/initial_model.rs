@@ -1,0 +1,206 @@
+//! The model that a run begins with, where `model.from` names one: that of another run, or one in a file.
+//!
+//! Every tensor of the run's network is taken from it, statistics of normalisation layers as well, and it may have no other one.
+//! What an algorithm or the server's optimiser keeps beside the model begins anew.
+
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use data_encoding::HEXLOWER;
+use models::params::codec::TensorStream;
+use models::{Limits, ParamSet};
+use sha2::{Digest as _, Sha256};
+use shared::algorithm::registry;
+use shared::cli::causes;
+use shared::spec::{DataSpec, SAMPLES_KEY};
+
+use super::directory::RunDirectory;
+use super::initial_model_error::InitialModelError;
+use super::misfit::misfits;
+use super::{FoundModel, RunError, Which};
+use crate::config::{Config, ModelOrigin};
+use crate::ensemble::MANIFEST_KEY;
+use crate::round::jsonl;
+use crate::storage::{FileLayer, Reading, read_if_there};
+
+/// A model that a run begins with.
+pub struct InitialModel {
+    /// Its parameters.
+    pub params: ParamSet,
+    /// Where it is from, with its round and its digest.
+    pub origin: ModelOrigin,
+    /// Its accuracy on the test set of its run, if it was tested there.
+    pub accuracy: Option<f64>,
+    /// In what its samples differ from those of the run that begins, for the operator.
+    pub remarks: Vec<String>,
+}
+
+/// What was read of a place.
+struct Read {
+    params: ParamSet,
+    round: Option<u32>,
+    accuracy: Option<f64>,
+    samples: Option<DataSpec>,
+}
+
+impl InitialModel {
+    /// The model that the configuration asks for, compared with its network; `None` if parameters are to be drawn.
+    ///
+    /// # Errors
+    /// [`InitialModelError`], before anything is written.
+    pub fn read(files: &dyn FileLayer, config: &Config) -> Result<Option<Self>, InitialModelError> {
+        let Some(origin) = &config.effective.model.from else { return Ok(None) };
+        let place = PathBuf::from(origin.place());
+        let read = match &origin.run {
+            Some(_) => of_run(files, &place, origin.in_round)?,
+            None => of_file(files, &place)?,
+        };
+        if let (Some(asked), Some(found)) = (origin.in_round, read.round)
+            && asked != found
+        {
+            let there = format!("that of round {found}");
+            return Err(InitialModelError::OtherRound { place, asked, there });
+        }
+        if let Some(tensor) = read.params.first_non_finite() {
+            return Err(InitialModelError::NotFinite { place, tensor: tensor.to_owned() });
+        }
+        let misfits = misfits(&config.spec.architecture, &read.params);
+        if !misfits.is_empty() {
+            let network = config.spec.architecture.name.clone();
+            return Err(InitialModelError::Misfit { place, network, misfits });
+        }
+        let found = digest(&read.params);
+        if let Some(asked) = origin.digest.clone().filter(|asked| *asked != found) {
+            return Err(InitialModelError::OtherParameters { place, asked, found });
+        }
+        let remarks = read.samples.map_or_else(Vec::new, |samples| remarks(&samples, &config.spec.data));
+        let origin = ModelOrigin { in_round: read.round, digest: Some(found), ..origin.clone() };
+        Ok(Some(Self { params: read.params, origin, accuracy: read.accuracy, remarks }))
+    }
+}
+
+/// The model of a run: its newest one, or that of the round that is asked for.
+fn of_run(files: &dyn FileLayer, place: &Path, round: Option<u32>) -> Result<Read, InitialModelError> {
+    let unreadable = |error: RunError| InitialModelError::Unreadable {
+        place: place.to_owned(),
+        reason: error.damage().unwrap_or_else(|| error.to_string()),
+    };
+    let directory = RunDirectory::new(place);
+    let Some(newest) = FoundModel::read(files, &directory, Which::Newest).map_err(unreadable)? else {
+        // Its state was removed once it was over.
+        if matches!(files.length(&directory.model()), Ok(Some(_))) {
+            return of_file(files, &directory.model());
+        }
+        let reason = "it is no directory of a run that has begun".to_owned();
+        return Err(InitialModelError::Absent { place: place.to_owned(), reason });
+    };
+    let algorithm =
+        registry::build(&newest.config.spec.algorithm).map_err(|error| unreadable(error.into()))?;
+    let name = algorithm.name();
+    let not_one = |reason| Err(InitialModelError::NotOne { place: place.to_owned(), reason });
+    if algorithm.ensemble().is_some() {
+        return not_one(format!("its algorithm is {name}, which keeps the clients' models side by side"));
+    }
+    if algorithm.personal().is_some() {
+        return not_one(format!("its algorithm is {name}, under which each client's model stays with it"));
+    }
+    let found = match round {
+        Some(asked) if asked != newest.round => {
+            let best = FoundModel::read(files, &directory, Which::Best).map_err(unreadable)?;
+            let best = best.filter(|best| best.round != newest.round);
+            let newest = format!("that of round {}", newest.round);
+            match best {
+                Some(best) if best.round == asked => best,
+                best => {
+                    let best = best.map(|best| format!(" and the best, of round {}", best.round));
+                    let there = format!("{newest}{}", best.unwrap_or_default());
+                    return Err(InitialModelError::OtherRound { place: place.to_owned(), asked, there });
+                }
+            }
+        }
+        _ => newest,
+    };
+    Ok(Read {
+        accuracy: accuracy(files, &directory, found.round),
+        params: found.params,
+        round: Some(found.round),
+        samples: Some(found.config.spec.data.clone()),
+    })
+}
+
+/// What the model of this round was found to have; it is told and decides nothing, so that damage is passed over.
+fn accuracy(files: &dyn FileLayer, directory: &RunDirectory, round: u32) -> Option<f64> {
+    let text = read_if_there(files, &directory.rounds()).ok()??;
+    let records = jsonl::read(&text).ok()?.records;
+    records.iter().find(|record| record.round == round)?.accuracy
+}
+
+/// A model's file.
+fn of_file(files: &dyn FileLayer, path: &Path) -> Result<Read, InitialModelError> {
+    let unreadable = |reason: String| InitialModelError::Unreadable { place: path.to_owned(), reason };
+    let open = || {
+        Reading::open(files, path).map_err(|error| match error.kind() {
+            ErrorKind::NotFound => {
+                let last = path.with_file_name("model.safetensors");
+                let is_best = path.file_name().is_some_and(|name| name == "best.safetensors");
+                let reason = if is_best && matches!(files.length(&last), Ok(Some(_))) {
+                    "the file is not there; where the last model of a run is its best, it is model.safetensors"
+                } else {
+                    "the file is not there"
+                };
+                InitialModelError::Absent { place: path.to_owned(), reason: reason.to_owned() }
+            }
+            _ => unreadable(error.to_string()),
+        })
+    };
+    // Header alone; errors in it are reported when the rest is read.
+    let limits = Limits { max_bytes: u64::MAX, any_order: true, ..Limits::default() };
+    let described = TensorStream::open_described(open()?, limits);
+    if described.is_ok_and(|(_, metadata)| metadata.contains_key(MANIFEST_KEY)) {
+        let reason = "it is an ensemble, whose models stand side by side".to_owned();
+        return Err(InitialModelError::NotOne { place: path.to_owned(), reason });
+    }
+    let mut input = open()?;
+    let read = models::read_model(&mut input);
+    let read = input.judge(read).map_err(|error| unreadable(error.to_string()))?;
+    let (_, params, metadata) = read.map_err(|error| unreadable(causes(&error)))?;
+    let samples = metadata.get(SAMPLES_KEY).map(|json| serde_json::from_str(json)).transpose();
+    let samples = samples.map_err(|error| unreadable(error.to_string()))?;
+    let round = metadata.get("rounds").and_then(|rounds| rounds.parse().ok());
+    Ok(Read { params, round, accuracy: None, samples })
+}
+
+/// What of the samples that the model was trained on is otherwise here: it is allowed, and seldom meant.
+fn remarks(its: &DataSpec, ours: &DataSpec) -> Vec<String> {
+    let mut remarks = Vec::new();
+    if !its.class_names.is_empty() && !ours.class_names.is_empty() && its.class_names != ours.class_names {
+        remarks.push(format!(
+            "the model that the run begins with tells other classes apart, or in another order: {}, and here {}",
+            its.class_names.join(", "),
+            ours.class_names.join(", ")
+        ));
+    }
+    if its.preparation.normalisation != ours.preparation.normalisation {
+        remarks.push(
+            "the model that the run begins with was trained on samples that were normalised otherwise (data.normalise)".to_owned(),
+        );
+    }
+    remarks
+}
+
+/// SHA-256 of names, shapes and values, each with its length, in the order of names: the first half of its digits.
+fn digest(params: &ParamSet) -> String {
+    let mut hash = Sha256::new();
+    let count = |hash: &mut Sha256, count: usize| hash.update((count as u64).to_le_bytes());
+    for (name, array) in params {
+        count(&mut hash, name.len());
+        hash.update(name);
+        count(&mut hash, array.shape().len());
+        array.shape().iter().for_each(|&side| count(&mut hash, side));
+        for values in array.values().chunks(4096) {
+            hash.update(values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>());
+        }
+    }
+    let digits = HEXLOWER.encode(&hash.finalize());
+    digits[..ModelOrigin::DIGITS].to_owned()
+}

@@ -1,0 +1,159 @@
+//! Backup and restore with the two real programs, as the operator's manual (`files.md`) has them.
+#![cfg(unix)]
+
+use std::fs;
+use std::path::Path;
+
+use federation_tests::copy_folder::copy_folder;
+use federation_tests::process::{Ended, INTERRUPTED, Process, run, until};
+use federation_tests::programs::programs;
+use federation_tests::testbed::Testbed;
+use serde_json::{Value, json};
+
+/// A federation of two devices whose run takes a few seconds.
+fn federation(settings: &[&str]) -> Testbed {
+    Testbed::new(2, &[&["run.rounds=60", "data.max-samples=80"], settings].concat())
+}
+
+/// A device that has joined by a ticket of its own, once and for all.
+fn enrolled(testbed: &Testbed, index: u32) -> Process {
+    let (identity, address) = (testbed.name("identity"), testbed.address());
+    let printed =
+        run(&programs().aggregator, &["ticket", "--json", "--identity", &identity, "--address", &address]);
+    let object = printed.text.lines().find(|line| line.starts_with('{')).unwrap();
+    let ticket = serde_json::from_str::<Value>(object).unwrap()["ticket"].as_str().unwrap().to_owned();
+    Process::start(&format!("device {index}"), &mut testbed.join_command(index, &ticket))
+}
+
+fn serve(testbed: &Testbed) -> Process {
+    testbed.serve_with(&["--enrolment", "ticket"])
+}
+
+fn reaches(testbed: &Testbed, rounds: usize) {
+    until(&format!("{rounds} rounds are closed"), || testbed.closed() >= rounds);
+}
+
+/// What a backup is of, in the manual.
+const BACKED_UP: [&str; 2] = ["runs", "identity"];
+
+fn copy_all(testbed: &Testbed, to: &Path) {
+    for name in BACKED_UP {
+        copy_folder(&testbed.path(name), &to.join(name));
+    }
+}
+
+fn put_back(testbed: &Testbed, from: &Path) {
+    for name in BACKED_UP {
+        fs::remove_dir_all(testbed.path(name)).unwrap();
+        copy_folder(&from.join(name), &testbed.path(name));
+    }
+}
+
+fn stop(server: Process) {
+    server.interrupt();
+    let ended = server.wait();
+    assert_eq!(ended.code, Some(INTERRUPTED), "{}", ended.text);
+}
+
+#[test]
+fn a_backup_of_a_stopped_server_is_put_back_and_devices_go_on_to_the_same_model() {
+    let (testbed, backup) = (federation(&[]), tempfile::tempdir().unwrap());
+    let server = serve(&testbed);
+    let devices = vec![enrolled(&testbed, 0), enrolled(&testbed, 1)];
+    reaches(&testbed, 2);
+    stop(server);
+    let then = testbed.closed();
+    copy_all(&testbed, backup.path());
+    let server = serve(&testbed);
+    reaches(&testbed, then + 3);
+    server.kill();
+    put_back(&testbed, backup.path());
+    assert_eq!(testbed.closed(), then);
+    // The devices know rounds that never were, by now.
+    let server = serve(&testbed);
+    testbed.assert_completed(server, devices);
+}
+
+#[test]
+fn of_client_state_that_is_ahead_of_a_restored_run_both_sides_are_told() {
+    let (testbed, backup) = (federation(&["algorithm.scaffold={}"]), tempfile::tempdir().unwrap());
+    let server = serve(&testbed);
+    let mut devices = vec![enrolled(&testbed, 0), enrolled(&testbed, 1)];
+    reaches(&testbed, 2);
+    stop(server);
+    let then = testbed.closed();
+    copy_all(&testbed, backup.path());
+    let server = serve(&testbed);
+    reaches(&testbed, then + 3);
+    stop(server);
+    let later = testbed.closed();
+    put_back(&testbed, backup.path());
+    let server = serve(&testbed);
+    for device in &mut devices {
+        let said = device.object(&json!({ "event": "client-state", "server_round": then }));
+        assert_eq!(said["device_round"], later, "{said}");
+    }
+    let Ended { code, text } = server.wait();
+    assert_eq!(code, Some(0), "{text}");
+    for index in 0..2 {
+        let name = testbed.client(index).short();
+        let rounds = [format!("round {then}"), format!("round {later}")];
+        let tells =
+            |line: &&str| line.contains(&name) && rounds.iter().all(|round| line.contains(round.as_str()));
+        let told = text.lines().filter(tells).count();
+        assert_eq!(told, 1, "it is not told once of {name} with {rounds:?}:\n{text}");
+    }
+    for device in devices {
+        assert_eq!(device.wait().code, Some(0));
+    }
+}
+
+#[test]
+fn an_identity_that_is_copied_while_the_server_runs_is_whole() {
+    let (testbed, backup) = (federation(&[]), tempfile::tempdir().unwrap());
+    let server = serve(&testbed);
+    let devices = vec![enrolled(&testbed, 0), enrolled(&testbed, 1)];
+    reaches(&testbed, 1);
+    let identity = testbed.path("identity");
+    fs::copy(identity.join("server.key"), backup.path().join("server.key")).unwrap();
+    let copy = backup.path().join("aggregator.sqlite3");
+    let database = rusqlite::Connection::open(identity.join("aggregator.sqlite3")).unwrap();
+    database.execute("VACUUM INTO ?1", [copy.to_str().unwrap()]).unwrap();
+    drop(database);
+    reaches(&testbed, 3);
+    server.kill();
+    fs::remove_dir_all(&identity).unwrap();
+    copy_folder(backup.path(), &identity);
+    // No device needs another ticket.
+    let server = serve(&testbed);
+    testbed.assert_completed(server, devices);
+}
+
+#[test]
+fn a_device_goes_on_with_an_earlier_copy_of_its_state() {
+    let (testbed, backup) = (federation(&[]), tempfile::tempdir().unwrap());
+    let server = serve(&testbed);
+    let first = enrolled(&testbed, 0);
+    let second = enrolled(&testbed, 1);
+    reaches(&testbed, 2);
+    let stopped = |device: Process| {
+        device.interrupt();
+        assert_eq!(device.wait().code, Some(INTERRUPTED));
+    };
+    stopped(second);
+    copy_folder(&testbed.state(1), backup.path());
+    let second = testbed.join(1);
+    let then = testbed.closed();
+    reaches(&testbed, then + 3);
+    stopped(second);
+    fs::remove_dir_all(testbed.state(1)).unwrap();
+    copy_folder(backup.path(), &testbed.state(1));
+    // Its key is in the copy: it is the same device, and needs no ticket.
+    let second = Process::start("device 1", &mut {
+        let mut command = std::process::Command::new(&programs().edge_client);
+        command.args(["join", "--json", "--threads", "1"]);
+        command.arg("--data").arg(testbed.data(1)).arg("--state").arg(testbed.state(1));
+        command
+    });
+    testbed.assert_completed(server, vec![first, second]);
+}

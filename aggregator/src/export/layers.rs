@@ -56,24 +56,21 @@ const LSTM: &[Tensor] = &[
 /// How a layer with this label is spelled for an input of this shape, which fits it.
 ///
 /// # Panics
-/// If the layer is a residual block: the plan walks into it.
+/// If the layer is a block: the plan walks into it.
 pub(super) fn spelled(layer: &Layer, label: &str, input: &[usize]) -> Spelling {
     // The first axis of a sample is that of channels, the last one that of features.
     let (channels, features) = (input[0], input[input.len() - 1]);
+    let dimensions = if input.len() == 1 { 1 } else { 2 };
     let with = format!("**w[\"{label}\"]");
     match *layer {
         Layer::Conv { out, kernel, stride, padding, bias, .. } => {
-            let geometry = [("stride", stride, 1), ("padding", padding, 0)];
-            let set = geometry.iter().filter(|(_, value, default)| value != default);
-            let set: Vec<String> = set.map(|(name, value, _)| format!("{name}={value}")).collect();
-            let sizes = [channels, out, kernel].map(|size| size.to_string());
-            let no_bias = (!bias).then(|| "bias=False".to_owned());
-            learned(
-                "conv",
-                call("nn.Conv2d", sizes.into_iter().chain(set.clone()).chain(no_bias)),
-                function("conv2d", [with].into_iter().chain(set)),
-                AFFINE,
-            )
+            let sizes = [channels, out, kernel];
+            convolution(with, sizes, [("stride", stride, 1), ("padding", padding, 0), ("groups", 1, 1)], bias)
+        }
+        Layer::GroupedConv { out, kernel, stride, padding, groups, bias, .. } => {
+            let sizes = [channels, out, kernel];
+            let geometry = [("stride", stride, 1), ("padding", padding, 0), ("groups", groups, 1)];
+            convolution(with, sizes, geometry, bias)
         }
         Layer::Linear { out, bias, .. } => {
             let no_bias = (!bias).then(|| "bias=False".to_owned());
@@ -104,7 +101,7 @@ pub(super) fn spelled(layer: &Layer, label: &str, input: &[usize]) -> Spelling {
         Layer::GlobalAvgPool => plain("pool", "GlobalAvgPool()".to_owned(), function("global_avg_pool", [])),
         Layer::BatchNorm { .. } => learned(
             "norm",
-            format!("nn.BatchNorm{}d({channels})", if input.len() == 1 { 1 } else { 2 }),
+            format!("nn.BatchNorm{dimensions}d({channels})"),
             function("batch_norm", [with]),
             BATCH_NORM,
         ),
@@ -136,8 +133,65 @@ pub(super) fn spelled(layer: &Layer, label: &str, input: &[usize]) -> Spelling {
         Layer::Dropout { rate } => {
             Spelling { stem: "dropout", torch: format!("nn.Dropout({rate:?})"), numpy: None, tensors: &[] }
         }
-        Layer::Residual { .. } => unreachable!("blocks are walked into by the plan"),
+        Layer::BatchNormWith { epsilon, momentum, .. } => learned(
+            "norm",
+            format!("nn.BatchNorm{dimensions}d({channels}, eps={epsilon:?}, momentum={momentum:?})"),
+            function("batch_norm", [with, format!("epsilon={epsilon:?}")]),
+            BATCH_NORM,
+        ),
+        Layer::LayerNorm { epsilon, .. } => learned(
+            "norm",
+            format!("nn.LayerNorm({features}, eps={epsilon:?})"),
+            function("layer_norm", [with, format!("epsilon={epsilon:?}")]),
+            AFFINE,
+        ),
+        Layer::ZeroPad { pixels } => {
+            plain("pad", format!("nn.ZeroPad2d({pixels})"), function("zero_pad", [pixels.to_string()]))
+        }
+        Layer::ToSequence => plain("sequence", "ToSequence()".to_owned(), function("to_sequence", [])),
+        Layer::ClassToken { .. } => {
+            learned("token", format!("ClassToken({features})"), function("class_token", [with]), &AFFINE[..1])
+        }
+        Layer::Positions { .. } => learned(
+            "positions",
+            format!("Positions({channels}, {features})"),
+            function("positions", [with]),
+            &AFFINE[..1],
+        ),
+        Layer::SinusoidalPositions => {
+            plain("positions", "SinusoidalPositions()".to_owned(), function("sinusoidal_positions", []))
+        }
+        Layer::Attention { heads, causal } => {
+            let arguments = [Some(heads.to_string()), causal.then(|| "causal=True".to_owned())];
+            let arguments: Vec<String> = arguments.into_iter().flatten().collect();
+            plain("attention", call("Attention", arguments.clone()), function("attention", arguments))
+        }
+        Layer::FirstPosition => plain("first", "FirstPosition()".to_owned(), function("first_position", [])),
+        Layer::MeanPositions => plain("mean", "MeanPositions()".to_owned(), function("mean_positions", [])),
+        Layer::Relu6 => plain("relu", "nn.ReLU6()".to_owned(), function("relu6", [])),
+        Layer::HardSigmoid => plain("sigmoid", "nn.Hardsigmoid()".to_owned(), function("hard_sigmoid", [])),
+        Layer::HardSwish => plain("swish", "nn.Hardswish()".to_owned(), function("hard_swish", [])),
+        Layer::Sigmoid => plain("sigmoid", "nn.Sigmoid()".to_owned(), function("sigmoid", [])),
+        Layer::Silu => plain("silu", "nn.SiLU()".to_owned(), function("silu", [])),
+        Layer::Gelu => plain("gelu", "nn.GELU()".to_owned(), function("gelu", [])),
+        Layer::Residual { .. } | Layer::SqueezeExcite { .. } => {
+            unreachable!("blocks are walked into by the plan")
+        }
     }
+}
+
+/// A convolution of these channels and outputs with a kernel of this size; settings have their defaults behind them.
+fn convolution(with: String, sizes: [usize; 3], settings: [(&str, usize, usize); 3], bias: bool) -> Spelling {
+    let set = settings.iter().filter(|(_, value, default)| value != default);
+    let set: Vec<String> = set.map(|(name, value, _)| format!("{name}={value}")).collect();
+    let no_bias = (!bias).then(|| "bias=False".to_owned());
+    let sizes = sizes.map(|size| size.to_string());
+    learned(
+        "conv",
+        call("nn.Conv2d", sizes.into_iter().chain(set.clone()).chain(no_bias)),
+        function("conv2d", [with].into_iter().chain(set)),
+        AFFINE,
+    )
 }
 
 /// Size and stride, which is the size unless it is said.

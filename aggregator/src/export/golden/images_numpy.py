@@ -75,11 +75,13 @@ class Network:
         return self.head(self.extractor(x))
 
 
-def conv2d(x, weight, bias=None, stride=1, padding=0):
-    """Cross-correlation of [n, c, h, w] with a weight [out, c, k, k]."""
+def conv2d(x, weight, bias=None, stride=1, padding=0, groups=1):
+    """Cross-correlation of [n, c, h, w] with a weight [out, c / groups, k, k]."""
     x = np.pad(x, ((0, 0), (0, 0), (padding, padding), (padding, padding)))
     windows = sliding_window_view(x, weight.shape[2:], axis=(2, 3))[:, :, ::stride, ::stride]
-    y = np.tensordot(windows, weight, axes=((1, 4, 5), (1, 2, 3))).transpose(0, 3, 1, 2)
+    parts = zip(np.split(windows, groups, axis=1), np.split(weight, groups))
+    parts = [np.tensordot(part, own, axes=((1, 4, 5), (1, 2, 3))) for part, own in parts]
+    y = np.concatenate(parts, axis=3).transpose(0, 3, 1, 2)
     return y if bias is None else y + bias[:, None, None]
 
 

@@ -56,9 +56,9 @@ class SinusoidalPositions(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         _, positions, features = x.shape
-        feature = torch.arange(features, device=x.device)
+        feature = torch.arange(features, device=x.device, dtype=torch.float64)
         position = torch.arange(positions, device=x.device, dtype=torch.float64)
-        phases = position[:, None] / 10000 ** (feature // 2 * 2 / features).double()
+        phases = position[:, None] / 10000 ** (feature // 2 * 2 / features)
         return x + torch.where(feature % 2 == 0, phases.sin(), phases.cos()).to(x.dtype)
 
 

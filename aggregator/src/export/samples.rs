@@ -16,7 +16,7 @@ pub(super) enum Kind {
     Image,
     /// Rows of a table.
     Table,
-    /// Characters, of which everybody has the same vocabulary.
+    /// Characters, in the vocabulary that is the same for every text.
     Text,
     /// Tokens whose vocabulary is not in the model.
     Tokens,

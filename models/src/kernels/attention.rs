@@ -170,7 +170,9 @@ impl WithSimd for Softmax<'_> {
             let last = simd.sub_f32s(simd.partial_load_f32s(rest), simd.splat_f32s(most));
             simd.partial_store_f32s(rest, exp(simd, last));
             let sum = simd.reduce_sum_f32s(sums) + rest.iter().sum::<f32>();
-            row.iter_mut().for_each(|weight| *weight /= sum);
+            for weight in row.iter_mut() {
+                *weight /= sum;
+            }
         }
     }
 }

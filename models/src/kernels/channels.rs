@@ -36,7 +36,9 @@ pub(crate) fn add_mean_gradient(gradients: &[f32], dx: &mut [f32], pixels: usize
     let values = dx.len();
     for_each(dx.par_chunks_exact_mut(pixels).zip(gradients.par_iter()), values, |_, (dx, gradient)| {
         let share = gradient / pixels as f32;
-        dx.iter_mut().for_each(|dx| *dx += share);
+        for dx in dx.iter_mut() {
+            *dx += share;
+        }
     });
 }
 

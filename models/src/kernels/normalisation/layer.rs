@@ -48,10 +48,10 @@ impl LayerNorm {
         &mut self,
         weight: &[f32],
         (x, dy): (&[f32], &mut [f32]),
-        gradients: NormGradients<'_>,
+        mut gradients: NormGradients<'_>,
         dx: Option<&mut [f32]>,
     ) {
-        self.parameter_gradients((x, dy), gradients);
+        self.parameter_gradients((x, dy), &mut gradients);
         let Some(dx) = dx else { return };
         let Self { features, ref statistics, .. } = *self;
         let rows = (
@@ -74,7 +74,7 @@ impl LayerNorm {
     }
 
     /// Within a block of rows in single precision, over blocks in double precision, in one order.
-    fn parameter_gradients(&mut self, (x, dy): (&[f32], &[f32]), gradients: NormGradients<'_>) {
+    fn parameter_gradients(&mut self, (x, dy): (&[f32], &[f32]), gradients: &mut NormGradients<'_>) {
         let Self { features, ref statistics, ref mut partial, .. } = *self;
         let block = BLOCK * features;
         partial.resize(x.len().div_ceil(block.max(1)) * 2 * features, 0.0);

@@ -13,7 +13,7 @@ pub const VARIABLE: &str = "FEDERATION_PYTHON";
 /// A Python that has numpy and safetensors. `Err` is why there is none.
 ///
 /// # Panics
-/// If the one that the variable names has not: somebody has asked for it.
+/// If the one that the variable names has not: the caller has asked for that one.
 pub fn with_numpy() -> Result<PathBuf, String> {
     // Tests run side by side, and one installs.
     static PYTHON: OnceLock<Result<PathBuf, String>> = OnceLock::new();

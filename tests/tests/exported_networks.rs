@@ -77,6 +77,71 @@ fn images() -> Architecture {
     network(&[3, 17, 15], extractor, projection, vec![linear("fc", 4)])
 }
 
+/// Layers of mobile networks and of transformers for images.
+fn mobile() -> Architecture {
+    let grouped = |name: &str, out, groups| Layer::GroupedConv {
+        name: name.to_owned(),
+        out,
+        kernel: 3,
+        stride: 1,
+        padding: 1,
+        groups,
+        bias: true,
+    };
+    let norm = |name: &str| Layer::BatchNormWith { name: name.to_owned(), epsilon: 0.05, momentum: 0.01 };
+    // What it gives has the axes of an image, or has not.
+    let excite = |name: &str, more: Vec<Layer>| {
+        let name = |number: usize| format!("{name}-{number}");
+        let layers =
+            vec![conv(&name(1), 3, [1, 1, 0], true), Layer::Relu, conv(&name(2), 6, [1, 1, 0], true)];
+        Layer::SqueezeExcite { body: [layers, more].concat() }
+    };
+    let block = Layer::Residual {
+        body: vec![grouped("depth", 6, 6), Layer::Relu6, excite("inner", vec![Layer::HardSigmoid])],
+        shortcut: vec![],
+    };
+    let attention = Layer::Residual {
+        body: vec![
+            Layer::LayerNorm { name: "before".to_owned(), epsilon: 0.01 },
+            linear("qkv", 18),
+            Layer::Attention { heads: 3, causal: false },
+            linear("out", 6),
+        ],
+        shortcut: vec![],
+    };
+    let extractor = vec![
+        Layer::ZeroPad { pixels: 2 },
+        conv("stem", 6, [3, 2, 0], false),
+        norm("norm"),
+        Layer::HardSwish,
+        grouped("groups", 6, 2),
+        Layer::Silu,
+        block,
+        excite("outer", vec![Layer::Flatten, Layer::Sigmoid]),
+        Layer::ToSequence,
+        Layer::ClassToken { name: "token".to_owned() },
+        Layer::Positions { name: "places".to_owned() },
+        attention,
+        linear("mlp", 9),
+        Layer::Gelu,
+        Layer::FirstPosition,
+        Layer::LayerNorm { name: "last".to_owned(), epsilon: 1e-6 },
+    ];
+    network(&[3, 8, 7], extractor, vec![], vec![linear("fc", 4)])
+}
+
+/// A causal transformer whose answer is one for each sample.
+fn transformer() -> Architecture {
+    let extractor = vec![
+        Layer::Embedding { name: "e".to_owned(), vocabulary: 11, dim: 6 },
+        Layer::SinusoidalPositions,
+        linear("qkv", 30),
+        Layer::Attention { heads: 2, causal: true },
+        Layer::MeanPositions,
+    ];
+    network(&[9], extractor, vec![], vec![linear("fc", 4)])
+}
+
 fn architectures() -> Vec<(&'static str, Architecture)> {
     // Windows with gaps, of which the last ones are partial, or begin beyond the image and are none.
     let gaps = |partial| {
@@ -87,6 +152,8 @@ fn architectures() -> Vec<(&'static str, Architecture)> {
     let recurrent = Layer::Residual { body: vec![lstm("inside", 5), Layer::Relu], shortcut: vec![] };
     vec![
         ("images", images()),
+        ("mobile", mobile()),
+        ("transformer", transformer()),
         ("gaps", gaps(false)),
         ("partial windows with gaps", gaps(true)),
         ("tokens", network(&[6], vec![embedding, recurrent, lstm("l", 7)], vec![], vec![linear("fc", 4)])),
@@ -100,7 +167,7 @@ fn architectures() -> Vec<(&'static str, Architecture)> {
 }
 
 /// The numbers of the kinds. A new one gets the next number here, and a place in [`architectures`].
-const KINDS: std::ops::Range<usize> = 0..14;
+const KINDS: std::ops::Range<usize> = 0..32;
 
 fn kinds(layers: &[Layer], found: &mut BTreeSet<usize>) {
     for layer in layers {
@@ -123,6 +190,27 @@ fn kinds(layers: &[Layer], found: &mut BTreeSet<usize>) {
             Layer::Lstm { .. } => 11,
             Layer::LocalResponseNorm { .. } => 12,
             Layer::Dropout { .. } => 13,
+            Layer::SqueezeExcite { body } => {
+                kinds(body, found);
+                14
+            }
+            Layer::BatchNormWith { .. } => 15,
+            Layer::ZeroPad { .. } => 16,
+            Layer::ToSequence => 17,
+            Layer::ClassToken { .. } => 18,
+            Layer::Positions { .. } => 19,
+            Layer::SinusoidalPositions => 20,
+            Layer::Attention { .. } => 21,
+            Layer::FirstPosition => 22,
+            Layer::MeanPositions => 23,
+            Layer::LayerNorm { .. } => 24,
+            Layer::GroupedConv { .. } => 25,
+            Layer::Relu6 => 26,
+            Layer::HardSigmoid => 27,
+            Layer::HardSwish => 28,
+            Layer::Sigmoid => 29,
+            Layer::Silu => 30,
+            Layer::Gelu => 31,
         };
         found.insert(number);
     }
@@ -157,14 +245,18 @@ fn every_network(target: Target, python: &std::path::Path) {
     let folder = tempfile::tempdir().unwrap();
     let mut exports = Exports::new(folder.path(), target);
     for built_in in BUILT_INS {
-        // Text as it is read has 97 characters, which have names.
-        let classes = if built_in.name == "char-lstm" { 97 } else { built_in.classes };
+        // Text as it is read has 97 characters, which have names. Networks for large images are tried on small ones, where they have
+        // a fraction of their parameters.
+        let (input, classes) = match built_in.input {
+            [3, 224, 224] => (&[3, 64, 64][..], 10),
+            input if built_in.name == "char-lstm" => (input, 97),
+            input => (input, built_in.classes),
+        };
         let norms = [Norm::None, Norm::Batch, Norm::Group].map(Some);
-        let norms = if built_in.norm.is_some() { &norms[..] } else { &[None] };
+        let norms = if built_in.name == "resnet-18" { &norms[..] } else { &[None] };
         for &norm in norms {
             let variant = Variant { norm, initialisation: None };
-            let architecture =
-                Architecture::variant(built_in.name, built_in.input, classes, variant).unwrap();
+            let architecture = Architecture::variant(built_in.name, input, classes, variant).unwrap();
             exports.add_model(&format!("{} {norm:?}", built_in.name), &architecture, None);
         }
     }

@@ -56,102 +56,146 @@ const LSTM: &[Tensor] = &[
 /// How a layer with this label is spelled for an input of this shape, which fits it.
 ///
 /// # Panics
-/// If the layer is a residual block: the plan walks into it.
+/// If the layer is a block: the plan walks into it.
 pub(super) fn spelled(layer: &Layer, label: &str, input: &[usize]) -> Spelling {
     // The first axis of a sample is that of channels, the last one that of features.
     let (channels, features) = (input[0], input[input.len() - 1]);
+    let dimensions = if input.len() == 1 { 1 } else { 2 };
     let with = format!("**w[\"{label}\"]");
     match *layer {
         Layer::Conv { out, kernel, stride, padding, bias, .. } => {
-            let geometry = [("stride", stride, 1), ("padding", padding, 0)];
-            let set = geometry.iter().filter(|(_, value, default)| value != default);
-            let set: Vec<String> = set.map(|(name, value, _)| format!("{name}={value}")).collect();
-            let sizes = [channels, out, kernel].map(|size| size.to_string());
-            let no_bias = (!bias).then(|| "bias=False".to_owned());
-            learned(
-                "conv",
-                call("nn.Conv2d", sizes.into_iter().chain(set.clone()).chain(no_bias)),
-                function("conv2d", [with].into_iter().chain(set)),
-                AFFINE,
-            )
+            convolution(with, [channels, out, kernel], [stride, padding, 1], bias)
         }
-        Layer::Linear { out, bias, .. } => {
-            let no_bias = (!bias).then(|| "bias=False".to_owned());
-            let sizes = [features, out].map(|size| size.to_string());
-            learned(
-                "linear",
-                call("nn.Linear", sizes.into_iter().chain(no_bias)),
-                function("linear", [with]),
-                AFFINE,
-            )
+        Layer::GroupedConv { out, kernel, stride, padding, groups, bias, .. } => {
+            convolution(with, [channels, out, kernel], [stride, padding, groups], bias)
         }
-        Layer::Relu => plain("relu", "nn.ReLU()".to_owned(), function("relu", [])),
+        Layer::Linear { out, bias, .. } => linear(with, [features, out], bias),
         Layer::MaxPool { size, stride, partial } => {
-            let torch = partial.then(|| "ceil_mode=True".to_owned());
-            let numpy = partial.then(|| "partial=True".to_owned());
-            plain(
-                "pool",
-                call("nn.MaxPool2d", windows(size, stride).into_iter().chain(torch)),
-                function("max_pool", [size, stride].map(|side| side.to_string()).into_iter().chain(numpy)),
-            )
+            let more = partial.then_some(["ceil_mode=True", "partial=True"]);
+            pool(["nn.MaxPool2d", "max_pool"], size, stride, more)
         }
-        Layer::AvgPool { size, stride } => plain(
-            "pool",
-            call("nn.AvgPool2d", windows(size, stride)),
-            function("avg_pool", [size, stride].map(|side| side.to_string())),
-        ),
-        Layer::Flatten => plain("flatten", "nn.Flatten()".to_owned(), function("flatten", [])),
-        Layer::GlobalAvgPool => plain("pool", "GlobalAvgPool()".to_owned(), function("global_avg_pool", [])),
-        Layer::BatchNorm { .. } => learned(
+        Layer::AvgPool { size, stride } => pool(["nn.AvgPool2d", "avg_pool"], size, stride, None),
+        Layer::GlobalAvgPool => simple("pool", "GlobalAvgPool", "global_avg_pool"),
+        Layer::Flatten => simple("flatten", "nn.Flatten", "flatten"),
+        Layer::BatchNorm { .. } => spelling(
             "norm",
-            format!("nn.BatchNorm{}d({channels})", if input.len() == 1 { 1 } else { 2 }),
+            format!("nn.BatchNorm{dimensions}d({channels})"),
             function("batch_norm", [with]),
             BATCH_NORM,
         ),
-        Layer::GroupNorm { groups, .. } => learned(
+        Layer::BatchNormWith { epsilon, momentum, .. } => spelling(
+            "norm",
+            format!("nn.BatchNorm{dimensions}d({channels}, eps={epsilon:?}, momentum={momentum:?})"),
+            function("batch_norm", [with, format!("epsilon={epsilon:?}")]),
+            BATCH_NORM,
+        ),
+        Layer::GroupNorm { groups, .. } => spelling(
             "norm",
             format!("nn.GroupNorm({groups}, {channels})"),
             function("group_norm", [with, format!("groups={groups}")]),
             AFFINE,
         ),
-        Layer::Embedding { vocabulary, dim, .. } => learned(
-            "embedding",
-            format!("nn.Embedding({vocabulary}, {dim})"),
-            function("embedding", [with]),
-            &AFFINE[..1],
+        Layer::LayerNorm { epsilon, .. } => spelling(
+            "norm",
+            format!("nn.LayerNorm({features}, eps={epsilon:?})"),
+            function("layer_norm", [with, format!("epsilon={epsilon:?}")]),
+            AFFINE,
         ),
-        Layer::Lstm { hidden, .. } => {
-            learned("lstm", format!("Lstm({features}, {hidden})"), function("lstm", [with]), LSTM)
+        Layer::LocalResponseNorm { size, alpha, beta, k } => local_response_norm(size, [alpha, beta, k]),
+        Layer::Embedding { vocabulary, dim, .. } => {
+            let torch = format!("nn.Embedding({vocabulary}, {dim})");
+            spelling("embedding", torch, function("embedding", [with]), &AFFINE[..1])
         }
-        Layer::LocalResponseNorm { size, alpha, beta, k } => {
-            let settings = [("alpha", alpha), ("beta", beta), ("k", k)];
-            let settings = settings.map(|(name, value)| format!("{name}={value:?}"));
-            let arguments: Vec<String> = [size.to_string()].into_iter().chain(settings).collect();
-            plain(
-                "norm",
-                call("nn.LocalResponseNorm", arguments.clone()),
-                function("local_response_norm", arguments),
-            )
+        Layer::Lstm { hidden, .. } => {
+            spelling("lstm", format!("Lstm({features}, {hidden})"), function("lstm", [with]), LSTM)
         }
         Layer::Dropout { rate } => {
             Spelling { stem: "dropout", torch: format!("nn.Dropout({rate:?})"), numpy: None, tensors: &[] }
         }
-        Layer::Residual { .. } => unreachable!("blocks are walked into by the plan"),
+        Layer::ZeroPad { pixels } => {
+            let numpy = function("zero_pad", [pixels.to_string()]);
+            spelling("pad", format!("nn.ZeroPad2d({pixels})"), numpy, &[])
+        }
+        Layer::ToSequence => simple("sequence", "ToSequence", "to_sequence"),
+        Layer::ClassToken { .. } => {
+            let torch = format!("ClassToken({features})");
+            spelling("token", torch, function("class_token", [with]), &AFFINE[..1])
+        }
+        Layer::Positions { .. } => {
+            let torch = format!("Positions({channels}, {features})");
+            spelling("positions", torch, function("positions", [with]), &AFFINE[..1])
+        }
+        Layer::SinusoidalPositions => simple("positions", "SinusoidalPositions", "sinusoidal_positions"),
+        Layer::Attention { heads, causal } => attention(heads, causal),
+        Layer::FirstPosition => simple("first", "FirstPosition", "first_position"),
+        Layer::MeanPositions => simple("mean", "MeanPositions", "mean_positions"),
+        Layer::Relu => simple("relu", "nn.ReLU", "relu"),
+        Layer::Relu6 => simple("relu", "nn.ReLU6", "relu6"),
+        Layer::HardSigmoid => simple("sigmoid", "nn.Hardsigmoid", "hard_sigmoid"),
+        Layer::HardSwish => simple("swish", "nn.Hardswish", "hard_swish"),
+        Layer::Sigmoid => simple("sigmoid", "nn.Sigmoid", "sigmoid"),
+        Layer::Silu => simple("silu", "nn.SiLU", "silu"),
+        Layer::Gelu => simple("gelu", "nn.GELU", "gelu"),
+        Layer::Residual { .. } | Layer::SqueezeExcite { .. } => {
+            unreachable!("blocks are walked into by the plan")
+        }
     }
 }
 
-/// Size and stride, which is the size unless it is said.
-fn windows(size: usize, stride: usize) -> Vec<String> {
-    let stride = (stride != size).then_some(stride);
-    [size].into_iter().chain(stride).map(|side| side.to_string()).collect()
+/// A convolution: channels, outputs and size of the kernel; stride, padding and groups.
+fn convolution(
+    with: String,
+    sizes: [usize; 3],
+    [stride, padding, groups]: [usize; 3],
+    bias: bool,
+) -> Spelling {
+    let settings = [("stride", stride, 1), ("padding", padding, 0), ("groups", groups, 1)];
+    let set = settings.iter().filter(|(_, value, default)| value != default);
+    let set: Vec<String> = set.map(|(name, value, _)| format!("{name}={value}")).collect();
+    let no_bias = (!bias).then(|| "bias=False".to_owned());
+    let sizes = sizes.map(|size| size.to_string());
+    let torch = call("nn.Conv2d", sizes.into_iter().chain(set.clone()).chain(no_bias));
+    spelling("conv", torch, function("conv2d", [with].into_iter().chain(set)), AFFINE)
 }
 
-/// A layer without tensors.
-fn plain(stem: &'static str, torch: String, numpy: Function) -> Spelling {
-    learned(stem, torch, numpy, &[])
+/// A linear layer with this number of features and of outputs.
+fn linear(with: String, sizes: [usize; 2], bias: bool) -> Spelling {
+    let no_bias = (!bias).then(|| "bias=False".to_owned());
+    let torch = call("nn.Linear", sizes.map(|size| size.to_string()).into_iter().chain(no_bias));
+    spelling("linear", torch, function("linear", [with]), AFFINE)
 }
 
-fn learned(stem: &'static str, torch: String, numpy: Function, tensors: &'static [Tensor]) -> Spelling {
+/// A pooling by the module and the function of these names, with an argument more for each.
+fn pool([module, name]: [&'static str; 2], size: usize, stride: usize, more: Option<[&str; 2]>) -> Spelling {
+    // In PyTorch the stride is the size unless it is said.
+    let said = (stride != size).then_some(stride);
+    let torch = [size].into_iter().chain(said).map(|side| side.to_string());
+    let torch = call(module, torch.chain(more.map(|[torch, _]| torch.to_owned())));
+    let numpy = [size, stride].into_iter().map(|side| side.to_string());
+    spelling("pool", torch, function(name, numpy.chain(more.map(|[_, numpy]| numpy.to_owned()))), &[])
+}
+
+fn local_response_norm(size: usize, [alpha, beta, k]: [f64; 3]) -> Spelling {
+    let settings = [("alpha", alpha), ("beta", beta), ("k", k)];
+    let settings = settings.map(|(name, value)| format!("{name}={value:?}"));
+    let arguments: Vec<String> = [size.to_string()].into_iter().chain(settings).collect();
+    let torch = call("nn.LocalResponseNorm", arguments.clone());
+    spelling("norm", torch, function("local_response_norm", arguments), &[])
+}
+
+fn attention(heads: usize, causal: bool) -> Spelling {
+    let causal = causal.then(|| "causal=True".to_owned());
+    let arguments: Vec<String> = [heads.to_string()].into_iter().chain(causal).collect();
+    let torch = call("Attention", arguments.clone());
+    spelling("attention", torch, function("attention", arguments), &[])
+}
+
+/// A layer without settings and tensors.
+fn simple(stem: &'static str, module: &str, name: &'static str) -> Spelling {
+    spelling(stem, call(module, []), function(name, []), &[])
+}
+
+fn spelling(stem: &'static str, torch: String, numpy: Function, tensors: &'static [Tensor]) -> Spelling {
     Spelling { stem, torch, numpy: Some(numpy), tensors }
 }
 

@@ -12,7 +12,7 @@ use super::{ensemble, preparation, samples};
 const FUNCTIONS: &str = include_str!("python/numpy_functions.py");
 
 /// What functions take beside their arguments.
-const CALLS: &[(&str, &str)] = &[("lstm", "sigmoid")];
+const CALLS: &[(&str, &str)] = &[("lstm", "sigmoid"), ("silu", "sigmoid"), ("hard_swish", "hard_sigmoid")];
 const NORMALISATIONS: [&str; 2] = ["batch_norm", "group_norm"];
 const WINDOWS: [&str; 4] = ["conv2d", "max_pool", "avg_pool", "local_response_norm"];
 
@@ -92,13 +92,13 @@ fn network(script: &Script<'_>) -> String {
 
 /// One statement for each layer. `depth` counts the blocks that they are in, from 1.
 fn statements(steps: &[Step], depth: usize, lines: &mut Vec<String>) {
+    let number = if depth == 1 { String::new() } else { depth.to_string() };
     for step in steps {
         match &step.operation {
             Operation::Layer(spelling) => {
                 lines.extend(spelling.numpy.iter().map(|function| format!("x = {}", function.call)));
             }
             Operation::Residual { body, shortcut } => {
-                let number = if depth == 1 { String::new() } else { depth.to_string() };
                 lines.push(format!("block{number} = x"));
                 statements(body, depth + 1, lines);
                 if shortcut.is_empty() {
@@ -108,6 +108,12 @@ fn statements(steps: &[Step], depth: usize, lines: &mut Vec<String>) {
                     statements(shortcut, depth + 1, lines);
                     lines.push(format!("x = body{number} + x"));
                 }
+            }
+            Operation::SqueezeExcite { body } => {
+                lines.push(format!("image{number} = x"));
+                lines.push("x = x.mean(axis=(2, 3), keepdims=True)".to_owned());
+                statements(body, depth + 1, lines);
+                lines.push(format!("x = image{number} * x.reshape(*x.shape[:2], 1, 1)"));
             }
         }
     }

@@ -42,6 +42,10 @@ pub(super) enum Operation {
         body: Vec<Step>,
         shortcut: Vec<Step>,
     },
+    /// Each channel of `x` times what `body` makes of the means of all channels.
+    SqueezeExcite {
+        body: Vec<Step>,
+    },
 }
 
 /// A tensor of the exported weights.
@@ -66,8 +70,8 @@ impl Plan {
         let mut shape = architecture.input.clone();
         let mut parts = Vec::new();
         for (name, layers) in architecture.parts() {
-            let mut branch = Branch { part: name, place: name.to_owned(), path: name.to_owned() };
-            let steps = planner.steps(&mut branch, layers, &mut shape)?;
+            let branch = Branch { part: name, place: name.to_owned(), path: name.to_owned() };
+            let steps = planner.steps(&branch, layers, &mut shape)?;
             if name != "projection" || !layers.is_empty() {
                 parts.push(Part { name, steps, output: shape.clone() });
             }
@@ -80,9 +84,13 @@ impl Plan {
         fn walk<'a>(steps: &'a [Step], all: &mut Vec<&'a Step>) {
             for step in steps {
                 all.push(step);
-                if let Operation::Residual { body, shortcut } = &step.operation {
-                    walk(body, all);
-                    walk(shortcut, all);
+                match &step.operation {
+                    Operation::Layer(_) => {}
+                    Operation::Residual { body, shortcut } => {
+                        walk(body, all);
+                        walk(shortcut, all);
+                    }
+                    Operation::SqueezeExcite { body } => walk(body, all),
                 }
             }
         }
@@ -116,7 +124,7 @@ impl Planner {
     /// The layers of a branch. `shape` is that of their input, and in the end that of their output.
     fn steps(
         &mut self,
-        branch: &mut Branch,
+        branch: &Branch,
         layers: &[Layer],
         shape: &mut Vec<usize>,
     ) -> Result<Vec<Step>, ArchitectureError> {
@@ -128,21 +136,29 @@ impl Planner {
         for (index, (layer, name)) in layers.iter().zip(named).enumerate() {
             let label = layer.label(branch.part, &branch.place, index);
             let output = layer.output(branch.part, &branch.place, shape)?;
-            let step = if let Layer::Residual { body, shortcut } = layer {
-                let name = scope.numbered("block", 1);
-                let mut inside = |kind: &str, layers: &[Layer]| {
-                    let place = format!("{label}.{kind}");
-                    let path = format!("{}.{name}.{kind}", branch.path);
-                    let mut branch = Branch { part: branch.part, place, path };
-                    self.steps(&mut branch, layers, &mut shape.clone())
-                };
-                let (body, shortcut) = (inside("body", body)?, inside("shortcut", shortcut)?);
-                Step { name, operation: Operation::Residual { body, shortcut } }
-            } else {
-                let spelling = spelled(layer, &label, shape);
-                let name = name.unwrap_or_else(|| scope.numbered(spelling.stem, 1));
-                self.plan(&spelling, &format!("{}.{name}", branch.path), &label);
-                Step { name, operation: Operation::Layer(spelling) }
+            let mut inside = |name: &str, kind: &str, layers: &[Layer], mut shape: Vec<usize>| {
+                let place = format!("{label}.{kind}");
+                let path = format!("{}.{name}.{kind}", branch.path);
+                self.steps(&Branch { part: branch.part, place, path }, layers, &mut shape)
+            };
+            let step = match layer {
+                Layer::Residual { body, shortcut } => {
+                    let name = scope.numbered("block", 1);
+                    let body = inside(&name, "body", body, shape.clone())?;
+                    let shortcut = inside(&name, "shortcut", shortcut, shape.clone())?;
+                    Step { name, operation: Operation::Residual { body, shortcut } }
+                }
+                Layer::SqueezeExcite { body } => {
+                    let name = scope.numbered("excite", 1);
+                    let body = inside(&name, "body", body, vec![shape[0], 1, 1])?;
+                    Step { name, operation: Operation::SqueezeExcite { body } }
+                }
+                layer => {
+                    let spelling = spelled(layer, &label, shape);
+                    let name = name.unwrap_or_else(|| scope.numbered(spelling.stem, 1));
+                    self.plan(&spelling, &format!("{}.{name}", branch.path), &label);
+                    Step { name, operation: Operation::Layer(spelling) }
+                }
             };
             steps.push(step);
             *shape = output;

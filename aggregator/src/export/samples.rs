@@ -16,7 +16,7 @@ pub(super) enum Kind {
     Image,
     /// Rows of a table.
     Table,
-    /// Characters, of which everybody has the same vocabulary.
+    /// Characters, in the vocabulary that is the same for every text.
     Text,
     /// Tokens whose vocabulary is not in the model.
     Tokens,
@@ -82,11 +82,10 @@ impl Kind {
                 format!("# The column of a table that is no feature.\nLABEL = {}\n\n", literal(column))
             }
             Self::Text => {
-                let known: String = ['\n'].into_iter().chain(' '..='~').collect();
-                format!(
-                    "# The characters in the order of their tokens; one more token is for all others.\nCHARACTERS = {}\n\n",
-                    literal(&known)
-                )
+                // As `shared::data::text::token` has them.
+                "# The characters in the order of their tokens; one more token is for all others.\n\
+                 CHARACTERS = \"\\n\" + \"\".join(map(chr, range(32, 127)))\n\n"
+                    .to_owned()
             }
             Self::Image | Self::Tokens | Self::Array => String::new(),
         }

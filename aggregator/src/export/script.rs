@@ -154,7 +154,7 @@ impl<'a> Script<'a> {
              network = load()\n    \
              logits = network(prepare(samples))           # {} to {}\n    \
              probabilities = predict(network, samples)    # the same, a part at a time\n\n\
-             It needs {needs}{images}. Written by `aggregator export --to {}`, version {}.\n\"\"\"\n",
+             It needs {needs}{images}.\nWritten by `aggregator export --to {}`, version {}.\n\"\"\"\n",
             spelled_shape(&self.shape),
             spelled_shape(&self.plan.output),
             self.target,

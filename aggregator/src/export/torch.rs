@@ -10,6 +10,19 @@ use super::{ensemble, preparation, samples};
 /// The classes and functions that networks are made of.
 const MODULES: &str = include_str!("python/torch_modules.py");
 
+/// Layers that `PyTorch` has not, or not as a module of one input and one output.
+const LAYERS: [&str; 9] = [
+    "GlobalAvgPool",
+    "Lstm",
+    "ToSequence",
+    "ClassToken",
+    "Positions",
+    "SinusoidalPositions",
+    "Attention",
+    "FirstPosition",
+    "MeanPositions",
+];
+
 /// The whole source.
 pub(super) fn source(script: &Script<'_>) -> String {
     let mut parts = vec![
@@ -38,10 +51,13 @@ fn needed(script: &Script<'_>) -> Vec<&'static str> {
     let steps = script.plan.steps();
     let residual = |step: &&Step| matches!(step.operation, Operation::Residual { .. });
     needed.extend(steps.iter().any(residual).then_some("Residual"));
-    for name in ["GlobalAvgPool", "Lstm"] {
+    let excites = |step: &&Step| matches!(step.operation, Operation::SqueezeExcite { .. });
+    needed.extend(steps.iter().any(excites).then_some("SqueezeExcite"));
+    for name in LAYERS {
+        let call = format!("{name}(");
         let is = |step: &Step| match &step.operation {
-            Operation::Layer(spelling) => spelling.torch.starts_with(name),
-            Operation::Residual { .. } => false,
+            Operation::Layer(spelling) => spelling.torch.starts_with(&call),
+            Operation::Residual { .. } | Operation::SqueezeExcite { .. } => false,
         };
         needed.extend(steps.iter().any(|step| is(step)).then_some(name));
     }
@@ -82,6 +98,7 @@ fn sequence(steps: &[Step], depth: usize) -> String {
                 }
                 block + &" ".repeat(4 * (depth + 1)) + ")"
             }
+            Operation::SqueezeExcite { body } => format!("SqueezeExcite({})", sequence(body, depth + 1)),
         };
         let _ = writeln!(text, "{margin}    {name}={module},");
     }

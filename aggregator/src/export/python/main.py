@@ -1,6 +1,7 @@
 def main() -> None:
     """Prints the most probable classes of each sample."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    form = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
     parser.add_argument(
         "samples", nargs="+", type=Path, metavar="FILE",
         help=HELP,

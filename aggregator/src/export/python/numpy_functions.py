@@ -1,8 +1,10 @@
-def conv2d(x, weight, bias=None, stride=1, padding=0):
-    """Cross-correlation of [n, c, h, w] with a weight [out, c, k, k]."""
+def conv2d(x, weight, bias=None, stride=1, padding=0, groups=1):
+    """Cross-correlation of [n, c, h, w] with a weight [out, c / groups, k, k]."""
     x = np.pad(x, ((0, 0), (0, 0), (padding, padding), (padding, padding)))
     windows = sliding_window_view(x, weight.shape[2:], axis=(2, 3))[:, :, ::stride, ::stride]
-    y = np.tensordot(windows, weight, axes=((1, 4, 5), (1, 2, 3))).transpose(0, 3, 1, 2)
+    parts = zip(np.split(windows, groups, axis=1), np.split(weight, groups))
+    parts = [np.tensordot(part, own, axes=((1, 4, 5), (1, 2, 3))) for part, own in parts]
+    y = np.concatenate(parts, axis=3).transpose(0, 3, 1, 2)
     return y if bias is None else y + bias[:, None, None]
 
 
@@ -15,6 +17,86 @@ def linear(x, weight, bias=None):
 def relu(x):
     """`max(x, 0)`."""
     return np.maximum(x, 0)
+
+
+def relu6(x):
+    """`min(max(x, 0), 6)`."""
+    return np.clip(x, 0, 6)
+
+
+def hard_sigmoid(x):
+    """`min(max(x + 3, 0), 6) / 6`."""
+    return np.clip(x + 3, 0, 6) / 6
+
+
+def hard_swish(x):
+    """`x min(max(x + 3, 0), 6) / 6`."""
+    return x * hard_sigmoid(x)
+
+
+def silu(x):
+    """`x / (1 + exp(-x))`."""
+    return x * sigmoid(x)
+
+
+def gelu(x):
+    """`x P(X <= x)` for a standard normal `X`, with the error function to 1e-7."""
+    t = 1 / (1 + np.abs(x) / 8**0.5)
+    powers = 0.17087277
+    for factor in (-0.82215223, 1.48851587, -1.13520398, 0.27886807, -0.18628806, 0.09678418, 0.37409196):
+        powers = powers * t + factor
+    powers = (powers * t + 1.00002368) * t - 1.26551223
+    tail = 0.5 * t * np.exp(powers - 0.5 * x * x)
+    return x * np.where(x > 0, 1 - tail, tail)
+
+
+def zero_pad(x, pixels):
+    """Rows and columns of zeros around images."""
+    return np.pad(x, ((0, 0), (0, 0), (pixels, pixels), (pixels, pixels)))
+
+
+def to_sequence(x):
+    """The pixels of an image as a sequence, [n, c, h, w] to [n, h w, c]."""
+    return x.reshape(*x.shape[:2], -1).transpose(0, 2, 1)
+
+
+def class_token(x, weight):
+    """A position before the others, [n, t, d] to [n, t + 1, d]."""
+    return np.concatenate([np.broadcast_to(weight, (len(x), 1, x.shape[2])), x], axis=1)
+
+
+def positions(x, weight):
+    """Adds what is learned of each position."""
+    return x + weight
+
+
+def sinusoidal_positions(x):
+    """Adds waves, so that positions differ (Vaswani et al. 2017)."""
+    _, positions, features = x.shape
+    feature = np.arange(features)
+    phases = np.arange(positions)[:, None] / 10000 ** (feature // 2 * 2 / features)
+    return x + np.where(feature % 2 == 0, np.sin(phases), np.cos(phases)).astype(np.float32)
+
+
+def attention(x, heads, causal=False):
+    """Attention of several heads, [n, t, 3 d] to [n, t, d]; `causal` sees no later position."""
+    n, t, _ = x.shape
+    parts = (part.reshape(n, t, heads, -1).transpose(0, 2, 1, 3) for part in np.split(x, 3, axis=2))
+    query, key, value = parts
+    scores = query @ key.transpose(0, 1, 3, 2) / query.shape[3] ** 0.5
+    if causal:
+        scores = np.where(np.tri(t, dtype=bool), scores, -np.inf)
+    return (softmax(scores) @ value).transpose(0, 2, 1, 3).reshape(n, t, -1)
+
+
+def first_position(x):
+    """The first position, [n, t, d] to [n, d]."""
+    return x[:, 0]
+
+
+def mean_positions(x):
+    """The mean over all positions, [n, t, d] to [n, d]."""
+    return x.mean(axis=1)
 
 
 def flatten(x):
@@ -41,10 +123,10 @@ def global_avg_pool(x):
     return x.mean(axis=(2, 3))
 
 
-def batch_norm(x, weight, bias, running_mean, running_var):
+def batch_norm(x, weight, bias, running_mean, running_var, epsilon=EPSILON):
     """Each channel by the statistics of training (Ioffe and Szegedy 2015)."""
     axes = (-1,) + (1,) * (x.ndim - 2)
-    scale = weight / np.sqrt(running_var + EPSILON)
+    scale = weight / np.sqrt(running_var + epsilon)
     return (x - running_mean.reshape(axes)) * scale.reshape(axes) + bias.reshape(axes)
 
 
@@ -55,6 +137,12 @@ def group_norm(x, weight, bias, groups):
     mean, variance = grouped.mean(axis=2, keepdims=True), grouped.var(axis=2, keepdims=True)
     normalised = ((grouped - mean) / np.sqrt(variance + EPSILON)).reshape(x.shape)
     return normalised * weight.reshape(axes) + bias.reshape(axes)
+
+
+def layer_norm(x, weight, bias, epsilon):
+    """The features of each sample, or of each position, by their mean and their variance (Ba et al. 2016)."""
+    mean, variance = x.mean(axis=-1, keepdims=True), x.var(axis=-1, keepdims=True)
+    return (x - mean) / np.sqrt(variance + epsilon) * weight + bias
 
 
 def local_response_norm(x, size, alpha, beta, k):

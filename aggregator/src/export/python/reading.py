@@ -1,5 +1,5 @@
 def read_image(path: Path) -> np.ndarray:
-    """An image as bytes of SHAPE: the centre with its ratio of sides, scaled bilinearly, averaging if it shrinks."""
+    """An image as bytes of SHAPE: the centre with its ratio of sides, scaled bilinearly or by averaging."""
     try:
         from PIL import Image
     except ModuleNotFoundError:

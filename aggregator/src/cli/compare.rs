@@ -21,6 +21,7 @@ use crate::compare::csv::csv;
 use crate::compare::existing::existing;
 use crate::compare::experiment::{Experiment, ExperimentError};
 use crate::compare::interpolation::{self, Mixture, mixtures};
+use crate::compare::live::LivePage;
 use crate::compare::page::{Found, page};
 use crate::compare::plan::{Plan, Planned, Standing};
 use crate::compare::progress::Progress;
@@ -312,6 +313,7 @@ fn run_all(
     let progress = Progress::new(plan, standing, spread.jobs);
     let bar = progress_bar(progress.rounds().1, "{bar:12} {prefix}  {wide_msg}");
     let display = Mutex::new(Display { plan, bar, progress, failures: Vec::new(), stopped: false });
+    let live = LivePage::new(plan, standing, runs, runs.with_file_name("report.html"));
     let runtime = runtime()?;
     let stop = {
         let _inside = runtime.enter();
@@ -319,6 +321,7 @@ fn run_all(
     };
     work(plan, left, runs, (spread, &backend), &stop.stopped, &|position, step| {
         display.lock().unwrap_or_else(PoisonError::into_inner).show(position, step);
+        live.note(step);
     });
     let display = display.into_inner().unwrap_or_else(PoisonError::into_inner);
     display.bar.finish_and_clear();
@@ -381,7 +384,7 @@ fn publish(
     arguments: &CompareArgs,
 ) -> Result<Vec<String>, Failure> {
     let lines = lines(plan, rounds);
-    let found = Found { plan, rounds, lines: &lines, mixtures };
+    let found = Found { plan, rounds, lines: &lines, mixtures, complete: None };
     let json = serde_json::json!({
         "title": plan.experiment.title,
         "form": plan.experiment.form,

@@ -85,6 +85,7 @@
 //! | [`content`] | what the files that runs learn from held |
 //! | [`runs`] | running what is left, several at a time |
 //! | [`progress`] | remaining time |
+//! | [`live`] | the page while it runs |
 //! | [`results`] | means, spreads, paired differences |
 //! | [`curves`] | means over rounds, and the runs behind them |
 //! | [`troubles`] | what went wrong |
@@ -100,6 +101,7 @@ pub mod curves;
 pub mod existing;
 pub mod experiment;
 pub mod interpolation;
+pub mod live;
 mod notes;
 pub mod page;
 mod personal;

@@ -11,9 +11,9 @@ use super::results::{Line, Rounds};
 use super::strips::{own_tests, personal_tests};
 use super::table;
 use crate::report::chart::{Axis, Floor, Line as Curve, Lines};
-use crate::report::html::{Head, document};
+use crate::report::html::{Head, REFRESH, RELOADS, document};
 use crate::report::table::{Table, typeset};
-use crate::report::units::percent;
+use crate::report::units::{counted, percent};
 
 /// Colours of the style sheet. Further variants reuse them with other kinds of lines.
 const COLOURS: usize = 8;
@@ -29,6 +29,8 @@ pub struct Found<'a> {
     pub lines: &'a [Line],
     /// Mixtures of final models, if the experiment makes any.
     pub mixtures: &'a [Mixture],
+    /// How many runs are complete, if the experiment goes on: the page is then written and loaded again.
+    pub complete: Option<usize>,
 }
 
 /// A self-contained page without scripts. It links to the reports of the runs in the folder `runs` beside it.
@@ -36,6 +38,9 @@ pub struct Found<'a> {
 pub fn page(found: &Found<'_>) -> String {
     let experiment = &found.plan.experiment;
     let body = html! {
+        @if let Some(complete) = found.complete {
+            p.note role="status" { strong { "Running" } ", " (complete) " of " (counted(found.plan.runs.len(), "run")) " complete. " (RELOADS) }
+        }
         @if !experiment.about.is_empty() { section.card { p { (experiment.about) } } }
         @for cell in 0..found.plan.cells.len() { (section(found, cell)) }
         (mixtures(found))
@@ -56,7 +61,16 @@ pub fn page(found: &Found<'_>) -> String {
     };
     let footer = html! { "Written by aggregator " (env!("CARGO_PKG_VERSION")) "." };
     let title = format!("{} - experiment", experiment.title);
-    document(&Head { title: &title, heading: &experiment.title, lead: &lead, refresh: None }, &body, &footer)
+    document(
+        &Head {
+            title: &title,
+            heading: &experiment.title,
+            lead: &lead,
+            refresh: found.complete.map(|_| REFRESH),
+        },
+        &body,
+        &footer,
+    )
 }
 
 /// The style of a variant's curve: a colour, then another kind of line; 24 differ.

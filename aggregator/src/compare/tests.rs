@@ -61,7 +61,7 @@ impl Bench {
 
     fn page(&self) -> String {
         let Self { plan, rounds, lines } = self;
-        page(&Found { plan, rounds, lines, mixtures: &[] })
+        page(&Found { plan, rounds, lines, mixtures: &[], complete: None })
     }
 
     /// Whether each of `parts` stands in the table and on the page, and none of `not` in either.
@@ -243,7 +243,7 @@ fn mixtures_are_drawn_against_theta() {
         [-0.5, 0.0, 0.5, 1.0].map(|theta| Mixed { theta, loss: 2.0 + theta, accuracy: 0.5 }).to_vec();
     let mixture = Mixture { name: "slow".to_owned(), on: "training", points, parents: [2.0, 2.5, 3.0] };
     let Bench { plan, rounds, lines } = &bench;
-    let page = page(&Found { plan, rounds, lines, mixtures: &[mixture] });
+    let page = page(&Found { plan, rounds, lines, mixtures: &[mixture], complete: None });
     let (_, chart) = page.split_once("Mixtures of two models").expect("a card");
     for part in [">theta</text>", "<title>theta -0.50: slow 1.500</title>", ">0.4</text>"] {
         assert!(chart.contains(part), "{part:?} is not in: {chart}");

@@ -17,7 +17,7 @@ use crate::storage::write_durably;
 /// The least time from one page to the next.
 pub const INTERVAL: Duration = Duration::from_secs(5);
 /// Writing pages may take this part of the time: those of long runs take a while.
-const SHARE: u32 = 50;
+pub(crate) const SHARE: u32 = 50;
 
 /// Writes the page of a run whenever rounds have closed. Pages are not waited for, and no failure of them ends the run.
 pub struct LivePage {

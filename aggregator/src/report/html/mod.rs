@@ -60,7 +60,9 @@ pub struct Report<'a> {
 }
 
 /// Seconds after which the page of a run that goes on is loaded again.
-const REFRESH: u32 = 5;
+pub(crate) const REFRESH: u32 = 5;
+/// What such a page says of that.
+pub(crate) const RELOADS: &str = "This page is written anew every few seconds, and reloads itself.";
 
 /// The page, as UTF-8 text.
 #[must_use]

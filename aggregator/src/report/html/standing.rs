@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 
-use super::Report;
+use super::{RELOADS, Report};
 use crate::report::Summary;
 use crate::report::standing::Standing;
 use crate::report::units::{counted, grouped};
@@ -14,13 +14,14 @@ pub(super) fn banner(report: &Report<'_>, summary: &Summary) -> Markup {
     let at = report.ended.map_or_else(String::new, |at| format!(" ({at})"));
     match report.standing {
         Standing::Running => html! {
-            p.note role="status" { strong { "Running" } ", " (so_far) ". This page is written anew every few seconds, and reloads itself." }
+            p.note role="status" { strong { "Running" } ", " (so_far) ". " (RELOADS) }
         },
         Standing::Complete if summary.rounds < planned as usize => html! {
             p.note role="status" { strong { "Complete" } " " (so_far) (at) ": early-stopping was met." }
         },
         Standing::Complete => html! {
-            p.note role="status" { strong { "Complete" } (at) ", all " (counted(summary.rounds, "round")) "." }
+            @let all = if summary.rounds == 1 { "its one round".to_owned() } else { format!("all {}", counted(summary.rounds, "round")) };
+            p.note role="status" { strong { "Complete" } (at) ", " (all) "." }
         },
         Standing::Stopped => html! {
             section.card.alarm role="status" { h2 { "Stopped " (so_far) } p { "It was stopped" (at) ", and is not over: the same command continues it." } }

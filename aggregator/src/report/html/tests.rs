@@ -226,6 +226,8 @@ fn runs_of_no_round_and_of_one_are_shown() {
     assert!(none.contains("No round has closed yet.") && none.contains("not reached"), "{none}");
     assert!(none.contains("devices that keep their data") && none.contains("of 15 planned"));
     let one = page(&config, &run(1, 10), None);
+    let whole = page(&self::config(&["run.rounds=1"]), &run(1, 10), None);
+    assert!(whole.contains("<strong>Complete</strong>, its one round."), "{whole}");
     assert!(one.contains("<circle") && !one.contains("<polyline") && !one.contains("NaN"));
 }
 

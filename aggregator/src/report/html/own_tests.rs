@@ -82,7 +82,7 @@ pub(super) fn card(report: &Report<'_>) -> Option<Markup> {
         (devices::called(&called, *client), html! { @for name in &names { td { (cell(found.get(*name))) } } })
     };
     Some(html! {
-        section.card {
+        section.card.wide {
             h2 { "Clients' own tests" }
             p.note {
                 "The model after round " (after) ", tested by " (counted(newest.clients.len(), "client"))

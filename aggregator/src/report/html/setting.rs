@@ -35,7 +35,7 @@ pub(super) fn card(report: &Report<'_>) -> Markup {
     rows.extend(standing::rows(report));
     rows.extend(report.left_out.iter().map(|what| ("Left out", what.clone())));
     html! {
-        section.card {
+        section.card.wide {
             h2 { "Setting" }
             dl.settings {
                 @for (name, value) in rows { dt { (name) } dd { (value) } }

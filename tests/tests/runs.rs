@@ -63,7 +63,7 @@ impl Runs {
         text
     }
 
-    fn command(&self, name: &str, more: &[&str]) -> Vec<String> {
+    fn command(name: &str, more: &[&str]) -> Vec<String> {
         let named = format!("run.name={name}");
         let small = ["run.rounds=2", "model.name=linear", "data.clients=2", "data.max-samples=200", &named];
         let settings = small.iter().chain(more).flat_map(|setting| ["--set", setting]);
@@ -72,14 +72,14 @@ impl Runs {
 
     /// Simulates a small run.
     fn simulate(&self, name: &str, more: &[&str]) -> Ended {
-        let command = self.command(name, more);
+        let command = Self::command(name, more);
         self.aggregator(&command.iter().map(String::as_str).collect::<Vec<_>>())
     }
 
     /// Begins a run that lasts, and waits until it has closed a round.
     fn begin(&self, name: &str) -> Process {
         let mut command = Command::new(&programs().aggregator);
-        command.args(self.command(name, &["run.rounds=100000"])).arg("--runs").arg(self.0.path());
+        command.args(Self::command(name, &["run.rounds=100000"])).arg("--runs").arg(self.0.path());
         let process = Process::start(name, &mut command);
         until("a round is closed", || self.path(name).join("rounds.jsonl").is_file());
         process

@@ -269,19 +269,7 @@ fn said_of_notice(notice: &Notice) -> Option<Said> {
         Notice::ServerKey { key } => {
             ("the server has a new key".to_owned(), json!({ "event": "server-key", "key": key }))
         }
-        Notice::Joined { spec } => {
-            let RunSpec { run, name, rounds, .. } = &**spec;
-            let (algorithm, model) = (&spec.algorithm.name, &spec.architecture.name);
-            (
-                format!(
-                    "joined run {name:?}: {} of {algorithm} with model {model}",
-                    counted(*rounds as usize, "round")
-                ),
-                json!({
-                    "event": "joined", "run": run, "name": name, "rounds": rounds, "algorithm": algorithm, "model": model,
-                }),
-            )
-        }
+        Notice::Joined { spec } => joined(spec),
         Notice::Training { round, work } => {
             let (what, event) = match work.purpose() {
                 Purpose::Training => ("training", "training"),
@@ -351,6 +339,19 @@ fn said_of_notice(notice: &Notice) -> Option<Said> {
         }
     };
     Some(one(line, object))
+}
+
+fn joined(spec: &RunSpec) -> (String, Value) {
+    let RunSpec { run, name, rounds, .. } = spec;
+    let (algorithm, model) = (&spec.algorithm.name, &spec.architecture.name);
+    let line = format!(
+        "joined run {name:?}: {} of {algorithm} with model {model}",
+        counted(*rounds as usize, "round")
+    );
+    let object = json!({
+        "event": "joined", "run": run, "name": name, "rounds": rounds, "algorithm": algorithm, "model": model,
+    });
+    (line, object)
 }
 
 /// What a finished task did, for people.

@@ -300,8 +300,15 @@ fn a_terminal_shows_what_the_client_does_in_a_line_that_is_written_over() {
         return;
     };
     assert!(seen.contains("\r\u{1b}[K\u{1b}[?7lconnecting to 127.0.0.1:9\u{1b}[?7h"), "{seen:?}");
-    assert!(seen.contains("\r\u{1b}[Kstopped; the same command joins again\r\n"), "{seen:?}");
-    // Where there is none, lines have their time instead.
+    // The time of day stands before it.
+    let stopped =
+        seen.split("\r\u{1b}[K").find(|line| line.ends_with(" stopped; the same command joins again\r\n"));
+    let clock = stopped.and_then(|line| line.get(..8)).unwrap_or_else(|| panic!("{seen:?}"));
+    assert!(
+        clock.bytes().enumerate().all(|(at, c)| if at % 3 == 2 { c == b':' } else { c.is_ascii_digit() }),
+        "{clock}"
+    );
+    // Where there is none, lines have their whole time instead.
     let mut client = Command::new(env!("CARGO_BIN_EXE_edge-client"))
         .args(arguments.split(' '))
         .env_remove("RUST_LOG")

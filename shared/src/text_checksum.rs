@@ -8,8 +8,8 @@ use flate2::Crc;
 
 /// What stands before the eight digits.
 const LABEL: &str = "\ncrc32=";
-/// Bytes of the line: the label, the digits and a line break.
-const LENGTH: usize = LABEL.len() + 8 + 1;
+/// Bytes of the line without its line break, which a copy may lack.
+const LENGTH: usize = LABEL.len() + 8;
 
 /// A file's content is not what was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -27,9 +27,10 @@ pub fn with_checksum(content: &str) -> String {
 /// # Errors
 /// [`ChecksumMismatch`] if the content is not what was written.
 pub fn content(file: &str) -> Result<&str, ChecksumMismatch> {
-    let split = file.len().checked_sub(LENGTH).and_then(|at| file.split_at_checked(at));
+    let whole = file.strip_suffix('\n').unwrap_or(file);
+    let split = whole.len().checked_sub(LENGTH).and_then(|at| whole.split_at_checked(at));
     let Some((content, line)) = split else { return Ok(file) };
-    let digits = line.strip_prefix(LABEL).and_then(|rest| rest.strip_suffix('\n'));
+    let digits = line.strip_prefix(LABEL);
     match digits.and_then(|digits| u32::from_str_radix(digits, 16).ok()) {
         None => Ok(file),
         Some(expected) if expected == sum(content) => Ok(content),
@@ -54,6 +55,7 @@ mod tests {
         let file = with_checksum("é, and more");
         assert_eq!(content(&file), Ok("é, and more"));
         assert_eq!(content(&file.replace("more", "mose")), Err(ChecksumMismatch));
+        assert_eq!(content(file.trim_end()), Ok("é, and more"), "a copy without its line break");
         for earlier in ["", "without one\n", "é\ncrc32=g0000000\n"] {
             assert_eq!(content(earlier), Ok(earlier));
         }

@@ -193,7 +193,7 @@ fn pruning_keeps_results_and_a_rule_deletes_what_it_names() {
     assert_eq!(runs.simulate("broken", &["training.optimizer.sgd.learning-rate=1e9"]).code, Some(4));
     assert_eq!(runs.simulate("whole", &["algorithm.scaffold={}"]).code, Some(0));
     fs::create_dir_all(runs.path("gone.deleting/state")).unwrap();
-    fs::write(runs.path("gone.deleting/rest"), "").unwrap();
+    fs::write(runs.path("gone.deleting/deleting"), "").unwrap();
     let model = fs::read(runs.path("whole/model.safetensors")).unwrap();
     let before = runs.json(&["runs", "show", "whole"]);
     let dry = runs.json(&["runs", "prune", "--dry-run"]);

@@ -122,6 +122,21 @@ fn say(
     terminal::print(&text)
 }
 
+/// What exported scripts import: a script of such a name would be imported in its place.
+const MODULES: [&str; 11] = [
+    "argparse",
+    "collections",
+    "csv",
+    "json",
+    "math",
+    "numpy",
+    "pathlib",
+    "safetensors",
+    "struct",
+    "sys",
+    "torch",
+];
+
 /// Where the files go.
 struct Place {
     folder: PathBuf,
@@ -146,6 +161,11 @@ impl Place {
         let name = out.file_stem().and_then(|stem| stem.to_str()).ok_or_else(|| {
             Failure::Usage(format!("the name of {} is not UTF-8: give it another name", out.display()))
         })?;
+        if MODULES.contains(&name) {
+            return Err(Failure::Usage(format!(
+                "{name}.py would stand in the way of Python's module {name}, which the script uses: give it another name"
+            )));
+        }
         Ok(Self { folder: folder.to_owned(), name: name.to_owned() })
     }
 

@@ -166,7 +166,7 @@ Nothing is deleted without a question on a terminal, or --yes. A run that a proc
 
 pub(super) const RUNS_LIST: &str = "\
 States are running, paused (on request, `aggregator resume` goes on), complete, stopped (by an operator), failed (`runs show` says why) and \
-interrupted (its process was killed). All but complete and failed runs can be continued by the command that began them. The age is the \
+interrupted (its process was killed). What is not over can be continued by the command that began it (`over` in --json). The age is the \
 time since the last round closed or the run ended. `changed` are the keys that have another value than by default. A folder that holds no \
 run, or one that cannot be read, has a line below the table with the reason.
 
@@ -178,7 +178,7 @@ reason, runs (in it), bytes. Accuracies are shares from 0 to 1; what is not know
 
 pub(super) const RUNS_DELETE: &str = "\
 A run goes in one step: it is renamed to RUN.deleting first, which no command takes for a run, and removed then. If that is cut off, \
-`aggregator runs prune` removes the rest. If one of several runs cannot be deleted, all stay.
+`aggregator runs prune` removes the rest. If a process works on one of several runs, all stay.
 
 Devices of a served run that keep client state of it (SCAFFOLD, MOON, FedMatch, Local) remove that themselves after some later runs. The \
 server's record of the run (`aggregator status`) stays.

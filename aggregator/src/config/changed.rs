@@ -148,8 +148,8 @@ mod tests {
     fn what_has_another_value_than_by_default_is_changed_and_what_follows_from_it_is_not() {
         assert_eq!(said(&["run.name=mine", "training.batch=16"]), [""; 0], "16 is the default");
         assert_eq!(
-            said(&["training.epochs=7", "run.seed=3", "data.partition.shards.per-client=2"]),
-            ["data.partition.shards.per-client 2", "run.seed 3", "training.epochs 7"]
+            said(&["training.epochs=7", "run.seed=3", "data.partition.shards.per-client=3"]),
+            ["data.partition.shards.per-client 3", "run.seed 3", "training.epochs 7"]
         );
         assert_eq!(said(&["data.clients=4"]), ["data.clients 4"], "and so many are waited for");
         assert_eq!(said(&["data.clients=4", "round.min-clients-to-start=3"]).len(), 2);
@@ -163,6 +163,9 @@ mod tests {
     fn an_algorithm_is_named_by_its_keys_alone_and_a_choice_without_keys_by_its_own() {
         assert_eq!(said(&["algorithm.fafi={}"]), [""; 0]);
         assert_eq!(said(&["algorithm.fedprox.mu=0.5"]), ["algorithm.fedprox.mu 0.5"]);
-        assert_eq!(said(&["aggregation.rule.median={}"]), ["aggregation.rule.median {}"]);
+        assert_eq!(
+            said(&["aggregation.rule.median={}", "aggregation.weights=uniform"]),
+            ["aggregation.rule.median {}", "aggregation.weights \"uniform\""]
+        );
     }
 }

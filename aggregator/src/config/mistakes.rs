@@ -167,6 +167,19 @@ fn text_is_not_divided_by_class() {
 }
 
 #[test]
+fn a_model_that_sees_the_labels_of_a_text_is_refused() {
+    let text = |causal: bool| {
+        format!(
+            "data = {{ set = \"shakespeare\", path = \"x\" }}\n[model]\nlayers = [{{ embedding = {{ vocabulary = \"classes\", dim = 4 }} \
+             }}, {{ linear = 12 }}, {{ attention = {{ heads = 2, causal = {causal} }} }}, {{ linear = \"classes\" }}]"
+        )
+    };
+    says(&in_file(&text(false)), &["later positions", "causal = true"]);
+    let raw = Raw::of_text(&text(true), std::path::Path::new("run.toml")).expect("a table of known keys");
+    assert!(Config::validate(&raw, RunId::from_bytes([1; 8])).is_ok());
+}
+
+#[test]
 fn a_model_that_predicts_more_or_less_than_the_labels_is_refused() {
     let text = "data = { set = \"shakespeare\", path = \"x\" }\nmodel.name = \"mlp-2nn\"";
     let parts =

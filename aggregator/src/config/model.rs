@@ -92,6 +92,12 @@ fn written(
 /// read; if not, it is noted.
 fn predicts_labels(made: &Architecture, set: &DataSet, given: Shown, checks: &mut Combinations<'_>) -> bool {
     let (Some(labels), Ok(predictions)) = (set.labels_each, made.predictions()) else { return true };
+    if labels > 1 && made.looks_ahead() {
+        // The label at a position is the token at the next one.
+        let reason = "its attention sees later positions, which in a text are the labels: set causal = true in each attention";
+        checks.refuse(&[given, ("data.set", format!("data.set = \"{set}\""))], reason);
+        return false;
+    }
     if predictions == labels {
         return true;
     }
@@ -103,8 +109,8 @@ fn predicts_labels(made: &Architecture, set: &DataSet, given: Shown, checks: &mu
         )
     } else {
         format!(
-            "a sample of text has a label at each of its {labels} positions, and the last layer of the model's head gives the shape \
-             [{classes}], which is one prediction: it needs [{labels}, {classes}], as model.name = \"char-lstm\" has, or layers of \
+            "a sample of text has a label at each of its {labels} positions, and the last layer of the model's head gives \
+             {predictions} predictions: it needs the shape [{labels}, {classes}], as model.name = \"char-lstm\" has, or layers of \
              embedding, lstm and linear"
         )
     };

@@ -25,16 +25,20 @@ pub enum ByClassError {
     Run(#[from] RunError),
 }
 
+/// The most classes whose results are kept: the confusion matrix grows with their square, and every batch of tests has one.
+const MOST_CLASSES: usize = 1000;
+
 /// Tests the last and the best model of a run, whose models are written, on the server's test set. A run without one has no results,
-/// and neither has one whose model diverged.
+/// and neither has one whose model diverged, or tells more than [`MOST_CLASSES`] apart.
 pub fn note(run: &Run) -> Result<(), ByClassError> {
     let mut models = Vec::new();
+    let few = run.spec().architecture.classes <= MOST_CLASSES;
     let mut add = |best, round, (evaluation, found): (Evaluation, PerClass)| {
         if evaluation.loss.is_finite() && evaluation.samples > 0 {
             models.push(ModelByClass { best, round, evaluation, found });
         }
     };
-    if let Some(tests) = &run.tests {
+    if let Some(tests) = run.tests.as_ref().filter(|_| few) {
         let of = |params: &ParamSet| tests.evaluate_by_class(&run.spec().architecture, params, &run.backend);
         if let Some(bundle) = run.bundle()? {
             let chosen = bundle.manifest.answering.fusion;

@@ -69,7 +69,10 @@ impl Found {
         let rounds = reader::rounds(files, directory)?.unwrap_or_default();
         let (standing, ended) = ending::standing(files, directory, working);
         let about = About::read(files, directory);
-        let (devices, by_class) = (devices::read(files, directory), by_class::read(files, directory));
+        let devices = devices::read(files, directory);
+        // Of a run that goes on again, they are those of a model that is the last no more.
+        let by_class =
+            if standing == Standing::Complete { by_class::read(files, directory) } else { Vec::new() };
         let name = directory.name().into_owned();
         Ok(Self { config, rounds, standing, ended, about, devices, by_class, name })
     }

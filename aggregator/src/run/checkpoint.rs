@@ -11,6 +11,9 @@ use crate::round::jsonl;
 use crate::storage::checksum::write_checked;
 use crate::storage::{Reading, append_durably};
 
+/// What the page's thread writes beside the rounds.
+const OF_PAGE: [&str; 2] = ["about.json.partial", "devices.json.partial"];
+
 impl Run {
     pub(super) fn load(&self, round: u32) -> Result<Global, RunError> {
         let path = self.directory.checkpoint(round);
@@ -61,8 +64,7 @@ impl Run {
                 .is_some_and(|round| round < closed && Some(round) != best && !all_stay)
                 || round_in(&name, "broadcast-", ".safetensors").is_some_and(|round| round <= closed)
                 || round_in(&name, "round-", ".json").is_some_and(|round| round < closed)
-                // The page's thread writes that one beside the rounds.
-                || name.ends_with(".partial") && name != "about.json.partial";
+                || name.ends_with(".partial") && !OF_PAGE.contains(&&*name);
             if superseded {
                 self.files.remove(&path).map_err(disk("remove", &path))?;
             } else if round_in(&name, "accepted-", "").is_some_and(|round| round <= closed) {

@@ -17,7 +17,7 @@ use shared::spec::{DataSpec, SAMPLES_KEY};
 use super::directory::RunDirectory;
 use super::initial_model_error::InitialModelError;
 use super::misfit::misfits;
-use super::{FoundModel, RunError, Which};
+use super::{FoundModel, RunError, Which, reader};
 use crate::config::{Config, ModelOrigin};
 use crate::ensemble::MANIFEST_KEY;
 use crate::round::jsonl;
@@ -86,24 +86,31 @@ fn of_run(files: &dyn FileLayer, place: &Path, round: Option<u32>) -> Result<Rea
         reason: error.damage().unwrap_or_else(|| error.to_string()),
     };
     let directory = RunDirectory::new(place);
-    let Some(newest) = FoundModel::read(files, &directory, Which::Newest).map_err(unreadable)? else {
-        // Its state was removed once it was over.
-        if matches!(files.length(&directory.model()), Ok(Some(_))) {
-            return of_file(files, &directory.model());
+    if let Some(config) = reader::configuration(files, &directory).map_err(unreadable)? {
+        let algorithm = registry::build(&config.spec.algorithm).map_err(|error| unreadable(error.into()))?;
+        let name = algorithm.name();
+        let not_one = |reason| Err(InitialModelError::NotOne { place: place.to_owned(), reason });
+        if algorithm.ensemble().is_some() {
+            return not_one(format!("its algorithm is {name}, which keeps the clients' models side by side"));
         }
-        let reason = "it is no directory of a run that has begun".to_owned();
-        return Err(InitialModelError::Absent { place: place.to_owned(), reason });
+        if algorithm.personal().is_some() {
+            return not_one(format!(
+                "its algorithm is {name}, under which each client's model stays with it"
+            ));
+        }
+    }
+    let Some(newest) = FoundModel::read(files, &directory, Which::Newest).map_err(unreadable)? else {
+        // Its state was removed once it was over: what it has left is its last model, and the best if that is another.
+        let left = [directory.model(), directory.best()];
+        let left = left.into_iter().filter(|path| matches!(files.length(path), Ok(Some(_))));
+        let mut read = left.map(|path| of_file(files, &path)).collect::<Result<Vec<_>, _>>()?;
+        if read.is_empty() {
+            let reason = "it is no directory of a run that has begun".to_owned();
+            return Err(InitialModelError::Absent { place: place.to_owned(), reason });
+        }
+        let asked = read.iter().position(|read| round.is_some() && read.round == round);
+        return Ok(read.swap_remove(asked.unwrap_or(0)));
     };
-    let algorithm =
-        registry::build(&newest.config.spec.algorithm).map_err(|error| unreadable(error.into()))?;
-    let name = algorithm.name();
-    let not_one = |reason| Err(InitialModelError::NotOne { place: place.to_owned(), reason });
-    if algorithm.ensemble().is_some() {
-        return not_one(format!("its algorithm is {name}, which keeps the clients' models side by side"));
-    }
-    if algorithm.personal().is_some() {
-        return not_one(format!("its algorithm is {name}, under which each client's model stays with it"));
-    }
     let found = match round {
         Some(asked) if asked != newest.round => {
             let best = FoundModel::read(files, &directory, Which::Best).map_err(unreadable)?;

@@ -8,14 +8,22 @@ use std::path::{Path, PathBuf};
 use super::error::disk;
 use super::{RunsError, claim};
 use crate::run::directory::RunDirectory;
-use crate::storage::{FileLayer, parent};
+use crate::storage::{FileLayer, parent, write_durably};
 
 /// What the name of a run ends with while it is deleted; a number may follow.
 const MARK: &str = ".deleting";
 
+/// The file in a run that is being deleted. It is written before the run gets the other name, and is the last to go: no other folder
+/// of such a name is taken for the rest of a run.
+const MARKER: &str = "deleting";
+
 /// Whether this is the rest of a run whose deletion was cut off.
 #[must_use]
 pub fn is_leftover(path: &Path) -> bool {
+    is_marked(path) && path.join(MARKER).is_file()
+}
+
+fn is_marked(path: &Path) -> bool {
     let name = path.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
     let Some((_, number)) = name.rsplit_once(MARK) else { return false };
     let digits = |number: &str| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
@@ -36,12 +44,25 @@ pub fn delete(files: &dyn FileLayer, directory: &RunDirectory) -> Result<(), Run
     let above = parent(root);
     let left = if is_leftover(root) { root.to_owned() } else { free_name(files, root)? };
     if left != root {
+        let marker = root.join(MARKER);
+        write_durably(files, &marker, |_| Ok(())).map_err(disk("write", &marker))?;
         files.rename(root, &left).map_err(disk("rename", root))?;
         files.sync_dir(above).map_err(disk("sync", above))?;
     }
     let left = RunDirectory::new(left);
     let identity = left.identity();
     files.remove(&identity).map_err(disk("remove", &identity))?;
+    for name in files.list(left.root()).map_err(disk("list", left.root()))? {
+        let path = left.root().join(&name);
+        if name != MARKER {
+            let removed = if path.is_symlink() || !path.is_dir() {
+                files.remove(&path)
+            } else {
+                files.remove_dir(&path)
+            };
+            removed.map_err(disk("remove", &path))?;
+        }
+    }
     files.remove_dir(left.root()).map_err(disk("remove", left.root()))?;
     files.sync_dir(above).map_err(disk("sync", above))
 }
@@ -79,10 +100,10 @@ mod tests {
     #[test]
     fn rests_of_deletions_are_known_by_their_names() {
         for name in ["x.deleting", "x.deleting-2", "a.deleting.deleting"] {
-            assert!(is_leftover(Path::new(name)), "{name}");
+            assert!(is_marked(Path::new(name)), "{name}");
         }
         for name in ["x", "x.deleting-", "x.deleting-a", "x.deleting-2b", "deleting"] {
-            assert!(!is_leftover(Path::new(name)), "{name}");
+            assert!(!is_marked(Path::new(name)), "{name}");
         }
     }
 

@@ -21,6 +21,12 @@ pub enum RunsError {
         /// The link.
         path: PathBuf,
     },
+    /// It was continued since it was looked at.
+    #[error("{} went on since it was looked at, and stays as it is: give the command again", path.display())]
+    WentOn {
+        /// The run's directory.
+        path: PathBuf,
+    },
     /// The file to write is there.
     #[error("{} is there already, and is not replaced: name another file", path.display())]
     Exists {

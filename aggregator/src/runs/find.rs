@@ -33,6 +33,10 @@ pub fn find(runs: &Path, given: &Path) -> Result<RunDirectory, NoSuchRun> {
     if given.is_relative() {
         places.extend([runs.join(&given), within(runs).join(&given)]);
     }
+    if given.components().count() == 1 {
+        // A bare name is that of a run among the others, also where the working directory has something of that name.
+        places.rotate_left(1);
+    }
     let found = places.into_iter().map(RunDirectory::new).find(is_run);
     found.ok_or_else(|| {
         let names = names_in(&within(runs));
@@ -66,9 +70,26 @@ pub fn is_run(directory: &RunDirectory) -> bool {
     }
     let left = directory.config().is_file() && directory.rounds().is_file();
     left || directory.identity().is_file()
-        || directory.lock().is_file()
+        || is_beginning(directory)
         || newest_checkpoint(&Disk, directory).is_some()
         || has_rounds(&Disk, directory)
+}
+
+/// Whether a process begins a run here, or has died while it did: a lock, and nothing but what comes first beside it. A lock alone says
+/// little, since other programs keep their state under the same name.
+fn is_beginning(directory: &RunDirectory) -> bool {
+    let names = |path: &Path| {
+        let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
+        entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect::<Vec<_>>()
+    };
+    let first = |name: &String| {
+        ["lock", "spool"].contains(&&**name)
+            || name.ends_with(".partial")
+            || ["broadcast-", "checkpoint-"].iter().any(|begins| name.starts_with(begins))
+    };
+    directory.lock().is_file()
+        && names(directory.root()).iter().all(|name| name == "state" || name.starts_with("config.toml"))
+        && names(&directory.state()).iter().all(first)
 }
 
 /// The names of the runs in a directory, sorted; none if it cannot be read.

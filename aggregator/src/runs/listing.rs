@@ -104,6 +104,9 @@ fn look(path: &Path) -> Result<Overview, Folder> {
         runs,
         bytes: bytes_in(path),
     };
+    if path.is_symlink() {
+        return Err(folder(Kind::Other, "a link".to_owned(), 0));
+    }
     if is_leftover(path) {
         let reason = "the rest of a deletion that was cut off; `aggregator runs prune` removes it";
         return Err(folder(Kind::Leftover, reason.to_owned(), 0));
@@ -162,7 +165,7 @@ mod tests {
         let files = [
             "begun/state/lock",
             "lost/state/round-000001.json",
-            "x.deleting/rest",
+            "x.deleting/deleting",
             "damaged/state/run.json",
             "sweep/runs/a/state/run.json",
             "a file",

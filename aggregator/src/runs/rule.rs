@@ -34,8 +34,9 @@ impl Rule {
                 run.age(now).is_some_and(|age| u128::from(age.unsigned_abs()) > limit.as_millis())
             })
         };
-        let goes =
-            |run: &&Overview| !run.is_worked_on() && old(run) && (!self.failed || run.state == "failed");
+        let goes = |run: &&Overview| {
+            !run.is_worked_on() && old(run) && (!self.failed || run.state == "failed" && run.over)
+        };
         runs[..newest].iter().filter(goes).collect()
     }
 }

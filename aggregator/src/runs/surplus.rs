@@ -73,9 +73,13 @@ impl Surplus {
     /// Removes it. A mark comes first, by which no process continues a run that lacks a part of its state.
     ///
     /// # Errors
-    /// A process works on the run, or the disk fails.
+    /// A process works on the run, it went on since it was looked at, or the disk fails.
     pub fn remove(&self, files: &dyn FileLayer, directory: &RunDirectory) -> Result<(), RunsError> {
         let _lock = claim::to_change(files, directory)?;
+        let finished = directory.finished();
+        if files.length(&finished).map_err(disk("look at", &finished))?.is_none() {
+            return Err(RunsError::WentOn { path: directory.root().to_owned() });
+        }
         let mark = directory.pruned();
         write_durably(files, &mark, |_| Ok(())).map_err(disk("write", &mark))?;
         for path in &self.paths {

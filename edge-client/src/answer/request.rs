@@ -101,6 +101,9 @@ fn shape(predictor: &Predictor) -> Vec<usize> {
 }
 
 fn features(predictor: &Predictor, values: Vec<f32>) -> Result<Dataset, String> {
+    if predictor.architecture().predictions() != Ok(1) {
+        return Err("the model answers at each position of a sequence, and not for one sample".to_owned());
+    }
     let shape = shape(predictor);
     let (needed, found) = (shape.iter().product::<usize>(), values.len());
     if needed != found {

@@ -123,7 +123,11 @@ impl Manifest {
         if !(answering.temperature.is_finite() && answering.temperature > 0.0) {
             return Err(format!("its temperature is {}", answering.temperature));
         }
-        let (architecture, data) = (read(metadata, ARCHITECTURE_KEY)?, read(metadata, SAMPLES_KEY)?);
+        let (architecture, data): (Architecture, DataSpec) =
+            (read(metadata, ARCHITECTURE_KEY)?, read(metadata, SAMPLES_KEY)?);
+        if architecture.predictions() != Ok(1) {
+            return Err("its network is not one that gives one answer for each sample".to_owned());
+        }
         Ok(Self { architecture, data, answering, noise_seed, start, members })
     }
 

@@ -14,6 +14,7 @@ use super::confirm::{announce, confirmed};
 use crate::report::units::{bytes, counted};
 use crate::run::directory::RunDirectory;
 use crate::run::reader;
+use crate::runs::RunsError;
 use crate::runs::claim;
 use crate::runs::deletion::{delete as remove, is_leftover};
 use crate::runs::find::find;
@@ -41,6 +42,10 @@ pub(super) struct Doomed {
 impl Doomed {
     /// Looks at the run, which no process may work on.
     pub(super) fn of(directory: RunDirectory) -> Result<Self, Failure> {
+        let root = directory.root();
+        if root.is_symlink() {
+            return Err(RunsError::Link { path: root.to_owned() }.into());
+        }
         drop(claim::to_read(&directory)?);
         let mut costs = Vec::new();
         if is_leftover(directory.root()) {

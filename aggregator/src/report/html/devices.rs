@@ -247,7 +247,7 @@ mod tests {
             "all 1,000",
             "<td>3,000</td>",
             "2.0 GB",
-            "One with an update",
+            "1 with troubles stands first",
         ] {
             assert!(found.contains(part), "{part:?}");
         }

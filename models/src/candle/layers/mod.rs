@@ -160,7 +160,8 @@ fn of_sequences(layer: &Layer, label: &str, variables: &BTreeMap<String, Var>) -
         }
         Layer::SinusoidalPositions => pure(attention::add_waves),
         Layer::Attention { heads, causal } => pure(move |x| attention::attention(x, heads, causal)),
-        Layer::FirstPosition => pure(|x| x.narrow(1, 0, 1)?.squeeze(1)),
+        // Products on CUDA take no view with gaps between its rows.
+        Layer::FirstPosition => pure(|x| x.narrow(1, 0, 1)?.squeeze(1)?.contiguous()),
         Layer::MeanPositions => pure(|x| x.mean(1)),
         Layer::Embedding { vocabulary, .. } => {
             let embedding = Embedding { weight: variable("weight"), vocabulary };

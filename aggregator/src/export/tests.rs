@@ -115,7 +115,7 @@ fn lines_are_short_and_every_source_is_python() {
             let text = source(&architecture, None, target);
             let long = text.lines().find(|line| line.chars().count() > python::COLUMNS);
             assert_eq!(long, None, "{} for {target}", architecture.name);
-            assert!(!text.contains("\t") && !text.contains(" \n"), "{} for {target}", architecture.name);
+            assert!(!text.contains('\t') && !text.contains(" \n"), "{} for {target}", architecture.name);
             let file = folder.path().join(format!("network_{number}_{target}.py"));
             fs::write(&file, text).unwrap();
             files.push(file);

@@ -217,9 +217,11 @@ fn the_exported_file_reads_images_as_we_do() {
         let read = shared::data::images::read_bytes(&fs::read(file).unwrap(), Some(&[1, 28, 28])).unwrap();
         let shared::data::Samples::Bytes(ours) = read.samples() else { panic!("images are bytes") };
         assert_eq!(theirs.len(), ours.len(), "{file}");
-        let apart = theirs.iter().zip(ours).map(|(a, b)| a.abs_diff(*b)).max();
-        // Each rounds in its own way when it scales.
-        let most = if file.ends_with("same.png") { 0 } else { 2 };
-        assert!(apart <= Some(most), "{file}: {apart:?} apart");
+        let apart: Vec<u8> = theirs.iter().zip(ours).map(|(a, b)| a.abs_diff(*b)).collect();
+        // Each rounds in its own way: grey by one at the edge of a level, and one more where it is scaled.
+        let most = if file.ends_with("same.png") { 1 } else { 2 };
+        assert!(apart.iter().max() <= Some(&most), "{file}: {apart:?}");
+        let other = apart.iter().filter(|apart| **apart > 0).count();
+        assert!(most == 2 || other * 20 < apart.len(), "{file}: {other} of {} pixels differ", apart.len());
     }
 }

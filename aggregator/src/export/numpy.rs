@@ -36,7 +36,7 @@ pub(super) fn source(script: &Script<'_>) -> String {
     parts.push(load(script));
     parts.push(preparation::numpy(script));
     parts.push(predict(script));
-    parts.extend(samples::reading(script));
+    parts.extend(samples::reading(script.kind));
     parts.push(script.main());
     Script::joined(&parts)
 }

@@ -3,21 +3,9 @@
 use shared::data::Normalisation;
 
 use super::Target;
-use super::python::{documentation, tuple};
+use super::python::documentation;
 use super::samples::Kind;
 use super::script::{Script, spelled_shape};
-
-/// `MEAN` and `DEVIATION`, of samples that are normalised by channel.
-pub(super) fn constants(normalisation: &Normalisation) -> String {
-    let Normalisation::Channels { mean, deviation } = normalisation else { return String::new() };
-    let numbers =
-        |values: &[f32]| tuple(&values.iter().map(|value| format!("{value:?}")).collect::<Vec<_>>());
-    format!(
-        "# Of the training data, by channel.\nMEAN = {}\nDEVIATION = {}\n\n",
-        numbers(mean),
-        numbers(deviation)
-    )
-}
 
 pub(super) fn torch(script: &Script<'_>) -> String {
     function(script, "np.ndarray | torch.Tensor", "torch.Tensor")

@@ -4,7 +4,6 @@ use shared::data::text::VOCABULARY;
 
 use super::Subject;
 use super::python::{definition, literal};
-use super::script::Script;
 
 /// The functions that read files.
 const READING: &str = include_str!("python/reading.py");
@@ -103,8 +102,8 @@ impl Kind {
 }
 
 /// The functions that read samples from files.
-pub(super) fn reading(script: &Script<'_>) -> Vec<String> {
-    let functions = script.kind.functions();
+pub(super) fn reading(kind: Kind) -> Vec<String> {
+    let functions = kind.functions();
     let array = "np.load(path)";
     let read = functions.first().map_or_else(
         || array.to_owned(),

@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use models::Architecture;
-use shared::data::Preparation;
 use shared::data::text;
+use shared::data::{Normalisation, Preparation};
 use shared::spec::DataSpec;
 
 use super::plan::Plan;
@@ -108,7 +108,7 @@ impl<'a> Script<'a> {
             python::shape(&self.shape)
         );
         text.push_str(&self.kind.constants(&self.column));
-        text.push_str(&super::preparation::constants(&self.preparation.normalisation));
+        text.push_str(&moments(&self.preparation.normalisation));
         let classes = match &self.classes[..] {
             [] => format!("tuple(str(number) for number in range({}))", self.subject.architecture().classes),
             names => tuple(&names.iter().map(|name| literal(name)).collect::<Vec<_>>()),
@@ -204,4 +204,16 @@ impl<'a> Script<'a> {
     pub(super) fn joined(parts: &[String]) -> String {
         parts.iter().map(|part| part.trim_end()).collect::<Vec<_>>().join("\n\n\n") + "\n"
     }
+}
+
+/// `MEAN` and `DEVIATION`, of samples that are normalised by channel.
+fn moments(normalisation: &Normalisation) -> String {
+    let Normalisation::Channels { mean, deviation } = normalisation else { return String::new() };
+    let numbers =
+        |values: &[f32]| tuple(&values.iter().map(|value| format!("{value:?}")).collect::<Vec<_>>());
+    format!(
+        "# Of the training data, by channel.\nMEAN = {}\nDEVIATION = {}\n\n",
+        numbers(mean),
+        numbers(deviation)
+    )
 }

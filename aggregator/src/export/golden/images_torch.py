@@ -126,8 +126,9 @@ def read_image(path: Path) -> np.ndarray:
         image = image.resize((width, height), Image.Resampling.BILINEAR)
     pixels = np.array(image)
     if channels == 1:
-        # The luma of sRGB.
-        pixels = (pixels.astype(np.int64) @ (2126, 7152, 722) // 10000).astype(np.uint8)[:, :, None]
+        # The luma of sRGB, rounded.
+        luma = pixels.astype(np.int64) @ (2126, 7152, 722)
+        pixels = ((luma + 5000) // 10000).astype(np.uint8)[:, :, None]
     return pixels.transpose(2, 0, 1)
 
 

@@ -3,6 +3,7 @@
 mod ensemble;
 mod error;
 mod text;
+mod text_error;
 
 use std::fs::File;
 use std::io::BufReader;
@@ -19,7 +20,7 @@ use self::ensemble::{Ensemble, is_ensemble};
 use crate::personal::Personal;
 
 pub use error::PredictError;
-pub use text::TextError;
+pub use text_error::TextError;
 
 /// Samples in one forward pass. It bounds memory and does not change the result.
 pub(crate) const BATCH: usize = 256;

@@ -151,7 +151,7 @@ mod tests {
             said(&["training.epochs=7", "run.seed=3", "data.partition.shards.per-client=3"]),
             ["data.partition.shards.per-client 3", "run.seed 3", "training.epochs 7"]
         );
-        assert_eq!(said(&["data.clients=4"]), ["data.clients 4"], "and so many are waited for");
+        assert_eq!(said(&["data.clients=4"]), ["data.clients 4"], "and all of them are waited for");
         assert_eq!(said(&["data.clients=4", "round.min-clients-to-start=3"]).len(), 2);
         assert_eq!(
             said(&["model.name=linear", "update.precision=f16"]),

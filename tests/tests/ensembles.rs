@@ -236,8 +236,11 @@ mod processes {
 
     #[test]
     fn devices_become_an_ensemble_that_answers_and_is_extended() {
-        let one_shot =
-            [&ONE_SHOT[..3], &["training.batch=10", "augment.random-shift=1", "evaluate.every=1"]].concat();
+        let one_shot = [
+            &ONE_SHOT[..3],
+            &["training.batch=10", "augment.random-shift=1", "evaluate.every=1", "data.max-samples=240"],
+        ]
+        .concat();
         let testbed = Testbed::new(3, &one_shot);
         let server = testbed.serve();
         let devices = (0..3).map(|index| testbed.join(index)).collect();

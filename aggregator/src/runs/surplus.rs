@@ -3,6 +3,7 @@
 //! Models, rounds, report and configuration stay, and so does what the report says beside. Where the models of simulated clients
 //! are the result, they stay as well.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use shared::algorithm::registry;
@@ -12,7 +13,7 @@ use super::sizes::bytes_in;
 use super::{RunsError, claim};
 use crate::config::Config;
 use crate::run::directory::{RunDirectory, round_in};
-use crate::storage::{FileLayer, write_durably};
+use crate::storage::{FileLayer, parent, write_durably};
 
 /// Files and folders that can be removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,8 +87,11 @@ impl Surplus {
             let removed = if path.is_dir() { files.remove_dir(path) } else { files.remove(path) };
             removed.map_err(disk("remove", path))?;
         }
-        let state = directory.state();
-        files.sync_dir(&state).map_err(disk("sync", &state))
+        let folders: BTreeSet<PathBuf> = self.paths.iter().map(|path| parent(path).to_owned()).collect();
+        for folder in folders {
+            files.sync_dir(&folder).map_err(disk("sync", &folder))?;
+        }
+        Ok(())
     }
 }
 

@@ -101,7 +101,7 @@ fn of_client_state_that_is_ahead_of_a_restored_run_both_sides_are_told() {
     assert_eq!(code, Some(0), "{text}");
     for index in 0..2 {
         let name = testbed.client(index).short();
-        let rounds = [format!("round {then}"), format!("round {}", kept[index])];
+        let rounds = [format!("round {then}"), format!("round {}", kept[index as usize])];
         let tells =
             |line: &&str| line.contains(&name) && rounds.iter().all(|round| line.contains(round.as_str()));
         let told = text.lines().filter(tells).count();

@@ -7,7 +7,7 @@ use super::overview::Overview;
 /// Which whole runs are to go: those that every part of the rule names that is given.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rule {
-    /// Runs that failed.
+    /// Runs that failed and are over: those whose process failed go on with the same command.
     pub failed: bool,
     /// Runs that were not active for longer than this.
     pub older_than: Option<Duration>,
@@ -73,7 +73,7 @@ mod tests {
             changed: BTreeMap::new(),
             served: false,
             pruned: false,
-            over: false,
+            over: ["complete", "failed"].contains(&state),
         }
     }
 
@@ -102,6 +102,9 @@ mod tests {
         assert_eq!(named(&runs, Rule { keep: Some(9), ..none }), "");
         assert_eq!(named(&runs, Rule { failed: true, keep: Some(2), ..none }), "broken");
         assert_eq!(named(&runs, Rule { failed: true, older_than: older(10), keep: Some(1) }), "broken");
+        runs[2].over = false;
+        assert_eq!(named(&runs, Rule { failed: true, ..none }), "new", "the other one can go on");
+        runs[2].over = true;
         runs[0].active = None;
         assert_eq!(named(&runs, Rule { older_than: older(10), ..none }), "broken", "of unknown age");
     }

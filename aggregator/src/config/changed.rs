@@ -30,7 +30,7 @@ pub struct Changed {
 }
 
 impl Changed {
-    /// All such keys of an effective configuration, by their names: neither [`UNSAID`] ones nor the name of the algorithm, which is
+    /// All such keys of an effective configuration, by their names: neither `UNSAID` ones nor the name of the algorithm, which is
     /// named wherever a run is.
     #[must_use]
     pub fn of(effective: &Raw) -> Vec<Self> {

@@ -29,7 +29,7 @@ pub enum ByClassError {
 const MOST_CLASSES: usize = 1000;
 
 /// Tests the last and the best model of a run, whose models are written, on the server's test set. A run without one has no results,
-/// and neither has one whose model diverged, or tells more than [`MOST_CLASSES`] apart.
+/// and neither has one whose model diverged, or tells more than 1,000 classes apart.
 pub fn note(run: &Run) -> Result<(), ByClassError> {
     let mut models = Vec::new();
     let few = run.spec().architecture.classes <= MOST_CLASSES;

@@ -512,7 +512,7 @@ fn a_run_without_any_acceptable_update_fails_and_is_over() {
     // There is nothing to continue: the same command begins another run, which is no better.
     for name in ["glyphs-fedavg", "glyphs-fedavg-2"] {
         let begun = format!("new run in {}", folder.path().join(name).display());
-        let parts = [&begun[..], "1 rounds in a row had too few acceptable updates", "rejected"];
+        let parts = [&begun[..], "1 round in a row had too few acceptable updates", "rejected"];
         assert_refused(&programs().aggregator, &arguments, 4, &parts);
         assert!(folder.path().join(name).join("report.html").is_file());
     }

@@ -17,10 +17,11 @@ const MARK: &str = ".deleting";
 /// of such a name is taken for the rest of a run.
 const MARKER: &str = "deleting";
 
-/// Whether this is the rest of a run whose deletion was cut off.
+/// Whether this is the rest of a run whose deletion was cut off; in the end that is an empty folder.
 #[must_use]
 pub fn is_leftover(path: &Path) -> bool {
-    is_marked(path) && path.join(MARKER).is_file()
+    let is_empty = || path.read_dir().is_ok_and(|mut entries| entries.next().is_none());
+    is_marked(path) && (path.join(MARKER).is_file() || is_empty())
 }
 
 fn is_marked(path: &Path) -> bool {

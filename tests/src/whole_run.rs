@@ -21,7 +21,7 @@ pub fn start(files: Arc<dyn FileLayer>, runs: &Path, scenario: &Scenario) -> Res
     start_on(files, scenario.config.clone(), runs, false, |_| Ok(())).map(|(started, ())| started)
 }
 
-/// Takes a run from wherever it stands to its end, as the program does.
+/// Runs the remaining rounds of a run and writes its results, as the program does.
 ///
 /// # Panics
 /// If it does not complete, or a client has other client state than it must have.

@@ -30,8 +30,8 @@ pub struct Changed {
 }
 
 impl Changed {
-    /// All such keys of an effective configuration, by their names: neither `UNSAID` ones nor the name of the algorithm, which is
-    /// named wherever a run is.
+    /// The changed keys of an effective configuration, sorted by name. Left out are the `UNSAID` keys and the name of the algorithm,
+    /// which stands beside the name of a run.
     #[must_use]
     pub fn of(effective: &Raw) -> Vec<Self> {
         let mut table = table_of(effective);

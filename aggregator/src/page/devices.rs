@@ -1,5 +1,5 @@
-//! The devices of a served run: written down beside its rounds whenever its page is written, so that a run's folder says who has
-//! taken part wherever it is read, and without the server's database.
+//! The devices of a served run. They are stored in the run's folder with each page, so that the page can be written again without the
+//! server's database, also on another machine.
 
 use std::path::PathBuf;
 use std::time::SystemTime;

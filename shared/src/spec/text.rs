@@ -332,9 +332,9 @@ mod tests {
             assert_eq!(text.read(), Err(SpecError::Unknown { key: key.to_owned() }), "{added}");
         }
         let mut text = written(&spec);
-        text["model"]["head"] = Value::Array(vec![Value::String("attention".to_owned())]);
+        text["model"]["head"] = Value::Array(vec![Value::String("capsules".to_owned())]);
         let text = SpecText::from(toml::to_string(&text).expect("TOML"));
-        assert_eq!(text.read(), Err(SpecError::Unknown { key: "model.head[0] = \"attention\"".to_owned() }));
+        assert_eq!(text.read(), Err(SpecError::Unknown { key: "model.head[0] = \"capsules\"".to_owned() }));
         let said = text.read().unwrap_err().to_string();
         assert!(said.contains("does not know: update it"), "{said}");
     }

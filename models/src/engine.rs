@@ -5,8 +5,8 @@ use std::fmt;
 use crate::correction::Correction;
 use crate::error::ModelError;
 use crate::mode::Mode;
+use crate::optimizer::{Optimizer, OptimizerState};
 use crate::params::{Array, ParamSet};
-use crate::sgd::Sgd;
 
 /// The gradients of a loss with respect to a network's outputs, each as long as the output; `None` where the loss does not
 /// depend on it.
@@ -64,8 +64,14 @@ pub(crate) trait Engine: fmt::Debug + Send + Sync {
 
     /// One step of the optimiser along the gradients of the last backward pass that were not applied during it. If their
     /// common norm exceeds `clip`, they are scaled down to it first.
-    fn step(&mut self, sgd: &Sgd, clip: Option<f64>) -> Result<(), ModelError>;
+    fn step(&mut self, optimizer: &Optimizer, clip: Option<f64>) -> Result<(), ModelError>;
 
     /// One step of the optimiser along the given gradients.
-    fn step_along(&mut self, sgd: &Sgd, gradients: &ParamSet) -> Result<(), ModelError>;
+    fn step_along(&mut self, optimizer: &Optimizer, gradients: &ParamSet) -> Result<(), ModelError>;
+
+    /// What the optimiser keeps from step to step.
+    fn optimizer_state(&self) -> Result<OptimizerState, ModelError>;
+
+    /// Gives the optimiser what it has kept elsewhere. The caller has checked that it fits the parameters.
+    fn restore_optimizer(&mut self, state: &OptimizerState) -> Result<(), ModelError>;
 }

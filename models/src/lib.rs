@@ -41,7 +41,7 @@
 //! | `network`, `engine` | a network on a device, and the interface of the two engines |
 //! | `cpu`, `kernels` | the engine for CPUs and its inner loops |
 //! | `candle` | the engine for CUDA devices |
-//! | `train`, `sgd`, `adam`, `loss` | steps of gradient descent |
+//! | `train`, `optimizer`, `sgd`, `adam`, `loss` | steps of gradient descent |
 //! | `evaluate`, `per_class` | loss and accuracy, in all and by class; predictions |
 //! | `contrast`, `prototypes`, [`pseudo_label`] | losses of particular algorithms |
 
@@ -66,6 +66,7 @@ mod loss;
 mod mode;
 pub mod model_file;
 mod network;
+mod optimizer;
 pub mod params;
 mod per_class;
 mod prototypes;
@@ -95,6 +96,7 @@ pub use loss::cross_entropy;
 pub use mode::Mode;
 pub use model_file::{ModelFileError, read_model, write_model};
 pub use network::Network;
+pub use optimizer::{AdamSettings, Optimizer, OptimizerState};
 pub use params::codec::{self, DecodeError, Limits};
 pub use params::{Array, LayoutId, Mismatch, MismatchKind, ParamSet, Precision, ShapeError};
 pub use per_class::{Bin, ClassResult, PerClass};

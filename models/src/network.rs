@@ -9,8 +9,8 @@ use crate::device::Backend;
 use crate::engine::{Engine, OutputGradients, UpdateMode};
 use crate::error::ModelError;
 use crate::mode::Mode;
+use crate::optimizer::{Optimizer, OptimizerState};
 use crate::params::{Array, Mismatch, ParamSet, element_count};
-use crate::sgd::Sgd;
 
 /// An architecture with parameters, ready to be run, on the CPU or on a GPU.
 ///
@@ -200,14 +200,38 @@ impl Network {
     }
 
     /// One step of the optimiser along the gradients that the last backward pass stored, clipped to the norm `clip`.
-    pub(crate) fn step(&mut self, sgd: &Sgd, clip: Option<f64>) -> Result<(), ModelError> {
-        self.engine.step(sgd, clip)
+    pub(crate) fn step(&mut self, optimizer: &Optimizer, clip: Option<f64>) -> Result<(), ModelError> {
+        self.engine.step(optimizer, clip)
     }
 
     /// One step of the optimiser along these gradients.
-    pub(crate) fn step_along(&mut self, sgd: &Sgd, gradients: &ParamSet) -> Result<(), ModelError> {
+    pub(crate) fn step_along(
+        &mut self,
+        optimizer: &Optimizer,
+        gradients: &ParamSet,
+    ) -> Result<(), ModelError> {
         self.check_fit(gradients)?;
-        self.engine.step_along(sgd, gradients)
+        self.engine.step_along(optimizer, gradients)
+    }
+
+    /// What the optimiser keeps from step to step.
+    pub(crate) fn optimizer_state(&self) -> Result<OptimizerState, ModelError> {
+        self.engine.optimizer_state()
+    }
+
+    /// Gives the optimiser what it has kept elsewhere.
+    pub(crate) fn restore_optimizer(&mut self, state: &OptimizerState) -> Result<(), ModelError> {
+        let specs = self.architecture.parameter_specs()?;
+        for (name, kept) in state.moments.iter().flatten() {
+            match specs.iter().find(|spec| spec.name == name) {
+                None => return Err(Mismatch::extra(name).into()),
+                Some(spec) if spec.shape != kept.shape() => {
+                    return Err(Mismatch::shape(name, &spec.shape, kept.shape()).into());
+                }
+                Some(_) => {}
+            }
+        }
+        self.engine.restore_optimizer(state)
     }
 
     /// Checks that a batch has one label for each prediction and that every label is one of the classes.

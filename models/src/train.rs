@@ -10,17 +10,17 @@ use crate::error::ModelError;
 use crate::loss::cross_entropy;
 use crate::mode::Mode;
 use crate::network::Network;
+use crate::optimizer::{Optimizer, OptimizerState};
 use crate::params::ParamSet;
-use crate::sgd::Sgd;
 use crate::spinning::with_spinning_threads;
 
-/// A network in training, by stochastic gradient descent on the cross-entropy or on another loss.
+/// A network in training, by steps of an optimiser along the gradient of the cross-entropy or of another loss.
 ///
 /// Deterministic on the CPU: the same parameters and batches give the same bytes for any number of threads.
 #[derive(Debug)]
 pub struct Learner {
     network: Network,
-    sgd: Sgd,
+    optimizer: Optimizer,
     /// The norm to which gradients are clipped.
     clip: Option<f64>,
     /// Steps since the parameters were loaded.
@@ -56,14 +56,14 @@ pub struct LossGradients {
 }
 
 impl Learner {
-    /// A learner that starts from these parameters, without velocity.
+    /// A learner that starts from these parameters; the optimiser has kept nothing yet.
     ///
     /// # Errors
     /// As [`Network::new`].
     pub fn new(
         architecture: &Architecture,
         params: &ParamSet,
-        sgd: Sgd,
+        optimizer: impl Into<Optimizer>,
         backend: &Backend,
     ) -> Result<Self, ModelError> {
         let network = Network::new(architecture, params, backend)?;
@@ -71,7 +71,7 @@ impl Learner {
         let has_dropout = architecture.has_dropout();
         Ok(Self {
             network,
-            sgd,
+            optimizer: optimizer.into(),
             clip: None,
             steps: 0,
             seed: None,
@@ -91,19 +91,21 @@ impl Learner {
         done: Option<Self>,
         architecture: &Architecture,
         params: &ParamSet,
-        sgd: Sgd,
+        optimizer: impl Into<Optimizer>,
         backend: &Backend,
     ) -> Result<Self, ModelError> {
         let on_cpu = |backend: &Backend| backend.candle_device().is_none();
         let suits = |done: &Self| {
             done.network.architecture() == architecture && on_cpu(backend) && on_cpu(done.network.backend())
         };
-        let Some(mut done) = done.filter(suits) else { return Self::new(architecture, params, sgd, backend) };
+        let Some(mut done) = done.filter(suits) else {
+            return Self::new(architecture, params, optimizer, backend);
+        };
         done.load(params)?;
         // All fields are named, so that a new one cannot be forgotten here.
         let Self {
             network,
-            sgd: _,
+            optimizer: _,
             clip: _,
             steps: _,
             seed: _,
@@ -115,7 +117,18 @@ impl Learner {
         by.representation.clear();
         by.logits.clear();
         by.parameters.clear();
-        Ok(Self { network, sgd, clip: None, steps: 0, seed: None, has_dropout, passes: 0, multiply_adds, by })
+        let optimizer = optimizer.into();
+        Ok(Self {
+            network,
+            optimizer,
+            clip: None,
+            steps: 0,
+            seed: None,
+            has_dropout,
+            passes: 0,
+            multiply_adds,
+            by,
+        })
     }
 
     /// Sets the seed of dropout's masks, which should differ for each client, round and learner. A network with dropout cannot
@@ -180,7 +193,7 @@ impl Learner {
             for (parameter, gradient) in &self.by.parameters {
                 self.network.add_gradient(parameter, gradient)?;
             }
-            self.network.step(&self.sgd, self.clip)?;
+            self.network.step(&self.optimizer, self.clip)?;
             self.steps += 1;
             Ok(value)
         })
@@ -188,15 +201,17 @@ impl Learner {
 
     /// Plain SGD applies gradients while they are computed.
     fn update_mode(&self) -> UpdateMode {
-        let plain = self.sgd.momentum == 0.0 && self.sgd.decay == 0.0 && self.clip.is_none();
-        if plain { UpdateMode::Fused(self.sgd.rate as f32) } else { UpdateMode::Accumulate }
+        match self.optimizer.plain_rate() {
+            Some(rate) if self.clip.is_none() => UpdateMode::Fused(rate),
+            _ => UpdateMode::Accumulate,
+        }
     }
 
     fn step_on(&mut self, batch: &Batch, term: Option<&mut Term<'_>>) -> Result<f32, ModelError> {
         let update = self.update_mode();
         with_spinning_threads(self.work(batch), || {
             let loss = self.pass(batch, update, term)?;
-            self.network.step(&self.sgd, self.clip)?;
+            self.network.step(&self.optimizer, self.clip)?;
             self.steps += 1;
             Ok(loss)
         })
@@ -219,7 +234,7 @@ impl Learner {
     /// # Errors
     /// [`ModelError::Mismatch`] if the gradient does not fit the parameters, [`ModelError::Candle`] if the device fails.
     pub fn apply(&mut self, gradient: &ParamSet) -> Result<(), ModelError> {
-        self.network.step_along(&self.sgd, gradient)?;
+        self.network.step_along(&self.optimizer, gradient)?;
         self.steps += 1;
         Ok(())
     }
@@ -247,7 +262,7 @@ impl Learner {
         self.network.correct(correction)
     }
 
-    /// Replaces the parameters, and resets the velocity, the correction and the number of steps.
+    /// Replaces the parameters, and resets what the optimiser keeps, the correction and the number of steps.
     ///
     /// # Errors
     /// As [`Network::load`].
@@ -257,15 +272,25 @@ impl Learner {
         Ok(())
     }
 
-    /// The optimiser's settings.
-    #[must_use]
-    pub fn sgd(&self) -> Sgd {
-        self.sgd
+    /// Changes the learning rate from the next step on. The optimiser keeps what it has kept.
+    pub fn set_rate(&mut self, rate: f64) {
+        self.optimizer = self.optimizer.at_rate(rate);
     }
 
-    /// Changes the optimiser's settings from the next step on and keeps the velocity.
-    pub fn set_sgd(&mut self, sgd: Sgd) {
-        self.sgd = sgd;
+    /// What the optimiser keeps from step to step, to go on with elsewhere.
+    ///
+    /// # Errors
+    /// [`ModelError::Candle`] if the device fails.
+    pub fn optimizer_state(&self) -> Result<OptimizerState, ModelError> {
+        self.network.optimizer_state()
+    }
+
+    /// Gives the optimiser what it has kept elsewhere, until parameters are loaded.
+    ///
+    /// # Errors
+    /// [`ModelError::Mismatch`] if it does not fit the parameters, [`ModelError::Candle`] if the device fails.
+    pub fn restore_optimizer(&mut self, state: &OptimizerState) -> Result<(), ModelError> {
+        self.network.restore_optimizer(state)
     }
 
     /// The network being trained.

@@ -33,7 +33,7 @@ fn train(model: &str, sgd: Sgd, epochs: usize) -> (f64, f64) {
     for epoch in 0..epochs {
         shuffle(&mut order, &mut seed.derive_numbered("epoch", epoch as u64).rng());
         for positions in order.chunks(BATCH) {
-            learner.set_sgd(Sgd { rate: sgd.rate * (1.0 - step as f64 / steps as f64), ..sgd });
+            learner.set_rate(sgd.rate * (1.0 - step as f64 / steps as f64));
             learner.step(&batch(&train, positions)).unwrap();
             step += 1;
         }

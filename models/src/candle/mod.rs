@@ -4,20 +4,21 @@
 //! small. For the backward pass their gradients are multiplied with the outputs and summed up to a scalar, whose derivatives
 //! with respect to the outputs they are, and candle propagates that.
 
+mod descent;
 mod layers;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use candle_core::{DType, Device, Tensor, Var};
+use candle_core::{Device, Tensor, Var};
 
 use crate::architecture::{Architecture, ParameterKind, ParameterSpec};
 use crate::correction::Correction;
 use crate::engine::{Engine, OutputGradients, UpdateMode};
 use crate::error::ModelError;
 use crate::mode::Mode;
+use crate::optimizer::{Optimizer, OptimizerState};
 use crate::params::{Array, ParamSet};
-use crate::sgd::Sgd;
 use layers::{Operator, plan, run};
 
 /// What candle's own operations return.
@@ -35,7 +36,10 @@ pub(crate) struct CandleEngine {
     outputs: Option<[Tensor; 3]>,
     host: [Vec<f32>; 3],
     gradients: BTreeMap<String, Tensor>,
-    velocity: BTreeMap<String, Tensor>,
+    /// What the optimiser keeps: velocity, or first and second moment.
+    moments: [BTreeMap<String, Tensor>; 2],
+    /// Steps of the optimiser since parameters were loaded.
+    steps: u32,
     /// The correction of gradients: the factor of the pull towards the anchors, the anchors and the shifts.
     pull: f64,
     anchors: BTreeMap<String, Tensor>,
@@ -65,7 +69,8 @@ impl CandleEngine {
             outputs: None,
             host: [const { Vec::new() }; 3],
             gradients: BTreeMap::new(),
-            velocity: BTreeMap::new(),
+            moments: Default::default(),
+            steps: 0,
             pull: 0.0,
             anchors: BTreeMap::new(),
             shifts: BTreeMap::new(),
@@ -95,55 +100,6 @@ impl CandleEngine {
         }
         Ok(total)
     }
-
-    /// The factor that scales gradients down to the norm `clip`, a scalar on the device: 1 if their norm is no greater.
-    fn clip_factor(&self, gradients: &BTreeMap<String, Tensor>, clip: f64) -> CandleResult<Tensor> {
-        let mut squares = Tensor::zeros((), DType::F32, &self.device)?;
-        for (_, gradient) in gradients.iter().filter(|(name, _)| !self.buffers.contains(*name)) {
-            squares = (squares + gradient.sqr()?.sum_all()?)?;
-        }
-        squares.sqrt()?.maximum(clip)?.recip()? * clip
-    }
-
-    /// One step along the gradients of the last backward pass. The host does not wait for the device.
-    fn step_along_own(&mut self, sgd: &Sgd, clip: Option<f64>) -> CandleResult<()> {
-        let gradients = std::mem::take(&mut self.gradients);
-        let factor = clip.map(|clip| self.clip_factor(&gradients, clip)).transpose()?;
-        for (name, mut gradient) in gradients {
-            if let Some(factor) = &factor {
-                gradient = gradient.broadcast_mul(factor)?;
-            }
-            if let Some(anchor) = self.anchors.get(&name) {
-                let away = (self.variables[&name].as_detached_tensor() - anchor)?;
-                gradient = (gradient + (away * self.pull)?)?;
-            }
-            if let Some(shift) = self.shifts.get(&name) {
-                gradient = (gradient + shift)?;
-            }
-            self.step_one(&name, &gradient, sgd)?;
-        }
-        Ok(())
-    }
-
-    /// One step of one parameter. Does nothing to a buffer.
-    fn step_one(&mut self, name: &str, gradient: &Tensor, sgd: &Sgd) -> CandleResult<()> {
-        if self.buffers.contains(name) {
-            return Ok(());
-        }
-        let variable = &self.variables[name];
-        let mut direction = gradient.clone();
-        if sgd.decay != 0.0 {
-            direction = (direction + (variable.as_detached_tensor() * sgd.decay)?)?;
-        }
-        if sgd.momentum != 0.0 {
-            if let Some(previous) = self.velocity.get(name) {
-                direction = ((previous * sgd.momentum)? + direction)?;
-            }
-            // Nothing writes into this tensor later: every operation above makes a new one.
-            self.velocity.insert(name.to_owned(), direction.clone());
-        }
-        variable.set(&(variable.as_detached_tensor() - (direction * sgd.rate)?)?)
-    }
 }
 
 impl Engine for CandleEngine {
@@ -153,7 +109,8 @@ impl Engine for CandleEngine {
                 .and_then(|tensor| variable.set(&tensor))
                 .map_err(ModelError::candle("moving parameters to the device"))?;
         }
-        self.velocity.clear();
+        self.moments.iter_mut().for_each(BTreeMap::clear);
+        self.steps = 0;
         self.anchors.clear();
         self.shifts.clear();
         Ok(())
@@ -241,15 +198,37 @@ impl Engine for CandleEngine {
         Ok(())
     }
 
-    fn step(&mut self, sgd: &Sgd, clip: Option<f64>) -> Result<(), ModelError> {
-        self.step_along_own(sgd, clip).map_err(ModelError::candle("stepping the optimiser"))
+    fn step(&mut self, optimizer: &Optimizer, clip: Option<f64>) -> Result<(), ModelError> {
+        self.step_along_own(optimizer, clip).map_err(ModelError::candle("stepping the optimiser"))
     }
 
-    fn step_along(&mut self, sgd: &Sgd, gradients: &ParamSet) -> Result<(), ModelError> {
+    fn step_along(&mut self, optimizer: &Optimizer, gradients: &ParamSet) -> Result<(), ModelError> {
+        self.steps = self.steps.saturating_add(1);
         for (name, array) in gradients {
             to_device(array, &self.device)
-                .and_then(|gradient| self.step_one(name, &gradient, sgd))
+                .and_then(|gradient| self.step_one(name, &gradient, optimizer))
                 .map_err(ModelError::candle("stepping the optimiser"))?;
+        }
+        Ok(())
+    }
+
+    fn optimizer_state(&self) -> Result<OptimizerState, ModelError> {
+        let mut state = OptimizerState { steps: self.steps, ..OptimizerState::default() };
+        for (set, moment) in state.moments.iter_mut().zip(&self.moments) {
+            let copy = |(name, kept): (&String, &Tensor)| Ok((name.clone(), to_host(kept)?));
+            let copies: CandleResult<_> = moment.iter().map(copy).collect();
+            *set = copies.map_err(ModelError::candle("copying what the optimiser keeps from the device"))?;
+        }
+        Ok(state)
+    }
+
+    fn restore_optimizer(&mut self, state: &OptimizerState) -> Result<(), ModelError> {
+        self.steps = state.steps;
+        for (moment, set) in self.moments.iter_mut().zip(&state.moments) {
+            let tensor =
+                |(name, array): (&str, &Array)| Ok((name.to_owned(), to_device(array, &self.device)?));
+            let tensors: CandleResult<_> = set.iter().map(tensor).collect();
+            *moment = tensors.map_err(ModelError::candle("moving what the optimiser keeps to the device"))?;
         }
         Ok(())
     }

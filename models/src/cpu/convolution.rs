@@ -153,7 +153,7 @@ impl Operator for Convolution {
         let mut gradient = free.pop().unwrap_or_default();
         gradient.resize(parameter.values.len(), 0.0);
         self.gradients((parameter.values.values(), x, dy), n, &mut gradient, dx);
-        update::descend(parameter.begin_fused_step(rate), &gradient, rate, 0.0);
+        update::subtract(parameter.begin_fused_step(rate), rate, &gradient);
         free.push(gradient);
     }
 }

@@ -4,8 +4,8 @@
 //! would use, gradients and velocity. What is too small to matter is left out.
 
 use crate::architecture::{Architecture, ArchitectureError, Layer};
+use crate::optimizer::Optimizer;
 use crate::params::element_count;
-use crate::sgd::Sgd;
 
 use super::convolution;
 use super::plan::merged;
@@ -23,7 +23,7 @@ pub enum Use {
     /// It learns.
     Training {
         /// The optimiser.
-        sgd: Sgd,
+        optimizer: Optimizer,
         /// Whether the gradient is needed as a whole: to clip it, or for the caller.
         whole_gradient: bool,
     },
@@ -34,7 +34,7 @@ pub enum Use {
 pub struct NetworkMemory {
     /// One copy of all parameters and buffers.
     pub parameters: u64,
-    /// Gradients and velocity of the parameters.
+    /// Gradients of the parameters, and what the optimiser keeps for them.
     pub optimiser: u64,
     /// The samples of a batch, the outputs of the layers for it, and the gradients that flow between them.
     pub activations: u64,
@@ -75,10 +75,10 @@ impl Architecture {
         // The caller's batch and the engine's copy of it.
         let samples = sum.batch.saturating_mul(2).saturating_mul(values(&self.input));
         let (mut stored, mut between) = (0, 0);
-        if let Use::Training { sgd, whole_gradient } = what {
-            let plain = sgd.momentum == 0.0 && sgd.decay == 0.0 && !whole_gradient;
+        if let Use::Training { optimizer, whole_gradient } = what {
+            let plain = optimizer.plain_rate().is_some() && !whole_gradient;
             stored += if plain { sum.always_stored } else { parameters };
-            stored += if sgd.momentum == 0.0 { 0 } else { parameters };
+            stored = stored.saturating_add(parameters.saturating_mul(optimizer.moments() as u64));
             // A layer reads one gradient and writes another; each residual block around it holds one more, and so does its sum.
             let buffers = 2 + 2 * sum.depth;
             between = sum.batch.saturating_mul(sum.widest).saturating_mul(buffers);
@@ -226,9 +226,13 @@ impl Sum {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::optimizer::AdamSettings;
+    use crate::sgd::Sgd;
 
-    const PLAIN: Use =
-        Use::Training { sgd: Sgd { rate: 0.1, momentum: 0.0, decay: 0.0 }, whole_gradient: false };
+    const PLAIN: Use = Use::Training {
+        optimizer: Optimizer::Sgd(Sgd { rate: 0.1, momentum: 0.0, decay: 0.0 }),
+        whole_gradient: false,
+    };
 
     fn memory(name: &str, batch: usize, what: Use) -> NetworkMemory {
         let built_in = crate::BUILT_INS.iter().find(|built_in| built_in.name == name).unwrap();
@@ -247,13 +251,16 @@ mod tests {
 
     #[test]
     fn the_optimiser_needs_what_it_stores() {
-        let sgd = |momentum, decay| Sgd { rate: 0.1, momentum, decay };
-        let of = |sgd, whole_gradient| memory("mlp-2nn", 10, Use::Training { sgd, whole_gradient }).optimiser;
+        let sgd = |momentum, decay| Optimizer::Sgd(Sgd { rate: 0.1, momentum, decay });
+        let of = |optimizer: Optimizer, whole_gradient| {
+            memory("mlp-2nn", 10, Use::Training { optimizer, whole_gradient }).optimiser
+        };
         let model = 4 * 199_210;
         assert_eq!(of(sgd(0.0, 0.0), false), 0);
         assert_eq!(of(sgd(0.0, 0.0), true), model);
         assert_eq!(of(sgd(0.0, 0.1), false), model);
         assert_eq!(of(sgd(0.9, 0.0), false), 2 * model);
+        assert_eq!(of(Optimizer::Adam(AdamSettings::with_rate(0.1)), false), 3 * model);
     }
 
     #[test]

@@ -33,9 +33,10 @@ use crate::architecture::{Architecture, ArchitectureError, ParameterKind, Parame
 use crate::correction::Correction;
 use crate::engine::{Engine, OutputGradients, UpdateMode};
 use crate::error::ModelError;
+use crate::kernels::update::Step;
 use crate::mode::Mode;
+use crate::optimizer::{Optimizer, OptimizerState};
 use crate::params::{Array, ParamSet};
-use crate::sgd::Sgd;
 use operator::PassContext;
 use parameter::Parameter;
 use plan::Planner;
@@ -52,6 +53,8 @@ pub(crate) struct CpuEngine {
     n: usize,
     /// Unused buffers for gradients.
     free: Vec<Vec<f32>>,
+    /// Steps of the optimiser since parameters were loaded.
+    steps: u32,
 }
 
 impl CpuEngine {
@@ -75,7 +78,13 @@ impl CpuEngine {
         let [extractor, projection, head] = architecture.parts();
         let mut part = |(name, layers)| planner.sequence(name, name, layers);
         let parts = [part(extractor)?, part(projection)?, part(head)?];
-        Ok(Self { parameters, parts, x: Vec::new(), n: 0, free: Vec::new() })
+        Ok(Self { parameters, parts, x: Vec::new(), n: 0, free: Vec::new(), steps: 0 })
+    }
+
+    /// The optimiser's next step.
+    fn next_step(&mut self, optimizer: &Optimizer) -> Step {
+        self.steps = self.steps.saturating_add(1);
+        Step::of(optimizer, self.steps)
     }
 
     fn index(&self, name: &str) -> Option<usize> {
@@ -88,6 +97,7 @@ impl Engine for CpuEngine {
         for (parameter, (_, values)) in self.parameters.iter_mut().zip(params) {
             parameter.load(values);
         }
+        self.steps = 0;
         Ok(())
     }
 
@@ -120,7 +130,7 @@ impl Engine for CpuEngine {
     }
 
     fn backward(&mut self, gradients: OutputGradients<'_>, update: UpdateMode) -> Result<(), ModelError> {
-        let Self { parameters, parts, x, n, free } = self;
+        let Self { parameters, parts, x, n, free, steps: _ } = self;
         let by_output = [gradients.features, gradients.representation, gradients.logits];
         let learns: [bool; 3] = std::array::from_fn(|index| parts[..index].iter().any(Sequence::learns));
         let mut gradient = free.pop().unwrap_or_default();
@@ -178,18 +188,40 @@ impl Engine for CpuEngine {
         Ok(())
     }
 
-    fn step(&mut self, sgd: &Sgd, clip: Option<f64>) -> Result<(), ModelError> {
+    fn step(&mut self, optimizer: &Optimizer, clip: Option<f64>) -> Result<(), ModelError> {
         let scale = clip.and_then(|clip| {
             let norm = self.parameters.iter().map(Parameter::squared_norm).sum::<f64>().sqrt();
             (norm > clip).then_some((clip / norm) as f32)
         });
-        self.parameters.iter_mut().for_each(|parameter| parameter.step(sgd, scale));
+        let step = self.next_step(optimizer);
+        self.parameters.iter_mut().for_each(|parameter| parameter.step(&step, scale));
         Ok(())
     }
 
-    fn step_along(&mut self, sgd: &Sgd, gradients: &ParamSet) -> Result<(), ModelError> {
+    fn step_along(&mut self, optimizer: &Optimizer, gradients: &ParamSet) -> Result<(), ModelError> {
+        let step = self.next_step(optimizer);
         for (parameter, (_, gradient)) in self.parameters.iter_mut().zip(gradients) {
-            parameter.step_along(sgd, gradient.values());
+            parameter.step_along(&step, gradient.values());
+        }
+        Ok(())
+    }
+
+    fn optimizer_state(&self) -> Result<OptimizerState, ModelError> {
+        let mut state = OptimizerState { steps: self.steps, ..OptimizerState::default() };
+        for parameter in &self.parameters {
+            for (set, moment) in state.moments.iter_mut().zip(parameter.moments()) {
+                if let Some(moment) = moment {
+                    set.insert(parameter.name.clone(), moment);
+                }
+            }
+        }
+        Ok(state)
+    }
+
+    fn restore_optimizer(&mut self, state: &OptimizerState) -> Result<(), ModelError> {
+        self.steps = state.steps;
+        for parameter in &mut self.parameters {
+            parameter.restore_moments(state.moments.each_ref().map(|set| set.get(&parameter.name)));
         }
         Ok(())
     }

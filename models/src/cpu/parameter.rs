@@ -1,9 +1,8 @@
 //! Parameters with the state of their training.
 
 use crate::kernels::correction::{self, CorrectionSlices};
-use crate::kernels::update;
+use crate::kernels::update::{self, Moments, Step};
 use crate::params::Array;
-use crate::sgd::Sgd;
 
 /// One tensor of parameters with its gradient and the optimiser's state.
 #[derive(Clone, Debug)]
@@ -18,8 +17,8 @@ pub(crate) struct Parameter {
     pub(crate) pending: bool,
     /// Whether this is a buffer, a statistic of the data that the optimiser does not change.
     buffer: bool,
-    /// The velocity of momentum; empty without momentum.
-    velocity: Vec<f32>,
+    /// What the optimiser keeps: velocity, or first and second moment; empty where it keeps nothing.
+    moments: [Vec<f32>; 2],
     /// The correction of every gradient: the anchor with the factor of its pull, and the shift.
     anchor: Option<(f32, Array)>,
     shift: Option<Array>,
@@ -33,7 +32,7 @@ impl Parameter {
             gradient: Vec::new(),
             pending: false,
             buffer,
-            velocity: Vec::new(),
+            moments: Default::default(),
             anchor: None,
             shift: None,
         }
@@ -44,7 +43,7 @@ impl Parameter {
         self.values.become_like(values);
         self.pending = false;
         self.gradient.clear();
-        self.velocity.clear();
+        self.moments.iter_mut().for_each(Vec::clear);
         (self.anchor, self.shift) = (None, None);
     }
 
@@ -92,42 +91,60 @@ impl Parameter {
         if self.pending && !self.buffer { correction::squares(&self.gradient) } else { 0.0 }
     }
 
-    /// One step of the optimiser along the gradient, if it is pending, and the correction. `scale` is the factor by which
-    /// the gradient is clipped.
-    pub(crate) fn step(&mut self, sgd: &Sgd, scale: Option<f32>) {
+    /// One step along the gradient, if it is pending, and the correction. `scale` is the factor by which the gradient is clipped.
+    pub(crate) fn step(&mut self, step: &Step, scale: Option<f32>) {
         if !std::mem::take(&mut self.pending) || self.buffer {
             return;
         }
-        let Self { values, gradient, velocity, anchor, shift, .. } = self;
+        let gradient = std::mem::take(&mut self.gradient);
+        self.fit_moments(step);
+        let Self { values, moments, anchor, shift, .. } = self;
         let correction = as_slices(anchor.as_ref(), shift.as_ref());
         if correction.is_none() && scale.is_none() {
-            let gradient = std::mem::take(&mut self.gradient);
-            self.step_along(sgd, &gradient);
-            self.gradient = gradient;
-            return;
+            update::descend(values.values_mut(), slices(moments), &gradient, step);
+        } else {
+            let scale = scale.unwrap_or(1.0);
+            correction::descend(values.values_mut(), slices(moments), &gradient, step, scale, correction);
         }
-        let settings = [sgd.rate as f32, sgd.momentum as f32, sgd.decay as f32, scale.unwrap_or(1.0)];
-        if sgd.momentum != 0.0 {
-            velocity.resize(values.len(), 0.0);
-        }
-        let velocity = if sgd.momentum == 0.0 { &mut [][..] } else { velocity.as_mut_slice() };
-        correction::descend(values.values_mut(), velocity, gradient, settings, correction);
+        self.gradient = gradient;
     }
 
-    /// One step of the optimiser along `gradient`, neither clipped nor corrected. Does nothing to a buffer.
-    pub(crate) fn step_along(&mut self, sgd: &Sgd, gradient: &[f32]) {
+    /// One step along `gradient`, neither clipped nor corrected. Does nothing to a buffer.
+    pub(crate) fn step_along(&mut self, step: &Step, gradient: &[f32]) {
         if self.buffer {
             return;
         }
-        let (rate, momentum, decay) = (sgd.rate as f32, sgd.momentum as f32, sgd.decay as f32);
-        let values = self.values.values_mut();
-        if momentum == 0.0 {
-            update::descend(values, gradient, rate, decay);
-        } else {
-            self.velocity.resize(values.len(), 0.0);
-            update::descend_with_momentum(values, &mut self.velocity, gradient, rate, momentum, decay);
+        self.fit_moments(step);
+        update::descend(self.values.values_mut(), slices(&mut self.moments), gradient, step);
+    }
+
+    /// Makes room for what a step keeps.
+    fn fit_moments(&mut self, step: &Step) {
+        for (moment, place) in self.moments.iter_mut().zip(0..) {
+            moment.resize(if place < step.moments() { self.values.len() } else { 0 }, 0.0);
         }
     }
+
+    /// What the optimiser keeps, first and second moment; `None` for what it does not keep.
+    pub(crate) fn moments(&self) -> [Option<Array>; 2] {
+        let moment = |values: &Vec<f32>| {
+            let suits = !values.is_empty() && values.len() == self.values.len();
+            suits.then(|| Array::new(self.values.shape(), values.clone()).expect("as long as the values"))
+        };
+        self.moments.each_ref().map(moment)
+    }
+
+    /// Gives the optimiser what it has kept elsewhere, as long as the values.
+    pub(crate) fn restore_moments(&mut self, kept: [Option<&Array>; 2]) {
+        for (moment, kept) in self.moments.iter_mut().zip(kept) {
+            moment.clear();
+            moment.extend_from_slice(kept.map(Array::values).unwrap_or_default());
+        }
+    }
+}
+
+fn slices(moments: &mut [Vec<f32>; 2]) -> Moments<'_> {
+    moments.each_mut().map(Vec::as_mut_slice)
 }
 
 fn as_slices<'a>(anchor: Option<&'a (f32, Array)>, shift: Option<&'a Array>) -> CorrectionSlices<'a> {
@@ -140,6 +157,7 @@ fn as_slices<'a>(anchor: Option<&'a (f32, Array)>, shift: Option<&'a Array>) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sgd::Sgd;
 
     /// `f(w) = a/2 (w - c)^2`, whose gradient is `a (w - c)`, stepped in f32 by the code and in f64 by hand.
     fn follow(sgd: Sgd, steps: usize) -> Vec<(f64, f64)> {
@@ -149,7 +167,7 @@ mod tests {
         (0..steps)
             .map(|_| {
                 let gradient = a as f32 * (parameter.values.values()[0] - c as f32);
-                parameter.step_along(&sgd, &[gradient]);
+                parameter.step_along(&Step::of(&sgd.into(), 1), &[gradient]);
                 v = sgd.momentum * v + a * (w - c) + sgd.decay * w;
                 w -= sgd.rate * v;
                 (f64::from(parameter.values.values()[0]), w)
@@ -181,8 +199,9 @@ mod tests {
     fn constant_gradients_build_up_a_geometric_sum() {
         // After t steps of gradient 1: w = -rate * sum_{i<t} (1 - m^(i+1)) / (1 - m), here 1 + 1.5 + 1.75.
         let mut parameter = Parameter::new("w".into(), Array::zeros([1]), false);
-        for _ in 0..3 {
-            parameter.step_along(&Sgd { rate: 1.0, momentum: 0.5, decay: 0.0 }, &[1.0]);
+        let sgd = Sgd { rate: 1.0, momentum: 0.5, decay: 0.0 };
+        for number in 1..=3 {
+            parameter.step_along(&Step::of(&sgd.into(), number), &[1.0]);
         }
         assert_eq!(parameter.values.values(), [-4.25]);
     }

@@ -2,13 +2,12 @@
 //!
 //! Each value is computed by itself, so that dividing long slices among threads changes no bit.
 
+use std::ops::Range;
+
 use rayon::prelude::*;
 
-use super::update;
+use super::update::{self, Moments, Step, TASK_VALUES};
 use super::vectorised::vectorised;
-
-/// Values per task: about ten microseconds if they come from memory.
-const TASK_VALUES: usize = 1 << 16;
 
 /// Values per block, which the first-level cache holds from the correction to the step.
 const BLOCK_VALUES: usize = 1 << 11;
@@ -94,40 +93,30 @@ pub(crate) fn step(w: &mut [f32], rate: f32, correction: CorrectionSlices<'_>) {
     }
 }
 
-/// A step along `scale g` plus the correction, which overwrites `g`: as [`update::descend`] if `v` is empty, else as
-/// [`update::descend_with_momentum`] with the velocity `v`.
+/// A step along `scale g` plus the correction.
 pub(crate) fn descend(
     w: &mut [f32],
-    v: &mut [f32],
-    g: &mut [f32],
-    [rate, momentum, decay, scale]: [f32; 4],
+    moments: Moments<'_>,
+    g: &[f32],
+    step: &Step,
+    scale: f32,
     correction: CorrectionSlices<'_>,
 ) {
-    assert!(w.len() == g.len() && (v.is_empty() || v.len() == w.len()));
-    let part = |start: usize, w: &mut [f32], v: &mut [f32], g: &mut [f32]| {
+    update::divide(0, w, moments, g, &|start, w, [first, second], g| {
+        let mut corrected = [0.0; BLOCK_VALUES];
         for block in 0..w.len().div_ceil(BLOCK_VALUES) {
             let place = block * BLOCK_VALUES..w.len().min((block + 1) * BLOCK_VALUES);
-            let (w, g) = (&mut w[place.clone()], &mut g[place.clone()]);
-            correction.part(start + place.start, w.len()).add_to(g, w, scale);
-            if v.is_empty() {
-                update::descend(w, g, rate, decay);
-            } else {
-                update::descend_with_momentum(w, &mut v[place], g, rate, momentum, decay);
-            }
+            let (w, corrected) = (&mut w[place.clone()], &mut corrected[..place.len()]);
+            corrected.copy_from_slice(&g[place.clone()]);
+            correction.part(start + place.start, w.len()).add_to(corrected, w, scale);
+            step.take(w, [part(first, &place), part(second, &place)], corrected);
         }
-    };
-    if w.len() < 2 * TASK_VALUES {
-        part(0, w, v, g);
-    } else if v.is_empty() {
-        let tasks = w.par_chunks_mut(TASK_VALUES).zip(g.par_chunks_mut(TASK_VALUES)).enumerate();
-        tasks.for_each(|(task, (w, g))| part(task * TASK_VALUES, w, &mut [], g));
-    } else {
-        let tasks = w
-            .par_chunks_mut(TASK_VALUES)
-            .zip(v.par_chunks_mut(TASK_VALUES))
-            .zip(g.par_chunks_mut(TASK_VALUES));
-        tasks.enumerate().for_each(|(task, ((w, v), g))| part(task * TASK_VALUES, w, v, g));
-    }
+    });
+}
+
+/// The part of values that may be absent.
+fn part<'a>(values: &'a mut [f32], place: &Range<usize>) -> &'a mut [f32] {
+    if values.is_empty() { values } else { &mut values[place.clone()] }
 }
 
 /// The sum of the squares, in an order that does not depend on the threads or the instruction set.
@@ -181,18 +170,18 @@ mod tests {
                 };
                 let mut stepped = w.clone();
                 step(&mut stepped, rate, correction);
-                let (mut plain, mut plain_g) = (w.clone(), g.clone());
-                descend(&mut plain, &mut [], &mut plain_g, [rate, 0.0, decay, scale], correction);
-                let (mut moved, mut velocity, mut moved_g) = (w.clone(), v.clone(), g.clone());
-                let settings = [rate, momentum, decay, scale];
-                descend(&mut moved, &mut velocity, &mut moved_g, settings, correction);
+                let mut plain = w.clone();
+                let simple = Step::Plain { rate, decay };
+                descend(&mut plain, [&mut [], &mut []], &g, &simple, scale, correction);
+                let (mut moved, mut velocity) = (w.clone(), v.clone());
+                let momentous = Step::Momentum { rate, momentum, decay };
+                descend(&mut moved, [&mut velocity, &mut []], &g, &momentous, scale, correction);
                 for i in 0..length {
                     let close = |found: f32, expected: f32| {
                         assert!((found - expected).abs() < 1e-6, "{which} {length} {i}: {found} {expected}");
                     };
                     close(stepped[i], w[i] - rate * added(i));
                     let gradient = scale * g[i] + added(i);
-                    close(plain_g[i], gradient);
                     close(plain[i], w[i] - rate * (gradient + decay * w[i]));
                     let expected = momentum * v[i] + gradient + decay * w[i];
                     close(velocity[i], expected);

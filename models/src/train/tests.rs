@@ -7,7 +7,9 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 use super::*;
 use crate::architecture::{Initialisation, Layer};
 use crate::evaluate::evaluate;
+use crate::optimizer::AdamSettings;
 use crate::params::Array;
+use crate::sgd::Sgd;
 
 /// The mode of a learner's first batch.
 const TRAINING: Mode = Mode::Training(Masks::new(SEED, 0));

@@ -439,6 +439,9 @@ def optimisers() -> Family:
         ("sgd_decay", torch.optim.SGD, {"lr": 0.1, "weight_decay": 5e-4}),
         ("sgd_momentum", torch.optim.SGD, {"lr": 0.1, "momentum": 0.9, "weight_decay": 5e-4}),
         ("adam", torch.optim.Adam, {"lr": 1e-3, "betas": [0.9, 0.999], "eps": 1e-8}),
+        ("nesterov", torch.optim.SGD, {"lr": 0.1, "momentum": 0.9, "weight_decay": 5e-4, "nesterov": True}),
+        ("adam_decay", torch.optim.Adam, {"lr": 0.01, "betas": [0.8, 0.99], "eps": 1e-6, "weight_decay": 0.1}),
+        ("adamw", torch.optim.AdamW, {"lr": 0.01, "betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": 0.1}),
     ]:
         parameter = nn.Parameter(family.noise(11))
         gradients = family.noise(3, 11)

@@ -10,8 +10,10 @@ use crate::cpu::parameter::Parameter;
 use crate::cpu::plan::Planner;
 use crate::dropout_masks::Masks;
 use crate::engine::UpdateMode;
+use crate::kernels::update::Step;
 use crate::loss::cross_entropy;
 use crate::mode::Mode;
+use crate::optimizer::{AdamSettings, Optimizer};
 use crate::params::Array;
 use crate::sgd::Sgd;
 
@@ -150,15 +152,28 @@ fn losses() {
 
 #[test]
 fn descent() {
-    for case in Golden::open("optimisers").cases().filter(|case| case.name.starts_with("sgd")) {
+    for case in Golden::open("optimisers").cases() {
         let setting = |name: &str| case.settings[name].as_f64().unwrap_or(0.0);
-        let sgd = Sgd { rate: setting("lr"), momentum: setting("momentum"), decay: setting("weight_decay") };
+        let (rate, decay) = (setting("lr"), setting("weight_decay"));
+        let sgd = Sgd { rate, momentum: setting("momentum"), decay };
+        let adam = || {
+            let [beta1, beta2] = [0, 1].map(|place| case.settings["betas"][place].as_f64().unwrap());
+            AdamSettings { rate, beta1, beta2, epsilon: setting("eps"), decay }
+        };
+        let optimizer = match case.name.split('_').next() {
+            Some("sgd") => Optimizer::Sgd(sgd),
+            Some("nesterov") => Optimizer::Nesterov(sgd),
+            Some("adam") => Optimizer::Adam(adam()),
+            Some("adamw") => Optimizer::AdamW(adam()),
+            _ => panic!("no optimiser: {}", case.name),
+        };
         let &[steps, count] = case.shape("gradients") else { panic!("one row a step") };
         let (gradients, expected) = (case.values("gradients"), case.values("parameters"));
         let start = Array::new([count], expected[..count].to_vec()).unwrap();
         let mut parameter = Parameter::new("w".into(), start, false);
         for step in 0..steps {
-            parameter.step_along(&sgd, &gradients[step * count..][..count]);
+            let number = step as u32 + 1;
+            parameter.step_along(&Step::of(&optimizer, number), &gradients[step * count..][..count]);
             for (found, expected) in parameter.values.values().iter().zip(&expected[(step + 1) * count..]) {
                 assert!((found - expected).abs() < 1e-6, "{} step {step}: {found} {expected}", case.name);
             }

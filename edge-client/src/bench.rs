@@ -66,7 +66,7 @@ pub fn measure(
     let Subject { ref architecture, batch, duration } = *subject;
     let before = in_use();
     let sgd = Sgd::plain(1e-3);
-    let what = Use::Training { sgd, whole_gradient: false };
+    let what = Use::Training { optimizer: sgd.into(), whole_gradient: false };
     let need = architecture.memory(batch, what).map_err(ModelError::from)?.total();
     let seed = Seed::root(0);
     let params = architecture

@@ -85,6 +85,31 @@ impl Optimizer {
         }
     }
 
+    /// The settings of stochastic gradient descent, with whatever momentum; `None` if it is adaptive.
+    #[must_use]
+    pub fn descent(&self) -> Option<Sgd> {
+        match *self {
+            Self::Sgd(sgd) | Self::Nesterov(sgd) => Some(sgd),
+            Self::Adam(_) | Self::AdamW(_) => None,
+        }
+    }
+
+    /// The optimiser that takes on a loss the steps that this one takes on `factor` times that loss.
+    #[must_use]
+    pub fn with_loss_scaled(self, factor: f64) -> Self {
+        let scaled = |sgd: Sgd| Sgd { rate: sgd.rate * factor, decay: sgd.decay / factor, ..sgd };
+        match self {
+            Self::Sgd(sgd) => Self::Sgd(scaled(sgd)),
+            Self::Nesterov(sgd) => Self::Nesterov(scaled(sgd)),
+            // Both moments grow with the loss, and the steps stay as they are.
+            Self::Adam(adam) => {
+                let (epsilon, decay) = (adam.epsilon / factor, adam.decay / factor);
+                Self::Adam(AdamSettings { epsilon, decay, ..adam })
+            }
+            Self::AdamW(adam) => Self::AdamW(AdamSettings { epsilon: adam.epsilon / factor, ..adam }),
+        }
+    }
+
     /// How many values it keeps for each parameter from step to step.
     #[must_use]
     pub fn moments(&self) -> usize {

@@ -1,7 +1,7 @@
 //! Client state: what a device keeps of a run from round to round, and what holds when device and server disagree on it.
 //!
 //! Some algorithms keep something on the device ([`Algorithm::Local`](crate::algorithm::Algorithm::Local)), and so does every
-//! algorithm whose buffers stay there. Such state *stands after a round*: the last one in which the client's update counted.
+//! algorithm whose buffers or optimiser's state stay there. Such state *stands after a round*: the last one in which the client's update counted.
 //! The server knows that round as well, and keeps it in the run's folder, so that a backup of the folder has it. Both say it on every
 //! connection, the server by [`Counted`](crate::message::ToClient::Counted) and the device by
 //! [`ClientState`](crate::message::ToServer::ClientState); both compare, and both tell their people of a [`Difference`].
@@ -22,6 +22,7 @@
 //! | `fedmatch` | what the client's last model gives for a fixed image | as `moon`: the client's next round compares with it |
 //! | `local` | the client's own model | it is the result: a newer one has learned from more rounds, an older one from fewer |
 //! | any, with buffers on the device | the statistics of its samples | they go on from there; the next batches move them on |
+//! | any, with `training.keep-optimizer` | velocity or moments | the first steps of the client's next round go along other ones; they fade as fast as the optimiser forgets |
 //!
 //! Personal models do not depend on earlier ones: each is made from its round's broadcast and the device's samples.
 
@@ -34,6 +35,7 @@ use crate::spec::RunSpec;
 pub fn is_kept(spec: &RunSpec) -> bool {
     registry::build(&spec.algorithm).is_ok_and(|algorithm| algorithm.keeps_state())
         || spec.aggregation.buffers == Buffers::Local && has_buffers(spec)
+        || spec.training.keeps_optimizer()
 }
 
 fn has_buffers(spec: &RunSpec) -> bool {
@@ -132,5 +134,16 @@ mod tests {
         spec.aggregation.buffers = Buffers::Local;
         assert_eq!(is_kept(&spec), has_buffers(&spec));
         assert!(is_kept(&RunSpec::example("scaffold")));
+    }
+
+    #[test]
+    fn what_the_optimizer_keeps_is_state_if_it_is_to_be_kept() {
+        let mut spec = RunSpec::example("fedavg");
+        spec.training.keep_optimizer = true;
+        assert!(!is_kept(&spec), "plain descent has nothing to keep");
+        spec.training.optimizer = models::Sgd { momentum: 0.9, ..models::Sgd::plain(0.1) }.into();
+        assert!(is_kept(&spec));
+        spec.training.keep_optimizer = false;
+        assert!(!is_kept(&spec));
     }
 }

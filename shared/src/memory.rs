@@ -77,7 +77,7 @@ pub fn estimate(spec: &RunSpec, samples: u64) -> Result<RoundMemory, EstimateErr
         let training = network.memory(
             batch,
             Use::Training {
-                sgd: spec.training.optimizer.sgd(),
+                optimizer: spec.training.optimizer.to_engine(),
                 whole_gradient: spec.training.clip_norm.is_some() || client.batch.is_some(),
             },
         )?;
@@ -111,7 +111,7 @@ fn personal(
 ) -> Result<Vec<RoundMemory>, EstimateError> {
     let learning = |tuning: &Tuning| -> Result<RoundMemory, EstimateError> {
         let batch = if tuning.batch == 0 { samples } else { u64::from(tuning.batch).min(samples) };
-        let what = Use::Training { sgd: tuning.sgd(), whole_gradient: false };
+        let what = Use::Training { optimizer: tuning.sgd().into(), whole_gradient: false };
         let memory = network.memory(size(batch), what)?;
         Ok(RoundMemory {
             models: memory.parameters.saturating_add(memory.optimiser),

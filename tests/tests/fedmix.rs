@@ -68,9 +68,12 @@ fn the_servers_share_alone_is_supervised_learning() {
     let config = &scenario.config;
     let labelled = data::labelled(config).unwrap().unwrap();
     let spec = &config.spec;
-    let sgd = models::Sgd { rate: spec.training.optimizer.sgd().rate * 0.5, ..spec.training.optimizer.sgd() };
-    let mut own =
-        RunSpec { training: Training { epochs: 2, optimizer: sgd.into(), ..spec.training }, ..spec.clone() };
+    let optimizer = spec.training.optimizer.to_engine();
+    let optimizer = optimizer.at_rate(optimizer.rate() * 0.5);
+    let mut own = RunSpec {
+        training: Training { epochs: 2, optimizer: optimizer.into(), ..spec.training },
+        ..spec.clone()
+    };
     own.data.labels = LabelsAt::Device;
     let mut sigma = initial(&scenario);
     for round in 1..=spec.rounds {

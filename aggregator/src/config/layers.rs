@@ -310,7 +310,9 @@ mod tests {
         )
         .training
         .optimizer
-        .sgd();
+        .to_engine()
+        .descent()
+        .expect("descent");
         assert_eq!((sgd.rate, sgd.momentum, sgd.decay), (0.2, 0.9, 1e-4));
     }
 
@@ -332,8 +334,8 @@ mod tests {
     fn numbers_may_be_whole() {
         let raw =
             layered("training.optimizer.sgd.learning-rate = 1\nround.fraction = 0\nround.timeout = 60", &[]);
-        let sgd = raw.training.optimizer.sgd();
-        assert_eq!((sgd.rate, raw.round.fraction, raw.round.timeout), (1.0, 0.0, Some(60.0)));
+        let rate = raw.training.optimizer.to_engine().rate();
+        assert_eq!((rate, raw.round.fraction, raw.round.timeout), (1.0, 0.0, Some(60.0)));
     }
 
     #[test]

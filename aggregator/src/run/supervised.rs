@@ -144,14 +144,15 @@ impl Run {
 /// The specification under which the server is its own client.
 fn supervised(spec: &RunSpec, plan: &ServerPlan) -> RunSpec {
     let mut own = spec.clone();
-    let sgd = spec.training.optimizer.sgd();
     own.data.labels = LabelsAt::Device;
     own.training = Training {
         epochs: plan.epochs,
-        optimizer: models::Sgd { rate: sgd.rate * plan.weight, decay: sgd.decay / plan.weight, ..sgd }.into(),
+        optimizer: spec.training.optimizer.to_engine().with_loss_scaled(plan.weight).into(),
         clip_norm: spec.training.clip_norm.map(|bound| bound / plan.weight),
         measure: Measures::default(),
         chunks: 1,
+        // The server is no client: nothing keeps its state from round to round.
+        keep_optimizer: false,
         ..spec.training
     };
     own

@@ -3,9 +3,10 @@
 use std::borrow::Cow;
 use std::ops::ControlFlow;
 
-use models::{Backend, Batch, Correction, Learner, ModelError, ParamSet, ParameterKind, Sgd};
+use models::{Backend, Batch, Correction, Learner, ModelError, Optimizer, ParamSet, ParameterKind};
 
 use super::TrainError;
+use super::kept::Kept;
 use crate::aggregation::Buffers;
 use crate::data::{Preparation, View};
 use crate::id::ClientId;
@@ -34,8 +35,8 @@ pub struct Client<'a> {
     monitor: &'a mut dyn FnMut(Progress) -> ControlFlow<()>,
     steps: u64,
     loss_sum: f64,
-    /// The device's own buffers, if they stay on it.
-    buffers: ParamSet,
+    /// What stays on the device until its next round.
+    kept: Kept,
     metrics: Metrics,
     workbench: Option<&'a mut Workbench>,
 }
@@ -94,7 +95,7 @@ impl<'a> Client<'a> {
             monitor,
             steps: 0,
             loss_sum: 0.0,
-            buffers: ParamSet::new(),
+            kept: Kept::default(),
             metrics: Metrics::default(),
             workbench: None,
         }
@@ -147,7 +148,7 @@ impl<'a> Client<'a> {
         };
         for name in &kept {
             if let Some(own) = w_k.get(name) {
-                self.buffers.insert(name, own.clone());
+                self.kept.buffers.insert(name, own.clone());
             }
         }
         let mut delta = w_k.difference(w_t).map_err(ModelError::from)?;
@@ -159,11 +160,11 @@ impl<'a> Client<'a> {
 
     /// The model that training starts from: what the server sent, with the device's own buffers if they stay here.
     pub fn start<'s>(&self, sent: &'s ParamSet) -> Result<Cow<'s, ParamSet>, TrainError> {
-        if self.buffers.is_empty() {
+        if self.kept.buffers.is_empty() {
             return Ok(Cow::Borrowed(sent));
         }
         let mut start = sent.clone();
-        let own = self.buffers.clone();
+        let own = self.kept.buffers.clone();
         start.overlay(own).map_err(|mismatch| TrainError::Local(mismatch.to_string()))?;
         Ok(Cow::Owned(start))
     }
@@ -185,8 +186,8 @@ impl<'a> Client<'a> {
 
     /// The local optimiser in this round.
     #[must_use]
-    pub fn sgd_settings(&self) -> Sgd {
-        self.spec.sgd_in(self.round)
+    pub fn optimizer(&self) -> Optimizer {
+        self.spec.optimizer_in(self.round)
     }
 
     /// Adds a measurement to the report on this round's training. Measurements beyond
@@ -203,17 +204,17 @@ impl<'a> Client<'a> {
         self.metrics
     }
 
-    /// Gives the client the buffers that it kept in its last round.
-    pub(super) fn restore_buffers(&mut self, buffers: ParamSet) {
-        self.buffers = buffers;
+    /// Gives the client what it kept in its last round.
+    pub(super) fn restore(&mut self, kept: Kept) {
+        self.kept = kept;
     }
 
-    /// The buffers that the client keeps for its next round.
-    pub(super) fn take_buffers(&mut self) -> ParamSet {
-        std::mem::take(&mut self.buffers)
+    /// What the client keeps for its next round.
+    pub(super) fn take_kept(&mut self) -> Kept {
+        std::mem::take(&mut self.kept)
     }
 
-    /// E epochs of minibatch SGD over freshly shuffled data, from `start`
+    /// E epochs of minibatch steps over freshly shuffled data, from `start`
     /// (McMahan et al. 2017, Algorithm 1, `ClientUpdate`). The last batch of an epoch may be smaller, unless
     /// `training.drop-last` leaves it out. No epochs leave `start` as it is.
     pub fn sgd(&mut self, start: &ParamSet) -> Result<ParamSet, TrainError> {
@@ -258,8 +259,11 @@ impl<'a> Client<'a> {
             return Ok(start.into_owned());
         }
         let steps = total / u64::from(training.epochs);
-        let mut learner = self.learner(&start, self.sgd_settings())?;
+        let mut learner = self.learner(&start, self.optimizer())?;
         learner.set_clip(training.clip_norm);
+        if let Some(state) = self.kept.optimizer.take() {
+            learner.restore_optimizer(&state).map_err(|error| TrainError::Local(error.to_string()))?;
+        }
         let mut order: Vec<usize> = (0..samples).collect();
         let (mut x, mut y) = (Vec::new(), Vec::new());
         for epoch in 0..training.epochs {
@@ -274,14 +278,17 @@ impl<'a> Client<'a> {
             }
         }
         let trained = learner.params()?;
+        if training.keeps_optimizer() {
+            self.kept.optimizer = Some(learner.optimizer_state()?);
+        }
         self.put_away(learner);
         Ok(trained)
     }
 
     /// A learner that starts from these parameters.
-    fn learner(&mut self, start: &ParamSet, sgd: Sgd) -> Result<Learner, ModelError> {
+    fn learner(&mut self, start: &ParamSet, optimizer: Optimizer) -> Result<Learner, ModelError> {
         let done = self.workbench.as_mut().and_then(|bench| bench.learner.take());
-        let learner = Learner::reusing(done, &self.spec.architecture, start, sgd, self.device)?;
+        let learner = Learner::reusing(done, &self.spec.architecture, start, optimizer, self.device)?;
         Ok(learner.with_seed(self.dropout_seed()))
     }
 
@@ -297,7 +304,7 @@ impl<'a> Client<'a> {
     pub fn gradient(&mut self, params: &ParamSet) -> Result<ParamSet, TrainError> {
         let samples = self.data.len();
         let start = self.start(params)?;
-        let mut learner = self.learner(&start, self.spec.training.optimizer.sgd())?;
+        let mut learner = self.learner(&start, self.spec.training.optimizer.to_engine())?;
         let mut mean = params.zeros_like();
         let mut loss = 0.0;
         let order: Vec<usize> = (0..samples).collect();

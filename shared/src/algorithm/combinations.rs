@@ -27,6 +27,10 @@ pub enum Setting {
     Batches,
     /// Momentum of the local steps.
     Momentum,
+    /// Local steps of another length for each parameter: Adam.
+    AdaptiveSteps,
+    /// The state of the local optimiser stays on the device from round to round.
+    KeptOptimizer,
     /// A greatest length of gradients.
     Clip,
     /// Measurements of local training.
@@ -90,11 +94,18 @@ impl Setting {
     pub fn made(self, settings: &Settings<'_>) -> Option<(String, String)> {
         let Settings { training, aggregation, architecture, mixture, late } = settings;
         let Aggregation { weights, rule, server_optimizer, buffers } = aggregation;
-        let momentum = training.optimizer.sgd().momentum;
+        let optimizer = training.optimizer;
+        let momentum = optimizer.to_engine().descent().map_or(0.0, |sgd| sgd.momentum);
         Some(match self {
             Self::Epochs if training.epochs != 1 => set("training.epochs", training.epochs),
             Self::Batches if training.batch != 0 => set("training.batch", training.batch),
-            Self::Momentum if momentum != 0.0 => set("training.optimizer.sgd.momentum", momentum),
+            Self::Momentum if momentum != 0.0 => {
+                set(&format!("training.optimizer.{}.momentum", optimizer.name()), momentum)
+            }
+            Self::AdaptiveSteps if optimizer.to_engine().descent().is_none() => {
+                table(&format!("training.optimizer.{}", optimizer.name()))
+            }
+            Self::KeptOptimizer if training.keep_optimizer => set("training.keep-optimizer", true),
             Self::Clip => set("training.clip-norm", training.clip_norm?),
             Self::Measured if training.measure.alignment => {
                 choice("training.measure", "training.measure.alignment = true")
@@ -170,10 +181,12 @@ mod tests {
     use crate::spec::{Measures, RunSpec};
 
     /// All of them.
-    const ALL: [Setting; 16] = [
+    const ALL: [Setting; 18] = [
         Setting::Epochs,
         Setting::Batches,
         Setting::Momentum,
+        Setting::AdaptiveSteps,
+        Setting::KeptOptimizer,
         Setting::Clip,
         Setting::Measured,
         Setting::Bare,
@@ -194,11 +207,22 @@ mod tests {
         let plain = Training { epochs: 1, batch: 0, ..RunSpec::example("fedavg").training };
         let mean = Aggregation::default();
         let server = |server_optimizer| (plain, Aggregation { server_optimizer, ..mean });
-        let optimizer = models::Sgd { momentum: 0.9, ..plain.optimizer.sgd() }.into();
+        let sgd = models::Sgd { momentum: 0.9, ..models::Sgd::plain(0.1) };
+        let adam = models::AdamSettings::with_rate(0.1);
+        let by = |optimizer: models::Optimizer| (Training { optimizer: optimizer.into(), ..plain }, mean);
         match choice {
             Setting::Epochs => ("epochs", [0, 2].map(|epochs| (Training { epochs, ..plain }, mean)).to_vec()),
             Setting::Batches => ("batches", vec![(Training { batch: 10, ..plain }, mean)]),
-            Setting::Momentum => ("momentum", vec![(Training { optimizer, ..plain }, mean)]),
+            Setting::Momentum => {
+                ("momentum", [models::Optimizer::Sgd(sgd), models::Optimizer::Nesterov(sgd)].map(by).to_vec())
+            }
+            Setting::AdaptiveSteps => {
+                let adaptive = [models::Optimizer::Adam(adam), models::Optimizer::AdamW(adam)];
+                ("adaptive-steps", adaptive.map(by).to_vec())
+            }
+            Setting::KeptOptimizer => {
+                ("kept-optimizer", vec![(Training { keep_optimizer: true, ..plain }, mean)])
+            }
             Setting::Clip => ("clip", vec![(Training { clip_norm: Some(1.0), ..plain }, mean)]),
             Setting::Measured => {
                 let measured = |alignment| Measures { alignment, drift: !alignment };

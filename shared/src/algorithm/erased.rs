@@ -8,6 +8,7 @@ use std::any::Any;
 use models::Architecture;
 use models::params::ParamSet;
 
+use super::kept::Kept;
 use super::{
     AggregateError, Algorithm, Answering, Client, ClientMemory, Closed, Conflict, Contribution, Round,
     Settings, TrainError, combinations,
@@ -108,9 +109,6 @@ pub trait ErasedAlgorithm: Send + Sync {
 /// An update that was checked and may be folded.
 pub struct Checked(Box<dyn Any + Send>);
 
-/// Prefix of the names under which a client's own buffers rest beside what its algorithm keeps.
-const BUFFERS: &str = "client.buffers.";
-
 const FOREIGN: &str = "boxes are opened only by the algorithm that made them";
 
 impl<A: Algorithm> ErasedAlgorithm for A {
@@ -166,20 +164,20 @@ impl<A: Algorithm> ErasedAlgorithm for A {
         local: Option<Record>,
     ) -> Result<Trained, TrainError> {
         let received = decode_broadcast::<A>(received)?;
-        let (mut state, buffers) = decode_local::<A>(local)?;
-        client.restore_buffers(buffers);
+        let (mut state, kept) = decode_local::<A>(local)?;
+        client.restore(kept);
         let update = Algorithm::train(self, client, received, &mut state)?.into_record();
         let mut local = state.into_record();
-        local.tensors.insert_under(BUFFERS, client.take_buffers());
+        client.take_kept().put(&mut local);
         let local = Some(local).filter(|record| *record != Record::default());
         Ok(Trained { update, local })
     }
 
     fn eval_model(&self, received: Record, local: Option<Record>) -> Result<ParamSet, TrainError> {
         let received = decode_broadcast::<A>(received)?;
-        let (state, buffers) = decode_local::<A>(local)?;
+        let (state, kept) = decode_local::<A>(local)?;
         let mut model = Algorithm::eval_model(self, &received, &state).ok_or(TrainError::NoModel)?.clone();
-        model.insert_under("", buffers);
+        model.insert_under("", kept.buffers);
         Ok(model)
     }
 
@@ -275,15 +273,15 @@ fn decode_broadcast<A: Algorithm>(received: Record) -> Result<A::Broadcast, Trai
     A::Broadcast::from_record(received).map_err(|error| TrainError::Broadcast(error.to_string()))
 }
 
-/// What the algorithm keeps on the client, and the client's own buffers.
-fn decode_local<A: Algorithm>(local: Option<Record>) -> Result<(A::Local, ParamSet), TrainError> {
-    let mut kept = local.unwrap_or_default();
-    let buffers = kept.tensors.take_under(BUFFERS);
-    if kept == Record::default() {
-        return Ok((A::Local::default(), buffers));
+/// What the algorithm keeps on the client, and what the client keeps beside it.
+fn decode_local<A: Algorithm>(local: Option<Record>) -> Result<(A::Local, Kept), TrainError> {
+    let mut rests = local.unwrap_or_default();
+    let kept = Kept::take(&mut rests);
+    if rests == Record::default() {
+        return Ok((A::Local::default(), kept));
     }
-    let state = A::Local::from_record(kept).map_err(|error| TrainError::Local(error.to_string()))?;
-    Ok((state, buffers))
+    let state = A::Local::from_record(rests).map_err(|error| TrainError::Local(error.to_string()))?;
+    Ok((state, kept))
 }
 
 fn finite(published: &ParamSet) -> Result<(), AggregateError> {

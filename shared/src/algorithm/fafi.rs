@@ -130,6 +130,10 @@ impl Algorithm for Fafi {
             "fafi fuses representations, which are the samples themselves where nothing is learned below the last layer: \
              use a model with hidden layers",
         ),
+        (
+            Setting::KeptOptimizer,
+            "fafi has one round and no later one to keep anything for: leave training.keep-optimizer out",
+        ),
         (Setting::UniformWeights, SIDE_BY_SIDE),
         (Setting::LossWeights, SIDE_BY_SIDE),
         (Setting::ServerSgd, SIDE_BY_SIDE),

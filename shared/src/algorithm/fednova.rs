@@ -15,6 +15,7 @@
 //! That number cannot be verified either, and the first sum, the effective number of steps, multiplies what all have learned. The
 //! paper leaves it free. Here it is at most twice what it would be without the client that adds most to it, if there are three.
 
+use models::Optimizer;
 use models::params::ParamSet;
 use serde::{Deserialize, Serialize};
 
@@ -90,6 +91,16 @@ impl Algorithm for FedNova {
             "fednova weighs the numbers of steps as it weighs models, one by one as they arrive, and weights by loss are \
              known only when all are there: weigh by samples or uniformly",
         ),
+        (
+            Setting::AdaptiveSteps,
+            "fednova divides by the weight that each gradient has in the sum of the steps, and adaptive steps give no gradient \
+             a weight of its own: use training.optimizer.sgd or nesterov",
+        ),
+        (
+            Setting::KeptOptimizer,
+            "fednova counts the steps of one round, and a velocity from earlier rounds would add theirs: leave \
+             training.keep-optimizer out",
+        ),
         (Setting::Robust, "fednova is a way to average, and a robust rule is another: use the mean"),
         (Setting::Matched, "fednova is a way to average, and matching is another: use the mean"),
         (
@@ -138,7 +149,13 @@ impl Algorithm for FedNova {
     fn fold(&self, partial: &mut Sums, contribution: Contribution<ParamSet>, round: &Round<'_>) {
         let Contribution { weight, report, mut update, .. } = contribution;
         let training = &round.spec.training;
-        let steps = normaliser(training.steps(report.samples), training.optimizer.sgd().momentum);
+        let steps = training.steps(report.samples);
+        let steps = match training.optimizer.to_engine() {
+            Optimizer::Nesterov(sgd) => looking_ahead(steps, sgd.momentum),
+            Optimizer::Sgd(sgd) => normaliser(steps, sgd.momentum),
+            // Refused: see the combinations.
+            Optimizer::Adam(_) | Optimizer::AdamW(_) => steps as f64,
+        };
         for (name, array) in update.iter_mut() {
             // Without steps there is no difference to normalise, and buffers are averaged as they are.
             if steps > 0.0 && !round.template.is_buffer(name) {
@@ -185,18 +202,25 @@ fn normaliser(tau: u64, rho: f64) -> f64 {
     (tau - rho * (1.0 - rho.powf(tau)) / (1.0 - rho)) / (1.0 - rho)
 }
 
+/// [`normaliser`] with Nesterov's momentum: each gradient has in addition the weight that one more step would give it, and its
+/// own weight of 1 once.
+fn looking_ahead(tau: u64, rho: f64) -> f64 {
+    if tau == 0 { 0.0 } else { normaliser(tau + 1, rho) - 1.0 }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// What momentum makes of gradients that are all 1: the sum of the velocities.
-    fn by_hand(tau: u64, rho: f64) -> f64 {
-        let (mut velocity, mut sum) = (0.0, 0.0);
+    /// What momentum makes of gradients that are all 1: the sums of the velocities, and of the steps that look ahead.
+    fn by_hand(tau: u64, rho: f64) -> (f64, f64) {
+        let (mut velocity, mut sum, mut ahead) = (0.0, 0.0, 0.0);
         for _ in 0..tau {
             velocity = rho * velocity + 1.0;
             sum += velocity;
+            ahead += 1.0 + rho * velocity;
         }
-        sum
+        (sum, ahead)
     }
 
     #[test]
@@ -220,8 +244,10 @@ mod tests {
     fn the_normaliser_is_what_momentum_adds_up_to() {
         for tau in [0, 1, 2, 7, 500] {
             for rho in [0.0, 0.5, 0.9] {
-                let (found, expected) = (normaliser(tau, rho), by_hand(tau, rho));
-                assert!((found - expected).abs() <= 1e-9 * expected, "{tau} {rho}: {found} {expected}");
+                let (plain, ahead) = by_hand(tau, rho);
+                for (found, expected) in [(normaliser(tau, rho), plain), (looking_ahead(tau, rho), ahead)] {
+                    assert!((found - expected).abs() <= 1e-9 * expected, "{tau} {rho}: {found} {expected}");
+                }
             }
         }
     }

@@ -31,6 +31,15 @@ impl Objective for FedSgd {
         ),
         (Setting::Momentum, "fedsgd has no local steps for momentum to act on, so it must be 0"),
         (
+            Setting::AdaptiveSteps,
+            "fedsgd has no local steps that could be adaptive: use training.optimizer.sgd, and \
+             aggregation.server-optimizer.adam at the server",
+        ),
+        (
+            Setting::KeptOptimizer,
+            "fedsgd has no local steps that would leave anything to keep: leave training.keep-optimizer out",
+        ),
+        (
             Setting::Clip,
             "fedsgd has no local steps whose gradients could be shortened: leave training.clip-norm out",
         ),
@@ -62,12 +71,13 @@ impl Objective for FedSgd {
 
     /// Takes `eta decay w_t` from the parameters, and gives `-eta`.
     fn factor(&self, server: &mut ServerModel, round: &Round<'_>) -> f32 {
-        let sgd = round.spec.sgd_in(round.number);
+        let (rate, decay) =
+            (round.spec.optimizer_in(round.number).rate(), round.spec.training.optimizer.decay());
         for (tensor, array) in server.w.iter_mut() {
             if !round.template.is_buffer(tensor) {
-                array.values_mut().iter_mut().for_each(|w| *w *= (1.0 - sgd.rate * sgd.decay) as f32);
+                array.values_mut().iter_mut().for_each(|w| *w *= (1.0 - rate * decay) as f32);
             }
         }
-        -sgd.rate as f32
+        -rate as f32
     }
 }

@@ -19,10 +19,10 @@
 //!
 //! # Where further kinds of algorithms go
 //!
-//! *Local adaptive optimisers* (Adam on the device). The optimiser of the local steps belongs to the run, not to an algorithm:
-//! an alternative beside `training.optimizer.sgd`, by which [`Client::epochs`] makes its learner. An algorithm that assumes
-//! plain SGD, as SCAFFOLD's control variates do, names a new [`Setting`] as incompatible; all others train with it unchanged.
-//! Moments that survive a round are client state and rest beside `Local`, where the device's own buffers are (`erased.rs`).
+//! *Local optimisers.* The optimiser of the local steps belongs to the run, not to an algorithm: an alternative of
+//! `training.optimizer`, by which [`Client::epochs`] makes its learner. An algorithm that assumes plain SGD, as SCAFFOLD's control
+//! variates do, names it as incompatible ([`Setting::AdaptiveSteps`]); all others train with it unchanged. Moments that survive a
+//! round are client state and rest beside `Local`, where the device's own buffers are (`kept.rs`).
 //!
 //! *Several passes over the clients in one round* (Mime's full gradient before the local steps). Passes are a capability: the
 //! algorithm returns their number and, for each but the last, what the server makes of the partial result of that pass. A pass
@@ -117,6 +117,7 @@ pub mod combinations;
 pub mod ensemble;
 mod erased;
 mod interface;
+mod kept;
 mod measure;
 mod objective;
 pub mod registry;

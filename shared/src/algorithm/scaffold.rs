@@ -77,6 +77,11 @@ impl Algorithm for Scaffold {
              momentum: set it to 0",
         ),
         (
+            Setting::AdaptiveSteps,
+            "scaffold takes (w_t - w_k) / (tau eta) for the mean gradient of the local steps, which it is not where steps are \
+             adaptive: use training.optimizer.sgd",
+        ),
+        (
             Setting::AdaptiveServer,
             "scaffold corrects the drift from plain averaging: use aggregation.server-optimizer.sgd",
         ),
@@ -146,7 +151,7 @@ impl Algorithm for Scaffold {
         let delta = client.delta(w_k, &w_t)?;
         let mut control = client.without_buffers(&delta)?;
         // Without steps there is nothing to learn about gradients.
-        let steps = client.steps() as f64 * client.sgd_settings().rate;
+        let steps = client.steps() as f64 * client.optimizer().rate();
         control.scale(if steps > 0.0 { (-1.0 / steps) as f32 } else { 0.0 });
         if steps > 0.0 && !c.is_empty() {
             control.add_scaled(-1.0, &c).map_err(|mismatch| TrainError::Broadcast(mismatch.to_string()))?;

@@ -31,7 +31,7 @@ impl FineTuning<'_> {
         if total == 0 {
             return Ok(start.clone());
         }
-        let learner = Learner::new(self.architecture, start, training.optimizer.sgd(), self.backend)?;
+        let learner = Learner::new(self.architecture, start, training.optimizer.to_engine(), self.backend)?;
         let mut learner = learner.with_seed(*seed.derive("dropout").as_bytes());
         let each = total / u64::from(training.epochs);
         let mut order: Vec<usize> = (0..samples).collect();

@@ -173,7 +173,8 @@ impl Device<'_> {
 
     fn course<'c>(&'c self, architecture: &'c models::Architecture, whole: bool) -> FineTuning<'c> {
         let tuning = if whole { self.settings.whole } else { self.settings.head };
-        let (epochs, batch, optimizer) = (tuning.epochs, tuning.batch, tuning.sgd().into());
+        let (epochs, batch, optimizer) =
+            (tuning.epochs, tuning.batch, models::Optimizer::from(tuning.sgd()).into());
         let training = Training { epochs, batch, optimizer, ..self.spec.training };
         FineTuning { architecture, training, backend: self.backend }
     }

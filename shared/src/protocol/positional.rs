@@ -1,6 +1,6 @@
 //! Between the specification and its form before protocol version 6.
 
-use models::Layer;
+use models::{Layer, Sgd};
 
 use crate::aggregation::Aggregation;
 use crate::algorithm::registry;
@@ -116,7 +116,9 @@ impl From<Training> for PositionalTraining {
     fn from(training: Training) -> Self {
         let Training { epochs, batch, drop_last, optimizer, schedule, clip_norm, measure, chunks, .. } =
             training;
-        Self { epochs, batch, drop_last, sgd: optimizer.sgd(), schedule, clip_norm, measure, chunks }
+        // What it has no place for reads back as another specification, and is refused for that.
+        let sgd = optimizer.to_engine().descent().unwrap_or(Sgd::plain(0.0));
+        Self { epochs, batch, drop_last, sgd, schedule, clip_norm, measure, chunks }
     }
 }
 

@@ -94,9 +94,9 @@ impl RunSpec {
     /// The local optimiser in this round, counted from 1. Rounds that failed have numbers as well, so that there may be more rounds
     /// than [planned](Self::rounds): these train at the last one's rate.
     #[must_use]
-    pub fn sgd_in(&self, round: u32) -> Sgd {
-        let sgd = self.training.optimizer.sgd();
-        Sgd { rate: sgd.rate * self.training.rate_share(round.min(self.rounds), self.rounds), ..sgd }
+    pub fn optimizer_in(&self, round: u32) -> models::Optimizer {
+        let optimizer = self.training.optimizer.to_engine();
+        optimizer.at_rate(optimizer.rate() * self.training.rate_share(round.min(self.rounds), self.rounds))
     }
 
     /// Whether any round asks clients to test models on samples of their own.

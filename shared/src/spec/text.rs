@@ -246,7 +246,7 @@ fn first_key(path: String, value: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
-    use models::Sgd;
+    use models::{AdamSettings, Sgd};
 
     use super::*;
     use crate::aggregation::{Aggregation, Buffers, Rule};
@@ -322,8 +322,8 @@ mod tests {
         for (added, key) in [
             ("[privacy]\nclip = 1.0", "privacy.clip"),
             ("[training]\nfreeze = ['extractor']", "training.freeze"),
-            ("[training.optimizer.adam]\nbeta1 = 0.9", "training.optimizer.adam"),
-            ("[training.optimizer.sgd]\nnesterov = true", "training.optimizer.sgd.nesterov"),
+            ("[training.optimizer.lamb]\nbeta1 = 0.9", "training.optimizer.lamb"),
+            ("[training.optimizer.sgd]\ndampening = 0.5", "training.optimizer.sgd.dampening"),
             ("[update]\nprecision = 'int8'", "update.precision = \"int8\""),
             ("[personalisation]\nhead.warm-up = 1", "personalisation.head.warm-up"),
             ("[augment]\ncut-mix = 0.5", "augment.cut-mix"),
@@ -342,6 +342,14 @@ mod tests {
     #[test]
     fn an_optimizer_is_what_the_engine_takes() {
         let sgd = Sgd { rate: 0.5, momentum: 0.25, decay: 0.125 };
-        assert_eq!(Optimizer::from(sgd).sgd(), sgd);
+        let adam = AdamSettings { rate: 0.5, beta1: 0.25, beta2: 0.75, epsilon: 0.125, decay: 0.0625 };
+        for optimizer in [
+            models::Optimizer::Sgd(sgd),
+            models::Optimizer::Nesterov(sgd),
+            models::Optimizer::Adam(adam),
+            models::Optimizer::AdamW(adam),
+        ] {
+            assert_eq!(Optimizer::from(optimizer).to_engine(), optimizer);
+        }
     }
 }

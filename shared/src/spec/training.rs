@@ -1,6 +1,6 @@
 //! `[training]`: E epochs over shuffled data in batches of B, on every client.
 
-use models::Sgd;
+use models::{AdamSettings, Sgd};
 
 use crate::schedule::Schedule;
 use crate::settings::Kind;
@@ -19,6 +19,10 @@ crate::section! {
         pub drop_last: bool = false;
         /// The local optimiser, with the learning rate of the first round
         pub optimizer: Optimizer = Optimizer::default();
+        /// Keep the optimiser's state on the device from round to round
+        ///
+        /// Its velocity, or Adam's moments and number of steps. Each round begins without it otherwise.
+        pub keep_optimizer: bool = false;
         /// How the learning rate falls from round to round
         pub schedule: Schedule = Schedule::default();
         /// Rounds over which the learning rate rises linearly to the schedule's; 0 is none
@@ -46,6 +50,41 @@ crate::choice! {
             /// Weight decay (L2)
             weight_decay: f64 = 0.0, in Kind::NOT_NEGATIVE, was "decay";
         }
+        /// Stochastic gradient descent with Nesterov's momentum
+        Nesterov {
+            /// Learning rate
+            learning_rate: f64 = 0.1, in Kind::RATE;
+            /// Share of the velocity that is kept from step to step
+            momentum: f64 = 0.9, in Kind::SHARE;
+            /// Weight decay (L2)
+            weight_decay: f64 = 0.0, in Kind::NOT_NEGATIVE;
+        }
+        /// Adam (Kingma and Ba 2015); its weight decay is a part of the gradient
+        Adam {
+            /// Learning rate
+            learning_rate: f64 = 1e-3, in Kind::RATE;
+            /// Share of the mean gradient that is kept from step to step
+            beta1: f64 = 0.9, in Kind::SHARE;
+            /// Share of the mean squared gradient that is kept from step to step
+            beta2: f64 = 0.999, in Kind::SHARE;
+            /// What is added to the root of the mean squared gradient
+            epsilon: f64 = 1e-8, in Kind::RATE;
+            /// Weight decay (L2)
+            weight_decay: f64 = 0.0, in Kind::NOT_NEGATIVE;
+        }
+        /// Adam with decoupled weight decay (Loshchilov and Hutter 2019)
+        Adamw {
+            /// Learning rate
+            learning_rate: f64 = 1e-3, in Kind::RATE;
+            /// Share of the mean gradient that is kept from step to step
+            beta1: f64 = 0.9, in Kind::SHARE;
+            /// Share of the mean squared gradient that is kept from step to step
+            beta2: f64 = 0.999, in Kind::SHARE;
+            /// What is added to the root of the mean squared gradient
+            epsilon: f64 = 1e-8, in Kind::RATE;
+            /// Weight decay: the share of the parameters, times the learning rate, that each step takes away
+            weight_decay: f64 = 0.01, in Kind::NOT_NEGATIVE;
+        }
     }
 }
 
@@ -64,15 +103,57 @@ crate::section! {
 impl Optimizer {
     /// Its settings as the engine takes them.
     #[must_use]
-    pub fn sgd(self) -> Sgd {
-        let Self::Sgd { learning_rate, momentum, weight_decay } = self;
-        Sgd { rate: learning_rate, momentum, decay: weight_decay }
+    pub fn to_engine(self) -> models::Optimizer {
+        match self {
+            Self::Sgd { learning_rate: rate, momentum, weight_decay: decay } => {
+                models::Optimizer::Sgd(Sgd { rate, momentum, decay })
+            }
+            Self::Nesterov { learning_rate: rate, momentum, weight_decay: decay } => {
+                models::Optimizer::Nesterov(Sgd { rate, momentum, decay })
+            }
+            Self::Adam { learning_rate: rate, beta1, beta2, epsilon, weight_decay: decay } => {
+                models::Optimizer::Adam(AdamSettings { rate, beta1, beta2, epsilon, decay })
+            }
+            Self::Adamw { learning_rate: rate, beta1, beta2, epsilon, weight_decay: decay } => {
+                models::Optimizer::AdamW(AdamSettings { rate, beta1, beta2, epsilon, decay })
+            }
+        }
+    }
+
+    /// The weight decay.
+    #[must_use]
+    pub fn decay(self) -> f64 {
+        match self {
+            Self::Sgd { weight_decay, .. }
+            | Self::Nesterov { weight_decay, .. }
+            | Self::Adam { weight_decay, .. }
+            | Self::Adamw { weight_decay, .. } => weight_decay,
+        }
+    }
+}
+
+impl From<models::Optimizer> for Optimizer {
+    fn from(optimizer: models::Optimizer) -> Self {
+        match optimizer {
+            models::Optimizer::Sgd(Sgd { rate, momentum, decay }) => {
+                Self::Sgd { learning_rate: rate, momentum, weight_decay: decay }
+            }
+            models::Optimizer::Nesterov(Sgd { rate, momentum, decay }) => {
+                Self::Nesterov { learning_rate: rate, momentum, weight_decay: decay }
+            }
+            models::Optimizer::Adam(AdamSettings { rate, beta1, beta2, epsilon, decay }) => {
+                Self::Adam { learning_rate: rate, beta1, beta2, epsilon, weight_decay: decay }
+            }
+            models::Optimizer::AdamW(AdamSettings { rate, beta1, beta2, epsilon, decay }) => {
+                Self::Adamw { learning_rate: rate, beta1, beta2, epsilon, weight_decay: decay }
+            }
+        }
     }
 }
 
 impl From<Sgd> for Optimizer {
-    fn from(Sgd { rate, momentum, decay }: Sgd) -> Self {
-        Self::Sgd { learning_rate: rate, momentum, weight_decay: decay }
+    fn from(sgd: Sgd) -> Self {
+        models::Optimizer::from(sgd).into()
     }
 }
 
@@ -82,6 +163,12 @@ impl Training {
     pub fn rate_share(&self, round: u32, rounds: u32) -> f64 {
         let warm = if round < self.warmup { f64::from(round) / f64::from(self.warmup) } else { 1.0 };
         warm * self.schedule.share(round, rounds)
+    }
+
+    /// Whether the optimiser keeps anything from round to round.
+    #[must_use]
+    pub fn keeps_optimizer(&self) -> bool {
+        self.keep_optimizer && self.optimizer.to_engine().moments() > 0
     }
 
     /// The size of the batches of a client with this number of samples.

@@ -20,8 +20,8 @@ fn fedsgd_is_fedavg_with_one_epoch_of_one_batch() {
 
 /// Algorithm 1's `ClientUpdate`, written out.
 fn plain_sgd(spec: &RunSpec, round: u32, index: usize, data: &View, start: &ParamSet) -> ParamSet {
-    let mut learner =
-        Learner::new(&spec.architecture, start, spec.training.optimizer.sgd(), &Backend::cpu()).unwrap();
+    let optimizer = spec.training.optimizer.to_engine();
+    let mut learner = Learner::new(&spec.architecture, start, optimizer, &Backend::cpu()).unwrap();
     let seed = client_seed(spec, round, client_id(index));
     let mut order: Vec<usize> = (0..data.len()).collect();
     for epoch in 0..spec.training.epochs {
@@ -37,15 +37,47 @@ fn plain_sgd(spec: &RunSpec, round: u32, index: usize, data: &View, start: &Para
 
 #[test]
 fn fedavg_with_one_client_is_plain_sgd() {
+    for optimizer in optimizers() {
+        let spec = with(&spec("fedavg"), Training { optimizer: optimizer.into(), ..training(3, 4) });
+        let data = view(10, 1);
+        let mut expected = initial(&spec);
+        for (round, found) in (1..).zip(federate(&spec, std::slice::from_ref(&data), 3)) {
+            expected = plain_sgd(&spec, round, 0, &data, &expected);
+            // w_t + (w_k - w_t) is w_k up to two roundings of f32.
+            let bound = 4.0 * f32::EPSILON * expected.max_abs() * round as f32;
+            let apart = apart(&found, &expected);
+            assert!(apart <= bound, "{optimizer:?}, round {round}: {apart} of {bound}");
+        }
+    }
+}
+
+/// One of each kind, all of which keep something.
+fn optimizers() -> [Optimizer; 4] {
     let sgd = Sgd { rate: 0.3, momentum: 0.9, decay: 0.01 };
-    let spec = with(&spec("fedavg"), Training { optimizer: sgd.into(), ..training(3, 4) });
+    // The larger epsilon keeps values that differ in their last bit from steps of another direction.
+    let adam = AdamSettings { epsilon: 1e-3, decay: 0.01, ..AdamSettings::with_rate(0.05) };
+    [Optimizer::Sgd(sgd), Optimizer::Nesterov(sgd), Optimizer::Adam(adam), Optimizer::AdamW(adam)]
+}
+
+#[test]
+fn an_optimizer_that_is_kept_goes_on_as_if_there_were_no_rounds() {
     let data = view(10, 1);
-    let mut expected = initial(&spec);
-    for (round, found) in (1..).zip(federate(&spec, std::slice::from_ref(&data), 3)) {
-        expected = plain_sgd(&spec, round, 0, &data, &expected);
-        // w_t + (w_k - w_t) is w_k up to two roundings of f32.
-        let bound = 4.0 * f32::EPSILON * expected.max_abs() * round as f32;
-        assert!(apart(&found, &expected) <= bound, "round {round}: {} of {bound}", apart(&found, &expected));
+    for optimizer in optimizers() {
+        let once = Training { optimizer: optimizer.into(), ..training(1, 0) };
+        let steps = |keep_optimizer| {
+            let spec = with(&spec("fedavg"), Training { keep_optimizer, ..once });
+            federate(&spec, std::slice::from_ref(&data), 8).remove(7)
+        };
+        let spec = with(&spec("fedavg"), once);
+        let mut learner =
+            Learner::new(&spec.architecture, &initial(&spec), optimizer, &Backend::cpu()).unwrap();
+        let (mut x, mut y) = (Vec::new(), Vec::new());
+        data.fill(&(0..data.len()).collect::<Vec<_>>(), &mut x, &mut y);
+        let batch = Batch::new(x, [data.len(), 1, 2, 2], y).unwrap();
+        (0..8).for_each(|_| assert!(learner.step(&batch).unwrap().is_finite()));
+        let expected = learner.params().unwrap();
+        assert!(apart(&steps(true), &expected) < 1e-5, "{optimizer:?}: {}", apart(&steps(true), &expected));
+        assert!(apart(&steps(false), &expected) > 1e-3, "{optimizer:?}: each round begins anew");
     }
 }
 

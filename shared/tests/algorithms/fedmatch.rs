@@ -180,7 +180,8 @@ fn the_helper_is_the_other_model_that_is_nearest_in_one_fixed_image() {
         let said = helper.map(|k| probabilities(&spec, &sum(&sigma, &trained[k]), &x));
         let batch = Batch::unlabelled(x, [data.len(), 1, 2, 2]).unwrap();
         let mut learner =
-            Learner::new(&spec.architecture, &theta, settings.optimizer.sgd(), &Backend::cpu()).unwrap();
+            Learner::new(&spec.architecture, &theta, settings.optimizer.to_engine(), &Backend::cpu())
+                .unwrap();
         learner
             .step_with_loss(&batch, &mut |_, by| {
                 by.logits.clear();

@@ -32,7 +32,7 @@ fn moon_takes_the_steps_of_its_objective() {
         let network = |w: &ParamSet| Network::new(&spec.architecture, w, &Backend::cpu()).unwrap();
         let (mut global, mut previous) = (network(&w_t), network(&w_prev));
         let mut learner =
-            Learner::new(&spec.architecture, &w_t, settings.optimizer.sgd(), &Backend::cpu()).unwrap();
+            Learner::new(&spec.architecture, &w_t, settings.optimizer.to_engine(), &Backend::cpu()).unwrap();
         let mut order: Vec<usize> = (0..shares[1].len()).collect();
         let seed = client_seed(&spec, 2, client_id(1));
         for epoch in 0..u64::from(settings.epochs) {

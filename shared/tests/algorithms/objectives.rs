@@ -33,7 +33,10 @@ pub(super) fn deep(spec: RunSpec) -> RunSpec {
 }
 
 pub(super) fn momentum(training: Training) -> Training {
-    Training { optimizer: Sgd { momentum: 0.9, decay: 0.01, ..training.optimizer.sgd() }.into(), ..training }
+    Training {
+        optimizer: Sgd { rate: training.optimizer.to_engine().rate(), momentum: 0.9, decay: 0.01 }.into(),
+        ..training
+    }
 }
 
 #[test]
@@ -53,7 +56,7 @@ fn fedprox_takes_the_steps_of_its_objective() {
     let w_0 = initial(&spec);
     // Its local steps, written out.
     let mut learner =
-        Learner::new(&spec.architecture, &w_0, settings.optimizer.sgd(), &Backend::cpu()).unwrap();
+        Learner::new(&spec.architecture, &w_0, settings.optimizer.to_engine(), &Backend::cpu()).unwrap();
     let mut order: Vec<usize> = (0..data.len()).collect();
     let seed = client_seed(&spec, 1, client_id(0));
     for epoch in 0..settings.epochs {
@@ -98,7 +101,7 @@ fn who_comes_later_is_corrected_by_the_servers_control_variate_alone() {
     let mut fedavg = Federation::new(&plain, &shares);
     (fedavg.state, fedavg.number) = (Record { tensors: w, ..Record::default() }, 1);
     let mut expected = fedavg.train(1).0.tensors;
-    expected.add_scaled(-settings.optimizer.sgd().rate as f32, &c).unwrap();
+    expected.add_scaled(-settings.optimizer.to_engine().rate() as f32, &c).unwrap();
     let found = federation.train(1).0.tensors.select("head.");
     assert!(apart(&found, &expected) < 1e-6, "{}", apart(&found, &expected));
 }
@@ -117,7 +120,7 @@ fn control_variates_are_those_of_option_two() {
     for (index, (update, report)) in updates.iter().enumerate() {
         // c_k+ = (w_t - w_k) / (tau eta), all control variates being zero.
         let mut expected = update.tensors.select("head.");
-        expected.scale(-1.0 / (report.steps as f32 * spec.training.optimizer.sgd().rate as f32));
+        expected.scale(-1.0 / (report.steps as f32 * spec.training.optimizer.to_engine().rate() as f32));
         assert!(apart(&control(update), &expected) < 1e-6);
         let c_k = &federation.locals[index].as_ref().unwrap().tensors;
         assert_eq!(c_k, &control(update), "what it keeps began at zero");
@@ -130,7 +133,7 @@ fn control_variates_are_those_of_option_two() {
     // In the next round: c_k+ - c_k = -c + (w_t - w_k) / (tau eta).
     let (update, report) = federation.train(1);
     let mut expected = update.tensors.select("head.");
-    expected.scale(-1.0 / (report.steps as f32 * spec.training.optimizer.sgd().rate as f32));
+    expected.scale(-1.0 / (report.steps as f32 * spec.training.optimizer.to_engine().rate() as f32));
     expected.add_scaled(-1.0, &c).unwrap();
     assert!(apart(&control(&update), &expected) < 1e-6);
     // K clients are known, and one of them takes part: c moves by a K-th of its difference.
@@ -145,13 +148,14 @@ fn slope(spec: &RunSpec, shares: &[View], w: &ParamSet) -> f64 {
     let mut sum = w.zeros_like();
     for share in shares {
         let mut learner =
-            Learner::new(&spec.architecture, w, spec.training.optimizer.sgd(), &Backend::cpu()).unwrap();
+            Learner::new(&spec.architecture, w, spec.training.optimizer.to_engine(), &Backend::cpu())
+                .unwrap();
         let (mut x, mut y) = (Vec::new(), Vec::new());
         share.fill(&(0..share.len()).collect::<Vec<_>>(), &mut x, &mut y);
         let (_, gradient) = learner.gradient(&Batch::new(x, [share.len(), 1, 2, 2], y).unwrap()).unwrap();
         sum.add_scaled(1.0 / shares.len() as f32, &gradient).unwrap();
     }
-    sum.add_scaled(spec.training.optimizer.sgd().decay as f32, w).unwrap();
+    sum.add_scaled(spec.training.optimizer.decay() as f32, w).unwrap();
     sum.l2_norm()
 }
 
@@ -193,7 +197,7 @@ fn fednova_normalises_by_the_steps_taken() {
     for settings in [training(2, 4), Training { drop_last: true, ..momentum(training(2, 4)) }] {
         let spec = with(&spec("fednova"), settings);
         let updates = Federation::new(&spec, &shares).updates();
-        let rho = settings.optimizer.sgd().momentum;
+        let rho = settings.optimizer.to_engine().descent().unwrap().momentum;
         let samples: f64 = shares.iter().map(|share| share.len() as f64).sum();
         let (mut effective, mut direction) = (0.0, initial(&spec).zeros_like());
         for ((update, report), share) in updates.iter().zip(&shares) {
@@ -311,7 +315,7 @@ fn local_clients_go_on_from_their_own_models_and_the_server_changes_nothing() {
             let mut learner = Learner::new(
                 &fedavg.architecture,
                 &alone[k],
-                fedavg.training.optimizer.sgd(),
+                fedavg.training.optimizer.to_engine(),
                 &Backend::cpu(),
             )
             .unwrap();
@@ -363,9 +367,13 @@ fn the_rate_follows_its_schedule_from_round_to_round() {
         for number in 1..=3u32 {
             let before = federation.server.current_model(&federation.state);
             let after = federation.round();
-            let mut learner =
-                Learner::new(&spec.architecture, &before, spec.training.optimizer.sgd(), &Backend::cpu())
-                    .unwrap();
+            let mut learner = Learner::new(
+                &spec.architecture,
+                &before,
+                spec.training.optimizer.to_engine(),
+                &Backend::cpu(),
+            )
+            .unwrap();
             let (mut x, mut y) = (Vec::new(), Vec::new());
             data.fill(&(0..10).collect::<Vec<_>>(), &mut x, &mut y);
             let (_, gradient) = learner.gradient(&Batch::new(x, [10, 1, 2, 2], y).unwrap()).unwrap();

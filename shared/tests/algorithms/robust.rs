@@ -126,7 +126,8 @@ fn a_liar_among_seven_moves_no_value_beyond_the_honest_ones() {
             let spec = RunSpec { aggregation, ..with(&spec(algorithm), training) };
             let mut federation = Federation::new(&spec, &shares);
             let mut updates = federation.updates();
-            let step = if algorithm == "fedsgd" { -training.optimizer.sgd().rate as f32 } else { 1.0 };
+            let step =
+                if algorithm == "fedsgd" { -training.optimizer.to_engine().rate() as f32 } else { 1.0 };
             updates[2].0.tensors.scale(-1e3);
             let Federation { server, state, .. } = &federation;
             let found = server.current_model(&server.close(state, &updates, 1));

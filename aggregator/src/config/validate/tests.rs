@@ -74,8 +74,8 @@ fn the_specification_is_what_the_file_says() {
     let spec = &config.spec;
     assert_eq!((spec.run, spec.seed, spec.rounds), (RUN, 9, 4));
     assert_eq!(
-        (spec.training.epochs, spec.training.batch, spec.training.optimizer.sgd().momentum),
-        (3, 0, 0.9)
+        (spec.training.epochs, spec.training.batch, spec.training.optimizer),
+        (3, 0, models::Sgd { rate: 0.2, momentum: 0.9, decay: 0.0 }.into())
     );
     assert_eq!((spec.architecture.name.as_str(), spec.algorithm.name.as_str()), ("linear", "fedavg"));
     assert_eq!(spec.aggregation.weights, shared::aggregation::Weights::Uniform);

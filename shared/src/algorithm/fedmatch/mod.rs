@@ -43,7 +43,7 @@ mod opinion;
 mod parts;
 
 use models::params::{Array, ParamSet};
-use models::{Architecture, Batch, LossGradients, ModelError, Network, pseudo_label};
+use models::{Architecture, Batch, LossGradients, ModelError, Network, Sgd, pseudo_label};
 
 use super::unlabelled::{Seen, perturbed, suit};
 use super::{
@@ -171,11 +171,13 @@ impl Algorithm for FedMatch {
 
     /// A device needs no labels, but images; and the pull towards sigma must not overshoot.
     fn check_data(&self, data: &DataSpec, training: &Training) -> Result<(), String> {
-        let pull = 2.0 * self.lambda_l2 * training.optimizer.sgd().rate;
+        // Adaptive steps are as long as their rate whatever pulls.
+        let pulled = |sgd: Sgd| 2.0 * self.lambda_l2 * sgd.rate;
+        let pull = training.optimizer.to_engine().descent().map_or(0.0, pulled);
         if pull > 1.0 && training.epochs > 0 {
             return Err(format!(
                 "every step of fedmatch moves psi towards sigma by 2 lambda-l2 times the rate, here {pull} times the \
-                 distance, and beyond it: lower training.optimizer.sgd.learning-rate or algorithm.fedmatch.lambda-l2"
+                 distance, and beyond it: lower the learning rate or algorithm.fedmatch.lambda-l2"
             ));
         }
         suit(Self::NAME, &[self.moved(&data.preparation)], data)

@@ -1,4 +1,4 @@
-//! How the learning rate falls from round to round.
+//! How the learning rate falls over a run.
 
 use std::f64::consts::PI;
 use std::ops::Bound::{Excluded, Included};
@@ -6,7 +6,8 @@ use std::ops::Bound::{Excluded, Included};
 use crate::settings::Kind;
 
 crate::choice! {
-    /// The learning rate of round t = 1, ..., T as a share of the configured one. Within a round it does not change.
+    /// The learning rate of round t = 1, ..., T as a share of the configured one. Within a round it does not change, unless
+    /// `training.schedule-by-step` says so: then t is a fraction.
     pub enum Schedule {
         /// The learning rate is the same in all rounds
         Constant {}
@@ -35,10 +36,9 @@ impl Schedule {
         }
     }
 
-    /// The share of the rate in round `round`, counted from 1, of `rounds`.
+    /// The share of the rate when `passed` of `rounds` rounds have passed.
     #[must_use]
-    pub fn share(&self, round: u32, rounds: u32) -> f64 {
-        let passed = f64::from(round.saturating_sub(1));
+    pub fn share(&self, passed: f64, rounds: u32) -> f64 {
         match *self {
             Self::Constant {} => 1.0,
             Self::Exponential { gamma } => gamma.powf(passed),
@@ -56,7 +56,7 @@ mod tests {
     #[test]
     #[expect(clippy::float_cmp, reason = "powers of two are exact")]
     fn shares_are_those_of_the_formulas() {
-        let shares = |schedule: Schedule| [1, 2, 3, 4].map(|round| schedule.share(round, 4));
+        let shares = |schedule: Schedule| [0.0, 1.0, 2.0, 3.0].map(|passed| schedule.share(passed, 4));
         assert_eq!(shares(Schedule::default()), [1.0; 4]);
         assert_eq!(shares(Schedule::Exponential { gamma: 0.5 }), [1.0, 0.5, 0.25, 0.125]);
         let root = std::f64::consts::FRAC_1_SQRT_2;

@@ -28,7 +28,8 @@ What the columns say
 What is trained
   The networks of `models/src/architecture`, whose counts of parameters are checked (`networks.py`). PyTorch
   runs in eager mode with its default layout and its default SGD. `lenet-5` has 1x28x28 samples, `lenet-5-rgb`
-  is the same network on 3x32x32, its shape in our registry. `char-lstm` reads samples of 80 characters.
+  is the same network on 3x32x32, its shape in our registry. `char-lstm` reads samples of 80 characters, `word-lstm`
+  of 10 words, `text-transformer` of 128 characters; `resnet-50` is the one for 3x32x32.
 """
 
 import argparse
@@ -68,6 +69,11 @@ MODELS = {
     "cnn-mnist": Model(("--model", "cnn-mnist"), (10, 64)),
     "resnet-9": Model(("--model", "resnet-9"), (64,)),
     "char-lstm": Model(("--model", "char-lstm"), (10,)),
+    "word-lstm": Model(("--model", "word-lstm"), (10,)),
+    "mobilenet-v2": Model(("--model", "mobilenet-v2", "--input", "3x96x96"), (32,)),
+    "resnet-50": Model(("--model", "resnet-50"), (32,)),
+    "vit-tiny": Model(("--model", "vit-tiny", "--input", "3x64x64"), (32,)),
+    "text-transformer": Model(("--model", "text-transformer", "--input", "128"), (16,)),
 }
 
 

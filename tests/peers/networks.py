@@ -1,15 +1,25 @@
 """The networks of `models/src/architecture` as a user of PyTorch would write them, and their batches."""
 
+import pathlib
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import nn
 
+# The larger networks are those that golden numbers are made of.
+sys.path.append(str(pathlib.Path(__file__).parents[2] / "models" / "tests" / "golden"))
+import models as golden
+
 CLASSES = 10
-# Characters that a char-lstm tells apart, and characters of one sample.
+# Characters that models of characters tell apart, and characters of one sample of a char-lstm and of a transformer.
 VOCABULARY = 80
 UNROLL = 80
+POSITIONS = 128
+# Words that a word-lstm tells apart, and words of one sample.
+WORDS = 10_000
+UNROLLED_WORDS = 10
 
 
 @dataclass(frozen=True)
@@ -88,6 +98,40 @@ class CharLstm(nn.Module):
         return self.output(hidden).flatten(0, 1)
 
 
+class WordLstm(nn.Module):
+    """The word model of McMahan et al. 2017, with one layer: predicts every next word. Biases as in [`CharLstm`]."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(WORDS, 192)
+        self.lstm = nn.LSTM(192, 256, batch_first=True)
+        self.output = nn.Linear(256, WORDS)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden, _ = self.lstm(self.embedding(x))
+        return self.output(hidden).flatten(0, 1)
+
+
+class TextTransformer(nn.Module):
+    """Four causal blocks of 256 features and 4 heads, normalised before, which predict every next character."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(VOCABULARY, 256)
+        self.register_buffer("waves", golden.Waves()(torch.zeros(1, POSITIONS, 256)).float())
+        self.blocks = nn.Sequential(*golden.blocks(4, 256, 4, True, 1e-5))
+        self.output = nn.Linear(256, VOCABULARY)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.output(self.blocks(self.embedding(x) + self.waves)).flatten(0, 1)
+
+
+def of_golden(name: str) -> nn.Module:
+    """A network of `models/tests/golden/models.py`."""
+    _, _, extractor, _, head = golden.MODELS[name]
+    return nn.Sequential(*extractor(), *head())
+
+
 PEERS = {
     "mlp-2nn": Peer(mlp_2nn, (1, 28, 28), 199_210),
     "lenet-5": Peer(lambda: lenet_5(1, 2), (1, 28, 28), 61_706),
@@ -95,6 +139,11 @@ PEERS = {
     "cnn-mnist": Peer(cnn_mnist, (1, 28, 28), 1_663_370),
     "resnet-9": Peer(resnet_9, (3, 32, 32), 6_568_640),
     "char-lstm": Peer(CharLstm, (UNROLL,), 796_672 + 265 * VOCABULARY + 2_048),
+    "word-lstm": Peer(WordLstm, (UNROLLED_WORDS,), 4_949_776 + 1_024),
+    "mobilenet-v2": Peer(lambda: of_golden("mobilenet-v2"), (3, 96, 96), 2_236_682),
+    "resnet-50": Peer(lambda: of_golden("resnet-50 batch"), (3, 32, 32), 23_520_842),
+    "vit-tiny": Peer(lambda: of_golden("vit-tiny"), (3, 64, 64), 5_491_786),
+    "text-transformer": Peer(TextTransformer, (POSITIONS,), 3_200_592),
 }
 
 
@@ -111,6 +160,7 @@ def build(name: str) -> nn.Module:
 def batch(name: str, samples: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Noise of the right shape, with labels; those of characters are one per position."""
     shape = (samples, *PEERS[name].input)
-    if name == "char-lstm":
-        return torch.randint(VOCABULARY, shape), torch.randint(VOCABULARY, (samples * UNROLL,))
+    if len(shape) == 2:
+        tokens = WORDS if name == "word-lstm" else VOCABULARY
+        return torch.randint(tokens, shape), torch.randint(tokens, (samples * shape[1],))
     return torch.rand(shape), torch.arange(samples) % CLASSES

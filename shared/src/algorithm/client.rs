@@ -34,6 +34,8 @@ pub struct Client<'a> {
     pub id: Option<ClientId>,
     monitor: &'a mut dyn FnMut(Progress) -> ControlFlow<()>,
     steps: u64,
+    /// The sum of their learning rates, if these differ.
+    rates: f64,
     loss_sum: f64,
     /// What stays on the device until its next round.
     kept: Kept,
@@ -94,6 +96,7 @@ impl<'a> Client<'a> {
             id: None,
             monitor,
             steps: 0,
+            rates: 0.0,
             loss_sum: 0.0,
             kept: Kept::default(),
             metrics: Metrics::default(),
@@ -123,6 +126,16 @@ impl<'a> Client<'a> {
     #[must_use]
     pub fn steps(&self) -> u64 {
         self.steps
+    }
+
+    /// The sum of the learning rates of these steps, `tau_k eta` where the rate does not change within a round.
+    #[must_use]
+    pub fn rates(&self) -> f64 {
+        if self.spec.training.schedule_by_step {
+            self.rates
+        } else {
+            self.steps as f64 * self.optimizer().rate()
+        }
     }
 
     /// Mean training loss over the steps so far, `l_k`; 0 before the first.
@@ -266,12 +279,18 @@ impl<'a> Client<'a> {
         }
         let mut order: Vec<usize> = (0..samples).collect();
         let (mut x, mut y) = (Vec::new(), Vec::new());
+        let mut taken = 0;
         for epoch in 0..training.epochs {
             shuffle(&mut order, &mut self.seed.derive_numbered("epoch", u64::from(epoch)).rng());
             for positions in order.chunks(size as usize).take(steps as usize) {
                 let batch = self.batch(positions, epoch, std::mem::take(&mut x), std::mem::take(&mut y))?;
                 let seed = self.seed.derive_numbered("views of epoch", u64::from(epoch));
                 let drawn = Drawn { data: self.data, positions, seed };
+                if training.schedule_by_step {
+                    let rate = self.spec.rate_in_step(self.round, (taken, total));
+                    learner.set_rate(rate);
+                    (taken, self.rates) = (taken + 1, self.rates + rate);
+                }
                 let loss = step(&mut learner, &batch, &drawn)?;
                 (x, y) = batch.into_buffers();
                 self.advance(loss, total)?;

@@ -29,6 +29,8 @@ pub enum Setting {
     Momentum,
     /// Local steps of another length for each parameter: Adam.
     AdaptiveSteps,
+    /// The learning rate changes within a round.
+    StepSchedule,
     /// The state of the local optimiser stays on the device from round to round.
     KeptOptimizer,
     /// A greatest length of gradients.
@@ -105,6 +107,7 @@ impl Setting {
             Self::AdaptiveSteps if optimizer.to_engine().descent().is_none() => {
                 table(&format!("training.optimizer.{}", optimizer.name()))
             }
+            Self::StepSchedule if training.schedule_by_step => set("training.schedule-by-step", true),
             Self::KeptOptimizer if training.keep_optimizer => set("training.keep-optimizer", true),
             Self::Clip => set("training.clip-norm", training.clip_norm?),
             Self::Measured if training.measure.alignment => {
@@ -181,11 +184,12 @@ mod tests {
     use crate::spec::{Measures, RunSpec};
 
     /// All of them.
-    const ALL: [Setting; 18] = [
+    const ALL: [Setting; 19] = [
         Setting::Epochs,
         Setting::Batches,
         Setting::Momentum,
         Setting::AdaptiveSteps,
+        Setting::StepSchedule,
         Setting::KeptOptimizer,
         Setting::Clip,
         Setting::Measured,
@@ -219,6 +223,9 @@ mod tests {
             Setting::AdaptiveSteps => {
                 let adaptive = [models::Optimizer::Adam(adam), models::Optimizer::AdamW(adam)];
                 ("adaptive-steps", adaptive.map(by).to_vec())
+            }
+            Setting::StepSchedule => {
+                ("step-schedule", vec![(Training { schedule_by_step: true, ..plain }, mean)])
             }
             Setting::KeptOptimizer => {
                 ("kept-optimizer", vec![(Training { keep_optimizer: true, ..plain }, mean)])

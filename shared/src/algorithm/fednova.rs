@@ -97,6 +97,10 @@ impl Algorithm for FedNova {
              a weight of its own: use training.optimizer.sgd or nesterov",
         ),
         (
+            Setting::StepSchedule,
+            "fednova divides by numbers of steps, which count alike at one rate alone: leave training.schedule-by-step out",
+        ),
+        (
             Setting::KeptOptimizer,
             "fednova counts the steps of one round, and a velocity from earlier rounds would add theirs: leave \
              training.keep-optimizer out",

@@ -35,6 +35,7 @@ impl Objective for FedSgd {
             "fedsgd has no local steps that could be adaptive: use training.optimizer.sgd, and \
              aggregation.server-optimizer.adam at the server",
         ),
+        (Setting::StepSchedule, "fedsgd takes one step in a round: leave training.schedule-by-step out"),
         (
             Setting::KeptOptimizer,
             "fedsgd has no local steps that would leave anything to keep: leave training.keep-optimizer out",

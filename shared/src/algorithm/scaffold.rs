@@ -151,9 +151,9 @@ impl Algorithm for Scaffold {
         let delta = client.delta(w_k, &w_t)?;
         let mut control = client.without_buffers(&delta)?;
         // Without steps there is nothing to learn about gradients.
-        let steps = client.steps() as f64 * client.optimizer().rate();
-        control.scale(if steps > 0.0 { (-1.0 / steps) as f32 } else { 0.0 });
-        if steps > 0.0 && !c.is_empty() {
+        let rates = client.rates();
+        control.scale(if rates > 0.0 { (-1.0 / rates) as f32 } else { 0.0 });
+        if rates > 0.0 && !c.is_empty() {
             control.add_scaled(-1.0, &c).map_err(|mismatch| TrainError::Broadcast(mismatch.to_string()))?;
         }
         let sent = control.into_record().sent(client.spec.update.precision);

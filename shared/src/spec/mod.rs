@@ -99,6 +99,13 @@ impl RunSpec {
         optimizer.at_rate(optimizer.rate() * self.training.rate_share(round.min(self.rounds), self.rounds))
     }
 
+    /// The learning rate in step `step`, counted from 0, of the `steps` that a client takes in this round.
+    #[must_use]
+    pub fn rate_in_step(&self, round: u32, (step, steps): (u64, u64)) -> f64 {
+        let share = self.training.rate_share_in_step(round.min(self.rounds), self.rounds, (step, steps));
+        self.training.optimizer.to_engine().rate() * share
+    }
+
     /// Whether any round asks clients to test models on samples of their own.
     #[must_use]
     pub fn is_tested_by_clients(&self) -> bool {

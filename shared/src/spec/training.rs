@@ -27,6 +27,8 @@ crate::section! {
         pub schedule: Schedule = Schedule::default();
         /// Rounds over which the learning rate rises linearly to the schedule's; 0 is none
         pub warmup: u32 = 0, in Kind::COUNT;
+        /// Move on in schedule and warm-up with every step of a client, not from round to round
+        pub schedule_by_step: bool = false;
         /// Greatest norm of a batch's gradient; longer ones are shortened to it
         ///
         /// Of all parameters together, before corrections and weight decay.
@@ -161,8 +163,24 @@ impl Training {
     /// The share of the learning rate in round `round`, counted from 1, of `rounds`.
     #[must_use]
     pub fn rate_share(&self, round: u32, rounds: u32) -> f64 {
-        let warm = if round < self.warmup { f64::from(round) / f64::from(self.warmup) } else { 1.0 };
-        warm * self.schedule.share(round, rounds)
+        self.share_between(f64::from(round.saturating_sub(1)), f64::from(round), rounds)
+    }
+
+    /// [`Training::rate_share`] in step `step`, counted from 0, of the `steps` that a client takes in that round.
+    #[must_use]
+    pub fn rate_share_in_step(&self, round: u32, rounds: u32, (step, steps): (u64, u64)) -> f64 {
+        if !self.schedule_by_step {
+            return self.rate_share(round, rounds);
+        }
+        let passed = |steps_done: u64| f64::from(round.saturating_sub(1)) + steps_done as f64 / steps as f64;
+        self.share_between(passed(step), passed(step + 1), rounds)
+    }
+
+    /// The share from where `begun` rounds have passed to where `done` have.
+    fn share_between(&self, begun: f64, done: f64, rounds: u32) -> f64 {
+        let warmup = f64::from(self.warmup);
+        let warm = if done < warmup { done / warmup } else { 1.0 };
+        warm * self.schedule.share(begun, rounds)
     }
 
     /// Whether the optimiser keeps anything from round to round.
@@ -198,5 +216,24 @@ mod tests {
         let shares = [1, 2, 3, 4, 5].map(|round| training.rate_share(round, 5));
         assert_eq!(shares, [0.25, 0.25, 0.1875, 0.125, 0.0625]);
         assert_eq!([1, 2].map(|round| Training { warmup: 0, ..training }.rate_share(round, 2)), [1.0, 0.5]);
+    }
+
+    #[test]
+    fn within_a_round_the_rate_changes_only_if_it_is_to() {
+        let schedule = Schedule::Cosine { min_factor: 0.0 };
+        let by_round = Training { warmup: 2, schedule, ..Training::default() };
+        let by_step = Training { schedule_by_step: true, ..by_round };
+        for round in 1..=5 {
+            let shares = |training: Training| {
+                [0, 1, 2, 3].map(|step| training.rate_share_in_step(round, 5, (step, 4)))
+            };
+            assert_eq!(shares(by_round), [by_round.rate_share(round, 5); 4]);
+            for (step, found) in shares(by_step).into_iter().enumerate() {
+                let begun = f64::from(round - 1) + step as f64 / 4.0;
+                let warm = ((begun + 0.25) / 2.0).min(1.0);
+                let expected = warm * 0.5 * (1.0 + (std::f64::consts::PI * begun / 5.0).cos());
+                assert!((found - expected).abs() < 1e-15, "round {round}, step {step}: {found} {expected}");
+            }
+        }
     }
 }

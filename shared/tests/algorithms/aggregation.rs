@@ -51,6 +51,31 @@ fn fedavg_with_one_client_is_plain_sgd() {
     }
 }
 
+#[test]
+fn a_rate_that_changes_with_every_step_is_that_of_the_schedule() {
+    let data = view(10, 1);
+    let schedule = Schedule::Exponential { gamma: 0.25 };
+    let by_step = Training { schedule, schedule_by_step: true, warmup: 1, ..training(3, 0) };
+    let spec = with(&spec("fedavg"), by_step);
+    let mut learner =
+        Learner::new(&spec.architecture, &initial(&spec), Sgd::plain(0.5), &Backend::cpu()).unwrap();
+    let (mut x, mut y) = (Vec::new(), Vec::new());
+    data.fill(&(0..data.len()).collect::<Vec<_>>(), &mut x, &mut y);
+    let batch = Batch::new(x, [data.len(), 1, 2, 2], y).unwrap();
+    let models = federate(&spec, std::slice::from_ref(&data), 2);
+    for step in 0..6 {
+        let passed = f64::from(step) / 3.0;
+        learner.set_rate(0.5 * (passed + 1.0 / 3.0).min(1.0) * 0.25f64.powf(passed));
+        learner.step(&batch).unwrap();
+        if step % 3 == 2 {
+            let (found, expected) = (&models[step as usize / 3], learner.params().unwrap());
+            assert!(apart(found, &expected) < 1e-6, "step {step}: {}", apart(found, &expected));
+        }
+    }
+    let by_round = with(&spec, Training { schedule_by_step: false, ..by_step });
+    assert!(apart(&models[1], &federate(&by_round, std::slice::from_ref(&data), 2)[1]) > 1e-3);
+}
+
 /// One of each kind, all of which keep something.
 fn optimizers() -> [Optimizer; 4] {
     let sgd = Sgd { rate: 0.3, momentum: 0.9, decay: 0.01 };

@@ -31,6 +31,7 @@ use shared::frame;
 use shared::id::ClientId;
 use shared::message::{Progress, Rejection, ToClient, TrainReport, Verdict};
 use shared::record::Record;
+use shared::schedule::Schedule;
 use shared::seed::{Seed, shuffle};
 use shared::spec::{RunSpec, Training, Update};
 

@@ -42,6 +42,8 @@ pub enum Incoming {
         round: u32,
         /// What the client has to do.
         work: TaskKind,
+        /// Rounds of training before it that have failed.
+        failed: u32,
         /// The broadcast, as an encoded record.
         payload: Bytes,
     },

@@ -19,6 +19,7 @@ use sha2::{Digest as _, Sha256};
 use crate::eligibility::{Eligibility, Ineligible};
 use crate::id::{ClientId, RunId};
 use crate::identity::PublicKey;
+use crate::protocol::Protocol;
 use crate::spec::SpecText;
 pub use crate::task::{Progress, Purpose, TaskKind};
 use crate::ticket::TicketSecret;
@@ -180,6 +181,61 @@ pub enum ToClient {
         /// A [`Reading`](crate::spec::Reading) as text, which can grow.
         reading: String,
     },
+    /// A task, or the rest of one, of a run in which rounds of training have failed: those do not move the schedule of the learning
+    /// rate on. *With payload.* A device of an older version is sent the others, and takes its rate from the round's number.
+    TaskAfterFailures {
+        /// The round.
+        round: u32,
+        /// What is to be done.
+        work: TaskKind,
+        /// Rounds of training before it that have failed.
+        failed: u32,
+        /// Bytes of the payload that the client has.
+        offset: u64,
+    },
+}
+
+/// A task or the rest of one, whichever message it came with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TaskHeader {
+    /// The round.
+    pub round: u32,
+    /// What is to be done.
+    pub work: TaskKind,
+    /// Rounds of training before it that have failed.
+    pub failed: u32,
+    /// Bytes of the payload that the client has.
+    pub offset: u64,
+}
+
+impl TaskHeader {
+    /// The message for a peer that speaks `protocol`.
+    #[must_use]
+    pub fn message(self, protocol: Protocol) -> ToClient {
+        let Self { round, work, failed, offset } = self;
+        match (failed, offset) {
+            (1.., _) if protocol >= Protocol::V6 => {
+                ToClient::TaskAfterFailures { round, work, failed, offset }
+            }
+            (_, 0) => ToClient::Task { round, work },
+            _ => ToClient::TaskRest { round, work, offset },
+        }
+    }
+}
+
+impl ToClient {
+    /// The task that this message is about, if it is about one.
+    #[must_use]
+    pub fn task(&self) -> Option<TaskHeader> {
+        match *self {
+            Self::Task { round, work } => Some(TaskHeader { round, work, failed: 0, offset: 0 }),
+            Self::TaskRest { round, work, offset } => Some(TaskHeader { round, work, failed: 0, offset }),
+            Self::TaskAfterFailures { round, work, failed, offset } => {
+                Some(TaskHeader { round, work, failed, offset })
+            }
+            _ => None,
+        }
+    }
 }
 
 /// The beginning of a payload that a connection did not bring to its end.

@@ -278,6 +278,10 @@ fn to_client() -> Vec<(&'static str, ToClient)> {
             }),
         ),
         ("task-rest", ToClient::TaskRest { round: 300, work: TaskKind::TRAIN, offset: 1 << 20 }),
+        (
+            "task-after-failures",
+            ToClient::TaskAfterFailures { round: 300, work: TaskKind::TRAIN, failed: 2, offset: 1 << 20 },
+        ),
         ("server-key", ToClient::ServerKey { key: PublicKey::from_bytes([7; 32]) }),
         ("refused-identity", ToClient::Refused(Refusal::Identity { known: client })),
         ("refused-unknown", ToClient::Refused(Refusal::Unknown)),
@@ -389,6 +393,7 @@ fn every_variant_has_an_example() {
             ToClient::Welcome { .. } => 31,
             ToClient::Counted { .. } => 34,
             ToClient::Samples { .. } => 35,
+            ToClient::TaskAfterFailures { .. } => 36,
             ToClient::Refused(refusal) => match refusal {
                 Refusal::Shape { .. } => 3,
                 Refusal::Classes { .. } => 4,
@@ -424,7 +429,7 @@ fn every_variant_has_an_example() {
             },
         })
         .collect();
-    assert_eq!(to_client, (0..=35).collect());
+    assert_eq!(to_client, (0..=36).collect());
 }
 
 fn truncate<T: Serialize + DeserializeOwned + Debug>(messages: &[(&'static str, T)]) {

@@ -56,7 +56,7 @@ pub struct Device {
     data: View,
     session: Option<Session>,
     kept: Kept,
-    task: Option<Bytes>,
+    task: Option<(u32, Bytes)>,
     /// What it has begun to train with, by round: the broadcast, and what it had kept.
     pub begun: Vec<(u32, Bytes, Option<Vec<u8>>)>,
     running: Option<TaskId>,
@@ -179,9 +179,9 @@ impl Device {
         self.kept.download()?.lock().ok()?.load()
     }
 
-    /// A task's payload arrives, just before its message.
-    pub fn receive(&mut self, payload: Bytes) {
-        self.task = Some(payload);
+    /// A task's payload arrives, just before its message, after so many rounds that have failed.
+    pub fn receive(&mut self, failed: u32, payload: Bytes) {
+        self.task = Some((failed, payload));
     }
 
     /// Takes an event in and does all that follows from it.
@@ -263,16 +263,18 @@ impl Device {
             Action::Train { round, work, spec } => {
                 let held = TaskId { run: spec.run, round };
                 self.running = Some(held);
+                let (failed, broadcast) = self.task.take().expect("a task comes with its payload");
                 let task = Task {
                     local: self.kept.with(|store| store.client_state(spec.run))?,
                     spec,
                     round,
+                    failed,
                     work,
                     tests: TestSamples::none(),
                     client: self.identity.client,
                     data: self.data.clone(),
                     backend: Backend::cpu(),
-                    broadcast: self.task.take().expect("a task comes with its payload"),
+                    broadcast,
                 };
                 self.begun.push((round, task.broadcast.clone(), task.local.clone()));
                 let result = run_task(&task, &TaskHandle::default(), None)

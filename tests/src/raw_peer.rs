@@ -196,11 +196,10 @@ impl RawPeer {
         let header = Header::parse(*header, u64::MAX).expect("servers send frames");
         let (body, payload) = rest.split_at(header.message as usize);
         assert_eq!(payload.len() as u64, header.payload);
-        let ToClient::Task { round, .. } = frame::decode(body).expect("servers send messages") else {
-            panic!("only tasks have a stream of their own")
-        };
+        let message: ToClient = frame::decode(body).expect("servers send messages");
+        let task = message.task().expect("only tasks have a stream of their own");
         let record = Record::read_from(&mut &payload[..], Limits::default()).expect("broadcasts are records");
-        (round, record)
+        (task.round, record)
     }
 
     /// Sends bytes on a stream of their own, as an update goes, and ends the stream.

@@ -28,7 +28,7 @@ use rand::RngExt as _;
 use rand_chacha::ChaCha8Rng;
 use shared::frame::{self, HEADER_LEN};
 use shared::id::ClientId;
-use shared::message::{ResumePoint, ToServer};
+use shared::message::{ResumePoint, TaskHeader, ToClient, ToServer};
 use shared::seed::Seed;
 
 use crate::device::{self, Device};
@@ -288,10 +288,14 @@ impl Simulator {
             }
             Happening::ToDevice { peer, message, payload } => {
                 let Some(connection) = self.connections.get(&peer) else { return };
-                if let Some(payload) = payload {
-                    self.devices[connection.device].receive(payload);
+                let mut message = *message;
+                if let (Some(TaskHeader { round, work, failed, .. }), Some(payload)) =
+                    (message.task(), payload)
+                {
+                    self.devices[connection.device].receive(failed, payload);
+                    message = ToClient::Task { round, work };
                 }
-                self.device_event(peer, DeviceEvent::Message(*message));
+                self.device_event(peer, DeviceEvent::Message(message));
             }
             Happening::ServerLearnsOfCut(peer) => self.server_event(ServerEvent::Disconnected { peer }),
             Happening::DeviceLearnsOfCut(peer) => {

@@ -26,6 +26,14 @@ pub fn start(files: Arc<dyn FileLayer>, runs: &Path, scenario: &Scenario) -> Res
 /// # Panics
 /// If it does not complete, or a client has other client state than it must have.
 pub async fn finish(started: Started, scenario: &Scenario) -> Run {
+    finish_over(Transport::Memory, started, scenario).await
+}
+
+/// [`finish`] with this transport between server and clients.
+///
+/// # Panics
+/// As [`finish`].
+pub async fn finish_over(transport: Transport, started: Started, scenario: &Scenario) -> Run {
     let (run, resume, _lock) = started.into_parts();
     let (_stop, stopped) = watch::channel(false);
     let shares = scenario.shares.clone();
@@ -35,7 +43,7 @@ pub async fn finish(started: Started, scenario: &Scenario) -> Run {
             "a device has other client state than it must have"
         );
     };
-    let simulating = simulate(run, resume, shares, Transport::Memory, 1, stopped, &mut agree);
+    let simulating = simulate(run, resume, shares, transport, 1, stopped, &mut agree);
     let simulated = Box::pin(simulating).await;
     let (mut run, outcome) = simulated.expect("the disk works");
     assert_eq!(outcome, Outcome::Completed);

@@ -17,6 +17,7 @@ mod experiments;
 mod exported_ensembles;
 mod exported_networks;
 mod exporting;
+mod failed_rounds;
 mod fault_table;
 mod fedmix;
 mod flipped_bits;

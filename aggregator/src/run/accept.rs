@@ -80,14 +80,14 @@ impl Run {
     pub(super) fn acceptance(&mut self) -> Result<(Acceptance<'_>, &mut OpenRound), RunError> {
         let start = self.algorithm.ensemble().map(|_| self.current_model()).transpose()?;
         let max_payload = self.max_payload();
-        let Self { files, directory, config, algorithm, template, tests, open, .. } = self;
+        let Self { files, directory, config, algorithm, template, tests, open, failed, .. } = self;
         let open = open.as_mut().expect("updates are accepted between open and close");
         let acceptance = Acceptance {
             files: &**files,
             directory,
             config,
             algorithm: &**algorithm,
-            round: open.round(&config.spec, template),
+            round: open.round(&config.spec, template, *failed),
             sample_cap: open.opening.sample_cap,
             train: open.opening.work.train,
             max_payload,

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use bytes::Bytes;
 use shared::frame;
-use shared::message::{TaskKind, ToClient};
+use shared::message::{TaskHeader, TaskKind, ToClient};
+use shared::protocol::Protocol;
 use shared::record::Record;
 
 use super::error::disk;
@@ -18,6 +19,8 @@ pub struct Broadcast {
     pub round: u32,
     /// What its cohort is asked for.
     pub work: TaskKind,
+    /// Rounds of training before it that have failed.
+    pub failed: u32,
     /// The file that holds it.
     pub path: PathBuf,
     /// Its length in bytes.
@@ -27,10 +30,16 @@ pub struct Broadcast {
 }
 
 impl Broadcast {
-    /// The message that it goes with.
+    /// What it goes with, to a peer that has its first `offset` bytes.
+    #[must_use]
+    pub fn header(&self, offset: u64) -> TaskHeader {
+        TaskHeader { round: self.round, work: self.work, failed: self.failed, offset }
+    }
+
+    /// The message that it goes with as a whole, in the newest version of the protocol.
     #[must_use]
     pub fn task(&self) -> ToClient {
-        ToClient::Task { round: self.round, work: self.work }
+        self.header(0).message(Protocol::V6)
     }
 
     /// Bytes of the task on the wire.
@@ -66,7 +75,7 @@ impl Run {
             file.read_to_end(&mut bytes).map_err(disk("read", &path))?;
             content = Some(bytes.into());
         }
-        Ok(Broadcast { round, work, path, length, content })
+        Ok(Broadcast { round, work, failed: self.failed, path, length, content })
     }
 
     /// Not durable: it can be made again from the checkpoint.

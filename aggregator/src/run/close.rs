@@ -104,7 +104,7 @@ impl Run {
         tally: &Tally,
     ) -> Result<Option<OwnLoss>, RunError> {
         let partial = open.merged(&*self.algorithm)?;
-        let round = open.round(&self.config.spec, &self.template);
+        let round = open.round(&self.config.spec, &self.template, self.failed);
         if tally.void || open.reports.is_empty() || !open.opening.work.train {
             // Nothing counts, or nothing was learned: the model stays. But clients keep what they were told that counts.
             if let Some(partial) = partial {
@@ -257,7 +257,7 @@ impl Run {
         open: &OpenRound,
         tests: &TestSet,
     ) -> Result<Option<Evaluation>, RunError> {
-        let round = open.round(&self.config.spec, &self.template);
+        let round = open.round(&self.config.spec, &self.template, self.failed);
         let limits = Limits { max_bytes: self.max_payload(), ..Limits::default() };
         let mut sum = Evaluation::default();
         for &client in open.reports.keys() {

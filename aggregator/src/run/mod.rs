@@ -366,9 +366,9 @@ impl Run {
 
 impl OpenRound {
     /// The round, as algorithms see it.
-    fn round<'a>(&self, spec: &'a RunSpec, template: &'a Template) -> Round<'a> {
+    fn round<'a>(&self, spec: &'a RunSpec, template: &'a Template, failed: u32) -> Round<'a> {
         let Self { opening, scale, clients, .. } = self;
-        Round { number: opening.round, spec, template, scale: *scale, clients: *clients }
+        Round { number: opening.round, failed, spec, template, scale: *scale, clients: *clients }
     }
 
     /// All that was folded, merged; `None` if no update was.

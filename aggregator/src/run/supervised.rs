@@ -127,12 +127,12 @@ impl Run {
             .thread_name(|thread| format!("server-{thread}"))
             .build()
             .map_err(|error| RunError::Threads(error.to_string()))?;
-        let (told, backend) = (cancelled.clone(), self.backend.clone());
+        let (told, backend, failed) = (cancelled.clone(), self.backend.clone(), self.failed);
         let thread = std::thread::Builder::new()
             .name("server".to_owned())
             .spawn(move || {
                 let device = Device { backend: &backend, progress: &progress, cancelled: &told };
-                let trained = pool.install(|| train(&spec, round, &data, &omega, &device));
+                let trained = pool.install(|| train(&spec, (round, failed), &data, &omega, &device));
                 progress.set(0, 0);
                 trained
             })
@@ -167,7 +167,7 @@ struct Device<'a> {
 
 fn train(
     spec: &RunSpec,
-    round: u32,
+    (round, failed): (u32, u32),
     data: &View,
     omega: &ParamSet,
     device: &Device<'_>,
@@ -181,9 +181,8 @@ fn train(
             ControlFlow::Continue(())
         }
     };
-    // Training for the round after the last uses the last round's rate, which a schedule may have brought to 0 by then.
-    let scheduled = round.min(spec.rounds);
-    let mut server = Client::new(spec, scheduled, seed, data, device.backend, &mut monitor);
+    let mut server =
+        Client::new(spec, round, seed, data, device.backend, &mut monitor).after_failures(failed);
     let params = server.sgd(omega)?;
     Ok(OwnModel { params, loss: server.loss() })
 }
@@ -207,7 +206,7 @@ mod tests {
         let moved = |round: u32| {
             let (progress, cancelled) = (OwnProgress::default(), AtomicBool::new(false));
             let device = Device { backend: &Backend::cpu(), progress: &progress, cancelled: &cancelled };
-            let own = train(&spec, round, &data, &omega, &device).expect("it trains");
+            let own = train(&spec, (round, 0), &data, &omega, &device).expect("it trains");
             own.params.distance(&omega).expect("the same network")
         };
         let (last, after) = (moved(spec.rounds), moved(spec.rounds + 1));

@@ -12,7 +12,7 @@ use edge_client::transport::{Channel, ConnectError, Connector, Incoming, Outgoin
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use shared::frame::{self, FrameError, HEADER_LEN, Header};
-use shared::message::{ToClient, ToServer};
+use shared::message::{TaskHeader, ToServer};
 use tokio::sync::mpsc;
 
 use crate::coordinator::PeerId;
@@ -122,8 +122,8 @@ fn receive(command: ToPeer, to_client: &mpsc::UnboundedSender<Incoming>) -> Resu
                 Err(error) => return Err(error.into()),
             };
             let (message, _) = across(&task, payload.len() as u64, u64::MAX)?;
-            let ToClient::Task { round, work } = message else { return Err(MemoryError::Gone) };
-            Incoming::Task { round, work, payload }
+            let TaskHeader { round, work, failed, .. } = message.task().ok_or(MemoryError::Gone)?;
+            Incoming::Task { round, work, failed, payload }
         }
         ToPeer::Disconnect => return Ok(()),
     };

@@ -152,10 +152,7 @@ async fn send(peer: &Peer, broadcast: &Broadcast, partial: Option<ResumePoint>) 
         }
         None => 0,
     };
-    let message = match offset {
-        0 => broadcast.task(),
-        _ => ToClient::TaskRest { round: broadcast.round, work: broadcast.work, offset },
-    };
+    let message = broadcast.header(offset).message(peer.protocol());
     let mut next = Some(Bytes::from(frame::encode(&message, broadcast.length - offset)));
     while let Some(mut chunk) = next {
         while !chunk.is_empty() {
@@ -240,8 +237,14 @@ mod tests {
     fn a_task_that_is_gone_is_not_passed_over_in_silence() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("broadcast");
-        let broadcast =
-            Broadcast { round: 1, work: TaskKind::TRAIN, path: path.clone(), length: 3, content: None };
+        let broadcast = Broadcast {
+            round: 1,
+            work: TaskKind::TRAIN,
+            failed: 0,
+            path: path.clone(),
+            length: 3,
+            content: None,
+        };
         assert!(matches!(
             Source::of(&broadcast),
             Err(PeerError::Fault("the round of the task that it was to be sent is over"))

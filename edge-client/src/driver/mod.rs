@@ -111,6 +111,15 @@ fn profile(participant: &Participant) -> DeviceProfile {
     DeviceProfile { memory: participant.memory, ..profile }
 }
 
+/// A task that was received.
+struct Received {
+    round: u32,
+    /// Rounds of training before it that have failed.
+    failed: u32,
+    /// The broadcast.
+    payload: Bytes,
+}
+
 struct Driver<'a, C, S> {
     participant: Participant,
     session: Session,
@@ -129,8 +138,8 @@ struct Driver<'a, C, S> {
     untested: Option<String>,
     /// Whether the server has admitted this client since the process began.
     welcomed: bool,
-    /// The newest task received: its round and its broadcast.
-    task: Option<(u32, Bytes)>,
+    /// The newest task received.
+    task: Option<Received>,
     training: Training,
     /// The server believes that this task is still training.
     unsaved: Option<Unsaved>,
@@ -391,10 +400,10 @@ impl<'a, C: Connector, S: Store> Driver<'a, C, S> {
                 (self.notice)(Notice::Receiving { round, received, total });
                 return None;
             }
-            Incoming::Task { round, work, payload } => {
+            Incoming::Task { round, work, failed, payload } => {
                 // Each task comes on a stream of its own, so a newer one may arrive first.
-                if self.task.as_ref().is_none_or(|(newest, _)| *newest <= round) {
-                    self.task = Some((round, payload));
+                if self.task.as_ref().is_none_or(|newest| newest.round <= round) {
+                    self.task = Some(Received { round, failed, payload });
                 }
                 Event::Message(ToClient::Task { round, work })
             }
@@ -408,7 +417,8 @@ impl<'a, C: Connector, S: Store> Driver<'a, C, S> {
 
     /// Begins a task. Client state that cannot be read fails the task, not the process: it concerns only its run.
     fn train(&mut self, round: u32, work: TaskKind, spec: Arc<RunSpec>) -> Option<Event> {
-        let (_, broadcast) = self.task.take().filter(|(of, _)| *of == round)?;
+        let Received { failed, payload: broadcast, .. } =
+            self.task.take().filter(|task| task.round == round)?;
         let local = match self.store.client_state(spec.run) {
             Ok(local) => local,
             Err(error) => return Some(self.failed(round, error.failure())),
@@ -420,6 +430,7 @@ impl<'a, C: Connector, S: Store> Driver<'a, C, S> {
             local,
             spec,
             round,
+            failed,
             work,
             client: self.participant.client,
             data: samples.data,

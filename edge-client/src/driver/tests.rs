@@ -46,7 +46,7 @@ impl Server {
         assert!(matches!(self.message().await, ToServer::Hello(_)));
         let (spec, payload) = personal_run();
         self.says(ToClient::Welcome { spec: SpecText::of(&spec), wants: None });
-        self.incoming.send(Incoming::Task { round: 3, work, payload }).unwrap();
+        self.incoming.send(Incoming::Task { round: 3, work, failed: 0, payload }).unwrap();
     }
 
     /// What the client sends next; what it says on every connection is left out.
@@ -230,7 +230,7 @@ async fn client_state_that_cannot_be_read_fails_the_round_and_not_the_client() {
         for round in [1, 2] {
             server
                 .incoming
-                .send(Incoming::Task { round, work: TaskKind::TRAIN, payload: Bytes::new() })
+                .send(Incoming::Task { round, work: TaskKind::TRAIN, failed: 0, payload: Bytes::new() })
                 .unwrap();
             match server.message().await {
                 ToServer::Failed { round: of, reason } => {

@@ -6,7 +6,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use quinn::{Connection, ReadExactError, RecvStream, SendStream};
 use shared::frame::{self, FrameError, HEADER_LEN, Header};
-use shared::message::{ResumePoint, ToClient, ToServer, UpdateHeader};
+use shared::message::{ResumePoint, TaskHeader, ToClient, ToServer, UpdateHeader};
 use shared::protocol::Protocol;
 use tokio::sync::mpsc;
 
@@ -64,7 +64,7 @@ pub(super) async fn serve(
                 error => error,
             })?;
             match message {
-                ToClient::Task { .. } | ToClient::TaskRest { .. } => return Err(ServeError::Payload),
+                message if message.task().is_some() => return Err(ServeError::Payload),
                 ToClient::ResumePoint(partial) => {
                     *begun.lock().unwrap_or_else(PoisonError::into_inner) = Some(partial);
                 }
@@ -156,11 +156,7 @@ async fn read_task(
     events: &mpsc::UnboundedSender<Incoming>,
 ) -> Result<Incoming, ServeError> {
     let (message, rest) = read_message(&mut stream, u64::MAX).await?;
-    let (round, work, offset) = match message {
-        ToClient::Task { round, work } => (round, work, 0),
-        ToClient::TaskRest { round, work, offset } => (round, work, offset),
-        _ => return Err(ServeError::Payload),
-    };
+    let TaskHeader { round, work, failed, offset } = message.task().ok_or(ServeError::Payload)?;
     let total = offset.saturating_add(rest);
     if total > connector.max_task {
         return Err(ServeError::TooLarge(total));
@@ -197,5 +193,5 @@ async fn read_task(
             }
         }
     }
-    Ok(Incoming::Task { round, work, payload: arriving.take().into() })
+    Ok(Incoming::Task { round, work, failed, payload: arriving.take().into() })
 }

@@ -38,6 +38,8 @@ pub struct Task {
     pub spec: Arc<RunSpec>,
     /// The round.
     pub round: u32,
+    /// Rounds of training before it that have failed.
+    pub failed: u32,
     /// What the task asks for.
     pub work: TaskKind,
     /// The client that trains.
@@ -91,7 +93,7 @@ pub fn run_task(
     let data = task.spec.data_in(task.round, task.client, &task.data);
     let mut client =
         Client::new(&task.spec, task.round, seed, &data, &task.backend, &mut monitor).with_id(task.client);
-    client = client.with_workbench(workbench);
+    client = client.after_failures(task.failed).with_workbench(workbench);
     let used = || -> Result<_, TaskError> { Ok(algorithm.eval_model(received()?, local()?)?) };
     let mut personal = None;
     if task.work.personalise {

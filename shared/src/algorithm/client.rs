@@ -25,6 +25,8 @@ pub struct Client<'a> {
     pub spec: &'a RunSpec,
     /// The round in training.
     pub round: u32,
+    /// Rounds of training before it that have failed.
+    failed: u32,
     seed: Seed,
     /// The device's training data.
     pub data: &'a View,
@@ -90,6 +92,7 @@ impl<'a> Client<'a> {
         Self {
             spec,
             round,
+            failed: 0,
             seed,
             data,
             device,
@@ -108,6 +111,13 @@ impl<'a> Client<'a> {
     #[must_use]
     pub fn with_workbench(self, workbench: Option<&'a mut Workbench>) -> Self {
         Self { workbench, ..self }
+    }
+
+    /// The same client in a run in which so many rounds of training have failed before this one: its learning rate is that of the
+    /// round as many before.
+    #[must_use]
+    pub fn after_failures(self, failed: u32) -> Self {
+        Self { failed, ..self }
     }
 
     /// The same client, which knows who it is.
@@ -200,7 +210,7 @@ impl<'a> Client<'a> {
     /// The local optimiser in this round.
     #[must_use]
     pub fn optimizer(&self) -> Optimizer {
-        self.spec.optimizer_in(self.round)
+        self.spec.optimizer_in(self.round.saturating_sub(self.failed))
     }
 
     /// Adds a measurement to the report on this round's training. Measurements beyond
@@ -287,7 +297,7 @@ impl<'a> Client<'a> {
                 let seed = self.seed.derive_numbered("views of epoch", u64::from(epoch));
                 let drawn = Drawn { data: self.data, positions, seed };
                 if training.schedule_by_step {
-                    let rate = self.spec.rate_in_step(self.round, (taken, total));
+                    let rate = self.spec.rate_in_step(self.round.saturating_sub(self.failed), (taken, total));
                     learner.set_rate(rate);
                     (taken, self.rates) = (taken + 1, self.rates + rate);
                 }

@@ -72,8 +72,10 @@ impl Objective for FedSgd {
 
     /// Takes `eta decay w_t` from the parameters, and gives `-eta`.
     fn factor(&self, server: &mut ServerModel, round: &Round<'_>) -> f32 {
-        let (rate, decay) =
-            (round.spec.optimizer_in(round.number).rate(), round.spec.training.optimizer.decay());
+        let (rate, decay) = (
+            round.spec.optimizer_in(round.number.saturating_sub(round.failed)).rate(),
+            round.spec.training.optimizer.decay(),
+        );
         for (tensor, array) in server.w.iter_mut() {
             if !round.template.is_buffer(tensor) {
                 array.values_mut().iter_mut().for_each(|w| *w *= (1.0 - rate * decay) as f32);

@@ -13,6 +13,8 @@ use crate::spec::RunSpec;
 pub struct Round<'a> {
     /// Its number, from 1.
     pub number: u32,
+    /// Rounds of training before it that have failed.
+    pub failed: u32,
     /// The run's specification.
     pub spec: &'a RunSpec,
     /// Names and shapes of the parameters that clients send.

@@ -91,15 +91,15 @@ impl RunSpec {
         Some(&*self.personalisation).filter(|settings| settings.method.is_some())
     }
 
-    /// The local optimiser in this round, counted from 1. Rounds that failed have numbers as well, so that there may be more rounds
-    /// than [planned](Self::rounds): these train at the last one's rate.
+    /// The local optimiser in this round, counted from 1 without those that have failed. What is trained after the last one that is
+    /// [planned](Self::rounds) is trained at its rate.
     #[must_use]
     pub fn optimizer_in(&self, round: u32) -> models::Optimizer {
         let optimizer = self.training.optimizer.to_engine();
         optimizer.at_rate(optimizer.rate() * self.training.rate_share(round.min(self.rounds), self.rounds))
     }
 
-    /// The learning rate in step `step`, counted from 0, of the `steps` that a client takes in this round.
+    /// The learning rate in step `step`, counted from 0, of the `steps` that a client takes in this round, counted likewise.
     #[must_use]
     pub fn rate_in_step(&self, round: u32, (step, steps): (u64, u64)) -> f64 {
         let share = self.training.rate_share_in_step(round.min(self.rounds), self.rounds, (step, steps));

@@ -142,7 +142,14 @@ impl<'a> Server<'a> {
     }
 
     fn round(&self, number: u32) -> Round<'_> {
-        Round { number, spec: self.spec, template: &self.template, scale: self.scale, clients: self.clients }
+        Round {
+            number,
+            failed: 0,
+            spec: self.spec,
+            template: &self.template,
+            scale: self.scale,
+            clients: self.clients,
+        }
     }
 
     fn check(&self, update: &Record) -> Result<Checked, Rejection> {

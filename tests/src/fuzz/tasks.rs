@@ -42,6 +42,7 @@ pub fn run(bytes: &[u8]) -> Seen {
     let task = Task {
         spec: Arc::new(spec),
         round: 1,
+        failed: 0,
         work: TaskKind { train: work & 1 == 0, evaluate: work & 2 != 0, personalise: work & 4 != 0 },
         client: ClientId::from_bytes([1; 16]),
         data: data(),

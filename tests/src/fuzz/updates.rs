@@ -44,7 +44,14 @@ impl Federation {
     }
 
     fn round(&self) -> Round<'_> {
-        Round { number: 1, spec: &self.spec, template: &self.template, scale: self.scale, clients: 2 }
+        Round {
+            number: 1,
+            failed: 0,
+            spec: &self.spec,
+            template: &self.template,
+            scale: self.scale,
+            clients: 2,
+        }
     }
 }
 

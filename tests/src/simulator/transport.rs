@@ -5,7 +5,7 @@ use std::time::Duration;
 use aggregator::coordinator::PeerId;
 use bytes::Bytes;
 use rand::RngExt as _;
-use shared::message::{ResumePoint, ToClient, ToServer};
+use shared::message::{ResumePoint, TaskHeader, ToClient, ToServer};
 
 use super::Simulator;
 use super::queue::Happening;
@@ -59,8 +59,8 @@ impl Simulator {
     /// device was started again since.
     pub(super) fn deliver_to_device(&mut self, peer: PeerId, message: ToClient, payload: Option<Bytes>) {
         let happening = |message, payload| Happening::ToDevice { peer, message: Box::new(message), payload };
-        let (&ToClient::Task { round, .. }, Some(payload), Some(connection)) =
-            (&message, &payload, self.connections.get(&peer))
+        let (Some(TaskHeader { round, .. }), Some(payload), Some(connection)) =
+            (message.task(), &payload, self.connections.get(&peer))
         else {
             return self.deliver(peer, 1, happening, message, payload);
         };

@@ -8,21 +8,20 @@ use pulp::Simd;
 /// `e^x`, clamped to the range from `e^-87` to `e^88` so that all results are normal numbers.
 #[inline(always)]
 pub(crate) fn exp<S: Simd>(simd: S, x: S::f32s) -> S::f32s {
-    let number = |value: f32| simd.splat_f32s(value);
     // By comparison, because the minimum of some processors drops NaN.
-    let x = simd.select_f32s(simd.less_than_f32s(x, number(-87.0)), number(-87.0), x);
-    let x = simd.select_f32s(simd.less_than_f32s(number(88.0), x), number(88.0), x);
+    let x = simd.select_f32s(simd.less_than_f32s(x, simd.splat_f32s(-87.0)), simd.splat_f32s(-87.0), x);
+    let x = simd.select_f32s(simd.less_than_f32s(simd.splat_f32s(88.0), x), simd.splat_f32s(88.0), x);
     // x = n ln 2 + r with |r| <= ln 2 / 2. Adding 1.5 * 2^23 rounds n to an integer, which the lowest bits hold.
-    let shifted = simd.mul_add_e_f32s(x, number(std::f32::consts::LOG2_E), number(SHIFT));
-    let n = simd.sub_f32s(shifted, number(SHIFT));
+    let shifted = simd.mul_add_e_f32s(x, simd.splat_f32s(std::f32::consts::LOG2_E), simd.splat_f32s(SHIFT));
+    let n = simd.sub_f32s(shifted, simd.splat_f32s(SHIFT));
     // ln 2 in two parts: the product of n and the first part is exact.
-    let r = simd.mul_add_e_f32s(n, number(-0.693_359_4), x);
-    let r = simd.mul_add_e_f32s(n, number(2.121_944_4e-4), r);
-    let mut p = number(1.987_569_1e-4);
+    let r = simd.mul_add_e_f32s(n, simd.splat_f32s(-0.693_359_4), x);
+    let r = simd.mul_add_e_f32s(n, simd.splat_f32s(2.121_944_4e-4), r);
+    let mut p = simd.splat_f32s(1.987_569_1e-4);
     for coefficient in [1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5] {
-        p = simd.mul_add_e_f32s(p, r, number(coefficient));
+        p = simd.mul_add_e_f32s(p, r, simd.splat_f32s(coefficient));
     }
-    let p = simd.mul_add_e_f32s(simd.mul_f32s(p, r), r, simd.add_f32s(r, number(1.0)));
+    let p = simd.mul_add_e_f32s(simd.mul_f32s(p, r), r, simd.add_f32s(r, simd.splat_f32s(1.0)));
     // 2^n has the exponent n + 127; the shift drops the bits above the exponent.
     let exponent = simd.add_u32s(simd.transmute_u32s_f32s(shifted), simd.splat_u32s(127));
     let power = simd.transmute_f32s_u32s(simd.wrapping_dyn_shl_u32s(exponent, simd.splat_u32s(23)));
@@ -42,18 +41,20 @@ pub(crate) fn sigmoid<S: Simd>(simd: S, x: S::f32s) -> S::f32s {
 /// `tanh(x)`.
 #[inline(always)]
 pub(crate) fn tanh<S: Simd>(simd: S, x: S::f32s) -> S::f32s {
-    let number = |value: f32| simd.splat_f32s(value);
     let size = simd.abs_f32s(x);
     // Around 0 an odd polynomial, which keeps the relative error small; elsewhere 1 - 2 / (e^2x + 1).
     let square = simd.mul_f32s(x, x);
-    let mut p = number(-5.704_988_6e-3);
+    let mut p = simd.splat_f32s(-5.704_988_6e-3);
     for coefficient in [2.063_909e-2, -5.373_971_5e-2, 1.333_144_2e-1, -3.333_328e-1] {
-        p = simd.mul_add_e_f32s(p, square, number(coefficient));
+        p = simd.mul_add_e_f32s(p, square, simd.splat_f32s(coefficient));
     }
     let near = simd.mul_add_e_f32s(simd.mul_f32s(p, square), x, x);
     let power = exp(simd, simd.add_f32s(x, x));
-    let far = simd.sub_f32s(number(1.0), simd.div_f32s(number(2.0), simd.add_f32s(power, number(1.0))));
-    simd.select_f32s(simd.less_than_f32s(size, number(0.625)), near, far)
+    let far = simd.sub_f32s(
+        simd.splat_f32s(1.0),
+        simd.div_f32s(simd.splat_f32s(2.0), simd.add_f32s(power, simd.splat_f32s(1.0))),
+    );
+    simd.select_f32s(simd.less_than_f32s(size, simd.splat_f32s(0.625)), near, far)
 }
 
 /// The standard normal distribution function, `erfc(-x / sqrt(2)) / 2`.
@@ -62,10 +63,10 @@ pub(crate) fn tanh<S: Simd>(simd: S, x: S::f32s) -> S::f32s {
 /// the result is tiny; the square in single precision adds `x^2 / 2` units of the last place.
 #[inline(always)]
 pub(crate) fn normal<S: Simd>(simd: S, x: S::f32s) -> S::f32s {
-    let number = |value: f32| simd.splat_f32s(value);
-    let z = simd.mul_f32s(simd.abs_f32s(x), number(std::f32::consts::FRAC_1_SQRT_2));
-    let t = simd.div_f32s(number(1.0), simd.mul_add_e_f32s(z, number(0.5), number(1.0)));
-    let mut p = number(0.170_872_76);
+    let z = simd.mul_f32s(simd.abs_f32s(x), simd.splat_f32s(std::f32::consts::FRAC_1_SQRT_2));
+    let t = simd
+        .div_f32s(simd.splat_f32s(1.0), simd.mul_add_e_f32s(z, simd.splat_f32s(0.5), simd.splat_f32s(1.0)));
+    let mut p = simd.splat_f32s(0.170_872_76);
     for coefficient in [
         -0.822_152_26,
         1.488_515_9,
@@ -77,11 +78,15 @@ pub(crate) fn normal<S: Simd>(simd: S, x: S::f32s) -> S::f32s {
         1.000_023_7,
         -1.265_512_2,
     ] {
-        p = simd.mul_add_e_f32s(p, t, number(coefficient));
+        p = simd.mul_add_e_f32s(p, t, simd.splat_f32s(coefficient));
     }
     let power = exp(simd, simd.mul_add_e_f32s(simd.neg_f32s(z), z, p));
-    let tail = simd.mul_f32s(simd.mul_f32s(t, power), number(0.5));
-    simd.select_f32s(simd.less_than_f32s(x, number(0.0)), tail, simd.sub_f32s(number(1.0), tail))
+    let tail = simd.mul_f32s(simd.mul_f32s(t, power), simd.splat_f32s(0.5));
+    simd.select_f32s(
+        simd.less_than_f32s(x, simd.splat_f32s(0.0)),
+        tail,
+        simd.sub_f32s(simd.splat_f32s(1.0), tail),
+    )
 }
 
 #[cfg(test)]

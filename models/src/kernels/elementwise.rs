@@ -61,13 +61,50 @@ impl WithSimd for Values<'_> {
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
         let Self { of, x, y } = self;
+        // A closure that is not inlined is compiled for the baseline, and calls every instruction as a function.
         match of {
-            Activation::Relu6 => map(simd, x, y, |x| clamped(simd, x)),
-            Activation::HardSigmoid => map(simd, x, y, |x| hard_sigmoid(simd, x)),
-            Activation::HardSwish => map(simd, x, y, |x| simd.mul_f32s(x, hard_sigmoid(simd, x))),
-            Activation::Sigmoid => map(simd, x, y, |x| sigmoid(simd, x)),
-            Activation::Silu => map(simd, x, y, |x| simd.mul_f32s(x, sigmoid(simd, x))),
-            Activation::Gelu => map(simd, x, y, |x| simd.mul_f32s(x, normal(simd, x))),
+            Activation::Relu6 => map(
+                simd,
+                x,
+                y,
+                #[inline(always)]
+                |x| clamped(simd, x),
+            ),
+            Activation::HardSigmoid => map(
+                simd,
+                x,
+                y,
+                #[inline(always)]
+                |x| hard_sigmoid(simd, x),
+            ),
+            Activation::HardSwish => map(
+                simd,
+                x,
+                y,
+                #[inline(always)]
+                |x| simd.mul_f32s(x, hard_sigmoid(simd, x)),
+            ),
+            Activation::Sigmoid => map(
+                simd,
+                x,
+                y,
+                #[inline(always)]
+                |x| sigmoid(simd, x),
+            ),
+            Activation::Silu => map(
+                simd,
+                x,
+                y,
+                #[inline(always)]
+                |x| simd.mul_f32s(x, sigmoid(simd, x)),
+            ),
+            Activation::Gelu => map(
+                simd,
+                x,
+                y,
+                #[inline(always)]
+                |x| simd.mul_f32s(x, normal(simd, x)),
+            ),
         }
     }
 }
@@ -85,34 +122,72 @@ impl WithSimd for Slopes<'_> {
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
         let Self { of, x, dy, dx } = self;
-        let number = |value: f32| simd.splat_f32s(value);
-        let one = number(1.0);
         match of {
-            Activation::Relu6 => map_slopes(simd, x, dy, dx, |x| inside(simd, x, [0.0, 6.0], one)),
-            Activation::HardSigmoid => {
-                map_slopes(simd, x, dy, dx, |x| inside(simd, x, [-3.0, 3.0], number(1.0 / 6.0)));
-            }
-            Activation::HardSwish => map_slopes(simd, x, dy, dx, |x| {
-                let between = simd.mul_add_e_f32s(x, number(1.0 / 3.0), number(0.5));
-                let above = simd.less_than_or_equal_f32s(number(3.0), x);
-                simd.select_f32s(above, one, inside(simd, x, [-3.0, 3.0], between))
-            }),
-            Activation::Sigmoid => map_slopes(simd, x, dy, dx, |x| {
-                let y = sigmoid(simd, x);
-                simd.mul_f32s(y, simd.sub_f32s(one, y))
-            }),
-            Activation::Silu => map_slopes(simd, x, dy, dx, |x| {
-                let y = sigmoid(simd, x);
-                simd.mul_f32s(y, simd.mul_add_e_f32s(x, simd.sub_f32s(one, y), one))
-            }),
-            // The distribution function and x times the density.
-            Activation::Gelu => map_slopes(simd, x, dy, dx, |x| {
-                let half_square = simd.mul_f32s(simd.mul_f32s(x, x), number(-0.5));
-                let density = simd.mul_f32s(exp(simd, half_square), number(0.398_942_3));
-                simd.mul_add_e_f32s(x, density, normal(simd, x))
-            }),
+            Activation::Relu6 => map_slopes(
+                simd,
+                (x, dy, dx),
+                #[inline(always)]
+                |x| inside(simd, x, [0.0, 6.0], simd.splat_f32s(1.0)),
+            ),
+            Activation::HardSigmoid => map_slopes(
+                simd,
+                (x, dy, dx),
+                #[inline(always)]
+                |x| inside(simd, x, [-3.0, 3.0], simd.splat_f32s(1.0 / 6.0)),
+            ),
+            Activation::HardSwish => map_slopes(
+                simd,
+                (x, dy, dx),
+                #[inline(always)]
+                |x| slope_of_hard_swish(simd, x),
+            ),
+            Activation::Sigmoid => map_slopes(
+                simd,
+                (x, dy, dx),
+                #[inline(always)]
+                |x| slope_of_sigmoid(simd, x),
+            ),
+            Activation::Silu => map_slopes(
+                simd,
+                (x, dy, dx),
+                #[inline(always)]
+                |x| slope_of_silu(simd, x),
+            ),
+            Activation::Gelu => map_slopes(
+                simd,
+                (x, dy, dx),
+                #[inline(always)]
+                |x| slope_of_gelu(simd, x),
+            ),
         }
     }
+}
+
+#[inline(always)]
+fn slope_of_hard_swish<S: Simd>(simd: S, x: S::f32s) -> S::f32s {
+    let between = simd.mul_add_e_f32s(x, simd.splat_f32s(1.0 / 3.0), simd.splat_f32s(0.5));
+    let above = simd.less_than_or_equal_f32s(simd.splat_f32s(3.0), x);
+    simd.select_f32s(above, simd.splat_f32s(1.0), inside(simd, x, [-3.0, 3.0], between))
+}
+
+#[inline(always)]
+fn slope_of_sigmoid<S: Simd>(simd: S, x: S::f32s) -> S::f32s {
+    let y = sigmoid(simd, x);
+    simd.mul_f32s(y, simd.sub_f32s(simd.splat_f32s(1.0), y))
+}
+
+#[inline(always)]
+fn slope_of_silu<S: Simd>(simd: S, x: S::f32s) -> S::f32s {
+    let (y, one) = (sigmoid(simd, x), simd.splat_f32s(1.0));
+    simd.mul_f32s(y, simd.mul_add_e_f32s(x, simd.sub_f32s(one, y), one))
+}
+
+/// The distribution function and x times the density.
+#[inline(always)]
+fn slope_of_gelu<S: Simd>(simd: S, x: S::f32s) -> S::f32s {
+    let half_square = simd.mul_f32s(simd.mul_f32s(x, x), simd.splat_f32s(-0.5));
+    let density = simd.mul_f32s(exp(simd, half_square), simd.splat_f32s(0.398_942_3));
+    simd.mul_add_e_f32s(x, density, normal(simd, x))
 }
 
 /// `y = f(x)`, a vector at a time.
@@ -127,7 +202,7 @@ fn map<S: Simd>(simd: S, x: &[f32], y: &mut [f32], f: impl Fn(S::f32s) -> S::f32
 
 /// `dx = dy f(x)`, a vector at a time.
 #[inline(always)]
-fn map_slopes<S: Simd>(simd: S, x: &[f32], dy: &[f32], dx: &mut [f32], f: impl Fn(S::f32s) -> S::f32s) {
+fn map_slopes<S: Simd>(simd: S, (x, dy, dx): (&[f32], &[f32], &mut [f32]), f: impl Fn(S::f32s) -> S::f32s) {
     let ((x, x_rest), (dy, dy_rest)) = (S::as_simd_f32s(x), S::as_simd_f32s(dy));
     let (dx, dx_rest) = S::as_mut_simd_f32s(dx);
     for (dx, (&x, &dy)) in dx.iter_mut().zip(x.iter().zip(dy)) {

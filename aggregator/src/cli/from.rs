@@ -11,7 +11,8 @@ use crate::report::units::percent;
 use crate::start::Started;
 
 /// The keys of `model.from`, which `--from` sets or takes back.
-const KEYS: [&str; 4] = ["model.from.run", "model.from.file", "model.from.in-round", "model.from.digest"];
+const KEYS: [&str; 5] =
+    ["model.from.run", "model.from.file", "model.from.names", "model.from.in-round", "model.from.digest"];
 
 impl RunArgs {
     /// The configuration, of a run that has no identity yet, with what `--from` says.
@@ -24,8 +25,11 @@ impl ConfigArgs {
     /// The same with `--from` as settings of `model.from`, in place of what the configuration's file has there.
     pub(super) fn beginning_with(&self, from: Option<&Path>) -> Result<Self, Failure> {
         let Some(from) = from else { return Ok(self.clone()) };
-        if let Some(given) = self.overrides.iter().find(|given| given.trim_start().starts_with("model.from"))
-        {
+        let is_origin = |given: &&String| {
+            let given = given.trim_start();
+            given.starts_with("model.from") && !given.starts_with("model.from.names")
+        };
+        if let Some(given) = self.overrides.iter().find(is_origin) {
             return Err(Failure::Usage(format!(
                 "--from and --set {given} both say what the run begins with: leave one of them out"
             )));
@@ -40,8 +44,9 @@ impl ConfigArgs {
         let is_file =
             from.is_file() || !from.is_dir() && from.extension().is_some_and(|end| end == "safetensors");
         let key = if is_file { "model.from.file" } else { "model.from.run" };
-        let mut overrides = self.overrides.clone();
-        overrides.extend(KEYS.map(|key| format!("{key}=")));
+        // First, so that names given with it stand.
+        let mut overrides: Vec<String> = KEYS.map(|key| format!("{key}=")).into();
+        overrides.extend(self.overrides.iter().cloned());
         overrides.push(format!("{key}={}", Value::String(text.to_owned())));
         Ok(Self { overrides, ..self.clone() })
     }

@@ -3,6 +3,7 @@
 use super::combinations::Combinations;
 use super::full_names::absolute;
 use super::{ModelOrigin, Raw};
+use crate::run::is_built_in;
 
 /// Refuses a place that is none, or two, and puts its full name into `raw`.
 pub(super) fn check(raw: &mut Raw, checks: &mut Combinations<'_>) {
@@ -11,7 +12,15 @@ pub(super) fn check(raw: &mut Raw, checks: &mut Combinations<'_>) {
     }
     // An empty table asks for nothing.
     raw.model.from.take_if(|from| *from == ModelOrigin::default());
-    let Some(from) = &mut raw.model.from else { return };
+    let fresh =
+        raw.model.fresh.as_ref().map(|patterns| ("model.fresh", format!("model.fresh = {patterns:?}")));
+    let Some(from) = &mut raw.model.from else {
+        if let Some(fresh) = fresh {
+            let reason = "all tensors are drawn where the run begins with no other model; give model.from, or leave it out";
+            checks.refuse(&[fresh], reason);
+        }
+        return;
+    };
     let given = ["model.from.run", "model.from.file"].map(|key| (key, key.to_owned()));
     let place = match (&mut from.run, &mut from.file) {
         (Some(_), Some(_)) => {
@@ -31,6 +40,18 @@ pub(super) fn check(raw: &mut Raw, checks: &mut Combinations<'_>) {
     match absolute("model.from", place.as_str().into()) {
         Ok((_, full)) => *place = full,
         Err(error) => checks.findings.add(error),
+    }
+    if let Some(names) = &mut from.names {
+        if from.run.is_some() {
+            let given = [("model.from.names", format!("model.from.names = {names:?}"))];
+            return checks.refuse(&given, "a run calls tensors as its own network does: leave it out");
+        }
+        if !is_built_in(names) {
+            match absolute("model.from.names", names.as_str().into()) {
+                Ok((_, full)) => *names = full,
+                Err(error) => checks.findings.add(error),
+            }
+        }
     }
     let is_digest = |text: &&String| {
         text.len() == ModelOrigin::DIGITS

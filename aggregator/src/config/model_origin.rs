@@ -14,6 +14,8 @@ section! {
         pub run: Option<String> = None, in Kind::Text(4096), unset "parameters are drawn";
         /// Begin with the model in this file, as a run leaves it
         pub file: Option<String> = None, in Kind::Text(4096), unset "parameters are drawn";
+        /// How its file calls tensors: torchvision, timm, transformers or the path of a names.toml
+        pub names: Option<String> = None, in Kind::Text(4096), unset "as here";
         /// The round that it was made in
         pub in_round: Option<u32> = None, in Kind::COUNT, unset "the newest; noted when the run begins";
         /// The digest of its parameters
@@ -37,7 +39,7 @@ impl ModelOrigin {
         match (&self.digest, &begun.digest) {
             (Some(asked), Some(found)) => asked == found,
             (None, Some(_)) => {
-                (&self.run, &self.file) == (&begun.run, &begun.file)
+                (&self.run, &self.file, &self.names) == (&begun.run, &begun.file, &begun.names)
                     && self.in_round.is_none_or(|round| begun.in_round == Some(round))
             }
             (_, None) => false,

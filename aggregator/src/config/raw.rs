@@ -93,6 +93,8 @@ section! {
         pub initialisation: Option<Initialisation> = None, unset "the model's own; uniform of model.layers";
         /// The model that the run begins with
         pub from: Option<ModelOrigin> = None;
+        /// Tensors that are drawn, not taken of model.from, by their names; * stands for any characters, as in head.*
+        pub fresh: Option<Vec<String>> = None, in Kind::Names, unset "none";
     }
 }
 

@@ -65,7 +65,10 @@ impl Run {
     /// The initial model. Where a client's own model is rebuilt from its difference to this one, it is exactly what clients are
     /// sent, rounded to the number format of the broadcast.
     fn start(&self, given: Option<ParamSet>) -> ParamSet {
-        let initial = given.unwrap_or_else(|| self.initial_params());
+        let mut initial = self.initial_params();
+        if let Some(given) = given {
+            initial.overlay(given).expect("what was given was compared with the network");
+        }
         if self.algorithm.ensemble().is_none() && self.algorithm.personal().is_none() {
             return initial;
         }

@@ -1,31 +1,33 @@
 //! The model that a run begins with, where `model.from` names one: that of another run, or one in a file.
 //!
-//! Every tensor of the run's network is taken from it, statistics of normalisation layers as well, and it may have no other one.
-//! What an algorithm or the server's optimiser keeps beside the model begins anew.
+//! Every tensor of the run's network is taken from it, statistics of normalisation layers as well, but for those that `model.fresh`
+//! names; and it may have no other one, unless another library wrote it. What an algorithm or the server's optimiser keeps beside the
+//! model begins anew.
 
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
 
 use data_encoding::HEXLOWER;
 use models::params::codec::TensorStream;
-use models::{Limits, ParamSet};
+use models::{Architecture, Limits, ParamSet};
 use sha2::{Digest as _, Sha256};
 use shared::algorithm::registry;
 use shared::cli::causes;
 use shared::spec::{DataSpec, SAMPLES_KEY};
 
 use super::directory::RunDirectory;
+use super::foreign::pattern::captures;
 use super::initial_model_error::InitialModelError;
-use super::misfit::misfits;
-use super::{FoundModel, RunError, Which, reader};
-use crate::config::{Config, ModelOrigin};
+use super::misfit::{NEAREST, misfits};
+use super::{FoundModel, RunError, Which, foreign, reader};
+use crate::config::{Config, ModelOrigin, nearest_of};
 use crate::ensemble::MANIFEST_KEY;
 use crate::round::jsonl;
 use crate::storage::{FileLayer, Reading, read_if_there};
 
 /// A model that a run begins with.
 pub struct InitialModel {
-    /// Its parameters.
+    /// Its parameters, without those that are drawn anew.
     pub params: ParamSet,
     /// Where it is from, with its round and its digest.
     pub origin: ModelOrigin,
@@ -51,10 +53,22 @@ impl InitialModel {
     pub fn read(files: &dyn FileLayer, config: &Config) -> Result<Option<Self>, InitialModelError> {
         let Some(origin) = &config.effective.model.from else { return Ok(None) };
         let place = PathBuf::from(origin.place());
-        let read = match &origin.run {
-            Some(_) => of_run(files, &place, origin.in_round)?,
-            None => of_file(files, &place)?,
+        let fresh = config.effective.model.fresh.as_deref().unwrap_or_default();
+        check_fresh(fresh, &config.spec.architecture)?;
+        let is_fresh = |name: &str| foreign::pattern::any(fresh, name);
+        let mut remarks = Vec::new();
+        let mut read = match (&origin.run, &origin.names) {
+            (Some(_), _) => of_run(files, &place, origin.in_round)?,
+            (None, None) => of_file(files, &place)?,
+            (None, Some(names)) => {
+                let taken = foreign::read(files, &place, names, &config.spec.architecture, &is_fresh)?;
+                remarks = taken.remarks;
+                Read { params: taken.params, round: None, accuracy: None, samples: None }
+            }
         };
+        let drawn: Vec<String> =
+            read.params.names().filter(|name| is_fresh(name)).map(str::to_owned).collect();
+        drawn.iter().for_each(|name| drop(read.params.remove(name)));
         if let (Some(asked), Some(found)) = (origin.in_round, read.round)
             && asked != found
         {
@@ -64,7 +78,8 @@ impl InitialModel {
         if let Some(tensor) = read.params.first_non_finite() {
             return Err(InitialModelError::NotFinite { place, tensor: tensor.to_owned() });
         }
-        let misfits = misfits(&config.spec.architecture, &read.params);
+        let mut misfits = misfits(&config.spec.architecture, &read.params);
+        misfits.retain(|misfit| !is_fresh(&misfit.tensor));
         if !misfits.is_empty() {
             let network = config.spec.architecture.name.clone();
             return Err(InitialModelError::Misfit { place, network, misfits });
@@ -73,10 +88,28 @@ impl InitialModel {
         if let Some(asked) = origin.digest.clone().filter(|asked| *asked != found) {
             return Err(InitialModelError::OtherParameters { place, asked, found });
         }
-        let remarks = read.samples.map_or_else(Vec::new, |samples| remarks(&samples, &config.spec.data));
+        if fresh.is_empty() {
+            remarks.extend(read.samples.iter().flat_map(|samples| differences(samples, &config.spec.data)));
+        }
+        // What its run has found it to have is not what it has with tensors that are drawn.
+        let accuracy = read.accuracy.filter(|_| fresh.is_empty());
         let origin = ModelOrigin { in_round: read.round, digest: Some(found), ..origin.clone() };
-        Ok(Some(Self { params: read.params, origin, accuracy: read.accuracy, remarks }))
+        Ok(Some(Self { params: read.params, origin, accuracy, remarks }))
     }
+}
+
+/// Refuses a pattern of what is drawn that stands for nothing.
+fn check_fresh(fresh: &[String], architecture: &Architecture) -> Result<(), InitialModelError> {
+    let specs = architecture.parameter_specs();
+    let specs = specs.expect("a configuration's architecture was checked when it was read");
+    let stands = |pattern: &String| specs.iter().any(|spec| captures(pattern, &spec.name).is_some());
+    let Some(pattern) = fresh.iter().find(|pattern| !stands(pattern)) else { return Ok(()) };
+    let near = nearest_of(pattern, specs.iter().map(|spec| spec.name.as_str()), NEAREST);
+    Err(InitialModelError::NothingFresh {
+        pattern: pattern.clone(),
+        network: architecture.name.clone(),
+        nearest: near.into_iter().map(|name| format!("`{name}`")).collect(),
+    })
 }
 
 /// The model of a run: its newest one, or that of the round that is asked for.
@@ -167,6 +200,10 @@ fn of_file(files: &dyn FileLayer, path: &Path) -> Result<Read, InitialModelError
         let reason = "it is an ensemble, whose models stand side by side".to_owned();
         return Err(InitialModelError::NotOne { place: path.to_owned(), reason });
     }
+    let mut beginning = [0; 4];
+    if open()?.read_exact(&mut beginning).is_ok() && foreign::is_pickle(&beginning) {
+        return Err(InitialModelError::Pickle { place: path.to_owned() });
+    }
     let mut input = open()?;
     let read = models::read_model(&mut input);
     let read = input.judge(read).map_err(|error| unreadable(error.to_string()))?;
@@ -178,7 +215,7 @@ fn of_file(files: &dyn FileLayer, path: &Path) -> Result<Read, InitialModelError
 }
 
 /// What of the samples that the model was trained on is otherwise here: it is allowed, and seldom meant.
-fn remarks(its: &DataSpec, ours: &DataSpec) -> Vec<String> {
+fn differences(its: &DataSpec, ours: &DataSpec) -> Vec<String> {
     let mut remarks = Vec::new();
     if !its.class_names.is_empty() && !ours.class_names.is_empty() && its.class_names != ours.class_names {
         remarks.push(format!(

@@ -41,6 +41,9 @@ impl Display for Misfit {
     }
 }
 
+/// Names that are offered for one.
+pub(super) const NEAREST: usize = 3;
+
 /// The first of them in words.
 pub(super) fn listed(misfits: &[Misfit]) -> String {
     /// Tensors that are named.
@@ -52,8 +55,6 @@ pub(super) fn listed(misfits: &[Misfit]) -> String {
 
 /// In which tensors the network and these parameters differ, in the order of the network, and then what it lacks.
 pub(super) fn misfits(architecture: &Architecture, params: &ParamSet) -> Vec<Misfit> {
-    /// Names that are offered for one.
-    const NEAREST: usize = 3;
     let specs = architecture.parameter_specs();
     let specs = specs.expect("a configuration's architecture was checked when it was read");
     let shape_of = |name: &str| specs.iter().find(|spec| spec.name == name).map(|spec| spec.shape.clone());

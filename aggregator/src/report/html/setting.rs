@@ -49,7 +49,7 @@ pub(super) fn card(report: &Report<'_>) -> Markup {
 }
 
 /// Which model the run began with.
-fn begins_with(ModelOrigin { run, file, in_round, digest }: &ModelOrigin) -> String {
+fn begins_with(ModelOrigin { run, file, in_round, digest, names }: &ModelOrigin) -> String {
     let name = |path: &String| Path::new(path).file_name().unwrap_or_default().to_string_lossy().into_owned();
     let place = match (run, file) {
         (Some(run), _) => format!("the model of {}", name(run)),
@@ -59,9 +59,10 @@ fn begins_with(ModelOrigin { run, file, in_round, digest }: &ModelOrigin) -> Str
         }
         (None, None) => "a model".to_owned(),
     };
+    let names = names.as_ref().map_or_else(String::new, |names| format!(", by the names of {}", name(names)));
     let round = in_round.map_or_else(String::new, |round| format!(", round {round}"));
     let digest = digest.as_ref().map_or_else(String::new, |digest| format!("; digest {digest}"));
-    format!("{place}{round}{digest}")
+    format!("{place}{names}{round}{digest}")
 }
 
 /// Who has the labels, and what the server does with its own.

@@ -23,6 +23,7 @@ mod fedmix;
 mod flipped_bits;
 mod flipped_bits_elsewhere;
 mod folding;
+mod foreign_weights;
 mod from_model;
 mod hostile_peers;
 mod interop;

@@ -14,7 +14,7 @@ section! {
         pub run: Option<String> = None, in Kind::Text(4096), unset "parameters are drawn";
         /// Begin with the model in this file, as a run leaves it
         pub file: Option<String> = None, in Kind::Text(4096), unset "parameters are drawn";
-        /// How its file calls tensors: torchvision, timm, transformers or the path of a names.toml
+        /// Whose names its file has: torchvision, timm, transformers, or a names.toml
         pub names: Option<String> = None, in Kind::Text(4096), unset "as here";
         /// The round that it was made in
         pub in_round: Option<u32> = None, in Kind::COUNT, unset "the newest; noted when the run begins";

@@ -93,7 +93,9 @@ section! {
         pub initialisation: Option<Initialisation> = None, unset "the model's own; uniform of model.layers";
         /// The model that the run begins with
         pub from: Option<ModelOrigin> = None;
-        /// Tensors that are drawn, not taken of model.from, by their names; * stands for any characters, as in head.*
+        /// Tensors that are drawn and not taken of model.from, as in head.*
+        ///
+        /// Patterns of their names; `*` stands for any characters.
         pub fresh: Option<Vec<String>> = None, in Kind::Names, unset "none";
     }
 }

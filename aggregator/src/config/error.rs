@@ -178,7 +178,7 @@ pub enum ConfigError {
         source: Box<models::ArchitectureError>,
     },
     /// Values that are fine alone and make no sense together.
-    #[error("{} do not go together: {reason}", keys.join(" and "))]
+    #[error("{} {}: {reason}", keys.join(" and "), if keys.len() == 1 { "is refused" } else { "do not go together" })]
     Combination {
         /// The keys with their values and where they were given.
         keys: Vec<String>,

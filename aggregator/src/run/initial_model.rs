@@ -8,6 +8,7 @@ use std::io::{ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
 
 use data_encoding::HEXLOWER;
+use models::model_file::ARCHITECTURE_KEY;
 use models::params::codec::TensorStream;
 use models::{Architecture, Limits, ParamSet};
 use sha2::{Digest as _, Sha256};
@@ -196,7 +197,9 @@ fn of_file(files: &dyn FileLayer, path: &Path) -> Result<Read, InitialModelError
     // Header alone; errors in it are reported when the rest is read.
     let limits = Limits { max_bytes: u64::MAX, any_order: true, ..Limits::default() };
     let described = TensorStream::open_described(open()?, limits);
-    if described.is_ok_and(|(_, metadata)| metadata.contains_key(MANIFEST_KEY)) {
+    let has = |key: &str| described.as_ref().is_ok_and(|(_, metadata)| metadata.contains_key(key));
+    let foreign = !has(ARCHITECTURE_KEY);
+    if has(MANIFEST_KEY) {
         let reason = "it is an ensemble, whose models stand side by side".to_owned();
         return Err(InitialModelError::NotOne { place: path.to_owned(), reason });
     }
@@ -207,7 +210,13 @@ fn of_file(files: &dyn FileLayer, path: &Path) -> Result<Read, InitialModelError
     let mut input = open()?;
     let read = models::read_model(&mut input);
     let read = input.judge(read).map_err(|error| unreadable(error.to_string()))?;
-    let (_, params, metadata) = read.map_err(|error| unreadable(causes(&error)))?;
+    let (_, params, metadata) = read.map_err(|error| match foreign {
+        true => unreadable(format!(
+            "{}; if another library wrote it, say whose names its tensors have: model.from.names",
+            causes(&error)
+        )),
+        false => unreadable(causes(&error)),
+    })?;
     let samples = metadata.get(SAMPLES_KEY).map(|json| serde_json::from_str(json)).transpose();
     let samples = samples.map_err(|error| unreadable(error.to_string()))?;
     let round = metadata.get("rounds").and_then(|rounds| rounds.parse().ok());

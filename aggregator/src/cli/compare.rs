@@ -364,14 +364,17 @@ fn conclude(
         }
     };
     let rounds: Rounds = plan.runs.iter().zip(&counts).map(read).collect();
-    let mixtures = match plan.experiment.interpolation {
-        Some(how) => mixtures(plan, how, &runs, &counts).map_err(Failure::environment)?,
-        None => Vec::new(),
+    let mixed = plan.experiment.interpolation.map(|how| mixtures(plan, how, &runs, &counts));
+    // Where models cannot be mixed, the page says all the same how the runs have ended.
+    let (mixtures, failure) = match mixed.transpose() {
+        Ok(mixtures) => (mixtures.unwrap_or_default(), None),
+        Err(error) => (Vec::new(), Some(Failure::environment(error))),
     };
-    if !runs.is_dir() && !arguments.json {
-        return Ok(Vec::new());
+    if runs.is_dir() || arguments.json {
+        let fruitless = publish(plan, &rounds, &mixtures, out, arguments)?;
+        return failure.map_or(Ok(fruitless), Err);
     }
-    publish(plan, &rounds, &mixtures, out, arguments)
+    failure.map_or_else(|| Ok(Vec::new()), Err)
 }
 
 /// Writes the report and the tables unless the plan alone is asked for, prints the tables, and names the complete runs that learned

@@ -58,7 +58,10 @@ pub fn estimate(spec: &RunSpec, samples: u64) -> Result<RoundMemory, EstimateErr
         4 => times(client.received),
         bytes => times(client.received).saturating_add(times(client.received) / 4 * bytes),
     };
-    let held = received.saturating_add(times(client.held));
+    // What the optimiser has kept is read before the round's training, and again beside its own when that ends.
+    let kept =
+        if spec.training.keeps_optimizer() { spec.training.optimizer.to_engine().moments() } else { 0 };
+    let held = received.saturating_add(times(client.held)).saturating_add(times(kept as u32));
 
     let sent = times(client.sent);
     let encoded = sent / 4 * spec.update.precision.bytes() as u64;

@@ -37,7 +37,7 @@ fn refusal(architecture: &Architecture, file: &Path, names: &str, fresh: &[&str]
     found.err().expect("it is refused")
 }
 
-/// The tensors of a network under torchvision's names, with the counters that PyTorch keeps beside statistics.
+/// The tensors of a network under torchvision's names, with the counters that `PyTorch` keeps beside statistics.
 fn theirs(params: &ParamSet) -> ParamSet {
     let mut renamed = ParamSet::new();
     for (name, array) in params {

@@ -69,7 +69,9 @@ impl InitialModel {
         };
         let drawn: Vec<String> =
             read.params.names().filter(|name| is_fresh(name)).map(str::to_owned).collect();
-        drawn.iter().for_each(|name| drop(read.params.remove(name)));
+        for name in &drawn {
+            drop(read.params.remove(name));
+        }
         if let (Some(asked), Some(found)) = (origin.in_round, read.round)
             && asked != found
         {
@@ -210,12 +212,14 @@ fn of_file(files: &dyn FileLayer, path: &Path) -> Result<Read, InitialModelError
     let mut input = open()?;
     let read = models::read_model(&mut input);
     let read = input.judge(read).map_err(|error| unreadable(error.to_string()))?;
-    let (_, params, metadata) = read.map_err(|error| match foreign {
-        true => unreadable(format!(
-            "{}; if another library wrote it, say whose names its tensors have: model.from.names",
-            causes(&error)
-        )),
-        false => unreadable(causes(&error)),
+    let (_, params, metadata) = read.map_err(|error| {
+        let mut what = causes(&error);
+        if foreign {
+            what.push_str(
+                "; if another library wrote it, say whose names its tensors have: model.from.names",
+            );
+        }
+        unreadable(what)
     })?;
     let samples = metadata.get(SAMPLES_KEY).map(|json| serde_json::from_str(json)).transpose();
     let samples = samples.map_err(|error| unreadable(error.to_string()))?;

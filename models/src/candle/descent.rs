@@ -100,7 +100,7 @@ impl CandleEngine {
         new: &Tensor,
         share: f64,
     ) -> CandleResult<Tensor> {
-        let new = if share == 1.0 { new.clone() } else { (new * share)? };
+        let new = (new * share)?;
         let next = match self.moments[moment].get(name) {
             Some(previous) => ((previous * left)? + new)?,
             None => new,

@@ -142,21 +142,19 @@ fn part_of(shape: &[usize], parts: usize) -> Vec<usize> {
 
 /// Appends the values of a tensor in single precision; `None` if they are not floating-point numbers.
 fn append(view: &TensorView<'_>, values: &mut Vec<f32>) -> Option<()> {
-    let bytes = view.data();
     match view.dtype() {
-        Dtype::F32 => values.extend(bytes.as_chunks().0.iter().map(|&bytes| f32::from_le_bytes(bytes))),
-        Dtype::F64 => {
-            values.extend(bytes.as_chunks().0.iter().map(|&bytes| f64::from_le_bytes(bytes) as f32))
-        }
-        Dtype::F16 => {
-            values.extend(bytes.as_chunks().0.iter().map(|&bytes| f16::from_le_bytes(bytes).to_f32()))
-        }
-        Dtype::BF16 => {
-            values.extend(bytes.as_chunks().0.iter().map(|&bytes| bf16::from_le_bytes(bytes).to_f32()))
-        }
+        Dtype::F32 => extend(values, view, f32::from_le_bytes),
+        Dtype::F64 => extend(values, view, |bytes| f64::from_le_bytes(bytes) as f32),
+        Dtype::F16 => extend(values, view, |bytes| f16::from_le_bytes(bytes).to_f32()),
+        Dtype::BF16 => extend(values, view, |bytes| bf16::from_le_bytes(bytes).to_f32()),
         _ => return None,
     }
     Some(())
+}
+
+/// Appends values of `N` bytes each.
+fn extend<const N: usize>(values: &mut Vec<f32>, view: &TensorView<'_>, read: impl Fn([u8; N]) -> f32) {
+    values.extend(view.data().as_chunks().0.iter().map(|&bytes| read(bytes)));
 }
 
 /// Whether this is a file of `torch.save`: an archive, or of old versions a pickle.

@@ -113,7 +113,7 @@ impl NameMap {
         any(&self.ignore, theirs)
     }
 
-    /// A part of our name as it is spelled there. PyTorch's parameters have `_` where ours have `-`, as in `running_mean`.
+    /// A part of our name as it is spelled there. `PyTorch`'s parameters have `_` where ours have `-`, as in `running_mean`.
     fn spelled(&self, part: &str) -> String {
         let (layer, parameter) = match part.rsplit_once('.') {
             Some((layer, parameter)) => (Some(layer), parameter),

@@ -16,6 +16,7 @@
 mod ensemble;
 mod layers;
 mod numpy;
+#[expect(clippy::cast_possible_wrap, reason = "sides of tensors are far below 2^63")]
 pub mod onnx;
 mod plan;
 mod preparation;

@@ -3,7 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-use aggregator::export::{Content, Subject, Target, export};
+use aggregator::export::onnx::{Onnx, Preparing};
+use aggregator::export::{Content, Exported, Subject, Target, export};
 use models::{Architecture, Backend, Mode, Network, ParamSet};
 use serde_json::{Value, json};
 use shared::data::{Dataset, Samples, View};
@@ -42,21 +43,79 @@ for line in open(sys.argv[1]):
     print(json.dumps([case["name"], float(apart), float(told_apart), float(alone), float(np.ptp(expected)), len(module.CLASSES)]))
 "#;
 
+/// The same with onnxruntime; the checker of ONNX reads each file first.
+const ONNX_SCRIPT: &str = r#"
+import json, sys
+import numpy as np
+import onnx, onnxruntime
+
+def log_softmax(x):
+    x = x - x.max(axis=-1, keepdims=True)
+    return x - np.log(np.exp(x).sum(axis=-1, keepdims=True))
+
+for line in open(sys.argv[1]):
+    case = json.loads(line)
+    model = onnx.load(case["source"])
+    onnx.checker.check_model(model, full_check=True)
+    assert [(opset.domain, opset.version) for opset in model.opset_import] == [("", 17)]
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(case["source"], options, providers=["CPUExecutionProvider"])
+    samples = np.fromfile(case["samples"], case["type"]).reshape(case["shape"])
+    if case["type"] == "u1":
+        samples = samples.astype(np.float32) / 255
+    if case["type"] == "<u2":
+        samples = samples.astype(np.int64)
+    logits, probabilities = session.run(["logits", "probabilities"], {"samples": samples})
+    expected = np.fromfile(case["expected"], "<f4").astype(np.float64).reshape(logits.shape)
+    logits = logits.astype(np.float64)
+    if case["up-to-a-constant"]:
+        logits, expected = log_softmax(logits), log_softmax(expected)
+    apart = abs(logits - expected).max() / max(1, abs(expected).max())
+    told_apart = abs(probabilities - np.exp(log_softmax(expected))).max()
+    [one] = session.run(["probabilities"], {"samples": samples[:1]})
+    alone = abs(one[0] - probabilities[0]).max()
+    about = {entry.key: json.loads(entry.value) for entry in model.metadata_props}
+    assert about["classes"] == case["classes"] or not case["classes"], about["classes"]
+    print(json.dumps([case["name"], float(apart), float(told_apart), float(alone), float(np.ptp(expected)), len(about["classes"])]))
+"#;
+
+/// What networks are exported to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// Python.
+    Source(Target),
+    /// ONNX.
+    Onnx(Preparing),
+}
+
+impl From<Target> for Form {
+    fn from(target: Target) -> Self {
+        Self::Source(target)
+    }
+}
+
+impl From<Preparing> for Form {
+    fn from(preparing: Preparing) -> Self {
+        Self::Onnx(preparing)
+    }
+}
+
 /// The greatest difference of a logit, relative to the largest one, and of a probability.
 const CLOSE: f64 = 1e-4;
 
 /// Exported networks with their samples and our answers, in a folder.
 pub struct Exports<'a> {
     folder: &'a Path,
-    target: Target,
+    form: Form,
     cases: Vec<Value>,
 }
 
 impl<'a> Exports<'a> {
     /// None yet.
     #[must_use]
-    pub fn new(folder: &'a Path, target: Target) -> Self {
-        Self { folder, target, cases: Vec::new() }
+    pub fn new(folder: &'a Path, form: impl Into<Form>) -> Self {
+        Self { folder, form: form.into(), cases: Vec::new() }
     }
 
     /// Exports a network. `expected` are its answers to the samples, which are right if they are so up to a constant for each
@@ -74,11 +133,19 @@ impl<'a> Exports<'a> {
     ) {
         let stem = format!("case_{}", self.cases.len());
         let at = |extension: &str| self.folder.join(format!("{stem}.{extension}"));
-        for file in export(subject, self.target, &stem).expect("a valid network") {
+        let (extension, files) = match self.form {
+            Form::Source(target) => ("py", export(subject, target, &stem)),
+            Form::Onnx(preparing) => {
+                let onnx = Onnx::of(subject, preparing).map(|onnx| Content::Onnx(Box::new(onnx)));
+                ("onnx", onnx.map(|content| vec![Exported { extension: "onnx", content }]))
+            }
+        };
+        for file in files.expect("a valid network") {
             let mut bytes = Vec::new();
             match file.content {
                 Content::Text(text) => bytes.extend(text.into_bytes()),
                 Content::Tensors(weights) => weights.write(&mut bytes).expect("memory"),
+                Content::Onnx(onnx) => onnx.write(&mut bytes).expect("memory"),
             }
             fs::write(at(file.extension), bytes).expect("the folder can be written");
         }
@@ -91,7 +158,7 @@ impl<'a> Exports<'a> {
         fs::write(at("expected"), little_endian(expected)).expect("the folder can be written");
         let shape = [&[samples.len()], samples.shape()].concat();
         self.cases.push(json!({
-            "name": name, "source": at("py"), "samples": at("samples"), "type": kind, "shape": shape,
+            "name": name, "source": at(extension), "classes": subject.samples().map(|samples| &samples.class_names), "samples": at("samples"), "type": kind, "shape": shape,
             "expected": at("expected"), "up-to-a-constant": up_to_a_constant,
         }));
     }
@@ -111,6 +178,11 @@ impl<'a> Exports<'a> {
         let mut network = Network::new(architecture, &params, &Backend::cpu()).expect("a network");
         network.forward(batch.x(), batch.shape(), Mode::Evaluation).expect("samples that it takes");
         let subject = Subject::Model(architecture, &params, spec);
+        if self.form == Form::Onnx(Preparing::Outside) {
+            let prepared =
+                Dataset::unlabelled(architecture.input.clone(), Samples::Floats(batch.x().to_vec()));
+            return self.add(name, subject, &prepared.expect("as many samples"), network.logits(), false);
+        }
         self.add(name, subject, &samples, network.logits(), false);
     }
 
@@ -122,7 +194,11 @@ impl<'a> Exports<'a> {
         let list = self.folder.join("cases");
         let lines: String = self.cases.iter().map(|case| format!("{case}\n")).collect();
         fs::write(&list, lines).expect("the folder can be written");
-        let ended = run(python, &["-c", SCRIPT, &list.display().to_string()]);
+        let script = match self.form {
+            Form::Source(_) => SCRIPT,
+            Form::Onnx(_) => ONNX_SCRIPT,
+        };
+        let ended = run(python, &["-c", script, &list.display().to_string()]);
         assert_eq!(ended.code, Some(0), "{}", ended.text);
         assert_eq!(ended.text.lines().count(), self.cases.len(), "{}", ended.text);
         let mut wrong = Vec::new();

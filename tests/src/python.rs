@@ -59,6 +59,20 @@ pub fn with_torch() -> Result<PathBuf, String> {
     ))
 }
 
+/// A Python that has onnx and onnxruntime. `Err` is why there is none. The variable may name one without them: they are younger than it.
+pub fn with_onnx() -> Result<PathBuf, String> {
+    const ONNX: &str = "import numpy, onnx, onnxruntime";
+    let given = std::env::var_os(VARIABLE).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let made = target()?.join("peers/bin/python");
+    let mut pythons = given.into_iter().chain([made.clone()]);
+    pythons.find(|python| has(python, ONNX)).ok_or_else(|| {
+        format!(
+            "neither {VARIABLE} nor {} has onnxruntime: `python3 tests/peers/environment.py` installs it",
+            made.display()
+        )
+    })
+}
+
 /// The interpreter that the variable names.
 fn named(imports: &str) -> Option<PathBuf> {
     let python = PathBuf::from(std::env::var_os(VARIABLE).filter(|value| !value.is_empty())?);

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use aggregator::ensemble::{
     Bundle, EnsembleError, Manifest, Member, Origin, Question, Values, digest, write,
 };
+use aggregator::export::onnx::Preparing;
 use aggregator::export::{Subject, Target};
 use aggregator::storage::Disk;
-use federation_tests::exported::{Exports, random_samples};
-use federation_tests::python::{with_numpy, with_torch};
+use federation_tests::exported::{Exports, Form, random_samples};
+use federation_tests::python::{with_numpy, with_onnx, with_torch};
 use models::{Architecture, Layer, ParamSet};
 use shared::algorithm::{Answering, Fusion};
 use shared::data::View;
@@ -52,12 +53,12 @@ fn bundle(folder: &Path) -> Bundle {
     Bundle::open(Arc::new(Disk), &path).unwrap()
 }
 
-fn every_fusion(target: Target, python: &Path) {
+fn every_fusion(form: impl Into<Form>, python: &Path) {
     let folder = tempfile::tempdir().unwrap();
     let bundle = bundle(folder.path());
     let samples = random_samples(&bundle.manifest.architecture, &[1, 28, 28]);
     let view = View::whole(samples.clone().into());
-    let mut exports = Exports::new(folder.path(), target);
+    let mut exports = Exports::new(folder.path(), form);
     for fusion in Fusion::ALL {
         let mut expected = Vec::new();
         // Each sample alone, as the first one: with the noise of the export.
@@ -93,5 +94,13 @@ fn ensembles_in_numpy_answer_as_ours_do() {
     match with_numpy() {
         Ok(python) => every_fusion(Target::Numpy, &python),
         Err(reason) => println!("skipped: no Python with numpy: {reason}"),
+    }
+}
+
+#[test]
+fn ensembles_in_onnx_answer_as_ours_do() {
+    match with_onnx() {
+        Ok(python) => every_fusion(Preparing::Inside, &python),
+        Err(reason) => println!("skipped: {reason}"),
     }
 }

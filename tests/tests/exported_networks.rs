@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 
 use aggregator::export::Target;
-use federation_tests::exported::Exports;
+use aggregator::export::onnx::Preparing;
+use federation_tests::exported::{Exports, Form};
 use federation_tests::process::run;
-use federation_tests::python::{with_numpy, with_torch};
+use federation_tests::python::{with_numpy, with_onnx, with_torch};
 use models::{Architecture, BUILT_INS, Initialisation, Layer, Norm, Variant};
 use shared::data::{Augmentation, Normalisation, Preparation};
 use shared::spec::{DataSpec, LabelsAt};
@@ -241,9 +242,9 @@ fn prepared(shape: &[usize], crop: u32, normalisation: Normalisation) -> (Archit
 }
 
 /// All networks in one process of Python, whose start takes longer than most of them.
-fn every_network(target: Target, python: &std::path::Path) {
+fn every_network(form: impl Into<Form>, python: &std::path::Path) {
     let folder = tempfile::tempdir().unwrap();
-    let mut exports = Exports::new(folder.path(), target);
+    let mut exports = Exports::new(folder.path(), form);
     for built_in in BUILT_INS {
         // Text as it is read has 97 characters, which have names. Networks for large images are tried on small ones, where they have
         // a fraction of their parameters.
@@ -263,6 +264,12 @@ fn every_network(target: Target, python: &std::path::Path) {
     for (name, architecture) in architectures() {
         exports.add_model(name, &architecture, None);
     }
+    add_prepared(&mut exports);
+    exports.check(python);
+}
+
+/// Networks with every preparation of samples.
+fn add_prepared(exports: &mut Exports<'_>) {
     let channels = |mean: &[f32], deviation: &[f32]| Normalisation::Channels {
         mean: mean.to_vec(),
         deviation: deviation.to_vec(),
@@ -281,7 +288,6 @@ fn every_network(target: Target, python: &std::path::Path) {
     ] {
         exports.add_model(name, &architecture, Some(&spec));
     }
-    exports.check(python);
 }
 
 #[test]
@@ -298,6 +304,29 @@ fn numpy_answers_as_we_do() {
         Ok(python) => every_network(Target::Numpy, &python),
         Err(reason) => println!("skipped: no Python with numpy: {reason}"),
     }
+}
+
+#[test]
+fn onnx_answers_as_we_do() {
+    match with_onnx() {
+        Ok(python) => every_network(Preparing::Inside, &python),
+        Err(reason) => println!("skipped: {reason}"),
+    }
+}
+
+#[test]
+fn onnx_takes_samples_that_were_prepared_outside() {
+    let python = match with_onnx() {
+        Ok(python) => python,
+        Err(reason) => {
+            println!("skipped: {reason}");
+            return;
+        }
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let mut exports = Exports::new(folder.path(), Preparing::Outside);
+    add_prepared(&mut exports);
+    exports.check(&python);
 }
 
 /// Layers may be called by any attribute that modules of `PyTorch` have, in any version of it.

@@ -89,6 +89,30 @@ fn two_files_are_written_and_nothing_is_replaced() {
 }
 
 #[test]
+fn one_file_of_onnx_is_written_and_says_what_it_takes() {
+    let trained = Trained::new();
+    let out = trained.path("glyphs.onnx");
+    let ended = trained.export(&["--to", "onnx", "--out", &text(&out), "--json"]);
+    assert_eq!(ended.code, Some(0), "{}", ended.text);
+    let object: Value = serde_json::from_str(&ended.text).unwrap();
+    let file = &object["files"][0];
+    assert_eq!((&object["target"], &file["opset"]), (&"onnx".into(), &17.into()), "{object}");
+    assert_eq!(
+        (&file["input"], &file["output"]),
+        (&serde_json::json!([1, 28, 28]), &serde_json::json!([10]))
+    );
+    assert_eq!(file["bytes"], fs::metadata(&out).unwrap().len(), "{object}");
+    let ended = trained.export(&["--to", "onnx", "--out", &text(&out)]);
+    assert!(ended.code == Some(3) && ended.text.contains("is there already"), "{}", ended.text);
+    let ended = trained.export(&["--to", "onnx", "--out", &text(&out), "--force"]);
+    assert!(
+        ended.text.contains("`samples` [n, 1, 28, 28] to `logits` and `probabilities` [n, 10]"),
+        "{}",
+        ended.text
+    );
+}
+
+#[test]
 fn what_cannot_be_exported_is_said() {
     let trained = Trained::new();
     let model = trained.path("runs/glyphs-fedavg/model.safetensors");
@@ -99,7 +123,14 @@ fn what_cannot_be_exported_is_said() {
     };
     fs::write(trained.path("file"), "").unwrap();
     for (model, more, code, says) in [
-        (trained.run(), vec!["--to", "onnx", "--out", &out], 2, "possible values: torch, numpy"),
+        (trained.run(), vec!["--to", "keras", "--out", &out], 2, "possible values: torch, numpy, onnx"),
+        (
+            trained.run(),
+            vec!["--to", "torch", "--out", &out, "--preparation", "outside"],
+            2,
+            "--preparation outside is for --to onnx",
+        ),
+        (trained.run(), vec!["--to", "onnx", "--out", "a.py"], 2, "a file that ends in .onnx"),
         (trained.run(), vec!["--to", "torch"], 2, "--out"),
         (
             trained.run(),

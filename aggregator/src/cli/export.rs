@@ -11,10 +11,32 @@ use shared::algorithm::Fusion;
 use super::exit::Failure;
 use super::load_model::{Usable, open_model};
 use super::terminal;
+use crate::export::onnx::{OPSET, Onnx, Preparing};
 use crate::export::{Content, ExportError, Exported, Subject, Target, export as exported};
 use crate::report::units;
 use crate::run::Which;
 use crate::storage::{Disk, create_dir_durably, write_durably};
+
+/// What is exported to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum To {
+    /// An nn.Module and its state dictionary, for torch.
+    Torch,
+    /// Python with numpy alone.
+    Numpy,
+    /// One file of ONNX, for its runtimes in every language.
+    Onnx,
+}
+
+impl To {
+    /// The extension of the file that stands for the others.
+    fn extension(self) -> &'static str {
+        match self {
+            Self::Torch | Self::Numpy => "py",
+            Self::Onnx => "onnx",
+        }
+    }
+}
 
 #[derive(Debug, Args)]
 pub(super) struct ExportArgs {
@@ -26,10 +48,14 @@ pub(super) struct ExportArgs {
     best: bool,
     /// What to export to
     #[arg(long, value_enum, value_name = "TARGET")]
-    to: Target,
-    /// The file of source to write, NAME.py; or a directory, for network.py in it. The weights lie beside it
+    to: To,
+    /// The file to write, NAME.py or NAME.onnx; or a directory, for network.py or network.onnx in it. The weights of source lie beside
+    /// it
     #[arg(long, value_name = "PATH")]
     out: PathBuf,
+    /// Of onnx: where samples are cropped and normalised [default: inside]
+    #[arg(long, value_enum, value_name = "WHERE")]
+    preparation: Option<Preparing>,
     /// How the members of an ensemble become one answer [default: as its run says]
     #[arg(long, value_enum, value_name = "FUSION")]
     fusion: Option<Fusion>,
@@ -42,7 +68,12 @@ pub(super) struct ExportArgs {
 }
 
 pub(super) fn export(arguments: &ExportArgs) -> Result<(), Failure> {
-    let place = Place::of(&arguments.out)?;
+    let place = Place::of(&arguments.out, arguments.to)?;
+    if let (Some(preparation), To::Torch | To::Numpy) = (arguments.preparation, arguments.to) {
+        return Err(Failure::Usage(format!(
+            "--preparation {preparation} is for --to onnx: exported source prepares samples with a function of its own, `prepare`"
+        )));
+    }
     let which = if arguments.best { Which::Best } else { Which::Newest };
     let (path, usable) = open_model(&arguments.model, which)?;
     usable.check_fusion(&arguments.model, arguments.fusion)?;
@@ -54,9 +85,17 @@ pub(super) fn export(arguments: &ExportArgs) -> Result<(), Failure> {
             Subject::Ensemble(bundle, arguments.fusion.unwrap_or(bundle.manifest.answering.fusion))
         }
     };
-    let files = exported(subject, arguments.to, &place.name).map_err(|error| match error {
-        ExportError::Architecture(_) => Failure::file("use the model", &path, error),
+    let files = match arguments.to {
+        To::Torch => exported(subject, Target::Torch, &place.name),
+        To::Numpy => exported(subject, Target::Numpy, &place.name),
+        To::Onnx => Onnx::of(subject, arguments.preparation.unwrap_or(Preparing::Inside))
+            .map(|onnx| vec![Exported { extension: "onnx", content: Content::Onnx(Box::new(onnx)) }]),
+    };
+    let files = files.map_err(|error| match error {
         ExportError::Ensemble(error) => error.into(),
+        error @ (ExportError::Architecture(_) | ExportError::Model(_) | ExportError::TooLarge { .. }) => {
+            Failure::file("use the model", &path, error)
+        }
     })?;
     let files: Vec<(PathBuf, Exported<'_>)> =
         files.into_iter().map(|file| (place.file(file.extension), file)).collect();
@@ -70,6 +109,7 @@ pub(super) fn export(arguments: &ExportArgs) -> Result<(), Failure> {
         let write = |out: &mut dyn io::Write| match &file.content {
             Content::Text(text) => out.write_all(text.as_bytes()),
             Content::Tensors(weights) => weights.write(out),
+            Content::Onnx(onnx) => onnx.write(out),
         };
         write_durably(&Disk, path, write).map_err(|error| Failure::file("write", path, error))?;
     }
@@ -84,7 +124,11 @@ fn say(
     let architecture = subject.architecture();
     let parameters = architecture.parameters().map_err(Failure::internal)?;
     let bytes = |path: &Path| std::fs::metadata(path).map_or(0, |about| about.len());
-    let (packages, target) = (arguments.to.packages(), arguments.to);
+    let (target, packages) = match arguments.to {
+        To::Torch => ("torch", Target::Torch.packages()),
+        To::Numpy => ("numpy", Target::Numpy.packages()),
+        To::Onnx => ("onnx", &["onnxruntime"][..]),
+    };
     if arguments.json {
         let written: Vec<_> = files
             .iter()
@@ -93,6 +137,9 @@ fn say(
                 Content::Tensors(weights) => {
                     json!({ "file": path, "bytes": bytes(path), "tensors": weights.len() })
                 }
+                Content::Onnx(onnx) => json!({
+                    "file": path, "bytes": bytes(path), "opset": OPSET, "input": onnx.input, "output": onnx.output,
+                }),
             })
             .collect();
         let (members, fusion) = match subject {
@@ -100,7 +147,7 @@ fn say(
             Subject::Ensemble(bundle, fusion) => (bundle.manifest.members.len(), Some(fusion)),
         };
         return terminal::print_json(&json!({
-            "target": target.to_string(), "model": architecture.name, "input": architecture.input,
+            "target": target, "model": architecture.name, "input": architecture.input,
             "classes": architecture.classes, "parameters": parameters, "members": members, "fusion": fusion,
             "packages": packages, "files": written,
         }));
@@ -113,13 +160,25 @@ fn say(
             Content::Tensors(weights) => {
                 writeln!(text, "wrote {}: {} tensors, {size}", path.display(), weights.len())
             }
+            Content::Onnx(onnx) => writeln!(
+                text,
+                "wrote {}: {}, {size}, opset {OPSET}; `samples` [n, {}] to `logits` and `probabilities` [n, {}]",
+                path.display(),
+                architecture.name,
+                listed(&onnx.input),
+                listed(&onnx.output)
+            ),
         };
     }
-    if let Some((source, _)) = files.first() {
+    if let (Some((source, _)), To::Torch | To::Numpy) = (files.first(), arguments.to) {
         let _ =
             writeln!(text, "python3 {} --help says more; it needs {}", source.display(), packages.join(", "));
     }
     terminal::print(&text)
+}
+
+fn listed(shape: &[usize]) -> String {
+    shape.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
 /// What exported scripts import: a script of such a name would be imported in its place.
@@ -145,13 +204,23 @@ struct Place {
 }
 
 impl Place {
-    /// A name that ends in `.py` is a file's, any other one a directory's.
-    fn of(out: &Path) -> Result<Self, Failure> {
-        let is_source = out.extension().is_some_and(|extension| extension == "py") && !out.is_dir();
-        if !is_source {
+    /// A name that ends in `.py`, or for ONNX in `.onnx`, is a file's, any other one a directory's.
+    fn of(out: &Path, to: To) -> Result<Self, Failure> {
+        let wanted = to.extension();
+        let is_file = out.extension().is_some_and(|extension| extension == wanted) && !out.is_dir();
+        if !is_file {
+            let other = [To::Torch, To::Onnx].map(To::extension).into_iter().find(|other| *other != wanted);
+            if out.extension().is_some_and(|extension| other.is_some_and(|other| extension == other))
+                && !out.is_dir()
+            {
+                return Err(Failure::Usage(format!(
+                    "{} is the name of another kind of file: --out takes a directory, or here the name of a file that ends in .{wanted}",
+                    out.display()
+                )));
+            }
             if out.exists() && !out.is_dir() {
                 return Err(Failure::Usage(format!(
-                    "{} is a file: --out takes a directory, or the name of a file that ends in .py",
+                    "{} is a file: --out takes a directory, or the name of a file that ends in .{wanted}",
                     out.display()
                 )));
             }
@@ -161,7 +230,7 @@ impl Place {
         let name = out.file_stem().and_then(|stem| stem.to_str()).ok_or_else(|| {
             Failure::Usage(format!("the name of {} is not UTF-8: give it another name", out.display()))
         })?;
-        if MODULES.contains(&name) {
+        if wanted == "py" && MODULES.contains(&name) {
             return Err(Failure::Usage(format!(
                 "{name}.py would stand in the way of Python's module {name}, which the script uses: give it another name"
             )));
@@ -202,7 +271,7 @@ mod tests {
     #[test]
     fn a_name_of_source_is_a_file_and_any_other_a_directory() {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        let at = |name: &str| Place::of(&folder.path().join(name)).map(|place| place.file("py"));
+        let at = |name: &str| Place::of(&folder.path().join(name), To::Torch).map(|place| place.file("py"));
         assert_eq!(at("out").ok(), Some(folder.path().join("out/network.py")));
         assert_eq!(at("my.py").ok(), Some(folder.path().join("my.py")));
         std::fs::create_dir(folder.path().join("odd.py")).expect("a folder in it");
@@ -210,7 +279,13 @@ mod tests {
         std::fs::write(folder.path().join("file"), "").expect("a file in it");
         let text = at("file").expect_err("neither").to_string();
         assert!(text.contains("ends in .py"), "{text}");
-        let bare = Place::of(Path::new("my.py")).expect("a file here");
+        let bare = Place::of(Path::new("my.py"), To::Numpy).expect("a file here");
         assert_eq!(bare.file("py"), Path::new("my.py"));
+        let of_onnx = Place::of(Path::new("torch.onnx"), To::Onnx).expect("no module of Python");
+        assert_eq!(of_onnx.file("onnx"), Path::new("torch.onnx"));
+        for (name, to) in [("my.onnx", To::Torch), ("my.py", To::Onnx)] {
+            let text = Place::of(Path::new(name), to).err().expect("another kind").to_string();
+            assert!(text.contains("another kind of file"), "{text}");
+        }
     }
 }

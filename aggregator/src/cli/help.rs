@@ -246,10 +246,14 @@ Example:
   aggregator predict --model runs/photos --data holiday.jpg";
 
 pub(super) const EXPORT: &str = "\
-Two files are written, which need nothing of this program: NAME.py, the network as source to be read, run and imported, and \
+For torch and numpy two files are written, which need nothing of this program: NAME.py, the network as source to be read, run and imported, and \
 NAME.safetensors, its weights. NAME.py has the network, `load`, `prepare` (bytes to numbers, crop, normalisation, as the model \
 was trained), `predict` and the names of the classes. With torch the network is an nn.Module, and the weights are its state_dict; with \
 numpy nothing else is needed. Run with samples, it says what the model says of them.
+
+For onnx one file is written, of opset 17: its input `samples` are images as numbers from 0 to 1, rows of tables, or tokens as 64-bit \
+integers, any number of them; its outputs are `logits` and `probabilities`. Crop and normalisation are in it unless --preparation \
+says outside, and its metadata have the names of the classes.
 
 Of an ensemble, all members and their fusion are written. Personal models stay on their devices: edge-client answers with them there, \
 and has no export.
@@ -257,4 +261,5 @@ and has no export.
 Examples:
   aggregator export --model runs/photos --to torch --out photos
   python3 photos/network.py holiday.jpg
-  aggregator export --model runs/photos --best --to numpy --out photos/small.py";
+  aggregator export --model runs/photos --best --to numpy --out photos/small.py
+  aggregator export --model runs/photos --to onnx --out photos.onnx";

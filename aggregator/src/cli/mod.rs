@@ -111,7 +111,7 @@ enum Command {
     Evaluate(evaluate::EvaluateArgs),
     /// Show what a trained model, or an ensemble of them, says about each sample of a data set
     Predict(predict::PredictArgs),
-    /// Write a trained model, or an ensemble of them, as Python source with weights
+    /// Write a trained model, or an ensemble of them, as Python source with weights, or in ONNX
     #[command(after_long_help = help::EXPORT)]
     Export(export::ExportArgs),
     /// Look at and extend ensembles

@@ -5,7 +5,7 @@
 //! NAME.safetensors   its weights
 //! ```
 //!
-//! * [`Target`]: what is exported to; a new one is a variant with its files;
+//! * [`Target`]: the Python that is exported to; a new one is a variant with its files; [`onnx`]: the other format, of one file;
 //! * `layers`: how each kind of layer is spelled, for all targets in Python;
 //! * `plan`: a network's layers with their names, and where each tensor goes;
 //! * `torch`, `numpy`: the network in the one and in the other;
@@ -16,6 +16,8 @@
 mod ensemble;
 mod layers;
 mod numpy;
+#[expect(clippy::cast_possible_wrap, reason = "sides of tensors are far below 2^63")]
+pub mod onnx;
 mod plan;
 mod preparation;
 mod python;
@@ -29,18 +31,19 @@ mod tests;
 
 use std::fmt;
 
-use models::{Architecture, ArchitectureError, ParamSet};
+use models::{Architecture, ArchitectureError, ModelError, ParamSet};
 use shared::algorithm::Fusion;
 use shared::spec::DataSpec;
 
+use onnx::Onnx;
 pub use weights::Weights;
 
 use crate::ensemble::{Bundle, EnsembleError};
 use plan::Plan;
 use script::Script;
 
-/// What is exported to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+/// The Python that is exported to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
     /// An nn.Module and its state dictionary, for torch.
     Torch,
@@ -114,6 +117,8 @@ pub enum Content<'a> {
     Text(String),
     /// Tensors.
     Tensors(Weights<'a>),
+    /// A whole model.
+    Onnx(Box<Onnx>),
 }
 
 /// Why nothing can be exported.
@@ -125,6 +130,17 @@ pub enum ExportError {
     /// The ensemble cannot be read.
     #[error(transparent)]
     Ensemble(#[from] EnsembleError),
+    /// A member of the ensemble cannot be asked.
+    #[error("the model cannot be asked: {0}")]
+    Model(#[from] ModelError),
+    /// ONNX is a format of files of less than two gigabytes.
+    #[error(
+        "the model has {bytes} bytes, and a file of ONNX has less than 2 GiB: export it to torch or numpy, or an ensemble of fewer members"
+    )]
+    TooLarge {
+        /// What it would have.
+        bytes: usize,
+    },
 }
 
 /// The files of an export, whose names will be `name` with the extension of each.

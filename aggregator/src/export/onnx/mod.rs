@@ -1,0 +1,169 @@
+//! Export to ONNX: one file with the network, its weights, the preparation of samples if asked for, and the names of the classes.
+//!
+//! The input is `samples`, `[n, ...]`: numbers, or tokens as 64-bit integers. The outputs are `logits` and `probabilities`, of any
+//! number of samples `n`. Nothing of opsets after [`OPSET`] is used, and no operator that is not of ONNX itself.
+//!
+//! * `protobuf`: the format of the file; `graph`: operators and constants;
+//! * `layers`, `sequences`: each kind of layer; `ensemble`: many networks with one answer; `preparation`: what comes before them.
+
+mod ensemble;
+mod graph;
+mod layers;
+mod preparation;
+mod protobuf;
+mod sequences;
+
+use std::fmt;
+use std::io::{self, Write};
+
+use serde_json::json;
+use shared::data::text;
+
+use self::graph::Attribute::Int;
+use self::graph::{Graph, declared};
+use self::layers::Layers;
+use self::protobuf::Message;
+use super::samples::Kind;
+use super::{ExportError, Subject};
+
+/// The version of ONNX's operators: the first that has layer normalisation, so that old runtimes read the file.
+pub const OPSET: i64 = 17;
+
+/// The version of the file's format that came with it.
+const FORMAT: i64 = 8;
+
+/// The largest message of protocol buffers.
+const LARGEST: usize = i32::MAX as usize;
+
+/// Where samples are cropped and normalised.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Preparing {
+    /// In the file: it takes samples as they are, the bytes of images divided by 255.
+    Inside,
+    /// Before it, by the program that uses it.
+    Outside,
+}
+
+impl fmt::Display for Preparing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Inside => "inside",
+            Self::Outside => "outside",
+        })
+    }
+}
+
+/// A model in ONNX.
+pub struct Onnx {
+    graph: Graph,
+    /// What stands in the graph's message behind operators and constants.
+    about: Message,
+    /// What stands in the model's message behind the graph.
+    end: Message,
+    /// The shape of a sample that it takes.
+    pub input: Vec<usize>,
+    /// The shape of the logits of a sample.
+    pub output: Vec<usize>,
+}
+
+impl Onnx {
+    /// # Errors
+    /// [`ExportError`] if the model cannot be read, is no network, or is larger than a file of ONNX can be.
+    pub fn of(subject: Subject<'_>, preparing: Preparing) -> Result<Self, ExportError> {
+        let architecture = subject.architecture();
+        let inside = preparing == Preparing::Inside;
+        let samples = subject.samples();
+        let input = match samples {
+            Some(samples) if inside => samples.shape.clone(),
+            _ => architecture.input.clone(),
+        };
+        let kind = Kind::of(&subject, &input);
+        let mut graph = Graph::default();
+        let prepared = match samples {
+            Some(samples) if inside && !kind.is_tokens() => preparation::prepared(
+                &mut graph,
+                "samples",
+                &samples.preparation,
+                &samples.shape,
+                &architecture.input,
+            ),
+            _ => "samples".to_owned(),
+        };
+        let (logits, output) = match subject {
+            Subject::Model(_, params, _) => {
+                let mut layers = Layers { graph: &mut graph, params, prefix: String::new() };
+                let given = layers.network(architecture, &prepared)?;
+                (given.logits, given.output)
+            }
+            Subject::Ensemble(bundle, fusion) => {
+                (ensemble::fused(&mut graph, bundle, fusion, &prepared)?, vec![architecture.classes])
+            }
+        };
+        graph.output("logits", "Identity", &[&logits], &[]);
+        graph.output("probabilities", "Softmax", &["logits"], &[("axis", Int(-1))]);
+        let takes = match (kind, inside) {
+            (Kind::Text | Kind::Tokens, _) => "tokens, from 0",
+            (_, false) => "samples as they were prepared for training, see the metadata `preparation`",
+            (Kind::Image, true) => "images, their bytes divided by 255",
+            (Kind::Table | Kind::Array, true) => "numbers as they are in the data",
+        };
+        let about = Message::new()
+            .text(2, &architecture.name)
+            .message(11, &declared("samples", kind.is_tokens(), &input, takes))
+            .message(12, &declared("logits", false, &output, "of each class"))
+            .message(12, &declared("probabilities", false, &output, "of each class"));
+        let onnx = Self { graph, about, end: end(&subject, kind, preparing), input, output };
+        let bytes = onnx.graph_bytes();
+        if bytes > LARGEST - onnx.end.as_bytes().len() - 64 {
+            return Err(ExportError::TooLarge { bytes });
+        }
+        Ok(onnx)
+    }
+
+    fn graph_bytes(&self) -> usize {
+        self.graph.parts().iter().map(|part| part.len()).sum::<usize>() + self.about.as_bytes().len()
+    }
+
+    /// Writes the file.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub fn write(&self, out: &mut dyn Write) -> io::Result<()> {
+        let mut begin = Message::new()
+            .integer(1, FORMAT)
+            .text(2, "aggregator export --to onnx")
+            .text(3, env!("CARGO_PKG_VERSION"));
+        begin.begin(7, self.graph_bytes());
+        out.write_all(begin.as_bytes())?;
+        self.graph.parts().iter().try_for_each(|part| out.write_all(part))?;
+        out.write_all(self.about.as_bytes())?;
+        out.write_all(self.end.as_bytes())
+    }
+}
+
+/// The opset, and what people and programs should know of the model.
+fn end(subject: &Subject<'_>, kind: Kind, preparing: Preparing) -> Message {
+    let architecture = subject.architecture();
+    let samples = subject.samples();
+    let named = samples.map(|samples| samples.class_names.clone()).filter(|names| !names.is_empty());
+    let classes = match named {
+        Some(names) => names,
+        None if kind == Kind::Text => text::token_names(),
+        None => (0..architecture.classes).map(|number| number.to_string()).collect(),
+    };
+    let preparation = samples.map(|samples| {
+        let crop = samples.preparation.augmentation.random_crop;
+        json!({ "centre-crop": crop, "normalisation": samples.preparation.normalisation })
+    });
+    let metadata = [
+        ("classes", json!(classes)),
+        ("sample-shape", json!(samples.map_or(&architecture.input, |samples| &samples.shape))),
+        ("preparation", preparation.unwrap_or_default()),
+        ("preparation-is", json!(preparing.to_string())),
+    ];
+    let mut end = Message::new().message(8, &Message::new().text(1, "").integer(2, OPSET));
+    for (key, value) in metadata {
+        end.add(14, &Message::new().text(1, key).text(2, &value.to_string()));
+    }
+    end
+}

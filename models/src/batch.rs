@@ -1,5 +1,7 @@
 //! Batches of samples in host memory.
 
+use std::sync::OnceLock;
+
 use crate::error::ModelError;
 use crate::params::element_count;
 
@@ -9,6 +11,8 @@ pub struct Batch {
     x: Vec<f32>,
     shape: Vec<usize>,
     y: Vec<u32>,
+    /// The features of the samples under a frozen extractor, once a network has computed them; `None` if nobody wants them kept.
+    features: Option<OnceLock<Vec<f32>>>,
 }
 
 /// Samples, shape and labels that do not fit together: a mistake of the code that built the batch.
@@ -67,7 +71,7 @@ impl Batch {
         if element_count(&shape) != Some(x.len()) {
             return Err(BatchError::Values { shape, values: x.len() });
         }
-        Ok(Self { x, shape, y: Vec::new() })
+        Ok(Self { x, shape, y: Vec::new(), features: None })
     }
 
     /// The samples, row-major.
@@ -86,6 +90,24 @@ impl Batch {
     #[must_use]
     pub fn y(&self) -> &[u32] {
         &self.y
+    }
+
+    /// The same batch, which keeps its features: those given, `[n, ...]`, or those that the first network with a frozen extractor
+    /// computes. Later networks do not compute them again, so that all have to have the same frozen extractor.
+    #[must_use]
+    pub fn keeping(self, features: Option<Vec<f32>>) -> Self {
+        Self { features: Some(features.map_or_else(OnceLock::new, OnceLock::from)), ..self }
+    }
+
+    /// Where the features are kept, if they are.
+    pub(crate) fn kept(&self) -> Option<&OnceLock<Vec<f32>>> {
+        self.features.as_ref()
+    }
+
+    /// The features that it keeps, once they were computed.
+    #[must_use]
+    pub fn features(&self) -> Option<&[f32]> {
+        self.features.as_ref()?.get().map(Vec::as_slice)
     }
 
     /// The buffers of samples and labels, for reuse.

@@ -4,7 +4,7 @@
 //! the broadcast, and either the training, or the update as it is sent, or the personal model. It counts what training on the CPU
 //! takes; the program and its samples come on top.
 
-use models::{Architecture, ArchitectureError, ParameterKind, Use};
+use models::{Architecture, ArchitectureError, KEPT_FEATURES_LIMIT, ParameterKind, ParameterSpec, Use};
 
 use crate::algorithm::registry::{self, RegistryError};
 use crate::evaluation::BATCH as TEST_BATCH;
@@ -51,14 +51,17 @@ pub enum EstimateError {
 pub fn estimate(spec: &RunSpec, samples: u64) -> Result<RoundMemory, EstimateError> {
     let client = registry::build(&spec.algorithm)?.client_memory();
     let network = &spec.architecture;
-    let model = network.memory(0, Use::Evaluation)?.parameters;
+    let whole = network.memory(0, Use::Evaluation)?.parameters;
+    // What is learned travels; what is frozen is there once.
+    let model = network.parameter_specs()?.iter().map(values).sum::<u64>().saturating_mul(4);
+    let frozen = whole.saturating_sub(model);
     let times = |count: u32| model.saturating_mul(u64::from(count));
     // In f32 it is used where it lies; other formats are decoded beside it.
     let received = match spec.update.broadcast().bytes() as u64 {
         4 => times(client.received),
         bytes => times(client.received).saturating_add(times(client.received) / 4 * bytes),
     };
-    let held = received.saturating_add(times(client.held));
+    let held = received.saturating_add(times(client.held)).saturating_add(frozen);
 
     let sent = times(client.sent);
     let encoded = sent / 4 * spec.update.precision.bytes() as u64;
@@ -81,11 +84,15 @@ pub fn estimate(spec: &RunSpec, samples: u64) -> Result<RoundMemory, EstimateErr
                 whole_gradient: spec.training.clip_norm.is_some() || client.batch.is_some(),
             },
         )?;
-        let frozen = network.memory(batch, Use::Evaluation)?.working();
-        let frozen = frozen.saturating_mul(u64::from(client.frozen));
+        let compared = network.memory(batch, Use::Evaluation)?.working();
+        let compared = compared.saturating_mul(u64::from(client.frozen));
         phases.push(RoundMemory {
-            models: training.parameters.saturating_add(training.optimiser),
-            batches: training.activations.saturating_add(training.scratch).saturating_add(frozen),
+            models: model.saturating_add(training.optimiser),
+            batches: training
+                .activations
+                .saturating_add(training.scratch)
+                .saturating_add(compared)
+                .saturating_add(kept_features(spec, samples)?),
         });
     }
     if spec.evaluate.on_clients_every > 0 {
@@ -137,6 +144,20 @@ fn personal(
         phases.push(RoundMemory { models: head, batches: features.saturating_add(chunk) });
     }
     Ok(phases)
+}
+
+/// The features that a frozen extractor gives, if they are kept.
+fn kept_features(spec: &RunSpec, samples: u64) -> Result<u64, EstimateError> {
+    if !spec.architecture.is_part_frozen("extractor") || !spec.data.preparation.is_fixed() {
+        return Ok(0);
+    }
+    let each = spec.architecture.feature_shape()?.iter().product::<usize>() as u64;
+    Ok(samples.saturating_mul(each).saturating_mul(4).min(KEPT_FEATURES_LIMIT))
+}
+
+/// The values of a tensor.
+fn values(spec: &ParameterSpec) -> u64 {
+    spec.shape.iter().product::<usize>() as u64
 }
 
 fn size(samples: u64) -> usize {

@@ -98,6 +98,12 @@ pub enum ToServer {
         /// What is missing, for the operator.
         reason: String,
     },
+    /// The device has a task and not the [frozen parameters](models::Frozen) that the run's specification names. After a welcome,
+    /// once a connection; [`ToClient::Frozen`] is the answer.
+    WantsFrozen {
+        /// Their digest.
+        digest: String,
+    },
 }
 
 impl ToServer {
@@ -179,6 +185,12 @@ pub enum ToClient {
     Samples {
         /// A [`Reading`](crate::spec::Reading) as text, which can grow.
         reading: String,
+    },
+    /// The frozen parameters that the device [wants](ToServer::WantsFrozen). *With payload*: their encoding, whose SHA-256 is the
+    /// digest.
+    Frozen {
+        /// Their digest.
+        digest: String,
     },
 }
 

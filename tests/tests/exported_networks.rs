@@ -43,6 +43,7 @@ fn network(input: &[usize], extractor: Vec<Layer>, projection: Vec<Layer>, head:
         extractor,
         projection,
         head,
+        frozen: None,
     }
 }
 

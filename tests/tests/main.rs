@@ -23,6 +23,7 @@ mod flipped_bits;
 mod flipped_bits_elsewhere;
 mod folding;
 mod from_model;
+mod frozen;
 mod hostile_peers;
 mod interop;
 mod interruptions;

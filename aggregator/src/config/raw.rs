@@ -93,6 +93,8 @@ section! {
         pub initialisation: Option<Initialisation> = None, unset "the model's own; uniform of model.layers";
         /// The model that the run begins with
         pub from: Option<ModelOrigin> = None;
+        /// Parameters that are not learned, by their names; * stands for any characters, as in extractor.*
+        pub freeze: Option<Vec<String>> = None, in Kind::Names, unset "all are learned";
     }
 }
 

@@ -72,6 +72,8 @@ impl Coordinator {
             ToServer::ClientState { round } => self.compare_state(client, round),
             // Only for people.
             ToServer::SkippedSamples { .. } | ToServer::Untested { .. } => {}
+            // The driver answers.
+            ToServer::WantsFrozen { .. } => {}
             // The transport handles these, before the hello or with a payload.
             ToServer::Redeem(_) | ToServer::ResumePoint(_) | ToServer::UpdateRest { .. } => {
                 let what =

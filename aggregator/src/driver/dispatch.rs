@@ -2,15 +2,16 @@
 
 use std::time::Instant;
 
+use shared::frame;
 use shared::id::ClientId;
-use shared::message::ToServer;
+use shared::message::{ToClient, ToServer};
 use tracing::debug;
 
 use super::disk_worker::Done;
 use super::{Driver, Known};
 use crate::coordinator::{Arrival, Event, MAX_SAMPLES, PeerId, UploadId};
 use crate::events::{Notice, TaskResult};
-use crate::peer::{FromPeer, Request};
+use crate::peer::{FromPeer, Request, ToPeer};
 use crate::run::RunError;
 use crate::storage::retry_full::free_bytes;
 
@@ -23,6 +24,9 @@ impl Driver<'_> {
             FromPeer::Message { peer, message, bytes, place: _ } => {
                 self.traffic.up += bytes;
                 self.report_message(peer, &message);
+                if let ToServer::WantsFrozen { digest } = &message {
+                    self.send_frozen(peer, digest);
+                }
                 return Some(Event::Message { peer, message });
             }
             FromPeer::Uploaded { peer, header, upload, turn: _, bytes } => {
@@ -114,7 +118,7 @@ impl Driver<'_> {
                 // A device that asks how to read its samples is here in a moment.
                 let told =
                     !hello.asks() && self.events.tell(&Notice::Connected { client, samples, software });
-                let known = Known { client, told, skipped: false, unspooled: false };
+                let known = Known { client, told, skipped: false, unspooled: false, frozen: false };
                 self.known.entry(peer).or_insert(known);
             }
             (&ToServer::SkippedSamples { samples }, _) => self.report_skipped(peer, samples),
@@ -139,6 +143,21 @@ impl Driver<'_> {
                 }
             }
             _ => {}
+        }
+    }
+
+    /// Sends a device the frozen parameters that it wants. Members alone get them, once a connection.
+    fn send_frozen(&mut self, peer: PeerId, digest: &str) {
+        let Some((own, encoded)) = self.frozen.clone().filter(|(own, _)| own == digest) else { return };
+        if !self.coordinator.connections().contains_key(&peer) {
+            return;
+        }
+        let Some(known) = self.known.get_mut(&peer) else { return };
+        if !std::mem::replace(&mut known.frozen, true) {
+            let message = ToClient::Frozen { digest: own.clone() };
+            let length = encoded.len() as u64;
+            self.traffic.down += frame::encode(&message, length).len() as u64 + length;
+            self.command(peer, ToPeer::Frozen(own, encoded));
         }
     }
 

@@ -15,6 +15,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use shared::frame;
 use shared::id::ClientId;
 use shared::message::{ToClient, Verdict};
@@ -68,6 +69,8 @@ pub async fn drive(
         _ => None,
     };
     let earlier = reopened.as_ref().map_or(Traffic::default(), |broadcast| run.earlier_traffic(broadcast));
+    let frozen = run.spec().architecture.frozen.as_ref();
+    let frozen = frozen.and_then(|frozen| Some((frozen.digest.clone()?, frozen.encoded()?.clone())));
     let coordinator = Coordinator::new(run.spec().clone(), policy, resume, Duration::ZERO);
     let (jobs, job_queue) = std::sync::mpsc::channel();
     let (done_sender, mut done) = mpsc::unbounded_channel();
@@ -77,6 +80,7 @@ pub async fn drive(
         .expect("the operating system gives the aggregator one thread");
     let mut driver = Driver {
         coordinator,
+        frozen,
         events: Events::new(sink),
         jobs,
         watchdog: DiskWatchdog::default(),
@@ -197,10 +201,14 @@ struct Known {
     skipped: bool,
     /// The connection ends because of a spooling error that the operator knows from other connections.
     unspooled: bool,
+    /// It was sent the frozen parameters.
+    frozen: bool,
 }
 
 struct Driver<'s> {
     coordinator: Coordinator,
+    /// The digest and the encoding of the run's frozen parameters.
+    frozen: Option<(String, Bytes)>,
     events: Events<'s>,
     jobs: std::sync::mpsc::Sender<Job>,
     watchdog: DiskWatchdog,

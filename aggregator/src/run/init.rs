@@ -40,7 +40,8 @@ impl Run {
             run.warnings.extend(remarks);
             params
         });
-        let files = &*run.files;
+        let files = run.files.clone();
+        let files = &*files;
         let spool = run.directory.spool();
         create_dir_durably(files, &spool).map_err(disk("create", &spool))?;
         // They may exist already, left by a process that was killed before it synced them.
@@ -51,6 +52,8 @@ impl Run {
         let path = run.directory.config();
         let text = run.config.effective.to_toml();
         write_durably(files, &path, |out| out.write_all(text.as_bytes())).map_err(disk("write", &path))?;
+        let initial = initial.unwrap_or_else(|| run.initial_params());
+        let initial = run.freeze(initial)?;
         let initial = run.start(initial);
         let mut global = run.algorithm.init(initial);
         if run.supervise(&mut global, 1)? == Some(OwnLoss::Diverged) {
@@ -64,8 +67,7 @@ impl Run {
 
     /// The initial model. Where a client's own model is rebuilt from its difference to this one, it is exactly what clients are
     /// sent, rounded to the number format of the broadcast.
-    fn start(&self, given: Option<ParamSet>) -> ParamSet {
-        let initial = given.unwrap_or_else(|| self.initial_params());
+    fn start(&self, initial: ParamSet) -> ParamSet {
         if self.algorithm.ensemble().is_none() && self.algorithm.personal().is_none() {
             return initial;
         }

@@ -54,7 +54,7 @@ pub(super) fn listed(misfits: &[Misfit]) -> String {
 pub(super) fn misfits(architecture: &Architecture, params: &ParamSet) -> Vec<Misfit> {
     /// Names that are offered for one.
     const NEAREST: usize = 3;
-    let specs = architecture.parameter_specs();
+    let specs = architecture.all_parameter_specs();
     let specs = specs.expect("a configuration's architecture was checked when it was read");
     let shape_of = |name: &str| specs.iter().find(|spec| spec.name == name).map(|spec| spec.shape.clone());
     let nearest = |name: &str, names: Vec<&str>, shape: &dyn Fn(&str) -> Option<Vec<usize>>| {

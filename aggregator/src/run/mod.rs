@@ -63,6 +63,7 @@ pub mod directory;
 mod ensemble;
 mod error;
 mod fold;
+mod frozen;
 mod init;
 mod initial_model;
 mod initial_model_error;

@@ -125,6 +125,11 @@ fn receive(command: ToPeer, to_client: &mpsc::UnboundedSender<Incoming>) -> Resu
             let ToClient::Task { round, work } = message else { return Err(MemoryError::Gone) };
             Incoming::Task { round, work, payload }
         }
+        ToPeer::Frozen(digest, payload) => {
+            let (message, _) = across(&ToClient::Frozen { digest }, payload.len() as u64, u64::MAX)?;
+            let ToClient::Frozen { digest } = message else { return Err(MemoryError::Gone) };
+            Incoming::Frozen { digest, payload }
+        }
         ToPeer::Disconnect => return Ok(()),
     };
     to_client.send(incoming).map_err(|_| MemoryError::Gone)

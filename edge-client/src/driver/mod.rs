@@ -4,6 +4,7 @@
 //! state it is synced to the disk before it is uploaded; without, beside the upload, and until then a power failure costs at most
 //! the training, which can be repeated.
 
+mod frozen;
 mod notice;
 mod persist;
 mod samples;
@@ -132,6 +133,7 @@ struct Driver<'a, C, S> {
     /// The newest task received: its round and its broadcast.
     task: Option<(u32, Bytes)>,
     training: Training,
+    frozen: frozen::Frozen,
     /// The server believes that this task is still training.
     unsaved: Option<Unsaved>,
     unforgotten: Option<Unforgotten>,
@@ -174,6 +176,7 @@ impl<'a, C: Connector, S: Store> Driver<'a, C, S> {
             welcomed: false,
             task: None,
             training,
+            frozen: frozen::Frozen::default(),
             unsaved: None,
             unforgotten: None,
             syncing: None,
@@ -260,6 +263,9 @@ impl<'a, C: Connector, S: Store> Driver<'a, C, S> {
                     self.welcomed = true;
                     (self.notice)(Notice::Joined { spec: spec.clone() });
                 }
+                if welcome {
+                    self.ask_for_frozen();
+                }
                 if lost
                     && let (Some((server, reason)), Some(next)) = (self.lost.take(), self.session.deadline())
                 {
@@ -325,6 +331,7 @@ impl<'a, C: Connector, S: Store> Driver<'a, C, S> {
                 }
                 Action::Cancel => {
                     self.training.cancel();
+                    self.forget_waiting();
                     let unsaved = self.unsaved.take().filter(|unsaved| unsaved.output.personal.is_some());
                     if let Some(Unsaved { output, .. }) = unsaved {
                         let round = output.update.id.round;
@@ -360,6 +367,7 @@ impl<'a, C: Connector, S: Store> Driver<'a, C, S> {
                 (self.notice)(Notice::Connected { server: channel.server.clone() });
                 self.channel = Some(channel);
                 self.task = None;
+                self.forget_asked();
                 Ok(Some(Event::Connected))
             }
             Err(error) => {
@@ -398,6 +406,7 @@ impl<'a, C: Connector, S: Store> Driver<'a, C, S> {
                 }
                 Event::Message(ToClient::Task { round, work })
             }
+            Incoming::Frozen { digest: _, payload } => return self.frozen_received(&payload),
             Incoming::Closed { reason } => {
                 let server = self.channel.take().map(|channel| channel.server).unwrap_or_default();
                 self.lost = Some((server, reason.clone()));
@@ -406,9 +415,14 @@ impl<'a, C: Connector, S: Store> Driver<'a, C, S> {
         })
     }
 
-    /// Begins a task. Client state that cannot be read fails the task, not the process: it concerns only its run.
+    /// Begins a task.
     fn train(&mut self, round: u32, work: TaskKind, spec: Arc<RunSpec>) -> Option<Event> {
         let (_, broadcast) = self.task.take().filter(|(of, _)| *of == round)?;
+        self.begin(round, work, spec, broadcast)
+    }
+
+    /// Starts to train. Client state that cannot be read fails the task, not the process: it concerns only its run.
+    fn start(&mut self, round: u32, work: TaskKind, spec: Arc<RunSpec>, broadcast: Bytes) -> Option<Event> {
         let local = match self.store.client_state(spec.run) {
             Ok(local) => local,
             Err(error) => return Some(self.failed(round, error.failure())),

@@ -3,7 +3,7 @@
 //! It follows what the operators allocate: the buffers between layers, the scratch memory of the algorithm that each convolution
 //! would use, gradients and velocity. What is too small to matter is left out.
 
-use crate::architecture::{Architecture, ArchitectureError, Layer};
+use crate::architecture::{Architecture, ArchitectureError, Layer, ParameterSpec};
 use crate::params::element_count;
 use crate::sgd::Sgd;
 
@@ -63,9 +63,10 @@ impl Architecture {
     /// # Errors
     /// As [`Architecture::parameter_specs`].
     pub fn memory(&self, batch: usize, what: Use) -> Result<NetworkMemory, ArchitectureError> {
-        let specs = self.parameter_specs()?;
         let values = |shape: &[usize]| element_count(shape).unwrap_or(usize::MAX) as u64;
-        let parameters = specs.iter().map(|spec| values(&spec.shape)).sum::<u64>();
+        let sum_of = |specs: Vec<ParameterSpec>| specs.iter().map(|spec| values(&spec.shape)).sum::<u64>();
+        let parameters = sum_of(self.all_parameter_specs()?);
+        let learned = sum_of(self.parameter_specs()?);
         let mut sum =
             Sum { batch: batch as u64, learns: matches!(what, Use::Training { .. }), ..Sum::default() };
         let mut shape = self.input.clone();
@@ -77,8 +78,8 @@ impl Architecture {
         let (mut stored, mut between) = (0, 0);
         if let Use::Training { sgd, whole_gradient } = what {
             let plain = sgd.momentum == 0.0 && sgd.decay == 0.0 && !whole_gradient;
-            stored += if plain { sum.always_stored } else { parameters };
-            stored += if sgd.momentum == 0.0 { 0 } else { parameters };
+            stored += if plain { sum.always_stored.min(learned) } else { learned };
+            stored += if sgd.momentum == 0.0 { 0 } else { learned };
             // A layer reads one gradient and writes another; each residual block around it holds one more, and so does its sum.
             let buffers = 2 + 2 * sum.depth;
             between = sum.batch.saturating_mul(sum.widest).saturating_mul(buffers);

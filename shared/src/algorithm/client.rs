@@ -3,7 +3,9 @@
 use std::borrow::Cow;
 use std::ops::ControlFlow;
 
-use models::{Backend, Batch, Correction, Learner, ModelError, ParamSet, ParameterKind, Sgd};
+use models::{
+    Backend, Batch, Correction, KeptFeatures, Learner, ModelError, ParamSet, ParameterKind, Sgd, Source,
+};
 
 use super::TrainError;
 use crate::aggregation::Buffers;
@@ -269,6 +271,7 @@ impl<'a> Client<'a> {
                 let seed = self.seed.derive_numbered("views of epoch", u64::from(epoch));
                 let drawn = Drawn { data: self.data, positions, seed };
                 let loss = step(&mut learner, &batch, &drawn)?;
+                self.keep(positions, &batch);
                 (x, y) = batch.into_buffers();
                 self.advance(loss, total)?;
             }
@@ -308,6 +311,7 @@ impl<'a> Client<'a> {
             let share = positions.len() as f64 / samples as f64;
             let batch = self.batch(positions, 0, std::mem::take(&mut x), std::mem::take(&mut y))?;
             let (chunk_loss, gradient) = learner.gradient(&batch)?;
+            self.keep(positions, &batch);
             (x, y) = batch.into_buffers();
             mean.add_scaled(share as f32, &gradient).map_err(ModelError::from)?;
             loss += share * f64::from(chunk_loss);
@@ -345,7 +349,30 @@ impl<'a> Client<'a> {
         let seed = self.seed.derive("augmentation").derive_numbered("epoch", u64::from(epoch));
         self.spec.data.preparation.training(self.data, positions, &seed, &mut x, &mut y);
         let shape = [&[positions.len()], &self.spec.architecture.input[..]].concat();
-        Ok(if y.is_empty() { Batch::unlabelled(x, shape)? } else { Batch::new(x, shape, y)? })
+        let batch = if y.is_empty() { Batch::unlabelled(x, shape)? } else { Batch::new(x, shape, y)? };
+        let Some((features, source)) = self.kept_features() else { return Ok(batch) };
+        let features = features.get(&source, self.samples_at(positions));
+        Ok(batch.keeping(features))
+    }
+
+    /// Keeps the features of these samples, which training has computed, for later epochs and rounds.
+    fn keep(&self, positions: &[usize], batch: &Batch) {
+        if let (Some((kept, source)), Some(features)) = (self.kept_features(), batch.features()) {
+            kept.keep(&source, self.samples_at(positions), features);
+        }
+    }
+
+    /// Where features are kept and what they are of, if the extractor is frozen and gives the same for a sample each time.
+    fn kept_features(&self) -> Option<(&KeptFeatures, Source)> {
+        let RunSpec { architecture, data, .. } = self.spec;
+        let kept = architecture.frozen.as_ref()?.features()?;
+        let fixed = data.preparation.is_fixed() && architecture.is_part_frozen("extractor");
+        fixed.then(|| (kept, self.data.dataset().clone() as Source))
+    }
+
+    /// The numbers of these samples in their data set.
+    fn samples_at(&self, positions: &[usize]) -> impl ExactSizeIterator<Item = u32> {
+        positions.iter().map(|&position| self.data.indices()[position])
     }
 
     fn advance(&mut self, loss: f32, total: u64) -> Result<(), TrainError> {

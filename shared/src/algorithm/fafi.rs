@@ -130,6 +130,11 @@ impl Algorithm for Fafi {
             "fafi fuses representations, which are the samples themselves where nothing is learned below the last layer: \
              use a model with hidden layers",
         ),
+        (
+            Setting::Frozen,
+            "fafi keeps whole models side by side, and each of them would hold the frozen parameters again: leave model.freeze \
+             out, or use another algorithm",
+        ),
         (Setting::UniformWeights, SIDE_BY_SIDE),
         (Setting::LossWeights, SIDE_BY_SIDE),
         (Setting::ServerSgd, SIDE_BY_SIDE),

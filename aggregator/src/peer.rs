@@ -5,6 +5,7 @@
 use std::net::IpAddr;
 use std::path::PathBuf;
 
+use bytes::Bytes;
 use shared::id::ClientId;
 use shared::message::{Refusal, ToClient, ToServer, UpdateHeader};
 use shared::protocol::Protocol;
@@ -128,6 +129,8 @@ pub enum ToPeer {
     Message(ToClient),
     /// Send the task of a round.
     Task(Broadcast),
+    /// Send the frozen parameters of this digest: their encoding.
+    Frozen(String, Bytes),
     /// Deliver what was sent, then close the connection.
     Disconnect,
 }

@@ -47,6 +47,13 @@ pub enum Incoming {
         /// The broadcast, as an encoded record.
         payload: Bytes,
     },
+    /// The frozen parameters that the client has asked for.
+    Frozen {
+        /// Their digest, as the server says.
+        digest: String,
+        /// Their encoding.
+        payload: Bytes,
+    },
     /// The connection is closed. The last event.
     Closed {
         /// The reason, for people.

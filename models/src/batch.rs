@@ -9,6 +9,8 @@ pub struct Batch {
     x: Vec<f32>,
     shape: Vec<usize>,
     y: Vec<u32>,
+    /// What a frozen extractor makes of the samples, if that is known.
+    features: Option<Vec<f32>>,
 }
 
 /// Samples, shape and labels that do not fit together: a mistake of the code that built the batch.
@@ -67,7 +69,7 @@ impl Batch {
         if element_count(&shape) != Some(x.len()) {
             return Err(BatchError::Values { shape, values: x.len() });
         }
-        Ok(Self { x, shape, y: Vec::new() })
+        Ok(Self { x, shape, y: Vec::new(), features: None })
     }
 
     /// The samples, row-major.
@@ -86,6 +88,18 @@ impl Batch {
     #[must_use]
     pub fn y(&self) -> &[u32] {
         &self.y
+    }
+
+    /// The same batch with its features, `[n, ...]`: networks with a frozen extractor begin with them, and all of those that see
+    /// the batch must have the extractor that gave them. Other networks begin with the samples.
+    #[must_use]
+    pub fn with_features(self, features: Vec<f32>) -> Self {
+        Self { features: Some(features), ..self }
+    }
+
+    /// The features, if it has them.
+    pub(crate) fn features(&self) -> Option<&[f32]> {
+        self.features.as_deref()
     }
 
     /// The buffers of samples and labels, for reuse.

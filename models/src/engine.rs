@@ -32,13 +32,14 @@ pub(crate) enum UpdateMode {
 
 /// A network's parameters on one kind of processor, and the passes through its layers.
 ///
-/// The caller has checked names and shapes against the architecture: sets of parameters and gradients fit. Every method can
+/// The caller has checked names and shapes against the architecture: sets of parameters and gradients fit. An engine is made with
+/// all parameters; afterwards sets hold those that are learned, and the frozen ones never change. Every method can
 /// fail with [`ModelError::Candle`] if the device does.
 pub(crate) trait Engine: fmt::Debug + Send + Sync {
-    /// Replaces all parameters, and resets the optimiser and the correction.
+    /// Replaces all parameters that are learned, and resets the optimiser and the correction.
     fn load(&mut self, params: &ParamSet) -> Result<(), ModelError>;
 
-    /// All parameters. Later steps do not change them.
+    /// All parameters that are learned. Later steps do not change them.
     fn params(&self) -> Result<ParamSet, ModelError>;
 
     /// One parameter; `None` if no parameter has this name.
@@ -46,6 +47,9 @@ pub(crate) trait Engine: fmt::Debug + Send + Sync {
 
     /// Runs a batch of samples `x`, of the shape `[n, ...]`, through extractor, projection and head.
     fn forward(&mut self, x: &[f32], shape: &[usize], mode: Mode) -> Result<(), ModelError>;
+
+    /// [`Engine::forward`] of `n` samples from what the extractor, which is frozen, has made of them.
+    fn forward_from(&mut self, features: &[f32], n: usize, mode: Mode) -> Result<(), ModelError>;
 
     /// The outputs of extractor, projection and head for the last batch.
     fn outputs(&self) -> [&[f32]; 3];

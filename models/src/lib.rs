@@ -36,13 +36,14 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | [`architecture`] | networks as lists of layers: shapes, limits, initial values, built-in models |
+//! | [`architecture`] | networks as lists of layers: shapes, limits, initial values, frozen parameters, built-in models |
 //! | [`params`] | tensors by name, their arithmetic and their encoding |
 //! | `network`, `engine` | a network on a device, and the interface of the two engines |
 //! | `cpu`, `kernels` | the engine for CPUs and its inner loops |
 //! | `candle` | the engine for CUDA devices |
 //! | `train`, `optimizer`, `sgd`, `adam`, `loss` | steps of gradient descent |
 //! | `evaluate`, `per_class` | loss and accuracy, in all and by class; predictions |
+//! | `kept_features` | features of samples under a frozen extractor, computed once |
 //! | `contrast`, `prototypes`, [`pseudo_label`] | losses of particular algorithms |
 
 // Tests may unwrap, and compare floats exactly where the closed form is exact.
@@ -61,6 +62,7 @@ mod engine;
 mod error;
 mod evaluate;
 mod gemm_rate;
+mod kept_features;
 mod kernels;
 mod loss;
 mod mode;
@@ -78,8 +80,8 @@ mod train;
 
 pub use adam::Adam;
 pub use architecture::{
-    Architecture, ArchitectureError, BUILT_INS, BuiltIn, Initial, Initialisation, Layer, Norm, ParameterKind,
-    ParameterSpec, Variant,
+    Architecture, ArchitectureError, BUILT_INS, BuiltIn, Frozen, FrozenError, Initial, Initialisation, Layer,
+    Norm, ParameterKind, ParameterSpec, Variant,
 };
 pub use batch::{Batch, BatchError};
 pub use contrast::{mean_cosine, model_contrast};
@@ -91,6 +93,7 @@ pub use engine::OutputGradients;
 pub use error::ModelError;
 pub use evaluate::{Evaluation, Prediction, argmax, evaluate, evaluate_by_class, predict};
 pub use gemm_rate::peak_gemm_rate;
+pub use kept_features::{KEPT_FEATURES_LIMIT, KeptFeatures, Source};
 pub use kernels::vectorised;
 pub use loss::cross_entropy;
 pub use mode::Mode;

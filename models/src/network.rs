@@ -41,6 +41,7 @@ pub struct Network {
     backend: Backend,
     /// Predictions per sample.
     predictions: usize,
+    has_frozen_extractor: bool,
     engine: Box<dyn Engine>,
 }
 
@@ -50,7 +51,7 @@ impl Network {
     /// On the CPU the parameters are copied only when training changes them: networks that only evaluate share them.
     ///
     /// # Errors
-    /// [`ModelError::Architecture`], [`ModelError::Mismatch`] if the parameters do not fit it, [`ModelError::Candle`] if
+    /// [`ModelError::Architecture`], [`ModelError::Mismatch`] if the parameters do not fit it or a frozen one is not at hand, [`ModelError::Candle`] if
     /// the device fails.
     pub fn new(
         architecture: &Architecture,
@@ -58,16 +59,19 @@ impl Network {
         backend: &Backend,
     ) -> Result<Self, ModelError> {
         check_fit(architecture, params)??;
-        let specs = architecture.parameter_specs()?;
+        let specs = architecture.all_parameter_specs()?;
+        let params = &*architecture.compose(params)?;
         let engine: Box<dyn Engine> = match backend.candle_device() {
             None => Box::new(CpuEngine::new(architecture, &specs, params)?),
             Some(device) => Box::new(CandleEngine::new(architecture, &specs, params, device)?),
         };
         let predictions = architecture.predictions()?;
-        Ok(Self { architecture: architecture.clone(), backend: backend.clone(), predictions, engine })
+        let has_frozen_extractor = architecture.is_part_frozen("extractor");
+        let (architecture, backend) = (architecture.clone(), backend.clone());
+        Ok(Self { architecture, backend, predictions, has_frozen_extractor, engine })
     }
 
-    /// Replaces all parameters, and resets the optimiser and the correction.
+    /// Replaces all parameters that are learned, and resets the optimiser and the correction.
     ///
     /// # Errors
     /// [`ModelError::Mismatch`] if they do not fit, in which case none is replaced; [`ModelError::Candle`] if the device fails.
@@ -76,7 +80,7 @@ impl Network {
         self.engine.load(params)
     }
 
-    /// All parameters. Later steps do not change them.
+    /// All parameters that are learned. Later steps do not change them.
     ///
     /// # Errors
     /// [`ModelError::Candle`] if the device fails.
@@ -104,12 +108,28 @@ impl Network {
         self.engine.forward(x, shape, mode)
     }
 
+    /// [`Network::forward`] of a batch. If the extractor is frozen and the batch [has its features](Batch::with_features), the
+    /// pass begins with them.
+    ///
+    /// # Errors
+    /// As [`Network::forward`]; [`ModelError::Input`] for features of another length.
+    pub fn forward_batch(&mut self, batch: &Batch, mode: Mode) -> Result<(), ModelError> {
+        let Some(features) = batch.features().filter(|_| self.has_frozen_extractor) else {
+            return self.forward(batch.x(), batch.shape(), mode);
+        };
+        let shape = self.architecture.feature_shape()?;
+        if element_count(&shape).map(|each| each * batch.len()) != Some(features.len()) {
+            return Err(ModelError::Input { expected: shape, found: vec![features.len() / batch.len()] });
+        }
+        self.engine.forward_from(features, batch.len(), mode)
+    }
+
     /// The representation of a batch in [`Mode::Evaluation`]. Labels are ignored.
     ///
     /// # Errors
     /// As [`Network::forward`].
     pub fn represent(&mut self, batch: &Batch) -> Result<&[f32], ModelError> {
-        self.forward(batch.x(), batch.shape(), Mode::Evaluation)?;
+        self.forward_batch(batch, Mode::Evaluation)?;
         Ok(self.representation())
     }
 
@@ -133,7 +153,7 @@ impl Network {
     }
 
     /// Propagates the gradients of a loss with respect to the outputs of the last batch, which was run in [`Mode::Training`],
-    /// back to the parameters; [`Network::gradients`] has the result.
+    /// back to the parameters that are learned, and no further than to the first of them; [`Network::gradients`] has the result.
     ///
     /// After a pass in [`Mode::Evaluation`] the result is wrong if the network has batch normalisation or dropout: their state
     /// is that of the last training pass.

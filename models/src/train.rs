@@ -162,8 +162,17 @@ impl Learner {
     /// As [`Network::forward`].
     pub fn predict(&mut self, batch: &Batch) -> Result<&[f32], ModelError> {
         let work = self.work(batch);
-        with_spinning_threads(work, || self.network.forward(batch.x(), batch.shape(), Mode::Evaluation))?;
+        with_spinning_threads(work, || self.network.forward_batch(batch, Mode::Evaluation))?;
         Ok(self.network.logits())
+    }
+
+    /// The features of a batch in [`Mode::Evaluation`]. Labels are ignored.
+    ///
+    /// # Errors
+    /// As [`Network::forward`].
+    pub fn features(&mut self, batch: &Batch) -> Result<&[f32], ModelError> {
+        self.predict(batch)?;
+        Ok(self.network.features())
     }
 
     /// One step of gradient descent on another loss. Returns that loss before the step. The batch needs no labels.
@@ -339,7 +348,7 @@ impl Learner {
             // No layer uses the masks.
             None => [0; 32],
         };
-        self.network.forward(batch.x(), batch.shape(), Mode::Training(Masks::new(seed, self.passes)))?;
+        self.network.forward_batch(batch, Mode::Training(Masks::new(seed, self.passes)))?;
         self.passes += 1;
         Ok(())
     }

@@ -4,8 +4,9 @@
 //! the broadcast, and either the training, or the update as it is sent, or the personal model. It counts what training on the CPU
 //! takes; the program and its samples come on top.
 
-use models::{Architecture, ArchitectureError, ParameterKind, Use};
+use models::{Architecture, ArchitectureError, ParameterKind, ParameterSpec, Use};
 
+use crate::algorithm::frozen_features::{CHUNK as FROZEN_CHUNK, kept_bytes};
 use crate::algorithm::registry::{self, RegistryError};
 use crate::evaluation::BATCH as TEST_BATCH;
 use crate::personalisation::features::CHUNK as FEATURES_BATCH;
@@ -51,7 +52,10 @@ pub enum EstimateError {
 pub fn estimate(spec: &RunSpec, samples: u64) -> Result<RoundMemory, EstimateError> {
     let client = registry::build(&spec.algorithm)?.client_memory();
     let network = &spec.architecture;
-    let model = network.memory(0, Use::Evaluation)?.parameters;
+    let whole = network.memory(0, Use::Evaluation)?.parameters;
+    // What is learned travels; what is frozen is there once.
+    let model = network.parameter_specs()?.iter().map(values).sum::<u64>().saturating_mul(4);
+    let frozen = whole.saturating_sub(model);
     let times = |count: u32| model.saturating_mul(u64::from(count));
     // In f32 it is used where it lies; other formats are decoded beside it.
     let received = match spec.update.broadcast().bytes() as u64 {
@@ -61,7 +65,8 @@ pub fn estimate(spec: &RunSpec, samples: u64) -> Result<RoundMemory, EstimateErr
     // What the optimiser has kept is read before the round's training, and again beside its own when that ends.
     let kept =
         if spec.training.keeps_optimizer() { spec.training.optimizer.to_engine().moments() } else { 0 };
-    let held = received.saturating_add(times(client.held)).saturating_add(times(kept as u32));
+    let held =
+        received.saturating_add(times(client.held)).saturating_add(times(kept as u32)).saturating_add(frozen);
 
     let sent = times(client.sent);
     let encoded = sent / 4 * spec.update.precision.bytes() as u64;
@@ -84,11 +89,20 @@ pub fn estimate(spec: &RunSpec, samples: u64) -> Result<RoundMemory, EstimateErr
                 whole_gradient: spec.training.clip_norm.is_some() || client.batch.is_some(),
             },
         )?;
-        let frozen = network.memory(batch, Use::Evaluation)?.working();
-        let frozen = frozen.saturating_mul(u64::from(client.frozen));
+        let compared = network.memory(batch, Use::Evaluation)?.working();
+        let compared = compared.saturating_mul(u64::from(client.frozen));
+        let features = kept_bytes(spec, samples)?;
+        if let Some(features) = features {
+            let pass = network.memory(size(samples).min(FROZEN_CHUNK), Use::Evaluation)?.working();
+            phases.push(RoundMemory {
+                models: model,
+                batches: features.saturating_mul(2).saturating_add(pass),
+            });
+        }
+        let working = training.activations.saturating_add(training.scratch).saturating_add(compared);
         phases.push(RoundMemory {
-            models: training.parameters.saturating_add(training.optimiser),
-            batches: training.activations.saturating_add(training.scratch).saturating_add(frozen),
+            models: model.saturating_add(training.optimiser),
+            batches: working.saturating_add(features.unwrap_or(0)),
         });
     }
     if spec.evaluate.on_clients_every > 0 {
@@ -140,6 +154,11 @@ fn personal(
         phases.push(RoundMemory { models: head, batches: features.saturating_add(chunk) });
     }
     Ok(phases)
+}
+
+/// The values of a tensor.
+fn values(spec: &ParameterSpec) -> u64 {
+    spec.shape.iter().product::<usize>() as u64
 }
 
 fn size(samples: u64) -> usize {

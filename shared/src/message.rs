@@ -99,6 +99,12 @@ pub enum ToServer {
         /// What is missing, for the operator.
         reason: String,
     },
+    /// The device has a task and not the [frozen parameters](models::Frozen) that the run's specification names. After a welcome,
+    /// once a connection; [`ToClient::Frozen`] is the answer.
+    WantsFrozen {
+        /// Their digest.
+        digest: String,
+    },
 }
 
 impl ToServer {
@@ -192,6 +198,12 @@ pub enum ToClient {
         failed: u32,
         /// Bytes of the payload that the client has.
         offset: u64,
+    },
+    /// The frozen parameters that the device [wants](ToServer::WantsFrozen). *With payload*: their encoding, whose SHA-256 is the
+    /// digest.
+    Frozen {
+        /// Their digest.
+        digest: String,
     },
 }
 

@@ -106,6 +106,7 @@ fn to_server() -> Vec<(&'static str, ToServer)> {
         ("client-state", ToServer::ClientState { round: Some(300) }),
         ("client-state-none", ToServer::ClientState { round: None }),
         ("untested", ToServer::Untested { reason: "there are no test samples".to_owned() }),
+        ("wants-frozen", ToServer::WantsFrozen { digest: "0123456789abcdef".repeat(4) }),
         ("redeem", ToServer::Redeem(TicketSecret::from_bytes(*b"sixteen  letters"))),
     ]
 }
@@ -260,6 +261,7 @@ fn to_client() -> Vec<(&'static str, ToClient)> {
         ("partial", ToClient::ResumePoint(ResumePoint { round: 300, bytes: 1 << 20, digest: [5; 32] })),
         ("counted", ToClient::Counted { round: Some(300) }),
         ("counted-none", ToClient::Counted { round: None }),
+        ("frozen", ToClient::Frozen { digest: "0123456789abcdef".repeat(4) }),
         (
             "samples",
             ToClient::Samples {
@@ -377,9 +379,10 @@ fn every_variant_has_an_example() {
             ToServer::Declined { .. } => 10,
             ToServer::ClientState { .. } => 11,
             ToServer::Untested { .. } => 12,
+            ToServer::WantsFrozen { .. } => 13,
         })
         .collect();
-    assert_eq!(to_server, (0..=12).collect());
+    assert_eq!(to_server, (0..=13).collect());
     let to_client: BTreeSet<u8> = to_client()
         .iter()
         .map(|(_, message)| match message {
@@ -394,6 +397,7 @@ fn every_variant_has_an_example() {
             ToClient::Counted { .. } => 34,
             ToClient::Samples { .. } => 35,
             ToClient::TaskAfterFailures { .. } => 36,
+            ToClient::Frozen { .. } => 37,
             ToClient::Refused(refusal) => match refusal {
                 Refusal::Shape { .. } => 3,
                 Refusal::Classes { .. } => 4,
@@ -429,7 +433,7 @@ fn every_variant_has_an_example() {
             },
         })
         .collect();
-    assert_eq!(to_client, (0..=36).collect());
+    assert_eq!(to_client, (0..=37).collect());
 }
 
 fn truncate<T: Serialize + DeserializeOwned + Debug>(messages: &[(&'static str, T)]) {

@@ -177,6 +177,12 @@ fn a_run_begins_with_them_and_needs_the_file_no_more() {
         let expected = if name.starts_with("head.") { &own } else { &params };
         assert!(Some(array) == expected.get(name), "{name}");
     }
+    let frozen = ["model.freeze=['extractor.*']", "run.name=frozen"];
+    let settings = [&[&from, "model.from.names=torchvision", "model.fresh=['head.*']"][..], &frozen].concat();
+    let run = begin(&Scenario::small(&settings)).run;
+    let values = run.config().spec.architecture.frozen.as_ref().unwrap().values().unwrap().clone();
+    assert!(*values == params.select("extractor."), "what is frozen is what was taken");
+    assert!(model(&run) == own.select("head."));
     fs::remove_file(&file).unwrap();
     let again = begin(&scenario);
     assert!(again.continued && model(&again.run) == begun);

@@ -25,6 +25,7 @@ mod flipped_bits_elsewhere;
 mod folding;
 mod foreign_weights;
 mod from_model;
+mod frozen;
 mod hostile_peers;
 mod interop;
 mod interruptions;

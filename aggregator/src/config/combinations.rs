@@ -88,6 +88,15 @@ impl Combinations<'_> {
 
     /// Whether the network's units can be matched, if they are to be.
     pub(super) fn matching(&mut self, raw: &Raw, architecture: &Architecture) {
+        if let (Rule::Fedma {}, Some(frozen)) = (&raw.aggregation.rule, &architecture.frozen) {
+            let keys = [
+                ("aggregation.rule", shown(&raw.aggregation.rule)),
+                ("model.freeze", format!("model.freeze = {:?}", frozen.names)),
+            ];
+            let reason = "the rule exchanges units of a layer together with the layers beside it, and what is frozen cannot \
+                          be exchanged; use another rule, or leave model.freeze out";
+            return self.refuse(&keys, reason);
+        }
         if raw.aggregation.rule == (Rule::Fedma {})
             && let Err(reason) = Chain::of(architecture)
         {

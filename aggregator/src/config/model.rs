@@ -1,12 +1,13 @@
 //! From `[model]` to the network that is learned.
 
-use models::{Architecture, BUILT_INS, Norm, Variant};
+use models::architecture::matches;
+use models::{Architecture, BUILT_INS, Frozen, Norm, ParameterKind, Variant};
 use shared::data::DataSet;
 use toml::Table;
 
 use super::combinations::{Combinations, Shown};
 use super::samples::Samples;
-use super::{ConfigError, ModelTable, network};
+use super::{ConfigError, ModelTable, nearest_of, network};
 
 /// `None` if there is none, which is noted. Puts the number of classes into the layers of `model`.
 pub(super) fn architecture(
@@ -37,7 +38,43 @@ pub(super) fn architecture(
         Some(name) => ("model.name", format!("model.name = {name:?}")),
         None => ("model.layers", "model.layers".to_owned()),
     };
-    predicts_labels(&made, set, given, checks).then_some(made)
+    let fits = predicts_labels(&made, set, given.clone(), checks);
+    let frozen = frozen(made, model.freeze.as_deref(), given, checks)?;
+    fits.then_some(frozen)
+}
+
+/// The network with what `model.freeze` names frozen; `None` if it names what is not there, or all, which is noted.
+fn frozen(
+    made: Architecture,
+    patterns: Option<&[String]>,
+    given: Shown,
+    checks: &mut Combinations<'_>,
+) -> Option<Architecture> {
+    /// Names that are offered for one.
+    const NEAREST: usize = 3;
+    let Some(patterns) = patterns else { return Some(made) };
+    if checks.findings.is_doubtful("model.freeze") {
+        return None;
+    }
+    let specs = made.all_parameter_specs().unwrap_or_default();
+    let names = || specs.iter().map(|spec| spec.name.as_str());
+    let mut sound = true;
+    for pattern in patterns.iter().filter(|pattern| !names().any(|name| matches(pattern, name))) {
+        let nearest = nearest_of(pattern, names(), NEAREST).join(", ");
+        let freeze = ("model.freeze", format!("model.freeze = [.. {pattern:?} ..]"));
+        let reason = format!("no parameter of the model has such a name; nearest are {nearest}");
+        checks.refuse(&[given.clone(), freeze], &reason);
+        sound = false;
+    }
+    let made = Architecture { frozen: Some(Frozen::named(patterns.to_vec())), ..made };
+    let learned = made.parameter_specs().unwrap_or_default();
+    if sound && learned.iter().all(|spec| spec.kind == ParameterKind::Buffer) {
+        let reason =
+            "nothing is left to learn; leave the head out of it, as in model.freeze = [\"extractor.*\"]";
+        checks.refuse(&[given, ("model.freeze", format!("model.freeze = {patterns:?}"))], reason);
+        sound = false;
+    }
+    sound.then_some(made)
 }
 
 fn named(

@@ -97,6 +97,10 @@ section! {
         ///
         /// Patterns of their names; `*` stands for any characters.
         pub fresh: Option<Vec<String>> = None, in Kind::Names, unset "none";
+        /// Tensors that are not learned, as in extractor.*
+        ///
+        /// Patterns of their names; `*` stands for any characters.
+        pub freeze: Option<Vec<String>> = None, in Kind::Names, unset "all are learned";
     }
 }
 

@@ -70,8 +70,8 @@ impl Coordinator {
                 self.breaks_protocol(peer, claim);
             }
             ToServer::ClientState { round } => self.compare_state(client, round),
-            // Only for people.
-            ToServer::SkippedSamples { .. } | ToServer::Untested { .. } => {}
+            // The first two are for people alone; to the last the driver answers.
+            ToServer::SkippedSamples { .. } | ToServer::Untested { .. } | ToServer::WantsFrozen { .. } => {}
             // The transport handles these, before the hello or with a payload.
             ToServer::Redeem(_) | ToServer::ResumePoint(_) | ToServer::UpdateRest { .. } => {
                 let what =

@@ -1,6 +1,7 @@
 //! The disk worker: the thread that makes durable steps, one at a time and in order.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use shared::id::ClientId;
@@ -53,15 +54,19 @@ pub(super) enum Done {
 /// How long a checkpoint waits for the next round to open, which it usually does at once.
 const CHECKPOINT_DELAY: Duration = Duration::from_millis(100);
 
-/// Makes durable steps in order until the driver hangs up; gives the run back.
+/// A thread that makes durable steps in order until the driver hangs up, and gives the run back.
 ///
 /// Updates that arrive while the thread is busy are accepted together and share one sync. A closed round is settled once the next
 /// one is open, while its clients train.
-pub(super) fn run(mut run: Run, jobs: &Receiver<Job>, done: &UnboundedSender<Done>) -> Run {
-    if let Err(error) = work(&mut run, jobs, done) {
-        let _ = done.send(Done::Failed(error));
-    }
-    run
+pub(super) fn spawn(mut run: Run, jobs: Receiver<Job>, done: UnboundedSender<Done>) -> JoinHandle<Run> {
+    let thread = std::thread::Builder::new().name("disk worker".to_owned());
+    let thread = thread.spawn(move || {
+        if let Err(error) = work(&mut run, &jobs, &done) {
+            let _ = done.send(Done::Failed(error));
+        }
+        run
+    });
+    thread.expect("the operating system gives the aggregator one thread")
 }
 
 fn work(run: &mut Run, jobs: &Receiver<Job>, done: &UnboundedSender<Done>) -> Result<(), RunError> {

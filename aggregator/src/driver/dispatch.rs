@@ -23,6 +23,9 @@ impl Driver<'_> {
             FromPeer::Message { peer, message, bytes, place: _ } => {
                 self.traffic.up += bytes;
                 self.report_message(peer, &message);
+                if let ToServer::WantsFrozen { digest } = &message {
+                    self.send_frozen(peer, digest);
+                }
                 return Some(Event::Message { peer, message });
             }
             FromPeer::Uploaded { peer, header, upload, turn: _, bytes } => {
@@ -80,6 +83,9 @@ impl Driver<'_> {
             }
             FromPeer::Disconnected { peer, reason, parted: _ } => {
                 self.commands.remove(&peer);
+                if let Some(frozen) = &mut self.frozen {
+                    frozen.forget(peer);
+                }
                 match self.known.remove(&peer) {
                     Some(Known { client, told: true, unspooled: false, .. }) => {
                         self.events.tell(&Notice::Disconnected { client, reason: &reason });

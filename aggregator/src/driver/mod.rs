@@ -7,6 +7,7 @@
 mod disk_space;
 mod disk_worker;
 mod dispatch;
+mod frozen;
 mod shutdown;
 mod watchdog;
 
@@ -28,6 +29,7 @@ use crate::run::{Broadcast, OwnProgress, Run, RunError, Traffic, Upload, disk};
 use crate::storage::{Disk, FileLayer as _};
 use disk_space::DiskSpace;
 use disk_worker::{Done, Job};
+use frozen::Frozen;
 use watchdog::{DiskWatchdog, StallDetector};
 
 pub use shutdown::Drain;
@@ -68,15 +70,14 @@ pub async fn drive(
         _ => None,
     };
     let earlier = reopened.as_ref().map_or(Traffic::default(), |broadcast| run.earlier_traffic(broadcast));
+    let frozen = Frozen::of(&run);
     let coordinator = Coordinator::new(run.spec().clone(), policy, resume, Duration::ZERO);
     let (jobs, job_queue) = std::sync::mpsc::channel();
     let (done_sender, mut done) = mpsc::unbounded_channel();
-    let disk_worker = std::thread::Builder::new()
-        .name("disk worker".to_owned())
-        .spawn(move || disk_worker::run(run, &job_queue, &done_sender))
-        .expect("the operating system gives the aggregator one thread");
+    let disk_worker = disk_worker::spawn(run, job_queue, done_sender);
     let mut driver = Driver {
         coordinator,
+        frozen,
         events: Events::new(sink),
         jobs,
         watchdog: DiskWatchdog::default(),
@@ -201,6 +202,7 @@ struct Known {
 
 struct Driver<'s> {
     coordinator: Coordinator,
+    frozen: Option<Frozen>,
     events: Events<'s>,
     jobs: std::sync::mpsc::Sender<Job>,
     watchdog: DiskWatchdog,

@@ -38,6 +38,7 @@ fn architecture(hidden: usize) -> Architecture {
         extractor: vec![Layer::Flatten, linear("fc", hidden), Layer::Relu],
         projection: vec![],
         head: vec![linear("out", 3)],
+        frozen: None,
     };
     let fafi = registry::specify(<Fafi as shared::algorithm::Algorithm>::NAME, toml::Table::new()).unwrap();
     registry::build(&fafi).unwrap().network(configured).unwrap()

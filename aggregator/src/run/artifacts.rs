@@ -13,7 +13,7 @@ use super::{Run, RunError};
 use crate::storage::write_durably;
 
 impl Run {
-    /// The model after the last closed round.
+    /// What is learned of the model after the last closed round.
     pub fn current_model(&self) -> Result<ParamSet, RunError> {
         let global = match &self.resident {
             Some(state) => self.algorithm.restore(state.clone())?,
@@ -76,8 +76,10 @@ impl Run {
         // Samples must be prepared for the model as they were for training.
         let samples = serde_json::to_string(&spec.data).expect("numbers and names are JSON");
         extra.insert(SAMPLES_KEY.to_owned(), samples);
+        let whole = spec.architecture.compose(params).map_err(models::ModelError::from)?;
         let written = write_durably(&*self.files, path, |out| {
-            models::write_model(&spec.architecture, params, &extra, out).map_err(std::io::Error::other)
+            models::write_model(&spec.architecture.unfrozen(), &whole, &extra, out)
+                .map_err(std::io::Error::other)
         });
         written.map_err(|error| match error.downcast::<ModelFileError>() {
             Ok(error) => error.into(),

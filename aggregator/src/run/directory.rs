@@ -18,6 +18,7 @@
 //!         ended.json           how the last process has left the run: complete, stopped or failed, and why
 //!         checkpoint-000007.safetensors    the server's state after round 7; the newest one counts, and the one behind
 //!                              the best model stays
+//!         frozen-SHA256.safetensors        the parameters that are not learned, named by their digest
 //!         round-000008.json    round 8 was opened: its cohort, and the clients known then; later how it closes
 //!         roster.json          the clients known by now, if that has changed since the newest round was opened
 //!         accepted-000008/CLIENT.update    accepted updates of round 8, as they came
@@ -27,7 +28,7 @@
 //!         spool/               payloads under way; after a restart the beginnings of devices' updates go on
 //! ```
 //!
-//! What is read back from `state/` has a [checksum](crate::storage::checksum); so has every line of `rounds.jsonl`.
+//! What is read back from `state/` has a [checksum](crate::storage::checksum), or is named by one; so has every line of `rounds.jsonl`.
 
 use std::path::{Path, PathBuf};
 
@@ -120,6 +121,12 @@ impl RunDirectory {
         self.state().join(format!("checkpoint-{round:06}.safetensors"))
     }
 
+    /// The frozen parameters of this digest.
+    #[must_use]
+    pub fn frozen(&self, digest: &str) -> PathBuf {
+        self.state().join(format!("frozen-{digest}.safetensors"))
+    }
+
     /// The opening of `round`.
     #[must_use]
     pub fn opening(&self, round: u32) -> PathBuf {
@@ -149,6 +156,12 @@ impl RunDirectory {
 #[must_use]
 pub fn round_in(name: &str, prefix: &str, suffix: &str) -> Option<u32> {
     name.strip_prefix(prefix)?.strip_suffix(suffix)?.parse().ok()
+}
+
+/// The digest in the name of the file with the frozen parameters.
+#[must_use]
+pub fn frozen_in(name: &str) -> Option<&str> {
+    name.strip_prefix("frozen-")?.strip_suffix(".safetensors")
 }
 
 /// The client in a file name such as `0123456789abcdef0123456789abcdef.update`.

@@ -35,12 +35,13 @@ impl Run {
         initial: Option<InitialModel>,
     ) -> Result<Self, RunError> {
         let mut run = Self::assemble(files, directory, config, tests)?;
-        let initial = initial.map(|InitialModel { params, origin, remarks, .. }| {
+        let given = initial.map(|InitialModel { params, origin, remarks, .. }| {
             run.config.effective.model.from = Some(origin);
             run.warnings.extend(remarks);
             params
         });
-        let files = &*run.files;
+        let files = run.files.clone();
+        let files = &*files;
         let spool = run.directory.spool();
         create_dir_durably(files, &spool).map_err(disk("create", &spool))?;
         // They may exist already, left by a process that was killed before it synced them.
@@ -51,6 +52,11 @@ impl Run {
         let path = run.directory.config();
         let text = run.config.effective.to_toml();
         write_durably(files, &path, |out| out.write_all(text.as_bytes())).map_err(disk("write", &path))?;
+        let mut initial = run.initial_params();
+        if let Some(given) = given {
+            initial.overlay(given).expect("what was given was compared with the network");
+        }
+        let initial = run.freeze(initial)?;
         let initial = run.start(initial);
         let mut global = run.algorithm.init(initial);
         if run.supervise(&mut global, 1)? == Some(OwnLoss::Diverged) {
@@ -64,11 +70,7 @@ impl Run {
 
     /// The initial model. Where a client's own model is rebuilt from its difference to this one, it is exactly what clients are
     /// sent, rounded to the number format of the broadcast.
-    fn start(&self, given: Option<ParamSet>) -> ParamSet {
-        let mut initial = self.initial_params();
-        if let Some(given) = given {
-            initial.overlay(given).expect("what was given was compared with the network");
-        }
+    fn start(&self, initial: ParamSet) -> ParamSet {
         if self.algorithm.ensemble().is_none() && self.algorithm.personal().is_none() {
             return initial;
         }

@@ -8,6 +8,7 @@ use std::io::{ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
 
 use data_encoding::HEXLOWER;
+use models::architecture::matches;
 use models::model_file::ARCHITECTURE_KEY;
 use models::params::codec::TensorStream;
 use models::{Architecture, Limits, ParamSet};
@@ -17,7 +18,6 @@ use shared::cli::causes;
 use shared::spec::{DataSpec, SAMPLES_KEY};
 
 use super::directory::RunDirectory;
-use super::foreign::pattern::captures;
 use super::initial_model_error::InitialModelError;
 use super::misfit::{NEAREST, misfits};
 use super::{FoundModel, RunError, Which, foreign, reader};
@@ -103,9 +103,9 @@ impl InitialModel {
 
 /// Refuses a pattern of what is drawn that stands for nothing.
 fn check_fresh(fresh: &[String], architecture: &Architecture) -> Result<(), InitialModelError> {
-    let specs = architecture.parameter_specs();
+    let specs = architecture.all_parameter_specs();
     let specs = specs.expect("a configuration's architecture was checked when it was read");
-    let stands = |pattern: &String| specs.iter().any(|spec| captures(pattern, &spec.name).is_some());
+    let stands = |pattern: &String| specs.iter().any(|spec| matches(pattern, &spec.name));
     let Some(pattern) = fresh.iter().find(|pattern| !stands(pattern)) else { return Ok(()) };
     let near = nearest_of(pattern, specs.iter().map(|spec| spec.name.as_str()), NEAREST);
     Err(InitialModelError::NothingFresh {

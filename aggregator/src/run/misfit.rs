@@ -55,7 +55,7 @@ pub(super) fn listed(misfits: &[Misfit]) -> String {
 
 /// In which tensors the network and these parameters differ, in the order of the network, and then what it lacks.
 pub(super) fn misfits(architecture: &Architecture, params: &ParamSet) -> Vec<Misfit> {
-    let specs = architecture.parameter_specs();
+    let specs = architecture.all_parameter_specs();
     let specs = specs.expect("a configuration's architecture was checked when it was read");
     let shape_of = |name: &str| specs.iter().find(|spec| spec.name == name).map(|spec| spec.shape.clone());
     let nearest = |name: &str, names: Vec<&str>, shape: &dyn Fn(&str) -> Option<Vec<usize>>| {

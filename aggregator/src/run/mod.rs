@@ -64,6 +64,7 @@ mod ensemble;
 mod error;
 mod fold;
 mod foreign;
+mod frozen;
 mod init;
 mod initial_model;
 mod initial_model_error;

@@ -6,6 +6,7 @@ use shared::record::Record;
 
 use super::directory::{RunDirectory, round_in};
 use super::error::disk;
+use super::frozen::read_frozen;
 use super::{RunError, damaged, reader};
 use crate::config::Config;
 use crate::round::stopping;
@@ -24,9 +25,9 @@ pub enum Which {
 pub struct FoundModel {
     /// The round that it was made in; 0 is the initial model.
     pub round: u32,
-    /// The run's configuration.
+    /// The run's configuration, whose network is that of the whole model.
     pub config: Config,
-    /// The model.
+    /// The whole model, with what is frozen.
     pub params: ParamSet,
 }
 
@@ -55,7 +56,7 @@ impl FoundModel {
         directory: &RunDirectory,
         which: Which,
     ) -> Result<Option<Self>, RunError> {
-        let Some(config) = reader::configuration(files, directory)? else { return Ok(None) };
+        let Some(mut config) = reader::configuration(files, directory)? else { return Ok(None) };
         let Some(round) = round_of(files, directory, &config, which)? else { return Ok(None) };
         let path = directory.checkpoint(round);
         let mut input = Reading::open(files, &path).map_err(disk("open", &path))?;
@@ -63,7 +64,11 @@ impl FoundModel {
         let record = input.judge(record).map_err(disk("read", &path))?.map_err(damaged(&path))?;
         let algorithm = registry::build(&config.spec.algorithm)?;
         let global = algorithm.restore(record)?;
-        let params = algorithm.current_model(&global).clone();
+        read_frozen(files, directory, &mut config.spec)?;
+        let architecture = &mut config.spec.architecture;
+        let params =
+            architecture.compose(algorithm.current_model(&global)).map_err(damaged(&path))?.into_owned();
+        *architecture = architecture.unfrozen();
         Ok(Some(Self { round, config, params }))
     }
 }

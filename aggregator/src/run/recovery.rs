@@ -7,6 +7,7 @@ use shared::id::ClientId;
 
 use super::directory::{RunDirectory, client_in, newest_checkpoint, uploader_in};
 use super::error::disk;
+use super::frozen::read_frozen;
 use super::opening::{Decision, OpeningRecord};
 use super::update_file::outcome;
 use super::{Run, RunError};
@@ -31,6 +32,7 @@ impl Run {
     /// The run as its directory has it, and where it stands.
     pub(super) fn restored(self) -> Result<(Self, Resume), RunError> {
         let mut run = self;
+        read_frozen(&*run.files, &run.directory, &mut run.config.spec)?;
         let state = run.directory.state();
         let closed = newest_checkpoint(&*run.files, &run.directory).ok_or_else(|| RunError::Damaged {
             path: state.clone(),

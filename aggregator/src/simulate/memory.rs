@@ -12,7 +12,7 @@ use edge_client::transport::{Channel, ConnectError, Connector, Incoming, Outgoin
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use shared::frame::{self, FrameError, HEADER_LEN, Header};
-use shared::message::{TaskHeader, ToServer};
+use shared::message::{TaskHeader, ToClient, ToServer};
 use tokio::sync::mpsc;
 
 use crate::coordinator::PeerId;
@@ -124,6 +124,11 @@ fn receive(command: ToPeer, to_client: &mpsc::UnboundedSender<Incoming>) -> Resu
             let (message, _) = across(&task, payload.len() as u64, u64::MAX)?;
             let TaskHeader { round, work, failed, .. } = message.task().ok_or(MemoryError::Gone)?;
             Incoming::Task { round, work, failed, payload }
+        }
+        ToPeer::Frozen(digest, payload) => {
+            let (message, _) = across(&ToClient::Frozen { digest }, payload.len() as u64, u64::MAX)?;
+            let ToClient::Frozen { digest } = message else { return Err(MemoryError::Gone) };
+            Incoming::Frozen { digest, payload }
         }
         ToPeer::Disconnect => return Ok(()),
     };

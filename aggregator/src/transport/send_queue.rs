@@ -38,6 +38,8 @@ impl Peer {
     ) -> Result<bool, PeerError> {
         let (messages, waiting) = mpsc::channel(UNSENT_MESSAGES);
         let (newest, tasks) = watch::channel(None);
+        // The driver sends them once.
+        let (frozen, wanted) = mpsc::channel(1);
         let dismissed = async {
             let mut slot = Some(slot);
             while let Some(command) = queue.recv().await {
@@ -64,6 +66,9 @@ impl Peer {
                     ToPeer::Task(broadcast) => {
                         newest.send_replace(Some(broadcast));
                     }
+                    ToPeer::Frozen(digest, encoded) => {
+                        frozen.try_send((digest, encoded)).map_err(|_| PeerError::NotReading)?;
+                    }
                     ToPeer::Disconnect => break,
                 }
             }
@@ -77,6 +82,7 @@ impl Peer {
             // Before the queue is closed it ends only with an error.
             result = &mut delivered => return result,
             result = send_newest(self, tasks, partial) => return result,
+            result = send_frozen(self, wanted) => return result,
         }
         let received = matches!(tokio::time::timeout(DRAIN_TIMEOUT, delivered).await, Ok(Ok(true)));
         self.connection.close(VarInt::from_u32(0), b"goodbye");
@@ -124,6 +130,16 @@ async fn send_newest(
     std::future::pending().await
 }
 
+/// Sends frozen parameters beside the tasks: no newer task makes them useless.
+async fn send_frozen(peer: &Peer, mut wanted: mpsc::Receiver<(String, Bytes)>) -> Result<bool, PeerError> {
+    while let Some((digest, encoded)) = wanted.recv().await {
+        let stream = open(peer).await?;
+        let length = encoded.len() as u64;
+        send_payload(peer, stream, &ToClient::Frozen { digest }, length, Source::Memory(encoded)).await?;
+    }
+    std::future::pending().await
+}
+
 /// A stream that is reset when it is dropped before the peer has received everything.
 struct TaskStream(SendStream);
 
@@ -139,8 +155,7 @@ impl Drop for TaskStream {
 /// A large broadcast is read from its file, chunk by chunk, so that the process does not hold a model per client. The file was
 /// written moments ago and is in the page cache, so reading it does not block.
 async fn send(peer: &Peer, broadcast: &Broadcast, partial: Option<ResumePoint>) -> Result<(), PeerError> {
-    let timeout = peer.budget.timeout;
-    let mut stream = TaskStream(within(timeout, PeerError::NotReading, peer.connection.open_uni()).await?);
+    let stream = open(peer).await?;
     let mut source = Source::of(broadcast)?;
     let offset = match partial.filter(|partial| partial.round == broadcast.round) {
         Some(partial) => {
@@ -153,7 +168,24 @@ async fn send(peer: &Peer, broadcast: &Broadcast, partial: Option<ResumePoint>) 
         None => 0,
     };
     let message = broadcast.header(offset).message(peer.protocol());
-    let mut next = Some(Bytes::from(frame::encode(&message, broadcast.length - offset)));
+    send_payload(peer, stream, &message, broadcast.length - offset, source).await
+}
+
+async fn open(peer: &Peer) -> Result<TaskStream, PeerError> {
+    let opened = within(peer.budget.timeout, PeerError::NotReading, peer.connection.open_uni());
+    Ok(TaskStream(opened.await?))
+}
+
+/// Sends a message and its payload of this length.
+async fn send_payload(
+    peer: &Peer,
+    mut stream: TaskStream,
+    message: &ToClient,
+    length: u64,
+    mut source: Source,
+) -> Result<(), PeerError> {
+    let timeout = peer.budget.timeout;
+    let mut next = Some(Bytes::from(frame::encode(message, length)));
     while let Some(mut chunk) = next {
         while !chunk.is_empty() {
             let written = stream.0.write_chunks(std::slice::from_mut(&mut chunk));
@@ -163,7 +195,7 @@ async fn send(peer: &Peer, broadcast: &Broadcast, partial: Option<ResumePoint>) 
     }
     let _ = stream.0.finish();
     // The rest is in the send window, whose progress cannot be seen: the peer has as much time for it as for any other part.
-    let parts = 1 + broadcast.length.min(SEND_WINDOW) / MIN_PROGRESS;
+    let parts = 1 + length.min(SEND_WINDOW) / MIN_PROGRESS;
     let delivered = async { Ok::<_, PeerError>(stream.0.stopped().await) };
     within(timeout * parts as u32, PeerError::NotReading, delivered).await.map(drop)
 }

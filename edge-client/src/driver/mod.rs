@@ -4,6 +4,7 @@
 //! state it is synced to the disk before it is uploaded; without, beside the upload, and until then a power failure costs at most
 //! the training, which can be repeated.
 
+mod frozen;
 mod notice;
 mod persist;
 mod samples;
@@ -33,6 +34,7 @@ use crate::session::{Action, DeviceProfile, Event, Session, SessionEnd};
 use crate::store::{Standing, Store, StoreError};
 use crate::task::{Task, Untested};
 use crate::transport::{Channel, ConnectError, Connector, Incoming, Outgoing};
+use frozen::Waiting;
 use persist::{Syncing, Unforgotten, Unsaved};
 use training::{Finished, Training};
 use wait::armed;
@@ -141,6 +143,7 @@ struct Driver<'a, C, S> {
     /// The newest task received.
     task: Option<Received>,
     training: Training,
+    frozen: frozen::Frozen,
     /// The server believes that this task is still training.
     unsaved: Option<Unsaved>,
     unforgotten: Option<Unforgotten>,
@@ -183,6 +186,7 @@ impl<'a, C: Connector, S: Store> Driver<'a, C, S> {
             welcomed: false,
             task: None,
             training,
+            frozen: frozen::Frozen::default(),
             unsaved: None,
             unforgotten: None,
             syncing: None,
@@ -269,6 +273,9 @@ impl<'a, C: Connector, S: Store> Driver<'a, C, S> {
                     self.welcomed = true;
                     (self.notice)(Notice::Joined { spec: spec.clone() });
                 }
+                if welcome {
+                    self.ask_for_frozen();
+                }
                 if lost
                     && let (Some((server, reason)), Some(next)) = (self.lost.take(), self.session.deadline())
                 {
@@ -334,6 +341,7 @@ impl<'a, C: Connector, S: Store> Driver<'a, C, S> {
                 }
                 Action::Cancel => {
                     self.training.cancel();
+                    self.forget_waiting();
                     let unsaved = self.unsaved.take().filter(|unsaved| unsaved.output.personal.is_some());
                     if let Some(Unsaved { output, .. }) = unsaved {
                         let round = output.update.id.round;
@@ -369,6 +377,7 @@ impl<'a, C: Connector, S: Store> Driver<'a, C, S> {
                 (self.notice)(Notice::Connected { server: channel.server.clone() });
                 self.channel = Some(channel);
                 self.task = None;
+                self.forget_asked();
                 Ok(Some(Event::Connected))
             }
             Err(error) => {
@@ -407,6 +416,7 @@ impl<'a, C: Connector, S: Store> Driver<'a, C, S> {
                 }
                 Event::Message(ToClient::Task { round, work })
             }
+            Incoming::Frozen { digest: _, payload } => return self.frozen_received(&payload),
             Incoming::Closed { reason } => {
                 let server = self.channel.take().map(|channel| channel.server).unwrap_or_default();
                 self.lost = Some((server, reason.clone()));
@@ -415,10 +425,16 @@ impl<'a, C: Connector, S: Store> Driver<'a, C, S> {
         })
     }
 
-    /// Begins a task. Client state that cannot be read fails the task, not the process: it concerns only its run.
+    /// Begins a task.
     fn train(&mut self, round: u32, work: TaskKind, spec: Arc<RunSpec>) -> Option<Event> {
         let Received { failed, payload: broadcast, .. } =
             self.task.take().filter(|task| task.round == round)?;
+        self.begin(Waiting { round, failed, work, spec, broadcast })
+    }
+
+    /// Starts to train. Client state that cannot be read fails the task, not the process: it concerns only its run.
+    fn start(&mut self, task: Waiting) -> Option<Event> {
+        let Waiting { round, failed, work, spec, broadcast } = task;
         let local = match self.store.client_state(spec.run) {
             Ok(local) => local,
             Err(error) => return Some(self.failed(round, error.failure())),

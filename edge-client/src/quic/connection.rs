@@ -64,6 +64,7 @@ pub(super) async fn serve(
                 error => error,
             })?;
             match message {
+                ToClient::Frozen { .. } => return Err(ServeError::Payload),
                 message if message.task().is_some() => return Err(ServeError::Payload),
                 ToClient::ResumePoint(partial) => {
                     *begun.lock().unwrap_or_else(PoisonError::into_inner) = Some(partial);
@@ -150,12 +151,36 @@ async fn read_message(stream: &mut RecvStream, max_payload: u64) -> Result<(ToCl
     Ok((frame::decode(&body)?, header.payload))
 }
 
+/// Reads frozen parameters. Memory grows with what has arrived, not with what was announced.
+async fn read_frozen(
+    mut stream: RecvStream,
+    digest: String,
+    total: u64,
+    limit: u64,
+) -> Result<Incoming, ServeError> {
+    if total > limit {
+        return Err(ServeError::TooLarge(total));
+    }
+    let length = usize::try_from(total).map_err(|_| ServeError::Payload)?;
+    let mut payload = Vec::new();
+    while payload.len() < length {
+        match stream.read_chunk(length - payload.len(), true).await? {
+            Some(chunk) => payload.extend_from_slice(&chunk.bytes),
+            None => return Err(FrameError::Truncated.into()),
+        }
+    }
+    Ok(Incoming::Frozen { digest, payload: payload.into() })
+}
+
 async fn read_task(
     mut stream: RecvStream,
     connector: &QuicConnector,
     events: &mpsc::UnboundedSender<Incoming>,
 ) -> Result<Incoming, ServeError> {
     let (message, rest) = read_message(&mut stream, u64::MAX).await?;
+    if let ToClient::Frozen { digest } = message {
+        return read_frozen(stream, digest, rest, connector.max_task).await;
+    }
     let TaskHeader { round, work, failed, offset } = message.task().ok_or(ServeError::Payload)?;
     let total = offset.saturating_add(rest);
     if total > connector.max_task {

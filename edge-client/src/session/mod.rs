@@ -279,11 +279,13 @@ impl Session {
             ToClient::Refused(refusal) if refusal.may_pass() => {}
             ToClient::Refused(refusal) if refusal.is_about_samples() => self.samples_refused(now, refusal),
             ToClient::Refused(refusal) => self.end(SessionEnd::Refused(refusal)),
-            // The transport handles the server's key and resumed transfers, and gives every task as the plain one.
+            // The transport handles the server's key and resumed transfers, and gives every task as the plain one; the driver handles
+            // frozen parameters.
             ToClient::ServerKey { .. }
             | ToClient::ResumePoint(_)
             | ToClient::TaskRest { .. }
-            | ToClient::TaskAfterFailures { .. } => {}
+            | ToClient::TaskAfterFailures { .. }
+            | ToClient::Frozen { .. } => {}
             ToClient::Conditions(conditions) => self.conditions = conditions,
             ToClient::Counted { round } => self.counted = Some(Stands(round)),
             ToClient::Samples { reading } => self.told_how(&reading),

@@ -4,6 +4,7 @@ use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use bytes::Bytes;
 use shared::chown::chown_like_parent;
 use shared::id::{ClientId, RunId};
 use shared::identity::SecretKey;
@@ -13,6 +14,7 @@ use shared::payload::Payload;
 use super::client_state::ClientStates;
 use super::download::{DownloadFile, PartialDownload as _, SharedDownload};
 use super::error::StoreError;
+use super::frozen::FrozenFiles;
 use super::outbox::Outbox;
 use super::personal::PersonalModels;
 use super::server::ServerFile;
@@ -102,6 +104,14 @@ impl Store for DiskStore {
 
     fn save_personal(&mut self, run: RunId, bytes: &[u8]) -> Result<(), StoreError> {
         PersonalModels::of(&self.directory).save(run, bytes)
+    }
+
+    fn frozen(&mut self, digest: &str) -> Result<Option<Bytes>, StoreError> {
+        FrozenFiles::of(&self.directory).read(digest)
+    }
+
+    fn save_frozen(&mut self, digest: &str, encoded: &Bytes) -> Result<(), StoreError> {
+        FrozenFiles::of(&self.directory).save(digest, encoded)
     }
 
     fn download(&self) -> Option<SharedDownload> {

@@ -22,6 +22,7 @@
 //!         local           the client state as of this update
 //!     runs/RUN-ID/local   the client state as of the last update that counted
 //!     personal/RUN-ID.safetensors     the personal model of a run, for use without a connection
+//!     frozen/SHA256.safetensors       parameters that runs do not learn, by their digest; the four used last
 //!     download                        what has arrived of a task that takes long to receive, until its update is saved
 //! ```
 //!
@@ -33,7 +34,8 @@
 //! A half-written or damaged outbox is removed with a warning: training again brings it back. What cannot be brought back
 //! (identity, client state, the server's key) is an error that says what to do. So is a file of a newer format: its program may
 //! return. Client state belongs to one run: an error in it fails that run's round, and does not end the process. A partial download
-//! that cannot be written or read is given up: its task is received from the beginning.
+//! that cannot be written or read is given up: its task is received from the beginning. Frozen parameters that are damaged are removed
+//! with a warning, and received again.
 
 mod client_state;
 mod disk;
@@ -43,6 +45,7 @@ mod error;
 #[cfg(feature = "faults")]
 pub mod faults;
 mod file_format;
+mod frozen;
 mod identity;
 mod memory;
 mod outbox;
@@ -51,6 +54,7 @@ mod server;
 
 use std::sync::PoisonError;
 
+use bytes::Bytes;
 use shared::id::RunId;
 use shared::message::{TaskId, TrainReport, Verdict};
 use shared::payload::Payload;
@@ -124,6 +128,18 @@ pub trait Store: Send {
 
     /// Saves the personal model of a run durably, a [`Personal`](crate::personal) file, and replaces an earlier one.
     fn save_personal(&mut self, run: RunId, bytes: &[u8]) -> Result<(), StoreError>;
+
+    /// The frozen parameters of this digest, encoded, if they are kept and sound. By default none are kept.
+    fn frozen(&mut self, digest: &str) -> Result<Option<Bytes>, StoreError> {
+        let _ = digest;
+        Ok(None)
+    }
+
+    /// Keeps frozen parameters, which have this digest, over runs and restarts.
+    fn save_frozen(&mut self, digest: &str, encoded: &Bytes) -> Result<(), StoreError> {
+        let _ = (digest, encoded);
+        Ok(())
+    }
 
     /// The partial download, for the transport; `None` if transports of this store bring every task whole.
     fn download(&self) -> Option<SharedDownload> {

@@ -24,7 +24,7 @@ pub enum Initialisation {
 }
 
 impl Architecture {
-    /// Initial parameters. Weights and biases of linear and convolutional layers follow the architecture's [`Initialisation`],
+    /// Initial parameters, of the frozen tensors as well. Weights and biases of linear and convolutional layers follow the architecture's [`Initialisation`],
     /// the others `PyTorch`: those of an LSTM are uniform in `[-1/sqrt(hidden), 1/sqrt(hidden))`, embeddings standard normal,
     /// positions normal with deviation 0.02, class tokens 0,
     /// the scales of normalisation 1 and its offsets 0.
@@ -41,7 +41,7 @@ impl Architecture {
         mut rng_for: impl FnMut(&str) -> R,
     ) -> Result<ParamSet, ArchitectureError> {
         let mut params = ParamSet::new();
-        for spec in self.parameter_specs()? {
+        for spec in self.all_parameter_specs()? {
             let mut array = Array::zeros(spec.shape);
             fill(array.values_mut(), spec.initial, &mut rng_for(&spec.name));
             params.insert(spec.name, array);
@@ -185,6 +185,7 @@ mod tests {
             extractor: layers,
             projection: vec![],
             head: vec![],
+            frozen: None,
         };
         let params = architecture.initialise(rng_for(5)).unwrap();
         let values = |name: &str| params.get(&format!("extractor.{name}")).unwrap().values();

@@ -6,6 +6,7 @@
 
 mod builtin;
 mod error;
+mod frozen;
 mod inference;
 mod initialise;
 mod layer;
@@ -16,6 +17,7 @@ use serde::{Deserialize, Serialize};
 
 pub use builtin::{BUILT_INS, BuiltIn, Norm, Variant};
 pub use error::{ArchitectureError, Quantity};
+pub use frozen::{Frozen, FrozenError, encode_frozen, frozen_digest, matches};
 pub use initialise::Initialisation;
 pub use layer::Layer;
 pub use nesting::MAX_NESTING;
@@ -54,6 +56,9 @@ pub struct Architecture {
     pub projection: Vec<Layer>,
     /// The layers from the representation to the logits: `[classes]`, or `[t, classes]` for predictions at `t` positions.
     pub head: Vec<Layer>,
+    /// The tensors that are not learned; `None` if all are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub frozen: Option<Frozen>,
 }
 
 impl Architecture {

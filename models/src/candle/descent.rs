@@ -27,7 +27,8 @@ impl CandleEngine {
                 gradient = gradient.broadcast_mul(factor)?;
             }
             if let Some(anchor) = self.anchors.get(&name) {
-                let away = (self.variables[&name].as_detached_tensor() - anchor)?;
+                let variable = self.variables.get(&name).expect("what has a gradient is learned");
+                let away = (variable.as_detached_tensor() - anchor)?;
                 gradient = (gradient + (away * self.pull)?)?;
             }
             if let Some(shift) = self.shifts.get(&name) {
@@ -38,17 +39,18 @@ impl CandleEngine {
         Ok(())
     }
 
-    /// One step of one parameter. Does nothing to a buffer.
+    /// One step of one parameter. Does nothing to what is not learned.
     pub(super) fn step_one(
         &mut self,
         name: &str,
         gradient: &Tensor,
         optimizer: &Optimizer,
     ) -> CandleResult<()> {
-        if self.buffers.contains(name) {
+        let Some(variable) = self.variables.get(name).filter(|_| !self.buffers.contains(name)).cloned()
+        else {
             return Ok(());
-        }
-        let w = self.variables[name].as_detached_tensor();
+        };
+        let w = variable.as_detached_tensor();
         let stepped = match *optimizer {
             Optimizer::Sgd(sgd) | Optimizer::Nesterov(sgd) => {
                 let gradient = decayed(gradient, &w, sgd.decay)?;
@@ -72,7 +74,7 @@ impl CandleEngine {
                 self.adam_step(name, &kept, gradient, &adam)?
             }
         };
-        self.variables[name].set(&stepped)
+        variable.set(&stepped)
     }
 
     /// The parameter after a step of Adam without weight decay from `w`.

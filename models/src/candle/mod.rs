@@ -6,6 +6,7 @@
 
 mod descent;
 mod layers;
+mod variables;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -20,6 +21,7 @@ use crate::mode::Mode;
 use crate::optimizer::{Optimizer, OptimizerState};
 use crate::params::{Array, ParamSet};
 use layers::{Operator, plan, run};
+use variables::Variables;
 
 /// What candle's own operations return.
 type CandleResult<T> = candle_core::Result<T>;
@@ -27,11 +29,15 @@ type CandleResult<T> = candle_core::Result<T>;
 /// A network's parameters on a device of candle.
 pub(crate) struct CandleEngine {
     device: Device,
-    variables: BTreeMap<String, Var>,
+    variables: Variables,
     /// The names of the parameters that the optimiser does not change.
     buffers: BTreeSet<String>,
     /// The operators of extractor, projection and head.
     parts: [Vec<Operator>; 3],
+    /// Which of them are frozen, and do the same in training as in evaluation.
+    frozen: [bool; 3],
+    /// The shape of one sample's features.
+    feature_shape: Vec<usize>,
     /// The outputs of the three parts for the last batch, on the device and on the host.
     outputs: Option<[Tensor; 3]>,
     host: [Vec<f32>; 3],
@@ -54,10 +60,7 @@ impl CandleEngine {
         params: &ParamSet,
         device: &Device,
     ) -> Result<Self, ModelError> {
-        let variable = |(name, array): (&str, &Array)| {
-            Ok((name.to_owned(), Var::from_slice(array.values(), array.shape(), device)?))
-        };
-        let variables: CandleResult<BTreeMap<_, _>> = params.iter().map(variable).collect();
+        let variables = Variables::new(params, |name| architecture.is_frozen(name), device);
         let variables = variables.map_err(ModelError::candle("moving parameters to the device"))?;
         let parts = architecture.parts().map(|(part, layers)| plan(part, part, layers, &variables));
         let buffers = specs.iter().filter(|spec| spec.kind == ParameterKind::Buffer);
@@ -66,6 +69,8 @@ impl CandleEngine {
             variables,
             buffers: buffers.map(|spec| spec.name.clone()).collect(),
             parts,
+            feature_shape: architecture.feature_shape()?,
+            frozen: architecture.parts().map(|(part, _)| architecture.is_part_frozen(part)),
             outputs: None,
             host: [const { Vec::new() }; 3],
             gradients: BTreeMap::new(),
@@ -82,6 +87,24 @@ impl CandleEngine {
         let tensors = set.into_iter().flatten().filter(|(name, _)| !self.buffers.contains(*name));
         let tensor = |(name, array): (&str, &Array)| Ok((name.to_owned(), to_device(array, &self.device)?));
         tensors.map(tensor).collect()
+    }
+
+    /// Runs a tensor through the parts from this one on; it stands for the outputs of those before.
+    fn run(&mut self, first: usize, mut tensor: Tensor, mode: Mode) -> Result<(), ModelError> {
+        let mut outputs = vec![tensor.clone(); first];
+        for (part, frozen) in self.parts.iter().zip(self.frozen).skip(first) {
+            let mode = if frozen { Mode::Evaluation } else { mode };
+            tensor = run(part, tensor, mode)?;
+            outputs.push(tensor.clone());
+        }
+        for (host, output) in self.host.iter_mut().zip(&outputs) {
+            *host = output
+                .flatten_all()
+                .and_then(|flat| flat.to_vec1())
+                .map_err(ModelError::candle("copying outputs from the device"))?;
+        }
+        self.outputs = outputs.try_into().ok();
+        Ok(())
     }
 
     /// The scalar whose derivatives with respect to the outputs are the given gradients; `None` without gradients.
@@ -104,11 +127,8 @@ impl CandleEngine {
 
 impl Engine for CandleEngine {
     fn load(&mut self, params: &ParamSet) -> Result<(), ModelError> {
-        for ((_, variable), (_, array)) in self.variables.iter().zip(params) {
-            to_device(array, &self.device)
-                .and_then(|tensor| variable.set(&tensor))
-                .map_err(ModelError::candle("moving parameters to the device"))?;
-        }
+        let loaded = self.variables.load(params, &self.device);
+        loaded.map_err(ModelError::candle("moving parameters to the device"))?;
         self.moments.iter_mut().for_each(BTreeMap::clear);
         self.steps = 0;
         self.anchors.clear();
@@ -118,31 +138,23 @@ impl Engine for CandleEngine {
 
     fn params(&self) -> Result<ParamSet, ModelError> {
         let copy = |(name, variable): (&String, &Var)| Ok((name.clone(), to_host(variable)?));
-        let copies: CandleResult<_> = self.variables.iter().map(copy).collect();
+        let copies: CandleResult<_> = self.variables.changing().map(copy).collect();
         copies.map_err(ModelError::candle("copying parameters from the device"))
     }
 
     fn parameter(&self, name: &str) -> Result<Option<Array>, ModelError> {
-        let copy = self.variables.get(name).map(|variable| to_host(variable)).transpose();
-        copy.map_err(ModelError::candle("copying parameters from the device"))
+        self.variables.value(name).map_err(ModelError::candle("copying parameters from the device"))
     }
 
     fn forward(&mut self, x: &[f32], shape: &[usize], mode: Mode) -> Result<(), ModelError> {
-        let mut tensor = Tensor::from_slice(x, shape, &self.device)
-            .map_err(ModelError::candle("moving samples to the device"))?;
-        let mut outputs = Vec::with_capacity(3);
-        for part in &self.parts {
-            tensor = run(part, tensor, mode)?;
-            outputs.push(tensor.clone());
-        }
-        for (host, output) in self.host.iter_mut().zip(&outputs) {
-            *host = output
-                .flatten_all()
-                .and_then(|flat| flat.to_vec1())
-                .map_err(ModelError::candle("copying outputs from the device"))?;
-        }
-        self.outputs = outputs.try_into().ok();
-        Ok(())
+        let tensor = Tensor::from_slice(x, shape, &self.device);
+        self.run(0, tensor.map_err(ModelError::candle("moving samples to the device"))?, mode)
+    }
+
+    fn forward_from(&mut self, features: &[f32], n: usize, mode: Mode) -> Result<(), ModelError> {
+        let shape = [&[n], &self.feature_shape[..]].concat();
+        let tensor = Tensor::from_slice(features, shape, &self.device);
+        self.run(1, tensor.map_err(ModelError::candle("moving features to the device"))?, mode)
     }
 
     fn outputs(&self) -> [&[f32]; 3] {
@@ -155,7 +167,7 @@ impl Engine for CandleEngine {
         let total = self.weighted_sum(gradients);
         let store = total.and_then(|total| total.map(|total| total.backward()).transpose());
         if let Some(store) = store.map_err(ModelError::candle("computing gradients"))? {
-            for (name, variable) in &self.variables {
+            for (name, variable) in self.variables.changing() {
                 if let Some(gradient) = store.get(variable) {
                     self.gradients.insert(name.clone(), gradient.clone());
                 }
@@ -172,7 +184,7 @@ impl Engine for CandleEngine {
             };
             Ok((name.clone(), array))
         };
-        let gradients: CandleResult<_> = self.variables.iter().map(gradient).collect();
+        let gradients: CandleResult<_> = self.variables.changing().map(gradient).collect();
         gradients.map_err(ModelError::candle("copying gradients from the device"))
     }
 

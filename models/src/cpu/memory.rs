@@ -3,7 +3,7 @@
 //! It follows what the operators allocate: the buffers between layers, the scratch memory of the algorithm that each convolution
 //! would use, gradients and velocity. What is too small to matter is left out.
 
-use crate::architecture::{Architecture, ArchitectureError, Layer};
+use crate::architecture::{Architecture, ArchitectureError, Layer, ParameterSpec};
 use crate::optimizer::Optimizer;
 use crate::params::element_count;
 
@@ -63,9 +63,10 @@ impl Architecture {
     /// # Errors
     /// As [`Architecture::parameter_specs`].
     pub fn memory(&self, batch: usize, what: Use) -> Result<NetworkMemory, ArchitectureError> {
-        let specs = self.parameter_specs()?;
         let values = |shape: &[usize]| element_count(shape).unwrap_or(usize::MAX) as u64;
-        let parameters = specs.iter().map(|spec| values(&spec.shape)).sum::<u64>();
+        let sum_of = |specs: Vec<ParameterSpec>| specs.iter().map(|spec| values(&spec.shape)).sum::<u64>();
+        let parameters = sum_of(self.all_parameter_specs()?);
+        let learned = sum_of(self.parameter_specs()?);
         let mut sum =
             Sum { batch: batch as u64, learns: matches!(what, Use::Training { .. }), ..Sum::default() };
         let mut shape = self.input.clone();
@@ -77,8 +78,8 @@ impl Architecture {
         let (mut stored, mut between) = (0, 0);
         if let Use::Training { optimizer, whole_gradient } = what {
             let plain = optimizer.plain_rate().is_some() && !whole_gradient;
-            stored += if plain { sum.always_stored } else { parameters };
-            stored = stored.saturating_add(parameters.saturating_mul(optimizer.moments() as u64));
+            stored += if plain { sum.always_stored.min(learned) } else { learned };
+            stored = stored.saturating_add(learned.saturating_mul(optimizer.moments() as u64));
             // A layer reads one gradient and writes another; each residual block around it holds one more, and so does its sum.
             let buffers = 2 + 2 * sum.depth;
             between = sum.batch.saturating_mul(sum.widest).saturating_mul(buffers);

@@ -48,9 +48,13 @@ pub(crate) struct CpuEngine {
     parameters: Vec<Parameter>,
     /// Extractor, projection and head.
     parts: [Sequence; 3],
+    /// Which of them are frozen, and do the same in training as in evaluation.
+    frozen: [bool; 3],
     /// The last batch and its number of samples.
     x: Vec<f32>,
     n: usize,
+    /// Whether the batch are features: what the extractor would give.
+    from_features: bool,
     /// Unused buffers for gradients.
     free: Vec<Vec<f32>>,
     /// Steps of the optimiser since parameters were loaded.
@@ -70,21 +74,34 @@ impl CpuEngine {
             .map(|spec| spec.name.as_str())
             .collect();
         let parameter = |(name, values): (&str, &Array)| {
-            Parameter::new(name.to_owned(), values.clone(), buffers.contains(name))
+            let parameter = Parameter::new(name.to_owned(), values.clone(), buffers.contains(name));
+            parameter.with_frozen(architecture.is_frozen(name))
         };
         let parameters: Vec<Parameter> = params.iter().map(parameter).collect();
-        let names: Vec<String> = parameters.iter().map(|parameter| parameter.name.clone()).collect();
-        let mut planner = Planner::new(&architecture.input, &names);
+        let mut planner = Planner::new(&architecture.input, &parameters);
         let [extractor, projection, head] = architecture.parts();
         let mut part = |(name, layers)| planner.sequence(name, name, layers);
         let parts = [part(extractor)?, part(projection)?, part(head)?];
-        Ok(Self { parameters, parts, x: Vec::new(), n: 0, free: Vec::new(), steps: 0 })
+        let frozen = architecture.parts().map(|(part, _)| architecture.is_part_frozen(part));
+        let (x, free) = (Vec::new(), Vec::new());
+        Ok(Self { parameters, parts, frozen, x, n: 0, from_features: false, free, steps: 0 })
     }
 
     /// The optimiser's next step.
     fn next_step(&mut self, optimizer: &Optimizer) -> Step {
         self.steps = self.steps.saturating_add(1);
         Step::of(optimizer, self.steps)
+    }
+
+    /// Runs the batch through the parts from this one on.
+    fn run(&mut self, first: usize, mode: Mode) -> Result<(), ModelError> {
+        let mut x = self.x.as_slice();
+        for (part, frozen) in self.parts.iter_mut().zip(self.frozen).skip(first) {
+            let mode = if frozen { Mode::Evaluation } else { mode };
+            part.forward(&mut self.parameters, x, self.n, mode)?;
+            x = part.output(x);
+        }
+        Ok(())
     }
 
     fn index(&self, name: &str) -> Option<usize> {
@@ -94,7 +111,7 @@ impl CpuEngine {
 
 impl Engine for CpuEngine {
     fn load(&mut self, params: &ParamSet) -> Result<(), ModelError> {
-        for (parameter, (_, values)) in self.parameters.iter_mut().zip(params) {
+        for (parameter, (_, values)) in self.parameters.iter_mut().filter(changes).zip(params) {
             parameter.load(values);
         }
         self.steps = 0;
@@ -104,7 +121,7 @@ impl Engine for CpuEngine {
     /// They share memory with the network's until a step changes those.
     fn params(&self) -> Result<ParamSet, ModelError> {
         let named = |parameter: &Parameter| (parameter.name.clone(), parameter.values.clone());
-        Ok(self.parameters.iter().map(named).collect())
+        Ok(self.parameters.iter().filter(|parameter| !parameter.frozen).map(named).collect())
     }
 
     fn parameter(&self, name: &str) -> Result<Option<Array>, ModelError> {
@@ -114,23 +131,26 @@ impl Engine for CpuEngine {
     fn forward(&mut self, x: &[f32], shape: &[usize], mode: Mode) -> Result<(), ModelError> {
         self.x.clear();
         self.x.extend_from_slice(x);
-        self.n = shape[0];
-        let mut x = self.x.as_slice();
-        for part in &mut self.parts {
-            part.forward(&mut self.parameters, x, self.n, mode)?;
-            x = part.output(x);
-        }
-        Ok(())
+        (self.n, self.from_features) = (shape[0], false);
+        self.run(0, mode)
+    }
+
+    fn forward_from(&mut self, features: &[f32], n: usize, mode: Mode) -> Result<(), ModelError> {
+        self.x.clear();
+        self.x.extend_from_slice(features);
+        (self.n, self.from_features) = (n, true);
+        self.run(1, mode)
     }
 
     fn outputs(&self) -> [&[f32]; 3] {
-        let features = self.parts[0].output(&self.x);
+        let features = if self.from_features { &self.x } else { self.parts[0].output(&self.x) };
         let representation = self.parts[1].output(features);
         [features, representation, self.parts[2].output(representation)]
     }
 
     fn backward(&mut self, gradients: OutputGradients<'_>, update: UpdateMode) -> Result<(), ModelError> {
-        let Self { parameters, parts, x, n, free, steps: _ } = self;
+        let Self { parameters, parts, x, n, free, from_features, .. } = self;
+        let computed = usize::from(*from_features);
         let by_output = [gradients.features, gradients.representation, gradients.logits];
         let learns: [bool; 3] = std::array::from_fn(|index| parts[..index].iter().any(Sequence::learns));
         let mut gradient = free.pop().unwrap_or_default();
@@ -140,7 +160,7 @@ impl Engine for CpuEngine {
                 break;
             }
             let (before, rest) = parts.split_at_mut(index);
-            let x = before.iter().fold(x.as_slice(), |x, part| part.output(x));
+            let x = before.iter().skip(computed).fold(x.as_slice(), |x, part| part.output(x));
             let part = &mut rest[0];
             let length = *n * part.outputs();
             if let Some(given) = by_output[index] {
@@ -170,7 +190,7 @@ impl Engine for CpuEngine {
             let array = Array::new(parameter.values.shape(), values);
             (parameter.name.clone(), array.expect("a gradient has as many values as its parameter"))
         };
-        Ok(self.parameters.iter_mut().map(gradient).collect())
+        Ok(self.parameters.iter_mut().filter(changes).map(gradient).collect())
     }
 
     fn add_gradient(&mut self, name: &str, gradient: &[f32]) -> Result<Option<()>, ModelError> {
@@ -200,7 +220,7 @@ impl Engine for CpuEngine {
 
     fn step_along(&mut self, optimizer: &Optimizer, gradients: &ParamSet) -> Result<(), ModelError> {
         let step = self.next_step(optimizer);
-        for (parameter, (_, gradient)) in self.parameters.iter_mut().zip(gradients) {
+        for (parameter, (_, gradient)) in self.parameters.iter_mut().filter(changes).zip(gradients) {
             parameter.step_along(&step, gradient.values());
         }
         Ok(())
@@ -225,6 +245,11 @@ impl Engine for CpuEngine {
         }
         Ok(())
     }
+}
+
+/// Whether a parameter is one of those that sets hold.
+fn changes(parameter: &&mut Parameter) -> bool {
+    !parameter.frozen
 }
 
 impl fmt::Debug for CpuEngine {

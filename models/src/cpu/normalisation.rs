@@ -22,6 +22,8 @@ impl Operator for BatchNorm {
     fn forward(&mut self, parameters: &mut [Parameter], pass: Forward<'_>) -> Result<(), ModelError> {
         let Forward { x, y, n, mode } = pass;
         let indices = [self.weight, self.bias, self.running_mean, self.running_var];
+        let frozen = parameters[self.running_mean].frozen || parameters[self.running_var].frozen;
+        let mode = if frozen { Mode::Evaluation } else { mode };
         let parameters =
             parameters.get_disjoint_mut(indices).expect("the names of the four parameters differ");
         let [weight, bias, mean, var] = parameters.map(|parameter| &mut parameter.values);

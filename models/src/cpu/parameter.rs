@@ -17,6 +17,8 @@ pub(crate) struct Parameter {
     pub(crate) pending: bool,
     /// Whether this is a buffer, a statistic of the data that the optimiser does not change.
     buffer: bool,
+    /// Whether nothing changes the values.
+    pub(crate) frozen: bool,
     /// What the optimiser keeps: velocity, or first and second moment; empty where it keeps nothing.
     moments: [Vec<f32>; 2],
     /// The correction of every gradient: the anchor with the factor of its pull, and the shift.
@@ -32,10 +34,21 @@ impl Parameter {
             gradient: Vec::new(),
             pending: false,
             buffer,
+            frozen: false,
             moments: Default::default(),
             anchor: None,
             shift: None,
         }
+    }
+
+    /// The same parameter, whose values nothing changes if it is frozen.
+    pub(crate) fn with_frozen(self, frozen: bool) -> Self {
+        Self { frozen, ..self }
+    }
+
+    /// Whether the optimiser changes the values.
+    pub(crate) fn is_learned(&self) -> bool {
+        !self.buffer && !self.frozen
     }
 
     /// Replaces the values and resets everything else, the correction included.
@@ -47,18 +60,23 @@ impl Parameter {
         (self.anchor, self.shift) = (None, None);
     }
 
-    /// Sets the correction of all later gradients. Does nothing to a buffer.
+    /// Sets the correction of all later gradients. Does nothing to what is not learned.
     pub(crate) fn correct(&mut self, anchor: Option<(f32, Array)>, shift: Option<Array>) {
-        if !self.buffer {
+        if self.is_learned() {
             (self.anchor, self.shift) = (anchor, shift);
         }
     }
 
     /// Starts a fused step: applies the correction, and gives the values for the caller to subtract `rate` times the
-    /// gradient, which is not stored.
+    /// gradient, which is not stored. Of a frozen parameter it gives memory that nothing reads.
     pub(crate) fn begin_fused_step(&mut self, rate: f32) -> &mut [f32] {
         // An earlier gradient that was never applied must not be applied after this one.
         self.pending = false;
+        if self.frozen {
+            self.gradient.clear();
+            self.gradient.resize(self.values.len(), 0.0);
+            return &mut self.gradient;
+        }
         let values = self.values.values_mut();
         correction::step(values, rate, as_slices(self.anchor.as_ref(), self.shift.as_ref()));
         values
@@ -86,14 +104,14 @@ impl Parameter {
         }
     }
 
-    /// The squared norm of the gradient if it is pending, else 0; of a buffer 0.
+    /// The squared norm of the gradient if it is pending, else 0; of what is not learned 0.
     pub(crate) fn squared_norm(&self) -> f64 {
-        if self.pending && !self.buffer { correction::squares(&self.gradient) } else { 0.0 }
+        if self.pending && self.is_learned() { correction::squares(&self.gradient) } else { 0.0 }
     }
 
     /// One step along the gradient, if it is pending, and the correction. `scale` is the factor by which the gradient is clipped.
     pub(crate) fn step(&mut self, step: &Step, scale: Option<f32>) {
-        if !std::mem::take(&mut self.pending) || self.buffer {
+        if !std::mem::take(&mut self.pending) || !self.is_learned() {
             return;
         }
         let gradient = std::mem::take(&mut self.gradient);
@@ -109,9 +127,9 @@ impl Parameter {
         self.gradient = gradient;
     }
 
-    /// One step along `gradient`, neither clipped nor corrected. Does nothing to a buffer.
+    /// One step along `gradient`, neither clipped nor corrected. Does nothing to what is not learned.
     pub(crate) fn step_along(&mut self, step: &Step, gradient: &[f32]) {
-        if self.buffer {
+        if !self.is_learned() {
             return;
         }
         self.fit_moments(step);

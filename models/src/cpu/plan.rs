@@ -9,6 +9,7 @@ use super::lstm::Lstm;
 use super::normalisation::{BatchNorm, GroupNorm, LayerNorm};
 use super::operator::Operator;
 use super::padding::ZeroPad;
+use super::parameter::Parameter;
 use super::pooling::GlobalAveragePool;
 use super::positions::{
     ClassToken, FirstPosition, MeanPositions, Positions, SinusoidalPositions, ToSequence,
@@ -26,21 +27,21 @@ use crate::kernels::waves::waves;
 use crate::kernels::winograd::Workspace;
 use crate::kernels::{lstm, normalisation};
 
-/// An operator and whether it has parameters.
+/// An operator and whether it learns: whether it has parameters, which may be frozen unless it is a block.
 type Planned = (Box<dyn Operator>, bool);
 
 /// Creates the operators of the parts of an architecture, in order.
 pub(super) struct Planner<'a> {
-    /// The names of all parameters, in the order of their indices.
-    names: &'a [String],
+    /// All parameters, in the order of their names.
+    parameters: &'a [Parameter],
     shape: Vec<usize>,
     workspace: Workspace,
 }
 
 impl<'a> Planner<'a> {
     /// For samples of the shape `input`.
-    pub(super) fn new(input: &[usize], names: &'a [String]) -> Self {
-        Self { names, shape: input.to_vec(), workspace: Workspace::default() }
+    pub(super) fn new(input: &[usize], parameters: &'a [Parameter]) -> Self {
+        Self { parameters, shape: input.to_vec(), workspace: Workspace::default() }
     }
 
     /// The operators of the next layers of a part. `place` is the part or the branch of a residual block, as in
@@ -56,6 +57,8 @@ impl<'a> Planner<'a> {
             let label = layer.label(part, place, index);
             let produced = layer.output(part, place, &self.shape)?;
             if let Some((operator, learns)) = self.operator(part, &label, layer, rectified)? {
+                let is_block = matches!(layer, Layer::Residual { .. } | Layer::SqueezeExcite { .. });
+                let learns = learns && (is_block || self.is_learned(&label));
                 sequence.push(operator, produced.iter().product(), learns);
             }
             self.shape = produced;
@@ -249,7 +252,14 @@ impl<'a> Planner<'a> {
     }
 
     fn index(&self, label: &str, kind: &str) -> Option<usize> {
-        self.names.binary_search(&format!("{label}.{kind}")).ok()
+        let name = format!("{label}.{kind}");
+        self.parameters.binary_search_by(|parameter| parameter.name.cmp(&name)).ok()
+    }
+
+    /// Whether the optimiser changes any parameter of this layer.
+    fn is_learned(&self, label: &str) -> bool {
+        let of_layer = |name: &str| name.strip_prefix(label).is_some_and(|rest| rest.starts_with('.'));
+        self.parameters.iter().any(|parameter| parameter.is_learned() && of_layer(&parameter.name))
     }
 }
 

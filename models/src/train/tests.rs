@@ -1,4 +1,5 @@
 mod engines;
+mod frozen;
 mod gradients;
 
 use rand_chacha::ChaCha8Rng;
@@ -104,6 +105,7 @@ fn start(input: &[usize], extractor: Vec<Layer>, head: Vec<Layer>) -> (Architect
         extractor,
         projection: vec![],
         head,
+        frozen: None,
     };
     let seed = |name: &str| name.bytes().map(u64::from).sum();
     let params = architecture.initialise(|name| ChaCha8Rng::seed_from_u64(seed(name))).unwrap();

@@ -6,6 +6,7 @@ use std::ops::ControlFlow;
 use models::{Backend, Batch, Correction, Learner, ModelError, Optimizer, ParamSet, ParameterKind};
 
 use super::TrainError;
+use super::frozen_features::FrozenFeatures;
 use super::kept::Kept;
 use crate::aggregation::Buffers;
 use crate::data::{Preparation, View};
@@ -287,13 +288,18 @@ impl<'a> Client<'a> {
         if let Some(state) = self.kept.optimizer.take() {
             learner.restore_optimizer(&state).map_err(|error| TrainError::Local(error.to_string()))?;
         }
+        let features = self.features(&mut learner)?;
         let mut order: Vec<usize> = (0..samples).collect();
         let (mut x, mut y) = (Vec::new(), Vec::new());
         let mut taken = 0;
         for epoch in 0..training.epochs {
             shuffle(&mut order, &mut self.seed.derive_numbered("epoch", u64::from(epoch)).rng());
             for positions in order.chunks(size as usize).take(steps as usize) {
-                let batch = self.batch(positions, epoch, std::mem::take(&mut x), std::mem::take(&mut y))?;
+                let mut batch =
+                    self.batch(positions, epoch, std::mem::take(&mut x), std::mem::take(&mut y))?;
+                if let Some(features) = &features {
+                    batch = features.give(batch, positions);
+                }
                 let seed = self.seed.derive_numbered("views of epoch", u64::from(epoch));
                 let drawn = Drawn { data: self.data, positions, seed };
                 if training.schedule_by_step {
@@ -334,6 +340,7 @@ impl<'a> Client<'a> {
         let samples = self.data.len();
         let start = self.start(params)?;
         let mut learner = self.learner(&start, self.spec.training.optimizer.to_engine())?;
+        let features = self.features(&mut learner)?;
         let mut mean = params.zeros_like();
         let mut loss = 0.0;
         let order: Vec<usize> = (0..samples).collect();
@@ -342,7 +349,10 @@ impl<'a> Client<'a> {
         let (mut x, mut y) = (Vec::new(), Vec::new());
         for positions in order.chunks(chunk) {
             let share = positions.len() as f64 / samples as f64;
-            let batch = self.batch(positions, 0, std::mem::take(&mut x), std::mem::take(&mut y))?;
+            let mut batch = self.batch(positions, 0, std::mem::take(&mut x), std::mem::take(&mut y))?;
+            if let Some(features) = &features {
+                batch = features.give(batch, positions);
+            }
             let (chunk_loss, gradient) = learner.gradient(&batch)?;
             (x, y) = batch.into_buffers();
             mean.add_scaled(share as f32, &gradient).map_err(ModelError::from)?;
@@ -382,6 +392,11 @@ impl<'a> Client<'a> {
         self.spec.data.preparation.training(self.data, positions, &seed, &mut x, &mut y);
         let shape = [&[positions.len()], &self.spec.architecture.input[..]].concat();
         Ok(if y.is_empty() { Batch::unlabelled(x, shape)? } else { Batch::new(x, shape, y)? })
+    }
+
+    fn features(&mut self, learner: &mut Learner) -> Result<Option<FrozenFeatures>, TrainError> {
+        let progress = Progress { round: Some(self.round), done: 0, total: 1 };
+        FrozenFeatures::of(self.spec, self.data, learner, || (self.monitor)(progress))
     }
 
     fn advance(&mut self, loss: f32, total: u64) -> Result<(), TrainError> {

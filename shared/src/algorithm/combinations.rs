@@ -59,6 +59,8 @@ pub enum Setting {
     Mixed,
     /// Updates that come after their round count in a later one.
     Late,
+    /// Some parameters are frozen.
+    Frozen,
 }
 
 /// A choice that an algorithm makes no sense with, and why; what to do instead belongs to the reason.
@@ -145,6 +147,10 @@ impl Setting {
                 choice("server.mixing", format!("server.mixing = {:?}", mixture.shares()))
             }
             Self::Late if *late => set("round.staleness.enabled", true),
+            Self::Frozen => {
+                let frozen = architecture.and_then(|architecture| architecture.frozen.as_ref())?;
+                set("model.freeze", format!("{:?}", frozen.names))
+            }
             _ => return None,
         })
     }
@@ -184,7 +190,7 @@ mod tests {
     use crate::spec::{Measures, RunSpec};
 
     /// All of them.
-    const ALL: [Setting; 19] = [
+    const ALL: [Setting; 20] = [
         Setting::Epochs,
         Setting::Batches,
         Setting::Momentum,
@@ -204,6 +210,7 @@ mod tests {
         Setting::LocalBuffers,
         Setting::Mixed,
         Setting::Late,
+        Setting::Frozen,
     ];
 
     /// Every way to make a choice, with the name of its column.
@@ -241,6 +248,7 @@ mod tests {
             Setting::Mixed => ("server-mix", vec![(plain, mean)]),
             // The network is that of the whole test.
             Setting::Bare => ("bare", vec![(plain, mean)]),
+            Setting::Frozen => ("freeze", vec![(plain, mean)]),
             Setting::UniformWeights => {
                 ("uniform-weights", vec![(plain, Aggregation { weights: Weights::Uniform, ..mean })])
             }
@@ -304,7 +312,11 @@ mod tests {
                 let combines = combines.unwrap_or_else(|| panic!("no cell for {name} and {column}"));
                 for (training, aggregation) in ways {
                     let architecture = if choice == Setting::Bare { "linear" } else { "mlp-2nn" };
-                    let architecture = Architecture::by_name(architecture, &[1, 2, 2], 2).expect("built in");
+                    let mut architecture =
+                        Architecture::by_name(architecture, &[1, 2, 2], 2).expect("built in");
+                    if choice == Setting::Frozen {
+                        architecture.frozen = Some(models::Frozen::named(vec!["head.*".to_owned()]));
+                    }
                     let settings = Settings {
                         training: &training,
                         aggregation: &aggregation,

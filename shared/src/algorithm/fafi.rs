@@ -134,6 +134,11 @@ impl Algorithm for Fafi {
             Setting::KeptOptimizer,
             "fafi has one round and no later one to keep anything for: leave training.keep-optimizer out",
         ),
+        (
+            Setting::Frozen,
+            "fafi keeps whole models side by side, and each of them would hold the frozen parameters again: leave model.freeze \
+             out, or use another algorithm",
+        ),
         (Setting::UniformWeights, SIDE_BY_SIDE),
         (Setting::LossWeights, SIDE_BY_SIDE),
         (Setting::ServerSgd, SIDE_BY_SIDE),

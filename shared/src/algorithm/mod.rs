@@ -116,6 +116,7 @@ mod client_memory;
 pub mod combinations;
 pub mod ensemble;
 mod erased;
+pub(crate) mod frozen_features;
 mod interface;
 mod kept;
 mod measure;

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use models::{Architecture, Precision, Sgd};
+use models::{Initialisation, Layer, Precision, Sgd};
 use serde::{Deserialize, Serialize};
 
 use crate::data::preparation::{Normalisation, Padding};
@@ -25,7 +25,7 @@ pub struct PositionalSpec {
     /// `[data]`
     pub data: PositionalData,
     /// The network.
-    pub architecture: Architecture,
+    pub architecture: PositionalArchitecture,
     /// `[training]`
     pub training: PositionalTraining,
     /// The algorithm's name, and its hyper-parameters by position.
@@ -40,6 +40,25 @@ pub struct PositionalSpec {
     pub personalisation: Option<Box<PositionalPersonalisation>>,
     /// `connection.heartbeat`
     pub heartbeat: Duration,
+}
+
+/// A network of which everything is learned, by position.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PositionalArchitecture {
+    /// Its name.
+    pub name: String,
+    /// Shape of a prepared sample.
+    pub input: Vec<usize>,
+    /// Number of classes.
+    pub classes: usize,
+    /// What weights start as.
+    pub initialisation: Initialisation,
+    /// From samples to features.
+    pub extractor: Vec<Layer>,
+    /// From features to representations.
+    pub projection: Vec<Layer>,
+    /// From representations to logits.
+    pub head: Vec<Layer>,
 }
 
 /// What samples are, by position.

@@ -1,8 +1,9 @@
 //! The pipeline on a device: personalisation, stages 2 and 3, and its tests.
 
+use std::borrow::Cow;
 use std::ops::ControlFlow;
 
-use models::{Backend, Mode, ModelError, Network, ParamSet, argmax};
+use models::{Architecture, Backend, Mode, ModelError, Network, ParamSet, argmax};
 
 use super::features::{CHUNK, Features};
 use super::fine_tune::FineTuning;
@@ -120,14 +121,25 @@ pub fn personalise(
     });
     let personal = tested.collect();
     let Experts { whole, head, gates } = experts;
-    let model = settings.methods().first().map(|&method| PersonalModel {
-        method,
-        mix: settings.mix,
-        architecture: spec.architecture.clone(),
-        global: global.clone(),
-        local: if method.is_whole() { whole } else { head }.expect("the expert of every method was made"),
-        gate: gates.into_iter().find(|(of, _)| *of == method).map(|(_, gate)| gate),
+    let model = settings.methods().first().map(|&method| -> Result<_, PersonaliseError> {
+        let local =
+            if method.is_whole() { whole } else { head }.expect("the expert of every method was made");
+        let composed = |architecture: &Architecture, learned: &ParamSet| {
+            architecture.compose(learned).map(Cow::into_owned).map_err(ModelError::from)
+        };
+        // Frozen parameters are a part of it: it answers where nothing of the run is.
+        let local_of =
+            if method.is_whole() { spec.architecture.clone() } else { spec.architecture.classifier()? };
+        Ok(PersonalModel {
+            method,
+            mix: settings.mix,
+            architecture: spec.architecture.unfrozen(),
+            global: composed(&spec.architecture, global)?,
+            local: composed(&local_of, &local)?,
+            gate: gates.into_iter().find(|(of, _)| *of == method).map(|(_, gate)| gate),
+        })
     });
+    let model = model.transpose()?;
     Ok(Outcome { model, split, global: global_scores, personal })
 }
 

@@ -30,6 +30,7 @@ fn spec() -> RunSpec {
         extractor: vec![Layer::Flatten, linear("a", 6), Layer::Relu],
         projection: Vec::new(),
         head: vec![linear("b", 5), Layer::Relu, linear("c", 3)],
+        frozen: None,
     };
     spec
 }

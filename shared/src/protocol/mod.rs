@@ -10,7 +10,7 @@
 //! | 3 | tickets, new keys of servers, transfers that go on where they were cut, and refusals for these |
 //! | 4 | what a run asks of a device before it trains, and a device's *not now* |
 //! | 5 | how many samples a device leaves out |
-//! | 6 | the run specification as text, which can grow; a device's word that it cannot follow one; two reasons for a rejection, one for a refusal; which client state a device keeps, and must have; how a device is to read its samples; that it cannot test the run's models; how many rounds have failed before a task |
+//! | 6 | the run specification as text, which can grow; a device's word that it cannot follow one; two reasons for a rejection, one for a refusal; which client state a device keeps, and must have; how a device is to read its samples; that it cannot test the run's models; how many rounds have failed before a task; frozen parameters |
 //!
 //! # What may change, and how
 //!
@@ -86,7 +86,10 @@ impl ToServer {
             Self::Redeem(_) | Self::ResumePoint(_) | Self::UpdateRest { .. } => Protocol::V3,
             Self::Ineligible { .. } => Protocol::V4,
             Self::SkippedSamples { .. } => Protocol::V5,
-            Self::Declined { .. } | Self::ClientState { .. } | Self::Untested { .. } => Protocol::V6,
+            Self::Declined { .. }
+            | Self::ClientState { .. }
+            | Self::Untested { .. }
+            | Self::WantsFrozen { .. } => Protocol::V6,
         }
     }
 }
@@ -100,6 +103,7 @@ impl ToClient {
             | Self::Counted { .. }
             | Self::Samples { .. }
             | Self::TaskAfterFailures { .. }
+            | Self::Frozen { .. }
             | Self::Receipt {
                 verdict: Verdict::Rejected(Rejection::Diverged | Rejection::NothingToLearn),
                 ..
@@ -232,8 +236,11 @@ mod tests {
         let key = SpecText::of(&RunSpec { training, ..spec.clone() });
         let mut architecture = spec.architecture.clone();
         architecture.extractor.push(Layer::Residual { body: vec![Layer::Silu], shortcut: vec![] });
-        let layer = SpecText::of(&RunSpec { architecture, ..spec });
-        for spec in [algorithm, key, layer] {
+        let layer = SpecText::of(&RunSpec { architecture, ..spec.clone() });
+        let mut architecture = spec.architecture.clone();
+        architecture.frozen = Some(models::Frozen::named(vec!["head.fc.bias".to_owned()]));
+        let frozen = SpecText::of(&RunSpec { architecture, ..spec });
+        for spec in [algorithm, key, layer, frozen] {
             let told = ToClient::Welcome { spec, wants: None }.for_peer(Protocol::V5);
             let Some(ToClient::Refused(Refusal::Protocol(text))) = told else { panic!("{told:?}") };
             assert!(text.contains("update it"), "{text}");

@@ -1,13 +1,14 @@
 //! Between the specification and its form before protocol version 6.
 
-use models::{Layer, Sgd};
+use models::{Architecture, Layer, Sgd};
 
 use crate::aggregation::Aggregation;
 use crate::algorithm::registry;
 use crate::data::Preparation;
 use crate::data::preparation::Augmentation;
 use crate::message::positional::{
-    PositionalAugmentation, PositionalData, PositionalPersonalisation, PositionalSpec, PositionalTraining,
+    PositionalArchitecture, PositionalAugmentation, PositionalData, PositionalPersonalisation,
+    PositionalSpec, PositionalTraining,
 };
 use crate::spec::data::label_column;
 use crate::spec::personalisation::Methods;
@@ -40,7 +41,7 @@ impl PositionalSpec {
             seed: spec.seed,
             rounds: spec.rounds,
             data: PositionalData { shape, class_names, augmentation, normalisation, labels },
-            architecture: spec.architecture.clone(),
+            architecture: spec.architecture.clone().into(),
             training: spec.training.into(),
             algorithm: (spec.algorithm.name.clone(), registry::to_postcard(&spec.algorithm)?),
             aggregation: (weights, rule, server_optimizer, buffers),
@@ -69,7 +70,7 @@ impl PositionalSpec {
             seed: self.seed,
             rounds: self.rounds,
             data: DataSpec { shape, class_names, preparation, labels, column: label_column() },
-            architecture: self.architecture,
+            architecture: self.architecture.into(),
             training: self.training.into(),
             algorithm: registry::from_postcard(&name, &parameters)
                 .ok_or(SpecError::Unknown { key: format!("algorithm.{name}") })?,
@@ -110,6 +111,23 @@ fn explicit(mut spec: RunSpec) -> RunSpec {
         spec.personalisation = Box::default();
     }
     spec
+}
+
+impl From<Architecture> for PositionalArchitecture {
+    /// Without what is frozen.
+    fn from(architecture: Architecture) -> Self {
+        let Architecture { name, input, classes, initialisation, extractor, projection, head, frozen: _ } =
+            architecture;
+        Self { name, input, classes, initialisation, extractor, projection, head }
+    }
+}
+
+impl From<PositionalArchitecture> for Architecture {
+    fn from(architecture: PositionalArchitecture) -> Self {
+        let PositionalArchitecture { name, input, classes, initialisation, extractor, projection, head } =
+            architecture;
+        Self { name, input, classes, initialisation, extractor, projection, head, frozen: None }
+    }
 }
 
 impl From<Training> for PositionalTraining {

@@ -197,7 +197,7 @@ impl Method {
         if !architecture.learns_part("head") && !architecture.learns_part("projection") {
             return Err(Unfit::NoHead { method, model });
         }
-        if !architecture.learns_part("extractor") {
+        if !architecture.learns_part("extractor") && !architecture.is_part_frozen("extractor") {
             return Err(Unfit::NoExtractor { method, model });
         }
         if self == Self::Mf && architecture.vocabulary().is_some() {

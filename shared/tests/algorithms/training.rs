@@ -82,3 +82,44 @@ fn a_broadcast_that_does_not_fit_is_the_servers_fault() {
         assert!(matches!(result.err(), Some(TrainError::Model(_) | TrainError::Broadcast(_))), "{name}");
     }
 }
+
+#[test]
+fn features_of_a_frozen_extractor_are_kept_over_rounds_and_change_no_bytes() {
+    let plain = models::Architecture::by_name("mlp-2nn", &[1, 2, 2], 2).unwrap();
+    let params = plain.initialise(|name| Seed::root(5).derive(name).rng()).unwrap();
+    let names = models::Frozen::named(vec!["extractor.*".to_owned()]);
+    let named = models::Architecture { frozen: Some(names), ..plain };
+    let (learned, frozen) = named.divide(params);
+    let encoded = models::architecture::encode_frozen(&frozen).into();
+    let fresh = || {
+        let architecture = named.clone().with_frozen(&encoded).unwrap();
+        RunSpec { architecture, ..with(&spec("fedavg"), training(1, 3)) }
+    };
+    let data = view(10, 1);
+    let broadcast = Record { tensors: learned, ..Record::default() };
+    let update = |spec: &RunSpec, round| {
+        let mut monitor = |_| ControlFlow::Continue(());
+        let trained = train_monitored(spec, round, 0, &data, broadcast.clone(), None, &mut monitor);
+        trained.unwrap().0.update.to_bytes(Precision::F32)
+    };
+    let source = data.dataset().clone() as models::Source;
+    // What is kept of all samples, and whether it had to be asked for by this closure.
+    let kept = |spec: &RunSpec, otherwise: f32| {
+        let of = spec.architecture.frozen.as_ref().unwrap().features().unwrap();
+        of.get_or_compute(&source, data.indices(), || Ok::<_, ()>(vec![otherwise; 10 * 200])).unwrap()
+    };
+    let cold = update(&fresh(), 2);
+    let warm = fresh();
+    update(&warm, 1);
+    assert_ne!(kept(&warm, 0.5)[..], [0.5; 10 * 200]);
+    assert_eq!(update(&warm, 2), cold);
+    // What is kept is what is used.
+    let other = fresh();
+    kept(&other, 0.5);
+    assert_ne!(update(&other, 2), cold);
+    // Samples that change at random have no features to keep.
+    let mut augmented = fresh();
+    augmented.data.preparation.augmentation.horizontal_flip = 0.5;
+    update(&augmented, 1);
+    assert_eq!(kept(&augmented, 0.5)[..], [0.5; 10 * 200]);
+}

@@ -159,6 +159,7 @@ fn the_effective_configuration_leaves_no_default_open() {
         "model.from.in-round",
         "model.from.digest",
         "model.fresh",
+        "model.freeze",
         "training.clip-norm",
         "round.max-updates",
         "round.timeout",

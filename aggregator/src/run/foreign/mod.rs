@@ -53,7 +53,7 @@ pub(super) fn read(
     let file = SafeTensors::deserialize(&bytes).map_err(|error| unreadable(error.to_string()))?;
     let mut there: BTreeMap<&str, TensorView<'_>> = file.iter().collect();
     let all: Vec<&str> = there.keys().copied().collect();
-    let specs = architecture.parameter_specs();
+    let specs = architecture.all_parameter_specs();
     let specs = specs.expect("a configuration's architecture was checked when it was read");
     let (mut params, mut misfits, mut converted) = (ParamSet::new(), Vec::new(), BTreeMap::new());
     for spec in &specs {

@@ -17,7 +17,7 @@ pub(crate) fn captures<'n>(pattern: &str, name: &'n str) -> Option<Vec<&'n str>>
 
 /// Whether one of the patterns stands for a name.
 pub(crate) fn any(patterns: &[String], name: &str) -> bool {
-    patterns.iter().any(|pattern| captures(pattern, name).is_some())
+    patterns.iter().any(|pattern| models::architecture::matches(pattern, name))
 }
 
 #[cfg(test)]

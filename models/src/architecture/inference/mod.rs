@@ -32,15 +32,26 @@ struct Inference {
 }
 
 impl Architecture {
-    /// The parameters of this architecture, in the order of its layers. Succeeds if and only if the architecture is valid.
+    /// The parameters that are learned, and the buffers that learning moves, in the order of the layers: all but the
+    /// [frozen](Architecture::frozen) ones. Succeeds if and only if the architecture is valid.
     ///
     /// # Errors
     /// [`ArchitectureError`] for the first layer that does not fit.
     pub fn parameter_specs(&self) -> Result<Vec<ParameterSpec>, ArchitectureError> {
+        let mut specs = self.all_parameter_specs()?;
+        specs.retain(|spec| !self.is_frozen(&spec.name));
+        Ok(specs)
+    }
+
+    /// All parameters of this architecture, in the order of its layers, the frozen ones as well.
+    ///
+    /// # Errors
+    /// As [`Architecture::parameter_specs`].
+    pub fn all_parameter_specs(&self) -> Result<Vec<ParameterSpec>, ArchitectureError> {
         self.infer().map(|inference| inference.specs)
     }
 
-    /// The number of learned parameters, without buffers.
+    /// The number of parameters, without buffers, the frozen ones as well.
     ///
     /// # Errors
     /// As [`Architecture::parameter_specs`].

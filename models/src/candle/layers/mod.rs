@@ -6,9 +6,7 @@ mod normalisation;
 mod pooling;
 mod sequence;
 
-use std::collections::BTreeMap;
-
-use candle_core::{Tensor, Var};
+use candle_core::Tensor;
 
 use crate::architecture::Layer;
 use crate::dropout_masks::{Masks, scale};
@@ -16,6 +14,7 @@ use crate::error::ModelError;
 use crate::kernels::normalisation::{EPSILON, MOMENTUM};
 use crate::mode::Mode;
 
+use super::variables::Variables;
 use convolution::convolution;
 use normalisation::{BatchNorm, GroupNorm, LayerNorm, LocalResponseNorm};
 use sequence::{Embedding, Lstm};
@@ -25,12 +24,7 @@ pub(super) type Operator = Box<dyn Fn(&Tensor, Mode) -> Result<Tensor, ModelErro
 
 /// The operators of some layers of a part, which look their variables up once. `place` is the part or the branch of a
 /// residual block that they are in, as in [`Layer::label`]. The variables were checked against the architecture.
-pub(super) fn plan(
-    part: &str,
-    place: &str,
-    layers: &[Layer],
-    variables: &BTreeMap<String, Var>,
-) -> Vec<Operator> {
+pub(super) fn plan(part: &str, place: &str, layers: &[Layer], variables: &Variables) -> Vec<Operator> {
     let planned =
         |(index, layer): (usize, &Layer)| operator(layer, part, &layer.label(part, place, index), variables);
     layers.iter().enumerate().map(planned).collect()
@@ -41,8 +35,8 @@ pub(super) fn run(operators: &[Operator], x: Tensor, mode: Mode) -> Result<Tenso
     operators.iter().try_fold(x, |x, operator| operator(&x, mode))
 }
 
-fn operator(layer: &Layer, part: &str, label: &str, variables: &BTreeMap<String, Var>) -> Operator {
-    let optional = |kind: &str| variables.get(&format!("{label}.{kind}")).cloned();
+fn operator(layer: &Layer, part: &str, label: &str, variables: &Variables) -> Operator {
+    let optional = |kind: &str| variables.tensor(&format!("{label}.{kind}"));
     let variable = |kind: &str| optional(kind).expect("the parameters were checked against the architecture");
     match *layer {
         Layer::Conv { stride, padding, .. } | Layer::GroupedConv { stride, padding, .. } => {
@@ -58,7 +52,7 @@ fn operator(layer: &Layer, part: &str, label: &str, variables: &BTreeMap<String,
         }
         Layer::Linear { .. } => {
             let (weight, bias) = (variable("weight"), optional("bias"));
-            pure(move |x| linear(x, &weight, bias.as_deref()))
+            pure(move |x| linear(x, &weight, bias.as_ref()))
         }
         Layer::Relu => pure(Tensor::relu),
         Layer::Relu6 => pure(|x| x.relu()?.minimum(6.0)),
@@ -80,8 +74,11 @@ fn operator(layer: &Layer, part: &str, label: &str, variables: &BTreeMap<String,
                 label: label.to_owned(),
                 weight: variable("weight"),
                 bias: variable("bias"),
-                running_mean: variable("running-mean"),
-                running_var: variable("running-var"),
+                running_mean: variables.buffer(&format!("{label}.running-mean")),
+                running_var: variables.buffer(&format!("{label}.running-var")),
+                frozen: ["running-mean", "running-var"]
+                    .iter()
+                    .any(|kind| variables.is_frozen(&format!("{label}.{kind}"))),
                 epsilon,
                 momentum,
             };
@@ -136,9 +133,9 @@ fn operator(layer: &Layer, part: &str, label: &str, variables: &BTreeMap<String,
 }
 
 /// The operator of a layer of sequences.
-fn of_sequences(layer: &Layer, label: &str, variables: &BTreeMap<String, Var>) -> Operator {
+fn of_sequences(layer: &Layer, label: &str, variables: &Variables) -> Operator {
     let variable = |kind: &str| {
-        let variable = variables.get(&format!("{label}.{kind}")).cloned();
+        let variable = variables.tensor(&format!("{label}.{kind}"));
         variable.expect("the parameters were checked against the architecture")
     };
     match *layer {

@@ -11,10 +11,12 @@ use crate::mode::Mode;
 #[derive(Debug)]
 pub(crate) struct BatchNorm {
     pub(super) label: String,
-    pub(super) weight: Var,
-    pub(super) bias: Var,
+    pub(super) weight: Tensor,
+    pub(super) bias: Tensor,
     pub(super) running_mean: Var,
     pub(super) running_var: Var,
+    /// Whether the running statistics do not follow the batches, and are what training goes by.
+    pub(super) frozen: bool,
     pub(super) epsilon: f64,
     pub(super) momentum: f64,
 }
@@ -22,6 +24,7 @@ pub(crate) struct BatchNorm {
 impl BatchNorm {
     pub(super) fn forward(&self, x: &Tensor, mode: Mode) -> std::result::Result<Tensor, ModelError> {
         let channels = self.weight.elem_count();
+        let mode = if self.frozen { Mode::Evaluation } else { mode };
         if matches!(mode, Mode::Training(_)) && x.elem_count() == channels {
             return Err(ModelError::OneValue { layer: self.label.clone() });
         }
@@ -61,8 +64,8 @@ impl BatchNorm {
 /// Group normalisation.
 #[derive(Debug)]
 pub(crate) struct GroupNorm {
-    pub(super) weight: Var,
-    pub(super) bias: Var,
+    pub(super) weight: Tensor,
+    pub(super) bias: Tensor,
     pub(super) groups: usize,
 }
 
@@ -80,8 +83,8 @@ impl GroupNorm {
 /// Layer normalisation.
 #[derive(Debug)]
 pub(crate) struct LayerNorm {
-    pub(super) weight: Var,
-    pub(super) bias: Var,
+    pub(super) weight: Tensor,
+    pub(super) bias: Tensor,
     pub(super) epsilon: f64,
 }
 
@@ -124,7 +127,7 @@ fn planes(x: &Tensor) -> Result<(usize, usize, usize)> {
 }
 
 /// `x w + b` for each channel of `[n, c, pixels]`.
-fn scaled(x: &Tensor, weight: &Var, bias: &Var) -> Result<Tensor> {
+fn scaled(x: &Tensor, weight: &Tensor, bias: &Tensor) -> Result<Tensor> {
     let channels = weight.elem_count();
     x.broadcast_mul(&weight.reshape((1, channels, 1))?)?.broadcast_add(&bias.reshape((1, channels, 1))?)
 }
@@ -145,8 +148,8 @@ mod tests {
 
     const TRAINING: Mode = Mode::Training(Masks::new([0; 32], 0));
 
-    fn vector(values: &[f32]) -> Var {
-        Var::new(values, &Device::Cpu).unwrap()
+    fn vector(values: &[f32]) -> Tensor {
+        Tensor::new(values, &Device::Cpu).unwrap()
     }
 
     fn list(tensor: &Tensor) -> Vec<f32> {
@@ -166,10 +169,11 @@ mod tests {
             label: "extractor.n".into(),
             weight: vector(&[2.0, 3.0]),
             bias: vector(&[0.5, -0.5]),
-            running_mean: vector(&[0.0, 10.0]),
-            running_var: vector(&[1.0, 4.0]),
+            running_mean: Var::new(&[0.0f32, 10.0], &Device::Cpu).unwrap(),
+            running_var: Var::new(&[1.0f32, 4.0], &Device::Cpu).unwrap(),
             epsilon: EPSILON,
             momentum: MOMENTUM,
+            frozen: false,
         }
     }
 

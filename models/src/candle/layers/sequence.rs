@@ -1,6 +1,6 @@
 //! Embedding and LSTM in candle's operations.
 
-use candle_core::{Result, Tensor, Var};
+use candle_core::{Result, Tensor};
 
 use super::{FAILED, linear};
 use crate::error::ModelError;
@@ -9,7 +9,7 @@ use crate::token::check_token;
 /// An embedding table: one vector per token.
 #[derive(Debug)]
 pub(crate) struct Embedding {
-    pub(super) weight: Var,
+    pub(super) weight: Tensor,
     pub(super) vocabulary: usize,
 }
 
@@ -33,9 +33,9 @@ impl Embedding {
 /// An LSTM.
 #[derive(Debug)]
 pub(crate) struct Lstm {
-    pub(super) weight_ih: Var,
-    pub(super) weight_hh: Var,
-    pub(super) bias: Var,
+    pub(super) weight_ih: Tensor,
+    pub(super) weight_hh: Tensor,
+    pub(super) bias: Tensor,
 }
 
 impl Lstm {
@@ -62,14 +62,14 @@ impl Lstm {
 
 #[cfg(test)]
 mod tests {
-    use candle_core::Device;
+    use candle_core::{Device, Var};
 
     use super::*;
 
     #[test]
     fn tokens_look_up_rows_and_leave_their_gradient_there() {
         let weight = Var::new(&[[1.0f32, 2.0], [3.0, 4.0], [5.0, 6.0]], &Device::Cpu).unwrap();
-        let embedding = Embedding { weight, vocabulary: 3 };
+        let embedding = Embedding { weight: weight.as_tensor().clone(), vocabulary: 3 };
         let x = Tensor::new(&[[2.0f32, 0.0], [2.0, 2.0]], &Device::Cpu).unwrap();
         let y = embedding.forward(&x).unwrap();
         assert_eq!(y.to_vec3::<f32>().unwrap(), [[[5.0, 6.0], [1.0, 2.0]], [[5.0, 6.0], [5.0, 6.0]]]);
@@ -85,9 +85,9 @@ mod tests {
         let weight_ih = [[0.5f32, -1.0], [0.25, 0.75], [1.5, 0.5], [-0.5, 1.0]];
         let (weight_hh, bias) = ([[0.3f32], [-0.6], [0.9], [0.2]], [0.1f32, 0.2, -0.3, 0.4]);
         let lstm = Lstm {
-            weight_ih: Var::new(&weight_ih, &Device::Cpu).unwrap(),
-            weight_hh: Var::new(&weight_hh, &Device::Cpu).unwrap(),
-            bias: Var::new(&bias, &Device::Cpu).unwrap(),
+            weight_ih: Tensor::new(&weight_ih, &Device::Cpu).unwrap(),
+            weight_hh: Tensor::new(&weight_hh, &Device::Cpu).unwrap(),
+            bias: Tensor::new(&bias, &Device::Cpu).unwrap(),
         };
         let x = [[1.0f32, 2.0], [-0.5, 0.3], [0.7, -1.1]];
         let y = lstm.forward(&Tensor::new(&[x], &Device::Cpu).unwrap()).unwrap();

@@ -35,10 +35,9 @@ fn run(
     mode: Mode,
     gradient: &[f32],
 ) -> Pass {
-    let names: Vec<String> = parameters.keys().cloned().collect();
     let mut parameters: Vec<Parameter> =
         parameters.into_iter().map(|(name, values)| Parameter::new(name, values, false)).collect();
-    let mut sequence = Planner::new(&shape[1..], &names).sequence("p", "p", layers).unwrap();
+    let mut sequence = Planner::new(&shape[1..], &parameters).sequence("p", "p", layers).unwrap();
     sequence.forward(&mut parameters, x, shape[0], mode).unwrap();
     let output = sequence.output(x).to_vec();
     let mut by_input = gradient.to_vec();

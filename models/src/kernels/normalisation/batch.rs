@@ -14,6 +14,8 @@ pub(crate) struct BatchNorm {
     momentum: f64,
     /// Of each channel: mean, and one over the standard deviation.
     statistics: Vec<[f64; 2]>,
+    /// Whether these were those of the batch, and depend on its values.
+    of_batch: bool,
     /// Of each channel: the sum of the gradient, and that of the gradient times the normalised values.
     sums: Vec<[f64; 2]>,
 }
@@ -26,6 +28,7 @@ impl BatchNorm {
             epsilon: EPSILON,
             momentum: MOMENTUM,
             statistics: vec![[0.0; 2]; channels],
+            of_batch: true,
             sums: vec![[0.0; 2]; channels],
         }
     }
@@ -51,6 +54,7 @@ impl BatchNorm {
         let Self { epsilon, momentum, .. } = *self;
         let count = n * self.pixels;
         assert!(count > 1, "one value has no variance");
+        self.of_batch = true;
         for_each(self.statistics.par_iter_mut(), x.len(), |channel, statistics| {
             *statistics = moments(|| planes(x, channel, self.channels, self.pixels), count as f64);
         });
@@ -74,6 +78,7 @@ impl BatchNorm {
         y: &mut [f32],
     ) {
         let epsilon = self.epsilon;
+        self.of_batch = false;
         for ((statistics, &mean), &variance) in self.statistics.iter_mut().zip(running_mean).zip(running_var)
         {
             // A variance that was sent as a difference in 16 bits may be slightly negative by rounding.
@@ -96,8 +101,9 @@ impl BatchNorm {
         });
     }
 
-    /// Propagates the gradient `dy` back, after [`BatchNorm::train`] of the same `x`. With `z` the normalised values and
-    /// `m` their number per channel, `dx = weight / deviation (dy - sum(dy)/m - z sum(dy z)/m)`.
+    /// Propagates the gradient `dy` back, after a pass of the same `x`. With `z` the normalised values and `m` their number per
+    /// channel, `dx = weight / deviation (dy - sum(dy)/m - z sum(dy z)/m)` after [`BatchNorm::train`], and
+    /// `dx = weight / deviation dy` after [`BatchNorm::evaluate`].
     pub(crate) fn backward(
         &mut self,
         weight: &[f32],
@@ -105,7 +111,7 @@ impl BatchNorm {
         gradients: NormGradients<'_>,
         dx: Option<&mut [f32]>,
     ) {
-        let Self { channels, pixels, ref statistics, ref mut sums, .. } = *self;
+        let Self { channels, pixels, of_batch, ref statistics, ref mut sums, .. } = *self;
         let image = channels * pixels;
         for_each(sums.par_iter_mut(), x.len(), |channel, sums| {
             let [mean, inverse] = statistics[channel];
@@ -125,7 +131,11 @@ impl BatchNorm {
             for (channel, (pair, dx)) in planes.enumerate() {
                 let ([mean, inverse], sums) = (statistics[channel], sums[channel]);
                 let scale = f64::from(weight[channel]) * inverse;
-                let factors = [scale, -scale * inverse * sums[1] / count, -scale * sums[0] / count];
+                let factors = if of_batch {
+                    [scale, -scale * inverse * sums[1] / count, -scale * sums[0] / count]
+                } else {
+                    [scale, 0.0, 0.0]
+                };
                 combine(pair, dx, mean, factors);
             }
         });

@@ -3,7 +3,7 @@
 use super::*;
 
 /// The mean loss as in training, in double precision from the logits on.
-fn training_loss(network: &mut Network, batch: &Batch) -> f64 {
+pub(super) fn training_loss(network: &mut Network, batch: &Batch) -> f64 {
     network.forward(batch.x(), batch.shape(), TRAINING).unwrap();
     let rows = network.logits().chunks(network.architecture().classes);
     let loss = |(row, &label): (&[f32], &u32)| {

@@ -8,7 +8,7 @@ use crate::database::{Database, DatabaseError};
 use crate::report::devices::{DeviceRow, Trouble};
 
 impl Database {
-    /// The devices that have answered in a round of a run, and those that were connected since it was served first; by their ids.
+    /// The devices that have answered in a round of a run, and those that were last heard while it was served; by their ids.
     pub fn devices_of(&self, run: RunId) -> Result<Vec<DeviceRow>, DatabaseError> {
         self.read("read what the devices of a run have done in", |connection| {
             connection
@@ -70,7 +70,8 @@ own AS (
 everyone AS (
     SELECT device FROM answered
     UNION SELECT lower(hex(client)) FROM devices
-    WHERE standing = 'in' AND seen >= (SELECT begun FROM runs WHERE run = ?1))
+    WHERE standing = 'in' AND seen >= (SELECT begun FROM runs WHERE run = ?1)
+        AND seen <= (SELECT coalesce(ended, seen) FROM runs WHERE run = ?1))
 SELECT unhex(everyone.device) AS client, devices.name AS name, coalesce(rounds, 0) AS rounds,
     coalesce(accepted, 0) AS accepted, coalesce(rejected, 0) AS rejected, coalesce(discarded, 0) AS discarded,
     coalesce(failed, 0) AS failed, coalesce(not_now, 0) AS not_now, trouble.round AS round, verdict, reason,
@@ -163,6 +164,19 @@ mod tests {
         let idle = DeviceRow { device: ClientId::from_bytes([0xcc; 16]), heard: Some(260), ..none };
         assert_eq!(found, [attic, forgotten, idle]);
         assert_eq!(written.devices_of(RunId::from_bytes([8; 8])).expect("read"), []);
+    }
+
+    #[test]
+    fn devices_of_a_later_run_are_not_those_of_this_one() {
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        let database = database(folder.path());
+        let end = |at: u32| {
+            let sql = format!("UPDATE runs SET ended = {at}, outcome = 'completed'");
+            database.write("end", |transaction| transaction.execute_batch(&sql)).expect("ended");
+            database.devices_of(RunId::from_bytes([7; 8])).expect("read").len()
+        };
+        // The idle one was heard at 260; the others have answered.
+        assert_eq!([end(270), end(259)], [3, 2]);
     }
 
     #[test]

@@ -67,10 +67,10 @@ pub struct Trouble {
 }
 
 impl DeviceRow {
-    /// How often it gave no update that counts. One that has never answered is in trouble, too.
+    /// How often it gave no update that counts. One that has not answered may never have been asked, and is in no trouble.
     #[must_use]
     pub fn troubles(&self) -> u64 {
-        let counts = [self.rejected, self.late, self.failed, self.not_now, u32::from(self.rounds == 0)];
+        let counts = [self.rejected, self.late, self.failed, self.not_now];
         counts.into_iter().map(u64::from).sum()
     }
 }

@@ -44,7 +44,9 @@ fn label(row: &DeviceRow) -> String {
 pub(super) fn card(report: &Report<'_>) -> Markup {
     let Some(devices) = report.devices else { return html! {} };
     let mut rows: Vec<&DeviceRow> = devices.devices.iter().collect();
-    rows.sort_by_key(|row| (row.troubles() == 0, row.name.is_none(), row.name.as_deref(), row.device));
+    rows.sort_by_key(|row| {
+        (row.troubles() == 0, row.rounds > 0, row.name.is_none(), row.name.as_deref(), row.device)
+    });
     let troubled = rows.iter().filter(|row| row.troubles() > 0).count();
     let answered = rows.iter().filter(|row| row.rounds > 0).count();
     html! {
@@ -52,7 +54,7 @@ pub(super) fn card(report: &Report<'_>) -> Markup {
             h2 { "Devices" }
             p.note {
                 (counted(answered, "device")) " answered in rounds of this run"
-                @if rows.len() > answered { ", " (grouped(rows.len() - answered)) " more connected and did not answer" }
+                @if rows.len() > answered { ", " (grouped(rows.len() - answered)) " more connected and gave no answer" }
                 ". "
                 @if troubled > 0 { (grouped(troubled)) " with troubles " @if troubled == 1 { "stands" } @else { "stand" } " first. " }
                 "As of " (utc(devices.at)) "."
@@ -151,9 +153,7 @@ fn or_dash<T>(value: Option<T>, shown: impl FnOnce(T) -> String) -> String {
 
 /// The newest trouble of a device, with its reason.
 fn trouble(row: &DeviceRow) -> Option<String> {
-    let Some(Trouble { round, verdict, reason }) = &row.trouble else {
-        return (row.rounds == 0).then(|| "it has not answered yet".to_owned());
-    };
+    let Trouble { round, verdict, reason } = row.trouble.as_ref()?;
     let what = match verdict.as_str() {
         "discarded" => "late or sent twice",
         "not-now" => "not in a state to train",
@@ -215,11 +215,10 @@ mod tests {
         let idle = DeviceRow { rounds: 0, accepted: 0, seconds: None, bytes: None, ..row(8) };
         let page = page(vec![row(1), idle, troubled]);
         for part in [
-            "2 devices answered in rounds of this run, 1 more connected and did not answer. 2 with troubles stand first. As of \
+            "2 devices answered in rounds of this run, 1 more connected and gave no answer. 1 with troubles stands first. As of \
              1970-01-01T00:01:40Z.",
             "<details open><summary>What every device has done</summary>",
             "<li>window &lt;sill&gt; (09090909): rejected in round 2: not &lt;finite&gt;</li>",
-            "<li>08080808: it has not answered yet</li>",
             "<th scope=\"row\">window &lt;sill&gt; (09090909)</th>",
             "<span title=\"the model after round 2\">87.5 %</span>",
             "<span title=\"1970-01-01T00:01:30Z\">10 s before</span></td><td class=\"text\">edge-client 0.1.0</td>",

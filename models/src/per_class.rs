@@ -67,7 +67,7 @@ pub struct Bin {
 }
 
 /// The results of one class.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ClassResult {
     /// Samples of the class.
     pub samples: u64,

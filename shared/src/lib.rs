@@ -13,7 +13,7 @@
 //! | [`memory`] | the memory that a round takes on a client |
 //! | [`congestion`] | how much a sender has in flight |
 //! | [`ensemble`] | models of many clients that answer together |
-//! | [`evaluation`] | testing a model on a device's own samples |
+//! | [`evaluation`], [`by_class`] | testing a model on a device's own samples, and how that goes class by class |
 //! | [`seed`], [`id`] | labelled randomness and identifiers |
 //! | [`identity`], [`ticket`] | key pairs, how they are proved in the handshake, and how a device gets in |
 //! | [`personalisation`] | what a device makes of the global model for itself |
@@ -31,6 +31,7 @@
 
 pub mod aggregation;
 pub mod algorithm;
+pub mod by_class;
 pub mod calendar;
 pub mod chown;
 #[cfg(feature = "cli")]

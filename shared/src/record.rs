@@ -15,10 +15,14 @@ use models::params::{IntegerSet, Mismatch, ParamSet, Precision};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::by_class::ByClass;
 use crate::payload::Payload;
 
 /// Metadata key of the scalars.
 const SCALARS: &str = "scalars";
+
+/// Metadata key of the results by class.
+const TESTED: &str = "tested-by-class";
 
 /// Named tensors and opaque scalars.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -29,6 +33,9 @@ pub struct Record {
     pub integers: IntegerSet,
     /// What is not a tensor, as postcard; empty if there is none.
     pub scalars: Vec<u8>,
+    /// How a test of the model that a client was sent went by class; empty unless the run asks for it. Beside updates alone, and no part
+    /// of what algorithms make of them.
+    pub tested: ByClass,
 }
 
 /// Why bytes are not a record, or a record is not the value that was expected.
@@ -143,7 +150,7 @@ impl Record {
             let of_part: IntegerSet = of_part;
             let unprefixed = |(name, tensor): (String, _)| (name[prefix.len()..].to_owned(), tensor);
             let integers = of_part.into_iter().map(unprefixed).collect();
-            parts.insert(prefix, Self { tensors, integers, scalars });
+            parts.insert(prefix, Self { tensors, integers, scalars, ..Self::default() });
         }
         if self.tensors.is_empty() && self.integers.is_empty() {
             Ok((scalars, parts))
@@ -164,6 +171,10 @@ impl Record {
         let mut metadata = BTreeMap::new();
         if !self.scalars.is_empty() {
             metadata.insert(SCALARS.to_owned(), HEXLOWER.encode(&self.scalars));
+        }
+        if !self.tested.is_empty() {
+            let counts = postcard::to_stdvec(&self.tested).expect("numbers can be encoded");
+            metadata.insert(TESTED.to_owned(), HEXLOWER.encode(&counts));
         }
         metadata
     }
@@ -232,7 +243,10 @@ impl Record {
     fn of((tensors, metadata): (ParamSet, BTreeMap<String, String>)) -> Result<Self, RecordError> {
         let not_hex = RecordError::Scalars { expected: "any record (not hexadecimal)" };
         let scalars = metadata.get(SCALARS).map_or(Some(Vec::new()), |hex| unhex(hex)).ok_or(not_hex)?;
-        Ok(Self { tensors, scalars, ..Self::default() })
+        let not_counts = RecordError::Scalars { expected: "a test by class" };
+        let counts = |hex: &String| postcard::from_bytes(&unhex(hex)?).ok();
+        let tested = metadata.get(TESTED).map_or(Some(ByClass::default()), counts).ok_or(not_counts)?;
+        Ok(Self { tensors, scalars, tested, ..Self::default() })
     }
 }
 
@@ -267,6 +281,21 @@ mod tests {
             assert_eq!(got, sent);
         }
         assert_eq!(got.scalars::<(u32, f64)>("a pair").expect("own scalars decode"), (7, 0.25));
+    }
+
+    #[test]
+    fn a_test_by_class_travels_beside_it() {
+        let mut found = models::PerClass::new(2);
+        found.count(0, 1, 0.5);
+        let sent = Record { tested: ByClass::from(&found), ..record() };
+        let got = Record::read_from(&mut sent.to_bytes(Precision::F32).as_slice(), Limits::default());
+        assert_eq!(got.expect("own bytes decode"), sent);
+        assert_eq!(
+            ParamSet::from_record(Record { scalars: Vec::new(), ..sent }).ok(),
+            Some(record().tensors)
+        );
+        let metadata = BTreeMap::from([(TESTED.to_owned(), "ff".to_owned())]);
+        assert!(matches!(Record::of((ParamSet::new(), metadata)), Err(RecordError::Scalars { .. })));
     }
 
     #[test]

@@ -19,16 +19,18 @@ use federation_tests::faults::Faults;
 use federation_tests::faulty_disk::Loss;
 use federation_tests::scenario::Scenario;
 use federation_tests::simulator::Simulator;
-use models::ParamSet;
+use models::{ClassResult, ParamSet};
+use shared::by_class::ByClass;
 use shared::id::ClientId;
 use shared::message::TaskKind;
 use tokio::sync::watch;
 
 const LIMIT: Duration = Duration::from_hours(24);
 
-/// Every round's model is tested by all four clients, on a quarter of their samples.
+/// Every round's model is tested by all four clients, on a quarter of their samples, and told by class.
 fn scenario(more: &[&str]) -> Scenario {
     let mut overrides = vec!["round.min-updates=4", "evaluate.on-clients-every=1", "evaluate.hold-out=0.25"];
+    overrides.push("evaluate.by-class=true");
     overrides.extend_from_slice(more);
     Scenario::small(&overrides)
 }
@@ -37,11 +39,13 @@ fn simulator(scenario: &Scenario, directory: &Path) -> Simulator {
     Simulator::new(scenario.clone(), Faults::NONE, 0, directory)
 }
 
-/// A round, whether it was the closing one, and what each client found.
-type Found = (u32, bool, BTreeMap<ClientId, BTreeMap<String, f64>>);
+/// A round, whether it was the closing one, what each client found, and what all together by class.
+type Found = (u32, bool, BTreeMap<ClientId, BTreeMap<String, f64>>, ByClass);
 
 fn found(simulator: &Simulator) -> Vec<Found> {
-    let record = |record: &RoundRecord| (record.round, record.closing, record.clients.clone());
+    let record = |record: &RoundRecord| {
+        (record.round, record.closing, record.clients.clone(), record.by_class.clone())
+    };
     simulator.records().iter().map(record).collect()
 }
 
@@ -60,7 +64,12 @@ fn every_client_tests_every_model_and_the_last_one_in_a_round_of_its_own() {
         assert!((record.metrics["own-accuracy"] - own.iter().sum::<f64>() / 4.0).abs() < 1e-12, "{own:?}");
         // A quarter of forty samples.
         assert!(own.iter().all(|share| (share * 10.0).fract().abs() < 1e-9), "{own:?}");
+        let sum = |count: fn(&ClassResult) -> u64| record.by_class.classes().iter().map(count).sum::<u64>();
+        assert_eq!((sum(|class| class.samples), sum(|class| class.predicted)), (40, 40));
+        let correct = 10.0 * own.iter().sum::<f64>();
+        assert!((sum(|class| class.correct) as f64 - correct).abs() < 1e-9, "{correct} are right");
     }
+    assert!(records[0].by_class.is_empty());
     assert!(records[3].metrics["own-loss"] < records[1].metrics["own-loss"], "three rounds teach something");
     assert_eq!((records[3].train_loss, records[3].accepted), (None, 4));
 }

@@ -57,7 +57,8 @@ fn half_the_bits_and_other_clocks_change_nothing() {
 
 #[test]
 fn devices_test_models_on_what_they_hold_out() {
-    let testbed = Testbed::new(3, &["evaluate.on-clients-every=2", "evaluate.hold-out=0.25"]);
+    let tests = ["evaluate.on-clients-every=2", "evaluate.hold-out=0.25", "evaluate.by-class=true"];
+    let testbed = Testbed::new(3, &tests);
     let server = testbed.serve();
     let mut devices: Vec<_> = (0..3).map(|index| testbed.join(index)).collect();
     for device in &mut devices {
@@ -67,13 +68,18 @@ fn devices_test_models_on_what_they_hold_out() {
     assert_eq!(server.wait().code, Some(0));
     assert!(testbed.model() == testbed.simulated(), "the model is not the simulation's");
     let of_clients = |records: Vec<RoundRecord>| -> Vec<_> {
-        records.into_iter().map(|record| (record.round, record.closing, record.clients)).collect()
+        let found = |record: RoundRecord| (record.round, record.closing, record.clients, record.by_class);
+        records.into_iter().map(found).collect()
     };
     let found = of_clients(testbed.rounds());
     assert_eq!(found, of_clients(testbed.simulated_rounds()), "and so is what the clients found");
     let tested: Vec<_> =
-        found.iter().map(|(round, closing, clients)| (*round, *closing, clients.len())).collect();
+        found.iter().map(|(round, closing, clients, _)| (*round, *closing, clients.len())).collect();
     assert_eq!(tested, [(1, false, 0), (2, false, 0), (3, false, 3), (4, true, 3)]);
+    let samples = |class: &models::ClassResult| class.samples;
+    let counted: Vec<u64> =
+        found.iter().map(|(.., by_class)| by_class.classes().iter().map(samples).sum()).collect();
+    assert_eq!(counted, [0, 0, 39, 39], "13 on each of three devices");
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Values that are fine alone and make no sense together.
 
+mod evaluation;
+
 use std::time::Duration;
 
 use models::Architecture;
@@ -8,7 +10,7 @@ use shared::data::Partition;
 use shared::id::ClientId;
 
 use crate::attack::{Attack, Attackers};
-use crate::round::{EarlyStopping, Lateness, RoundPolicy, VOID_PAUSE, WeightBounds};
+use crate::round::{Lateness, RoundPolicy, VOID_PAUSE, WeightBounds};
 
 use super::findings::Findings;
 use super::places::Places;
@@ -165,53 +167,6 @@ impl Combinations<'_> {
             ];
             let reason = "nothing is learned below its head, so that the representations to compare are the samples \
                           themselves; leave it out, or use a model with hidden layers";
-            self.refuse(&keys, reason);
-        }
-    }
-
-    /// Whether what training is to end by is ever known.
-    pub(super) fn stop(&mut self, raw: &Raw) {
-        let metric = raw.early_stopping.metric;
-        let end = match raw.early_stopping {
-            EarlyStopping { target: Some(target), .. } => {
-                ("early-stopping.target", format!("early-stopping.target = {target}"))
-            }
-            EarlyStopping { patience: Some(rounds), .. } => {
-                ("early-stopping.patience", format!("early-stopping.patience = {rounds}"))
-            }
-            EarlyStopping { .. } => return,
-        };
-        let accuracy = metric.name().ends_with("accuracy");
-        if let Some(target) = raw.early_stopping.target.filter(|target| accuracy && *target > 1.0) {
-            let by = ("early-stopping.metric", format!("early-stopping.metric = {:?}", metric.name()));
-            let reason = format!("an accuracy is at most 1: {} per cent are {}", target, target / 100.0);
-            self.refuse(&[end.clone(), by], &reason);
-        }
-        let tests = if metric.is_of_clients() {
-            ("evaluate.on-clients-every", raw.evaluate.on_clients_every)
-        } else {
-            ("evaluate.every", raw.evaluate.every)
-        };
-        if tests.1 == 0 {
-            let by = ("early-stopping.metric", format!("early-stopping.metric = {:?}", metric.name()));
-            let reason =
-                format!("nothing is tested that training could end by; set {} to 1 or more", tests.0);
-            self.refuse(&[end, by, (tests.0, format!("{} = 0", tests.0))], &reason);
-        }
-    }
-
-    /// Whether what clients hold out is ever looked at: they would train on less for nothing.
-    pub(super) fn hold_out(&mut self, raw: &Raw) {
-        if raw.evaluate.hold_out > 0.0
-            && raw.evaluate.on_clients_every == 0
-            && raw.personalisation.method.is_none()
-        {
-            let keys = [
-                ("evaluate.hold-out", format!("evaluate.hold-out = {}", raw.evaluate.hold_out)),
-                ("evaluate.on-clients-every", "evaluate.on-clients-every = 0".to_owned()),
-            ];
-            let reason = "clients would train on less and test nothing; set evaluate.on-clients-every to 1 or more, or \
-                          personalisation.method, or leave evaluate.hold-out out";
             self.refuse(&keys, reason);
         }
     }

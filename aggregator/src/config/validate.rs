@@ -117,6 +117,7 @@ pub(super) fn validate(layers: Layers, data_root: Option<&Path>, run: RunId) -> 
     checks.partition(&raw);
     checks.stop(&raw);
     checks.hold_out(&raw);
+    checks.by_class(&raw, architecture.as_ref().map(|architecture| architecture.classes));
     personal::check(&raw, architecture.as_ref(), &mut checks);
     let attackers = checks.attackers(&raw);
     let devices = checks.devices(&raw);

@@ -1,6 +1,7 @@
 //! Results by class of the models that a run has left: computed once when it is complete, and written down for its page.
 
 use models::{Evaluation, ParamSet, PerClass};
+use shared::by_class::MOST_CLASSES;
 use tracing::warn;
 
 use crate::data::EvaluateError;
@@ -24,9 +25,6 @@ pub enum ByClassError {
     #[error(transparent)]
     Run(#[from] RunError),
 }
-
-/// The most classes whose results are kept: the confusion matrix grows with their square, and every batch of tests has one.
-const MOST_CLASSES: usize = 1000;
 
 /// Tests the last and the best model of a run, whose models are written, on the server's test set. A run without one has no results,
 /// and neither has one whose model diverged, or tells more than 1,000 classes apart.

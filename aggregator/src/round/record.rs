@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use shared::by_class::ByClass;
 use shared::id::ClientId;
 
 use super::tally::is_zero;
@@ -36,6 +37,9 @@ pub struct RoundRecord {
     /// What each client measured, by name, if clients were to test the model that they were sent: that of the round before.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub clients: BTreeMap<ClientId, BTreeMap<String, f64>>,
+    /// How those tests went by class, over all clients together, if the run asks for it.
+    #[serde(default, skip_serializing_if = "ByClass::is_empty")]
+    pub by_class: ByClass,
     /// Clients in the cohort.
     pub sampled: usize,
     /// Updates that were folded.

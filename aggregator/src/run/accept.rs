@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use models::{Limits, ParamSet};
 use shared::algorithm::{Checked, Contribution, ErasedAlgorithm, Partial, Round};
+use shared::by_class::ByClass;
 use shared::id::ClientId;
 use shared::message::{Rejection, TrainReport, UpdateHeader};
 use shared::payload::Payload;
@@ -22,8 +23,14 @@ use crate::storage::FileLayer;
 use crate::storage::checksum::Checksum;
 use crate::storage::retry_full::retry_while_full;
 
-/// An update that is believed. There is nothing in it of a round without training.
-type Judged = (UpdateHeader, Option<Checked>);
+/// An update that is believed.
+pub(super) struct Judged {
+    pub(super) header: UpdateHeader,
+    /// There is nothing in it of a round without training.
+    pub(super) update: Option<Checked>,
+    /// The results by class of a test, if the run asks for them.
+    pub(super) tested: ByClass,
+}
 
 /// What the threads that accept updates of the open round share.
 pub(super) struct Acceptance<'a> {
@@ -66,7 +73,7 @@ impl Run {
             open.fleeting |= matches!(upload, Upload::Memory { .. });
             let accepted = outcome(accepted)?;
             durable |= accepted.is_ok() && matches!(upload, Upload::File(_));
-            outcomes.push(accepted.map(|header| open.note(*client, header)));
+            outcomes.push(accepted.map(|(header, tested)| open.note(*client, header, tested)));
         }
         if durable {
             let accepted = self.directory.accepted(round);
@@ -105,8 +112,8 @@ impl Acceptance<'_> {
         partial: &mut Option<Partial>,
         client: ClientId,
         upload: &Upload,
-    ) -> Result<UpdateHeader, NotAccepted> {
-        let (header, update) = match upload {
+    ) -> Result<(UpdateHeader, ByClass), NotAccepted> {
+        let Judged { header, update, tested } = match upload {
             Upload::File(file) => self.keep(client, file)?,
             Upload::Memory { frame, payload } if self.keeps_files() => {
                 self.keep(client, &self.spooled(client, frame, payload)?)?
@@ -116,7 +123,7 @@ impl Acceptance<'_> {
             }
         };
         self.fold(partial, client, header, update)?;
-        Ok(header)
+        Ok((header, tested))
     }
 
     /// Reads and checks an update of the spool, and moves it to its place, or removes it if it is rejected.
@@ -161,7 +168,7 @@ impl Acceptance<'_> {
         let read = update_file::read_from(self.files, path, limits)?;
         let learned = self.start.as_ref().map(|start| (start, read.1.tensors.clone()));
         let judged = self.judge(read)?;
-        if let ((_, Some(_)), Some((start, learned))) = (&judged, learned)
+        if let (Judged { update: Some(_), .. }, Some((start, learned))) = (&judged, learned)
             && !self.would_be_member(start, learned)?
         {
             return Err(Rejection::Diverged.into());
@@ -181,13 +188,19 @@ impl Acceptance<'_> {
             };
             record.tensors.scale(lateness.discount(staleness));
         }
+        let mut tested = std::mem::take(&mut record.tested);
+        let spec = &self.config.spec;
+        if !spec.evaluate.by_class || !tested.is_possible(spec.architecture.classes) {
+            // Like metrics, it is not believed, and says nothing about what was learned.
+            tested = ByClass::default();
+        }
         if !self.train {
             if record == Record::default() {
-                return Ok((header, None));
+                return Ok(Judged { header, update: None, tested });
             }
             return Err(Rejection::NothingToLearn);
         }
-        Ok((header, Some(self.algorithm.check(&self.round, record)?)))
+        Ok(Judged { header, update: Some(self.algorithm.check(&self.round, record)?), tested })
     }
 
     /// Whether what a client has learned, the difference to the start, is a model that can be a member of an ensemble. It fits

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use shared::by_class::ByClass;
 use shared::id::ClientId;
 use shared::message::{Metric, TaskKind, TrainReport};
 
@@ -56,6 +57,7 @@ pub(super) fn keep_newest(records: &mut [RoundRecord]) {
     let newest = records.iter().rposition(|record| !record.clients.is_empty()).unwrap_or(0);
     for earlier in &mut records[..newest] {
         earlier.clients.clear();
+        earlier.by_class = ByClass::default();
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use models::{Evaluation, Limits, ParamSet, Precision};
 use shared::aggregation::{Contributor, Mixture, Weights};
 use shared::algorithm::{AggregateError, Deployed, Global};
+use shared::by_class::ByClass;
 use shared::id::ClientId;
 use shared::message::TrainReport;
 
@@ -162,6 +163,7 @@ impl Run {
             metrics,
             closing: !work.train,
             clients: if work.tests() { client_metrics::of_model(reports, work) } else { BTreeMap::new() },
+            by_class: if work.tests() { ByClass::sum(open.tested.values()) } else { ByClass::default() },
             diverged: own_loss == Some(OwnLoss::Diverged),
             dominance: if by_samples { Dominance::among(samples, opening.sample_cap) } else { None },
             ..counted(tally, decision.traffic, decision.seconds)

@@ -89,6 +89,7 @@ use models::Backend;
 use serde::{Deserialize, Serialize};
 use shared::aggregation::{Scale, Template};
 use shared::algorithm::{AggregateError, ErasedAlgorithm, Partial, Round, registry};
+use shared::by_class::ByClass;
 use shared::data::View;
 use shared::id::ClientId;
 use shared::message::{TrainReport, UpdateHeader};
@@ -146,6 +147,8 @@ struct OpenRound {
     opened: Instant,
     /// How the training of every accepted update went.
     reports: BTreeMap<ClientId, TrainReport>,
+    /// Their results by class of the model that clients were sent, if the run asks for them.
+    tested: BTreeMap<ClientId, ByClass>,
     /// The rounds that those of them were trained in that are late.
     late: BTreeMap<ClientId, u32>,
     /// Bytes of the updates among them that an earlier process received.
@@ -359,6 +362,7 @@ impl Run {
             partials: Vec::new(),
             opened: Instant::now(),
             reports: BTreeMap::new(),
+            tested: BTreeMap::new(),
             late: BTreeMap::new(),
             received: 0,
             decision: None,
@@ -386,12 +390,14 @@ impl OpenRound {
     }
 
     /// Takes note of an accepted update's report.
-    fn note(&mut self, client: ClientId, header: UpdateHeader) {
+    fn note(&mut self, client: ClientId, header: UpdateHeader, tested: ByClass) {
         let mut report = header.report;
         if header.round < self.opening.round {
             self.late.insert(client, header.round);
             // What it found of a model is not of the one that this round's clients were sent.
             report.metrics = report.metrics.map(|metric| metric.filter(|metric| !metric.is_of_model()));
+        } else if !tested.is_empty() {
+            self.tested.insert(client, tested);
         }
         self.reports.insert(client, report);
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use shared::id::ClientId;
 
+use super::accept::Judged;
 use super::directory::{RunDirectory, client_in, newest_checkpoint, uploader_in};
 use super::error::disk;
 use super::frozen::read_frozen;
@@ -190,14 +191,14 @@ impl Run {
             let length = content_length(&*self.files, &path).map_err(disk("look at", &path))?;
             let (acceptance, open) = self.acceptance()?;
             let read = acceptance.read(&path).and_then(|read| {
-                acceptance.is_as_declared(opening, client, read.0)?;
+                acceptance.is_as_declared(opening, client, read.header)?;
                 Ok(read)
             });
             match outcome(read)? {
-                Ok((header, update)) => {
+                Ok(Judged { header, update, tested }) => {
                     open.partials.resize_with(1, || None);
                     acceptance.fold(&mut open.partials[0], client, header, update)?;
-                    open.note(client, header);
+                    open.note(client, header, tested);
                     open.received += length.unwrap_or(0);
                     accepted.insert(client);
                 }

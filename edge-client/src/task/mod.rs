@@ -13,6 +13,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use models::{Backend, Limits, ParamSet};
 use shared::algorithm::{Client, TrainError, Workbench, registry};
+use shared::by_class::ByClass;
 use shared::data::View;
 use shared::evaluation;
 use shared::id::ClientId;
@@ -100,13 +101,15 @@ pub fn run_task(
         let mut monitor = |progress| handle.train_step(progress);
         personal = personalise(task, &used()?, &mut monitor, &mut |metric| client.report(metric))?;
     }
+    let mut tested = ByClass::default();
     if task.work.evaluate {
         match untested::tests(&task.spec, task.client, &task.data, &task.tests) {
             Ok(tests) => {
                 let params = used()?;
                 let go_on = &mut || handle.step();
                 match evaluation::test(&task.spec, &params, &tests, &task.backend, go_on) {
-                    Ok(found) => {
+                    Ok((found, by_class)) => {
+                        tested = by_class;
                         client.report(Metric::OwnAccuracy(found.accuracy));
                         client.report(Metric::OwnLoss(found.loss));
                     }
@@ -133,6 +136,7 @@ pub fn run_task(
         metrics: client.metrics(),
     };
     let id = TaskId { run: task.spec.run, round: task.round };
+    let update = Record { tested, ..update };
     let payload = update.to_payload(task.spec.update.precision);
     Ok(TaskOutput { work: task.work, update: Update { id, report, payload, local }, personal })
 }

@@ -19,6 +19,10 @@ crate::section! {
         pub on_clients_every: u32 = 0, in Kind::COUNT, was "clients";
         /// Share of a client's samples to test on and not to train on; 0: it has a test split
         pub hold_out: f64 = 0.0, in Kind::SHARE;
+        /// Whether clients also tell how their tests go class by class
+        ///
+        /// That says how many test samples of each class a client has.
+        pub by_class: bool = false;
     }
 }
 

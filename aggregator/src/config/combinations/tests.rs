@@ -41,6 +41,26 @@ fn training_does_not_end_by_what_nobody_tests() {
 }
 
 #[test]
+fn classes_are_told_apart_where_there_is_a_test_and_they_are_few() {
+    let on = "evaluate.by-class=true";
+    let tests = ["evaluate.on-clients-every=1", "evaluate.hold-out=0.2", on];
+    assert_eq!(refused(&tests), "");
+    assert!(refused(&[on]).contains("clients would test nothing"), "{}", refused(&[on]));
+    let mut raw = Raw::layered(None, &tests.map(str::to_owned)).expect("keys that exist");
+    for (classes, said) in [(1000, None), (1001, Some("the 1001 classes of the model"))] {
+        let mut findings = Findings::default();
+        Combinations { places: None, findings: &mut findings }.by_class(&raw, Some(classes));
+        let found = findings.none_or(()).err().map(|errors| errors.to_string());
+        assert_eq!(found.is_some(), said.is_some(), "{found:?}");
+        assert!(said.is_none_or(|said| found.expect("it is refused").contains(said)));
+    }
+    raw.evaluate.by_class = false;
+    let mut findings = Findings::default();
+    Combinations { places: None, findings: &mut findings }.by_class(&raw, Some(1001));
+    assert!(findings.none_or(()).is_ok());
+}
+
+#[test]
 fn representations_are_needed_for_what_compares_them() {
     for overrides in [["algorithm.moon={}"], ["training.measure.alignment=true"]] {
         let linear = refused(&[&overrides[..], &["model.name=linear"]].concat());

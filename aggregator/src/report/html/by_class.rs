@@ -1,7 +1,7 @@
 //! The cards on results by class: which classes the last and the best model confuse, and whether their probabilities can be believed.
 
 use maud::{Markup, html};
-use models::PerClass;
+use models::{ClassResult, PerClass};
 use shared::data::text::{VOCABULARY, token_name};
 
 use super::Report;
@@ -10,16 +10,45 @@ use crate::config::Config;
 use crate::report::by_class::ModelByClass;
 use crate::report::chart::{self, Axis, Floor, Line, Lines};
 use crate::report::units::{counted, grouped, percent};
+use crate::round::RoundRecord;
 
 /// Confusions that are named.
 const NAMED: usize = 3;
 /// Up to this many classes the table stands open.
 const OPEN: usize = 20;
 
-/// A card for each model; nothing without results.
+/// A card for each model, and one for the last test by devices that told of classes; nothing without results.
 pub(super) fn cards(report: &Report<'_>) -> Markup {
     let names = class_names(report.config);
-    html! { @for model in report.by_class { (card(model, &names)) } }
+    let on_devices = report.rounds.iter().rev().find(|record| !record.by_class.is_empty());
+    html! {
+        @for model in report.by_class { (card(model, &names)) }
+        @if let Some(record) = on_devices { (card_of_devices(record, &names)) }
+    }
+}
+
+/// What the devices of a round found of the model that they were sent.
+fn card_of_devices(record: &RoundRecord, names: &[String]) -> Markup {
+    let results = record.by_class.classes();
+    let sum = |count: fn(&ClassResult) -> u64| results.iter().map(count).sum::<u64>();
+    let (samples, correct) = (sum(|class| class.samples), sum(|class| class.correct));
+    html! {
+        section.card {
+            h2 { "Results by class on the devices" }
+            p.note {
+                "In round " (record.round) " devices tested the model that they were sent on " (counted(samples as usize, "sample"))
+                " of their own" @if samples > 0 { ": accuracy " (percent(correct as f64 / samples as f64)) } "."
+            }
+            details open[results.len() <= OPEN] {
+                summary { "Precision, recall and F1 of each class" }
+                (classes(results, |class| name_of(class, names)))
+            }
+        }
+    }
+}
+
+fn name_of(class: usize, names: &[String]) -> String {
+    names.get(class).cloned().unwrap_or_else(|| class.to_string())
 }
 
 /// The names of the classes: those of a text are its characters; empty where classes have numbers alone.
@@ -36,7 +65,8 @@ fn card(model: &ModelByClass, names: &[String]) -> Markup {
     let ModelByClass { best, round, evaluation, found } = model;
     let which = if *best { "the best model" } else { "the last model" };
     let confused = confused(found, names);
-    let name = |class: usize| names.get(class).cloned().unwrap_or_else(|| class.to_string());
+    let name = |class: usize| name_of(class, names);
+    let results: Vec<ClassResult> = (0..found.classes()).map(|class| found.class(class)).collect();
     html! {
         section.card {
             h2 { "Results by class of " (which) }
@@ -59,7 +89,7 @@ fn card(model: &ModelByClass, names: &[String]) -> Markup {
                     (calibration(found))
                     details open[found.classes() <= OPEN] {
                         summary { "Precision, recall and F1 of each class" }
-                        (classes(found, name))
+                        (classes(&results, name))
                     }
                 }
             }
@@ -75,7 +105,7 @@ fn card(model: &ModelByClass, names: &[String]) -> Markup {
 
 /// The classes that are taken for another one most often: `4 as 9 (31 times), ...`.
 fn confused(found: &PerClass, names: &[String]) -> String {
-    let name = |class: usize| names.get(class).cloned().unwrap_or_else(|| class.to_string());
+    let name = |class: usize| name_of(class, names);
     let of = |label: usize| {
         found.confusion_of(label).iter().enumerate().map(move |(class, count)| (*count, label, class))
     };
@@ -91,15 +121,14 @@ fn confused(found: &PerClass, names: &[String]) -> String {
     pairs.iter().take(NAMED).map(say).collect::<Vec<_>>().join(", ")
 }
 
-fn classes(found: &PerClass, name: impl Fn(usize) -> String) -> Markup {
+fn classes(results: &[ClassResult], name: impl Fn(usize) -> String) -> Markup {
     let share = |share: Option<f64>| share.map_or_else(|| "-".to_owned(), percent);
     html! {
         div.scroll {
             table {
                 thead { tr { @for heading in ["class", "samples", "correct", "precision", "recall", "F1"] { th scope="col" { (heading) } } } }
                 tbody {
-                    @for class in 0..found.classes() {
-                        @let result = found.class(class);
+                    @for (class, result) in results.iter().enumerate() {
                         tr {
                             th scope="row" { (name(class)) }
                             td { (grouped(result.samples as usize)) }
@@ -158,6 +187,7 @@ fn calibration(found: &PerClass) -> Markup {
 #[cfg(test)]
 mod tests {
     use models::Evaluation;
+    use shared::by_class::ByClass;
 
     use super::super::tests::{config, report, run};
     use super::*;
@@ -194,6 +224,23 @@ mod tests {
         assert_eq!(page.matches("Confusion matrix. ").count(), 2);
         assert!(!page.contains("NaN") && !page.contains("d<og"), "{page}");
         assert!(!render(&report(&config, &rounds)).contains("Results by class"));
+    }
+
+    #[test]
+    fn the_last_test_by_devices_has_a_card() {
+        let (config, mut rounds) = (config(&[]), run(3, 4));
+        let found = model(false, 3, 2).found;
+        for record in &mut rounds[..2] {
+            record.by_class = ByClass::from(&found);
+        }
+        let page = render(&report(&config, &rounds));
+        for part in [
+            "Results by class on the devices</h2><p class=\"note\">In round 2 devices tested the model that they were sent on 20 samples \
+             of their own: accuracy 80.0 %.",
+            "<th scope=\"row\">1</th><td>10</td><td>8</td><td>80.0 %</td>",
+        ] {
+            assert!(page.contains(part), "{part:?} is not in: {page}");
+        }
     }
 
     #[test]

@@ -1,0 +1,76 @@
+//! Tests of models, and what goes by them.
+
+use shared::by_class::MOST_CLASSES;
+
+use super::{Combinations, Raw};
+use crate::round::EarlyStopping;
+
+impl Combinations<'_> {
+    /// Whether what training is to end by is ever known.
+    pub(in crate::config) fn stop(&mut self, raw: &Raw) {
+        let metric = raw.early_stopping.metric;
+        let end = match raw.early_stopping {
+            EarlyStopping { target: Some(target), .. } => {
+                ("early-stopping.target", format!("early-stopping.target = {target}"))
+            }
+            EarlyStopping { patience: Some(rounds), .. } => {
+                ("early-stopping.patience", format!("early-stopping.patience = {rounds}"))
+            }
+            EarlyStopping { .. } => return,
+        };
+        let accuracy = metric.name().ends_with("accuracy");
+        if let Some(target) = raw.early_stopping.target.filter(|target| accuracy && *target > 1.0) {
+            let by = ("early-stopping.metric", format!("early-stopping.metric = {:?}", metric.name()));
+            let reason = format!("an accuracy is at most 1: {} per cent are {}", target, target / 100.0);
+            self.refuse(&[end.clone(), by], &reason);
+        }
+        let tests = if metric.is_of_clients() {
+            ("evaluate.on-clients-every", raw.evaluate.on_clients_every)
+        } else {
+            ("evaluate.every", raw.evaluate.every)
+        };
+        if tests.1 == 0 {
+            let by = ("early-stopping.metric", format!("early-stopping.metric = {:?}", metric.name()));
+            let reason =
+                format!("nothing is tested that training could end by; set {} to 1 or more", tests.0);
+            self.refuse(&[end, by, (tests.0, format!("{} = 0", tests.0))], &reason);
+        }
+    }
+
+    /// Whether what clients hold out is ever looked at: they would train on less for nothing.
+    pub(in crate::config) fn hold_out(&mut self, raw: &Raw) {
+        if raw.evaluate.hold_out > 0.0
+            && raw.evaluate.on_clients_every == 0
+            && raw.personalisation.method.is_none()
+        {
+            let keys = [
+                ("evaluate.hold-out", format!("evaluate.hold-out = {}", raw.evaluate.hold_out)),
+                ("evaluate.on-clients-every", "evaluate.on-clients-every = 0".to_owned()),
+            ];
+            let reason = "clients would train on less and test nothing; set evaluate.on-clients-every to 1 or more, or \
+                          personalisation.method, or leave evaluate.hold-out out";
+            self.refuse(&keys, reason);
+        }
+    }
+
+    /// Whether there is a test by clients whose results by class they could tell, and of not too many classes.
+    pub(in crate::config) fn by_class(&mut self, raw: &Raw, classes: Option<usize>) {
+        if !raw.evaluate.by_class {
+            return;
+        }
+        let by_class = ("evaluate.by-class", "evaluate.by-class = true".to_owned());
+        if raw.evaluate.on_clients_every == 0 {
+            let never = ("evaluate.on-clients-every", "evaluate.on-clients-every = 0".to_owned());
+            let reason = "clients would test nothing; set evaluate.on-clients-every to 1 or more, or leave evaluate.by-class out. \
+                          The server's own test is told by class in any case";
+            self.refuse(&[by_class.clone(), never], reason);
+        }
+        if let Some(classes) = classes.filter(|&classes| classes > MOST_CLASSES) {
+            let model = ("model", format!("the {classes} classes of the model"));
+            let reason = format!(
+                "clients count by class for up to {MOST_CLASSES} classes; leave evaluate.by-class out"
+            );
+            self.refuse(&[by_class, model], &reason);
+        }
+    }
+}

@@ -28,7 +28,7 @@
 //! | [`fault_run`] | rows of it as runs of processes in namespaces, with emulated networks and small file systems |
 //! | [`namespaces`] | network namespaces and mounted file systems, without root |
 //! | [`netem`] | network emulation: delay, loss, bandwidth |
-//! | [`slow_downloads`] | a federation of processes behind slow links |
+//! | [`slow_links`] | a federation of processes behind slow links |
 //! | [`raw_peer`] | a QUIC peer that sends any messages |
 //! | [`gate`] | a client whose training waits until the test lets it go on |
 
@@ -57,7 +57,7 @@ pub mod schedule;
 pub mod server;
 pub mod serving;
 pub mod simulator;
-pub mod slow_downloads;
+pub mod slow_links;
 pub mod testbed;
 pub mod watched_disk;
 pub mod whole_run;

@@ -29,7 +29,7 @@ mod frozen;
 mod hostile_peers;
 mod interop;
 mod interruptions;
-mod killed_downloads;
+mod killed_transfers;
 mod late;
 mod layers;
 mod loopback;

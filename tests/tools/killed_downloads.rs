@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use federation_tests::process::Process;
-use federation_tests::slow_downloads::SlowDownloads;
+use federation_tests::slow_links::SlowLinks;
 
 /// Devices that are killed with `kill -9` and started again sooner than a model arrives: one round, real processes.
 ///
@@ -35,13 +35,13 @@ pub(crate) fn run(arguments: &Arguments) {
     let &Arguments { devices, life, width, limit } = arguments;
     let samples = format!("data.max-samples={}", 2 * devices);
     let overrides = ["model.name=resnet-18", "update.precision=f16", &samples];
-    let downloads = SlowDownloads::new(devices, &overrides, width * 125e3);
-    let mut server = downloads.testbed.serve();
+    let links = SlowLinks::new(devices, &overrides, width * 125e3);
+    let mut server = links.testbed.serve();
     let began = Instant::now();
     let over = AtomicBool::new(false);
     let lives = thread::scope(|scope| {
-        let (downloads, over) = (&downloads, &over);
-        let live = |index| scope.spawn(move || lives(downloads, index, Duration::from_secs_f64(life), over));
+        let (links, over) = (&links, &over);
+        let live = |index| scope.spawn(move || lives(links, index, Duration::from_secs_f64(life), over));
         let devices: Vec<_> = (0..devices).map(live).collect();
         while server.alive() && began.elapsed() < Duration::from_secs(limit) {
             thread::sleep(LOOK);
@@ -50,12 +50,12 @@ pub(crate) fn run(arguments: &Arguments) {
         devices.into_iter().map(|device| device.join().expect("a device is only watched")).sum::<u32>()
     });
     let took = began.elapsed().as_secs_f64();
-    let rounds = if downloads.testbed.closed() == 1 { "the round closed" } else { "no round" };
-    let sent: Vec<u64> = (0..devices).map(|index| downloads.sent_to(index)).collect();
+    let rounds = if links.testbed.closed() == 1 { "the round closed" } else { "no round" };
+    let sent: Vec<u64> = (0..devices).map(|index| links.sent_to(index)).collect();
     println!("{devices} devices, killed every {life} s, {width} Mbit/s each: {rounds} in {took:.0} s");
     println!("  {lives} processes, {:.0} MB sent to all of them", sent.iter().sum::<u64>() as f64 / 1e6);
     if rounds != "no round" {
-        let model = downloads.testbed.model().len() as f64 / 2.0;
+        let model = links.testbed.model().len() as f64 / 2.0;
         let most = sent.iter().max().copied().unwrap_or_default() as f64 / model;
         let all = sent.iter().sum::<u64>() as f64 / model / f64::from(devices);
         println!(
@@ -66,9 +66,9 @@ pub(crate) fn run(arguments: &Arguments) {
 }
 
 /// Starts and kills a device until the run is over. Returns how many processes that took.
-fn lives(downloads: &SlowDownloads, index: u8, life: Duration, over: &AtomicBool) -> u32 {
+fn lives(links: &SlowLinks, index: u8, life: Duration, over: &AtomicBool) -> u32 {
     for lives in 1.. {
-        let mut device: Process = downloads.start(index);
+        let mut device: Process = links.start(index);
         let began = Instant::now();
         while began.elapsed() < life {
             if over.load(Ordering::Relaxed) || !device.alive() {

@@ -152,8 +152,7 @@ impl Peer {
         self.budget.preauth.remember(self.connection.remote_address().ip());
         let (commands, queue) = mpsc::unbounded_channel();
         let later = commands.downgrade();
-        let round = greeting.hello.holds.map(|held| held.round);
-        let mut begun = self.begun(client, round).await;
+        let mut begun = self.begun(&greeting.hello).await;
         let partial = tokio::select! {
             partial = self.partial(&mut begun) => partial,
             ended = self.connection.closed() => return Err(ended.into()),
@@ -245,9 +244,14 @@ impl Peer {
         }
     }
 
-    /// The part of the update for `round` that an earlier connection of the device has brought.
-    async fn begun(&self, client: ClientId, round: Option<u32>) -> Resumable<'_> {
+    /// The part of the update that the device holds which an earlier connection of it has brought.
+    async fn begun(&self, hello: &Hello) -> Resumable<'_> {
+        let (client, round) = (hello.client, hello.holds.map(|held| held.round));
         let part = loop {
+            // A device that asks how to read its samples says on its next connection what it holds.
+            if hello.asks() {
+                break None;
+            }
             match self.budget.partials.take(client, round) {
                 Taken::Nothing => break None,
                 Taken::Part(part) => break Some(part),

@@ -8,13 +8,13 @@ use crate::process::Process;
 use crate::testbed::Testbed;
 
 /// Devices behind slow links, and their aggregator.
-pub struct SlowDownloads {
+pub struct SlowLinks {
     /// The folder of the federation.
     pub testbed: Testbed,
     links: Vec<Netem>,
 }
 
-impl SlowDownloads {
+impl SlowLinks {
     /// One round among this number of devices, over links of `width` bytes per second; `overrides` as on the command line.
     ///
     /// # Panics
@@ -45,6 +45,21 @@ impl SlowDownloads {
     #[must_use]
     pub fn sent_to(&self, index: u8) -> u64 {
         self.links[usize::from(index)].received()
+    }
+
+    /// Bytes that a device has sent towards the aggregator, in datagrams.
+    #[must_use]
+    pub fn sent_by(&self, index: u8) -> u64 {
+        self.links[usize::from(index)].sent()
+    }
+
+    /// Bytes of the largest part of its update that the aggregator keeps.
+    #[must_use]
+    pub fn spooled(&self, index: u8) -> u64 {
+        let client = self.testbed.client(u32::from(index)).to_string();
+        let spool = fs::read_dir(self.testbed.run().join("state/spool")).into_iter().flatten().flatten();
+        let of_it = spool.filter(|file| file.file_name().to_string_lossy().starts_with(&client));
+        of_it.filter_map(|file| Some(file.metadata().ok()?.len())).max().unwrap_or(0)
     }
 
     /// Bytes of the file in which a device keeps its download.

@@ -34,9 +34,9 @@ fn card_of_devices(record: &RoundRecord, names: &[String]) -> Markup {
     let (samples, correct) = (sum(|class| class.samples), sum(|class| class.correct));
     html! {
         section.card {
-            h2 { "Results by class on the devices" }
+            h2 { "Results by class of clients' own tests" }
             p.note {
-                "In round " (record.round) " devices tested the model that they were sent on " (counted(samples as usize, "sample"))
+                "The model after round " (record.round.saturating_sub(1)) ", tested by clients on " (counted(samples as usize, "sample"))
                 " of their own" @if samples > 0 { ": accuracy " (percent(correct as f64 / samples as f64)) } "."
             }
             details open[results.len() <= OPEN] {
@@ -235,8 +235,8 @@ mod tests {
         }
         let page = render(&report(&config, &rounds));
         for part in [
-            "Results by class on the devices</h2><p class=\"note\">In round 2 devices tested the model that they were sent on 20 samples \
-             of their own: accuracy 80.0 %.",
+            "Results by class of clients' own tests</h2><p class=\"note\">The model after round 1, tested by clients on 20 samples of their own: \
+             accuracy 80.0 %.",
             "<th scope=\"row\">1</th><td>10</td><td>8</td><td>80.0 %</td>",
         ] {
             assert!(page.contains(part), "{part:?} is not in: {page}");

@@ -18,7 +18,7 @@ pub type Source = Arc<dyn Any + Send + Sync>;
 /// The features of selections of the samples of one source, one selection for each client.
 ///
 /// The features of a sample can differ in their last bits with the samples that are computed beside it. A selection is therefore
-/// kept or computed as a whole, and whoever computes it does so in the same batches each time.
+/// kept or computed as a whole, and is computed in the same batches each time.
 #[derive(Default)]
 pub struct KeptFeatures(Mutex<Kept>);
 
@@ -88,7 +88,7 @@ mod tests {
 
     use super::*;
 
-    /// What there is for these samples, and whether it was computed.
+    /// The features of these samples, and whether they were computed.
     fn get(kept: &KeptFeatures, source: &Source, samples: &[u32], features: &[f32]) -> (Arc<[f32]>, bool) {
         let mut computed = false;
         let compute = || {

@@ -85,7 +85,7 @@ impl Optimizer {
         }
     }
 
-    /// The settings of stochastic gradient descent, with whatever momentum; `None` if it is adaptive.
+    /// The settings of stochastic gradient descent, with any momentum; `None` if it is adaptive.
     #[must_use]
     pub fn descent(&self) -> Option<Sgd> {
         match *self {

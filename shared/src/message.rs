@@ -19,7 +19,6 @@ use sha2::{Digest as _, Sha256};
 use crate::eligibility::{Eligibility, Ineligible};
 use crate::id::{ClientId, RunId};
 use crate::identity::PublicKey;
-use crate::protocol::Protocol;
 use crate::spec::SpecText;
 pub use crate::task::{Progress, Purpose, TaskKind};
 use crate::ticket::TicketSecret;
@@ -218,21 +217,6 @@ pub struct TaskHeader {
     pub failed: u32,
     /// Bytes of the payload that the client has.
     pub offset: u64,
-}
-
-impl TaskHeader {
-    /// The message for a peer that speaks `protocol`.
-    #[must_use]
-    pub fn message(self, protocol: Protocol) -> ToClient {
-        let Self { round, work, failed, offset } = self;
-        match (failed, offset) {
-            (1.., _) if protocol >= Protocol::V6 => {
-                ToClient::TaskAfterFailures { round, work, failed, offset }
-            }
-            (_, 0) => ToClient::Task { round, work },
-            _ => ToClient::TaskRest { round, work, offset },
-        }
-    }
 }
 
 impl ToClient {

@@ -179,7 +179,7 @@ impl Device {
         self.kept.download()?.lock().ok()?.load()
     }
 
-    /// A task's payload arrives, just before its message, after so many rounds that have failed.
+    /// A task's payload arrives, just before its message, after this number of rounds that have failed.
     pub fn receive(&mut self, failed: u32, payload: Bytes) {
         self.task = Some((failed, payload));
     }

@@ -164,12 +164,18 @@ fn names_of_ones_own_are_a_file() {
 #[test]
 fn a_run_begins_with_them_and_needs_the_file_no_more() {
     let (folder, runs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let plain = Scenario::small(&["run.name=plain"]);
+    let network = "model.name=mlp-2nn";
+    let plain = Scenario::small(&[network, "run.name=plain"]);
     let params = drawn(&plain.config.spec.architecture, 23);
     let file = written(folder.path(), &theirs(&params), Precision::F32);
     let from = format!("model.from.file={}", file.display());
-    let scenario =
-        Scenario::small(&[&from, "model.from.names=torchvision", "model.fresh=['head.*']", "run.name=tuned"]);
+    let scenario = Scenario::small(&[
+        network,
+        &from,
+        "model.from.names=torchvision",
+        "model.fresh=['head.*']",
+        "run.name=tuned",
+    ]);
     let begin = |scenario: &Scenario| start(Arc::new(Disk), runs.path(), scenario).unwrap();
     let model = |run: &Run| run.current_model().unwrap();
     let (own, begun) = (model(&begin(&plain).run), model(&begin(&scenario).run));
@@ -178,7 +184,8 @@ fn a_run_begins_with_them_and_needs_the_file_no_more() {
         assert!(Some(array) == expected.get(name), "{name}");
     }
     let frozen = ["model.freeze=['extractor.*']", "run.name=frozen"];
-    let settings = [&[&from, "model.from.names=torchvision", "model.fresh=['head.*']"][..], &frozen].concat();
+    let settings =
+        [&[network, &from, "model.from.names=torchvision", "model.fresh=['head.*']"][..], &frozen].concat();
     let run = begin(&Scenario::small(&settings)).run;
     let values = run.config().spec.architecture.frozen.as_ref().unwrap().values().unwrap().clone();
     assert!(*values == params.select("extractor."), "what is frozen is what was taken");

@@ -9,7 +9,7 @@ use serde_json::json;
 /// A model takes more than three seconds; half of its first second would not be worth the disk.
 const WIDTH: f64 = 2e6;
 const DEVICES: u8 = 2;
-/// Devices are killed when so many bytes of the model are here.
+/// Devices are killed when this number of bytes of the model are here.
 const KILLED_AT: [u64; 2] = [2_500_000, 4_500_000];
 
 fn links() -> SlowLinks {

@@ -2,8 +2,7 @@
 
 use super::combinations::Combinations;
 use super::full_names::absolute;
-use super::{ModelOrigin, Raw};
-use crate::run::is_built_in;
+use super::{LIBRARIES, ModelOrigin, Raw};
 
 /// Refuses a place that is none, or two, and puts its full name into `raw`.
 pub(super) fn check(raw: &mut Raw, checks: &mut Combinations<'_>) {
@@ -46,7 +45,7 @@ pub(super) fn check(raw: &mut Raw, checks: &mut Combinations<'_>) {
             let given = [("model.from.names", format!("model.from.names = {names:?}"))];
             return checks.refuse(&given, "a run calls tensors as its own network does: leave it out");
         }
-        if !is_built_in(names) {
+        if !LIBRARIES.contains(&names.as_str()) {
             match absolute("model.from.names", names.as_str().into()) {
                 Ok((_, full)) => *names = full,
                 Err(error) => checks.findings.add(error),

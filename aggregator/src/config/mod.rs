@@ -69,7 +69,7 @@ pub(crate) use suggest::{meant_key, nearest as nearest_name, nearest_of};
 pub use changed::Changed;
 pub use data::DataTable;
 pub use error::{ConfigError, ConfigErrors, DATA_VARIABLE, Mistake, Origin};
-pub use model_origin::ModelOrigin;
+pub use model_origin::{LIBRARIES, ModelOrigin};
 pub use paths::value_at;
 pub use plan::{DataPlan, ServerPlan, Source};
 pub use raw::{

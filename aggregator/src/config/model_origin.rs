@@ -6,6 +6,9 @@
 use shared::section;
 use shared::settings::Kind;
 
+/// The libraries whose names of tensors are known by the library's name.
+pub const LIBRARIES: [&str; 3] = ["torchvision", "timm", "transformers"];
+
 section! {
     /// `model.from`: of a run, or of a file.
     #[derive(Eq)]

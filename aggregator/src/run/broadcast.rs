@@ -39,7 +39,7 @@ impl Broadcast {
     /// The message that it goes with as a whole, in the newest version of the protocol.
     #[must_use]
     pub fn task(&self) -> ToClient {
-        self.header(0).message(Protocol::V6)
+        Protocol::V6.task(self.header(0))
     }
 
     /// Bytes of the task on the wire.

@@ -112,7 +112,6 @@ pub use broadcast::Broadcast;
 pub use change::Extent;
 pub use error::RunError;
 pub use foreign::NamesError;
-pub(crate) use foreign::is_built_in;
 pub use initial_model::InitialModel;
 pub use initial_model_error::InitialModelError;
 pub use manifest::RunManifest;

@@ -167,7 +167,7 @@ async fn send(peer: &Peer, broadcast: &Broadcast, partial: Option<ResumePoint>) 
         }
         None => 0,
     };
-    let message = broadcast.header(offset).message(peer.protocol());
+    let message = peer.protocol().task(broadcast.header(offset));
     send_payload(peer, stream, &message, broadcast.length - offset, source).await
 }
 

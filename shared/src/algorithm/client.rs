@@ -114,8 +114,8 @@ impl<'a> Client<'a> {
         Self { workbench, ..self }
     }
 
-    /// The same client in a run in which so many rounds of training have failed before this one: its learning rate is that of the
-    /// round as many before.
+    /// The same client in a run in which this number of rounds of training have failed before this one: its learning rate is
+    /// that of the round as many before.
     #[must_use]
     pub fn after_failures(self, failed: u32) -> Self {
         Self { failed, ..self }

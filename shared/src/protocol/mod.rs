@@ -29,7 +29,7 @@
 mod positional;
 
 use crate::message::positional::PositionalSpec;
-use crate::message::{Refusal, Rejection, ToClient, ToServer, Verdict, reason};
+use crate::message::{Refusal, Rejection, TaskHeader, ToClient, ToServer, Verdict, reason};
 
 /// A version of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -49,6 +49,17 @@ pub enum Protocol {
 impl Protocol {
     /// All that this program speaks, the newest first.
     pub const SPOKEN: [Self; 5] = [Self::V6, Self::V5, Self::V4, Self::V3, Self::V2];
+
+    /// The message with which a peer that speaks this version is sent a task.
+    #[must_use]
+    pub fn task(self, header: TaskHeader) -> ToClient {
+        let TaskHeader { round, work, failed, offset } = header;
+        match (failed, offset) {
+            (1.., _) if self >= Self::V6 => ToClient::TaskAfterFailures { round, work, failed, offset },
+            (_, 0) => ToClient::Task { round, work },
+            _ => ToClient::TaskRest { round, work, offset },
+        }
+    }
 
     /// Its name in the handshake.
     #[must_use]

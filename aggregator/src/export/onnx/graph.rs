@@ -135,3 +135,15 @@ pub(super) fn declared(name: &str, is_integer: bool, sample: &[usize], about: &s
     let tensor = Message::new().integer(1, kind).message(2, &shape);
     Message::new().text(1, name).message(2, &Message::new().message(1, &tensor)).text(3, about)
 }
+
+/// Samples of this shape, any number of them.
+pub(super) fn reshaped(graph: &mut Graph, at: &str, x: &str, sample: &[usize]) -> String {
+    let shape: Vec<i64> = [-1].into_iter().chain(sample.iter().map(|&side| side as i64)).collect();
+    let shape = graph.integers(at, &shape);
+    graph.node(at, "Reshape", &[x, &shape], &[])
+}
+
+/// With its axes in another order.
+pub(super) fn transposed(graph: &mut Graph, at: &str, x: &str, axes: &[i64]) -> String {
+    graph.node(at, "Transpose", &[x], &[("perm", Attribute::Ints(axes.to_vec()))])
+}

@@ -3,7 +3,7 @@
 use models::{Architecture, ArchitectureError, Layer, ParamSet};
 
 use super::graph::Attribute::{Float, Int, Ints};
-use super::graph::{Attribute, Graph};
+use super::graph::{Attribute, Graph, reshaped, transposed};
 use super::sequences;
 
 /// The network of one set of parameters, put into a graph.
@@ -127,12 +127,15 @@ impl Layers<'_> {
                 let weight = self.parameter(label, "weight");
                 self.graph.node(at, "Gather", &[&weight, x], &[("axis", Int(0))])
             }
-            Layer::Lstm { .. } => sequences::lstm(self, [label, at, x]),
+            Layer::Lstm { .. } => sequences::lstm(self.graph, self.params, [label, at, x]),
             Layer::ToSequence => {
                 let x = reshaped(self.graph, at, x, &[shape[0], shape[1] * shape[2]]);
                 transposed(self.graph, at, &x, &[0, 2, 1])
             }
-            Layer::ClassToken { .. } => sequences::class_token(self, [label, at, x], shape),
+            Layer::ClassToken { .. } => {
+                let weight = self.parameter(label, "weight");
+                sequences::class_token(self.graph, [at, x, &weight], shape)
+            }
             Layer::Positions { .. } => {
                 let weight = self.parameter(label, "weight");
                 self.graph.node(at, "Add", &[x, &weight], &[])
@@ -230,17 +233,6 @@ impl Layers<'_> {
 fn window(size: usize, stride: usize) -> Vec<(&'static str, Attribute)> {
     let both = |side: usize| Ints(vec![side as i64; 2]);
     vec![("kernel_shape", both(size)), ("strides", both(stride))]
-}
-
-/// Samples of this shape, however many.
-pub(super) fn reshaped(graph: &mut Graph, at: &str, x: &str, sample: &[usize]) -> String {
-    let shape: Vec<i64> = [-1].into_iter().chain(sample.iter().map(|&side| side as i64)).collect();
-    let shape = graph.integers(at, &shape);
-    graph.node(at, "Reshape", &[x, &shape], &[])
-}
-
-pub(super) fn transposed(graph: &mut Graph, at: &str, x: &str, axes: &[i64]) -> String {
-    graph.node(at, "Transpose", &[x], &[("perm", Ints(axes.to_vec()))])
 }
 
 /// The mean over axes, which are no more.

@@ -1,20 +1,20 @@
 //! Layers of sequences as operators of ONNX.
 
+use models::ParamSet;
+
 use super::graph::Attribute::{Int, Ints};
-use super::graph::Graph;
-use super::layers::{Layers, reshaped, transposed};
+use super::graph::{Graph, reshaped, transposed};
 
 /// An LSTM. Its gates stand in the order of ONNX, `i, o, f, g`; ours is `i, f, g, o`. Of its two biases the second is 0.
-pub(super) fn lstm(layers: &mut Layers<'_>, [label, at, x]: [&str; 3]) -> String {
+pub(super) fn lstm(graph: &mut Graph, params: &ParamSet, [label, at, x]: [&str; 3]) -> String {
     let [input, recurrent, bias] = ["weight-ih", "weight-hh", "bias"].map(|name| {
-        let array = layers.params.get(&format!("{label}.{name}"));
+        let array = params.get(&format!("{label}.{name}"));
         let array = array.expect("the parameters were read for this architecture");
         let gate = array.values().len() / 4;
         let gates = |number: usize| &array.values()[number * gate..(number + 1) * gate];
         ([gates(0), gates(3), gates(1), gates(2)].concat(), array.shape().to_vec())
     });
     let hidden = recurrent.1[1];
-    let graph = &mut *layers.graph;
     let constant = |graph: &mut Graph, name: &str, (values, shape): &(Vec<f32>, Vec<usize>)| {
         graph.floats(&format!("{at}.{name}"), &[&[1], &shape[..]].concat(), values)
     };
@@ -31,14 +31,12 @@ pub(super) fn lstm(layers: &mut Layers<'_>, [label, at, x]: [&str; 3]) -> String
     transposed(graph, at, &y, &[1, 0, 2])
 }
 
-/// The same position before those of each sample.
-pub(super) fn class_token(layers: &mut Layers<'_>, [label, at, x]: [&str; 3], shape: &[usize]) -> String {
-    let weight = layers.parameter(label, "weight");
-    let graph = &mut *layers.graph;
+/// The same position, `weight`, before those of each sample.
+pub(super) fn class_token(graph: &mut Graph, [at, x, weight]: [&str; 3], shape: &[usize]) -> String {
     let samples = graph.node(at, "Shape", &[x], &[("start", Int(0)), ("end", Int(1))]);
     let one = graph.integers(at, &[1, shape[1] as i64]);
     let repeated = graph.node(at, "Concat", &[&samples, &one], &[("axis", Int(0))]);
-    let token = graph.node(at, "Expand", &[&weight, &repeated], &[]);
+    let token = graph.node(at, "Expand", &[weight, &repeated], &[]);
     graph.node(at, "Concat", &[&token, x], &[("axis", Int(1))])
 }
 

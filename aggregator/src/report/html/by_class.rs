@@ -17,7 +17,7 @@ const NAMED: usize = 3;
 /// Up to this many classes the table stands open.
 const OPEN: usize = 20;
 
-/// A card for each model, and one for the last test by devices that told of classes; nothing without results.
+/// A card for each model, and one for the last test by devices that counted classes; nothing without results.
 pub(super) fn cards(report: &Report<'_>) -> Markup {
     let names = class_names(report.config);
     let on_devices = report.rounds.iter().rev().find(|record| !record.by_class.is_empty());

@@ -12,7 +12,6 @@ use models::{Architecture, Array, ParamSet};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 
 pub use names::NamesError;
-pub(crate) use names::is_built_in;
 
 use self::names::NameMap;
 use super::initial_model_error::InitialModelError;

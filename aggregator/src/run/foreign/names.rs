@@ -5,14 +5,12 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 use super::pattern::{any, captures};
+use crate::config::LIBRARIES;
 use crate::storage::FileLayer;
 
-/// The maps that are built in: name and content.
-const BUILT_IN: [(&str, &str); 3] = [
-    ("torchvision", include_str!("torchvision.toml")),
-    ("timm", include_str!("timm.toml")),
-    ("transformers", include_str!("transformers.toml")),
-];
+/// The maps that are built in, in the order of [`LIBRARIES`].
+const MAPS: [&str; LIBRARIES.len()] =
+    [include_str!("torchvision.toml"), include_str!("timm.toml"), include_str!("transformers.toml")];
 
 /// How tensors are called in a file of another library.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -36,7 +34,7 @@ pub enum NamesError {
     #[error(
         "model.from.names = {name:?} is neither {} nor a file that can be read ({reason}); give one of them, or the path of a \
          names.toml",
-        built_in().join(", ")
+        LIBRARIES.join(", ")
     )]
     Absent {
         /// What was given.
@@ -54,21 +52,12 @@ pub enum NamesError {
     },
 }
 
-fn built_in() -> Vec<&'static str> {
-    BUILT_IN.iter().map(|(name, _)| *name).collect()
-}
-
-/// Whether a map of this name is built in.
-pub(crate) fn is_built_in(name: &str) -> bool {
-    BUILT_IN.iter().any(|(built_in, _)| *built_in == name)
-}
-
 impl NameMap {
     /// The map that is built in under this name, or that of a file.
     pub(super) fn find(files: &dyn FileLayer, name: &str) -> Result<Self, NamesError> {
         let file = PathBuf::from(name);
-        if let Some((_, text)) = BUILT_IN.iter().find(|(built_in, _)| *built_in == name) {
-            return Self::parse(&file, text);
+        if let Some(at) = LIBRARIES.iter().position(|library| *library == name) {
+            return Self::parse(&file, MAPS[at]);
         }
         let absent =
             |error: std::io::Error| NamesError::Absent { name: name.to_owned(), reason: error.to_string() };

@@ -171,7 +171,7 @@ impl Algorithm for FedMatch {
 
     /// A device needs no labels, but images; and the pull towards sigma must not overshoot.
     fn check_data(&self, data: &DataSpec, training: &Training) -> Result<(), String> {
-        // Adaptive steps are as long as their rate whatever pulls.
+        // Adaptive steps are as long as their rate, however hard a term pulls.
         let pulled = |sgd: Sgd| 2.0 * self.lambda_l2 * sgd.rate;
         let pull = training.optimizer.to_engine().descent().map_or(0.0, pulled);
         if pull > 1.0 && training.epochs > 0 {

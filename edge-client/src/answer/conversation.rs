@@ -1,102 +1,72 @@
 //! Conversations with programs on this device: how many at a time, and how long a silent one is waited for.
 
-use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::{Shutdown, TcpStream};
-#[cfg(unix)]
-use std::os::unix::net::UnixStream;
+use std::io::{self, BufReader, Write};
+use std::net::Shutdown;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use socket2::Socket;
 
 use super::http;
 use super::model::Loaded;
-use super::request::{MAX_REQUEST, answer_line, refusal};
+use super::reading::{MAX_REQUEST, Patience, Reader, Room, Unread};
+use super::request::{Service, answer_line, refusal};
 
 /// Connections that are answered at a time.
 pub(super) const MAX_CONNECTIONS: usize = 32;
 /// Further connections that are refused with the reason at a time; beyond them there is no answer.
 const MAX_REFUSALS: usize = 32;
-/// How long a program may be silent, or not read its answers.
-const PATIENCE: Duration = Duration::from_mins(10);
+/// How long a program may be silent or not read its answers, and how long its request may take to arrive.
+const PATIENCE: Patience = Patience { idle: Duration::from_mins(10), arrival: Duration::from_secs(30) };
 /// How long a connection that is refused is waited for, and one that is to end for what it still sends.
 const SHORT: Duration = Duration::from_secs(2);
 
-/// A connection of either kind.
-pub(super) trait Stream: Read + Write + Send + Sized + 'static {
-    /// Sets both timeouts.
-    fn wait_for(&self, patience: Duration) -> io::Result<()>;
-    /// A second handle.
-    fn again(&self) -> io::Result<Self>;
-    /// Ends what is sent; what arrives can still be read.
-    fn end(&self) -> io::Result<()>;
+/// What all connections share.
+#[derive(Debug)]
+pub(super) struct Connections {
+    service: Service,
+    room: Room,
+    /// How many connections are open.
+    open: AtomicUsize,
 }
 
-impl Stream for TcpStream {
-    fn wait_for(&self, patience: Duration) -> io::Result<()> {
-        self.set_nodelay(true)?;
-        self.set_read_timeout(Some(patience))?;
-        self.set_write_timeout(Some(patience))
-    }
-
-    fn again(&self) -> io::Result<Self> {
-        self.try_clone()
-    }
-
-    fn end(&self) -> io::Result<()> {
-        self.shutdown(Shutdown::Write)
-    }
-}
-
-#[cfg(unix)]
-impl Stream for UnixStream {
-    fn wait_for(&self, patience: Duration) -> io::Result<()> {
-        self.set_read_timeout(Some(patience))?;
-        self.set_write_timeout(Some(patience))
-    }
-
-    fn again(&self) -> io::Result<Self> {
-        self.try_clone()
-    }
-
-    fn end(&self) -> io::Result<()> {
-        self.shutdown(Shutdown::Write)
-    }
-}
-
-/// The connections that are open.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Places(Arc<AtomicUsize>);
-
-/// One of them; it is free again when this is dropped.
+/// A connection's place; it is free again when this is dropped.
 struct Place {
-    places: Places,
+    connections: Arc<Connections>,
     /// How many were open before.
     before: usize,
 }
 
-impl Places {
-    fn take(&self) -> Place {
-        Place { before: self.0.fetch_add(1, Ordering::Relaxed), places: self.clone() }
+impl Connections {
+    pub(super) fn new(model: Loaded) -> Arc<Self> {
+        Arc::new(Self { service: Service::new(model), room: Room::default(), open: AtomicUsize::new(0) })
+    }
+}
+
+impl Place {
+    fn take(connections: &Arc<Connections>) -> Self {
+        Self { before: connections.open.fetch_add(1, Ordering::Relaxed), connections: connections.clone() }
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.places.0.fetch_sub(1, Ordering::Relaxed);
+        self.connections.open.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 /// Serves a connection on a thread of its own, or refuses it if there are too many. One that the system has no thread for is closed.
-pub(super) fn converse(stream: impl Stream, model: &Arc<Mutex<Loaded>>, places: &Places) {
-    let place = places.take();
+pub(super) fn converse(socket: Socket, connections: &Arc<Connections>) {
+    let place = Place::take(connections);
     if place.before >= MAX_CONNECTIONS + MAX_REFUSALS {
         return;
     }
-    let model = model.clone();
     let talk = move || {
         // The program has disconnected, or was silent for too long: its connection alone ends.
-        let _ = if place.before < MAX_CONNECTIONS { hold(&stream, &model) } else { refuse(&stream) };
-        drop(stream);
+        let _ =
+            if place.before < MAX_CONNECTIONS { hold(&socket, &place.connections) } else { refuse(&socket) };
+        drop(socket);
         drop(place);
     };
     if let Err(error) = std::thread::Builder::new().spawn(talk) {
@@ -106,62 +76,67 @@ pub(super) fn converse(stream: impl Stream, model: &Arc<Mutex<Loaded>>, places: 
     }
 }
 
-fn hold(stream: &impl Stream, model: &Mutex<Loaded>) -> io::Result<()> {
-    stream.wait_for(PATIENCE)?;
-    let mut input = BufReader::new(stream.again()?);
-    serve(&mut input, &mut stream.again()?, model)?;
-    leave(stream, &mut input)
+fn hold(socket: &Socket, connections: &Connections) -> io::Result<()> {
+    // A socket of a path has no such option, and needs none.
+    let _ = socket.set_tcp_nodelay(true);
+    socket.set_write_timeout(Some(PATIENCE.idle))?;
+    let wait_for = |time| socket.set_read_timeout(Some(time));
+    let mut input = Reader::new(BufReader::new(socket), connections.room.clone(), PATIENCE, &wait_for);
+    serve(&mut input, &mut &*socket, &connections.service)?;
+    leave(socket, &mut input)
 }
 
 /// Says why there is no answer, in the form of the request.
-fn refuse(stream: &impl Stream) -> io::Result<()> {
-    stream.wait_for(SHORT)?;
-    let mut input = BufReader::new(stream.again()?);
-    let mut line = Vec::new();
-    input.by_ref().take(http::MAX_HEADER).read_until(b'\n', &mut line)?;
+fn refuse(socket: &Socket) -> io::Result<()> {
+    socket.set_write_timeout(Some(SHORT))?;
+    let wait_for = |time| socket.set_read_timeout(Some(time));
+    let patience = Patience { idle: SHORT, arrival: SHORT };
+    let mut input = Reader::new(BufReader::new(socket), Room::default(), patience, &wait_for);
+    let in_http = match input.first_line(http::MAX_HEADER) {
+        Ok(line) => line.is_some_and(|line| http::is_http(&line)),
+        Err(Unread::Gone(error)) => return Err(error),
+        Err(_) => false,
+    };
     let reason = refusal(&format!(
         "{MAX_CONNECTIONS} connections are open, which is the most: close one, or try again"
     ));
-    let mut out = stream.again()?;
-    if http::is_http(&line) {
+    let mut out = socket;
+    if in_http {
         http::respond(&mut out, "503 Service Unavailable", &reason)?;
     } else {
         writeln!(out, "{reason}")?;
     }
-    leave(stream, &mut input)
+    leave(socket, &mut input)
 }
 
 /// Ends a connection so that its last answer arrives: to close it while something that was sent is unread would discard that answer.
-fn leave(stream: &impl Stream, input: &mut impl Read) -> io::Result<()> {
-    stream.end()?;
-    stream.wait_for(SHORT)?;
-    let (start, mut unread) = (Instant::now(), [0; 1 << 12]);
-    while start.elapsed() < SHORT && input.read(&mut unread)? > 0 {}
-    Ok(())
+fn leave(socket: &Socket, input: &mut Reader<'_, BufReader<&Socket>>) -> io::Result<()> {
+    socket.shutdown(Shutdown::Write)?;
+    input.discard(SHORT)
 }
 
 /// Answers the requests of a connection until its end.
-pub(super) fn serve(input: &mut impl BufRead, out: &mut impl Write, model: &Mutex<Loaded>) -> io::Result<()> {
-    let mut line = Vec::new();
+pub(super) fn serve(
+    input: &mut Reader<'_, impl io::BufRead>,
+    out: &mut impl Write,
+    service: &Service,
+) -> io::Result<()> {
     loop {
-        line.clear();
-        input.by_ref().take(MAX_REQUEST + 1).read_until(b'\n', &mut line)?;
-        if line.is_empty() {
-            return Ok(());
-        }
-        if line.len() as u64 > MAX_REQUEST {
+        let line = match input.first_line(MAX_REQUEST) {
+            Ok(Some(line)) => line,
+            Ok(None) => return Ok(()),
+            Err(Unread::Gone(error)) => return Err(error),
             // Where the next request begins is not known.
-            return writeln!(out, "{}", refusal(&format!("a request has at most {MAX_REQUEST} bytes")));
-        }
+            Err(unread) => return writeln!(out, "{}", refusal(&unread.to_string())),
+        };
         if http::is_http(&line) {
-            return http::serve(&line, input, out, |ask| {
-                ask(model.lock().unwrap_or_else(PoisonError::into_inner).newest())
-            });
+            return http::serve(&line, input, out, service);
         }
         if line.trim_ascii().is_empty() {
             continue;
         }
-        let answer = answer_line(model.lock().unwrap_or_else(PoisonError::into_inner).newest(), &line);
+        let answer = answer_line(service, &line);
+        drop(line);
         // In one write: half a line would be a packet of its own.
         out.write_all(format!("{answer}\n").as_bytes())?;
     }

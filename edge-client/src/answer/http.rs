@@ -1,17 +1,17 @@
 //! Requests in HTTP/1.1: a POST whose body is an image or a request object. As much of HTTP as `curl --data-binary` needs.
 
-use std::io::{self, BufRead, Read, Write};
+use std::io::{self, BufRead, Write};
 
 use serde_json::Value;
 use shared::data::images::is_image_content;
 
-use super::request::{MAX_REQUEST, answer_image, answer_line, refusal};
-use crate::predict::Predictor;
+use super::reading::{MAX_REQUEST, Reader, Unread};
+use super::request::{Service, answer_image, answer_line, refusal};
 
 /// Header lines of a request.
 const MAX_HEADERS: usize = 64;
 /// Bytes of one of them.
-pub(super) const MAX_HEADER: u64 = 8 << 10;
+pub(super) const MAX_HEADER: usize = 8 << 10;
 
 /// Whether a first line is one of HTTP.
 pub(super) fn is_http(line: &[u8]) -> bool {
@@ -21,9 +21,9 @@ pub(super) fn is_http(line: &[u8]) -> bool {
 /// Answers the request that begins with `first`; the connection is closed after it.
 pub(super) fn serve(
     first: &[u8],
-    input: &mut impl BufRead,
+    input: &mut Reader<'_, impl BufRead>,
     out: &mut impl Write,
-    with: impl FnOnce(&mut dyn FnMut(&mut Predictor) -> Value) -> Value,
+    service: &Service,
 ) -> io::Result<()> {
     if !first.starts_with(b"POST ") {
         return respond(
@@ -34,8 +34,10 @@ pub(super) fn serve(
     }
     let (mut length, mut expects) = (None, false);
     for number in 0.. {
-        let mut line = Vec::new();
-        input.by_ref().take(MAX_HEADER).read_until(b'\n', &mut line)?;
+        let line = match input.line(MAX_HEADER) {
+            Ok(line) => line,
+            Err(unread) => return fail(out, unread, "431 Request Header Fields Too Large"),
+        };
         let line = String::from_utf8_lossy(&line).trim().to_owned();
         if line.is_empty() {
             break;
@@ -45,7 +47,7 @@ pub(super) fn serve(
         }
         let Some((name, value)) = line.split_once(':') else { continue };
         if name.eq_ignore_ascii_case("content-length") {
-            length = value.trim().parse::<u64>().ok();
+            length = value.trim().parse::<usize>().ok();
         } else if name.eq_ignore_ascii_case("expect") {
             expects = true;
         } else if name.eq_ignore_ascii_case("origin") {
@@ -63,17 +65,29 @@ pub(super) fn serve(
     if expects {
         out.write_all(b"HTTP/1.1 100 Continue\r\n\r\n")?;
     }
-    let mut body = Vec::new();
-    input.by_ref().take(length).read_to_end(&mut body)?;
-    if (body.len() as u64) < length {
+    let body = match input.body(length) {
+        Ok(body) => body,
+        Err(unread) => return fail(out, unread, "413 Content Too Large"),
+    };
+    if body.len() < length {
         let reason = format!("the body ended after {} of {length} bytes", body.len());
         return respond(out, "400 Bad Request", &refusal(&reason));
     }
-    let answer = with(&mut |predictor| {
-        if is_image_content(&body) { answer_image(predictor, &body) } else { answer_line(predictor, &body) }
-    });
+    let answer =
+        if is_image_content(&body) { answer_image(service, &body) } else { answer_line(service, &body) };
     let status = if answer.get("error").is_some() { "400 Bad Request" } else { "200 OK" };
     respond(out, status, &answer)
+}
+
+/// Answers a request that was not read to its end; a program that has disconnected is told nothing.
+fn fail(out: &mut impl Write, unread: Unread, too_large: &str) -> io::Result<()> {
+    let status = match unread {
+        Unread::Gone(error) => return Err(error),
+        Unread::TooLarge(_) => too_large,
+        Unread::TooSlow(_) => "408 Request Timeout",
+        Unread::NoRoom => "503 Service Unavailable",
+    };
+    respond(out, status, &refusal(&unread.to_string()))
 }
 
 /// Writes an answer.

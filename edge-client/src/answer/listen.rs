@@ -7,10 +7,9 @@ use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::str::FromStr;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use super::conversation::{Places, converse};
+use super::conversation::{Connections, converse};
 use super::model::Loaded;
 
 /// The pause before the next connection is accepted after the system had no room for one.
@@ -102,20 +101,16 @@ impl Listener {
     ///
     /// # Errors
     /// The system's, if no connection can be accepted any more.
-    pub fn serve(&self, model: &Arc<Mutex<Loaded>>) -> io::Result<()> {
-        let places = Places::default();
+    pub fn serve(&self, model: Loaded) -> io::Result<()> {
+        let connections = Connections::new(model);
         loop {
             let accepted = match self {
                 #[cfg(unix)]
-                Self::Unix(listener, _) => {
-                    listener.accept().map(|(stream, _)| converse(stream, model, &places))
-                }
-                Self::Loopback(listener) => {
-                    listener.accept().map(|(stream, _)| converse(stream, model, &places))
-                }
+                Self::Unix(listener, _) => listener.accept().map(|(stream, _)| stream.into()),
+                Self::Loopback(listener) => listener.accept().map(|(stream, _)| stream.into()),
             };
             match accepted {
-                Ok(()) => {}
+                Ok(socket) => converse(socket, &connections),
                 Err(error) if is_passing(&error) => std::thread::sleep(PAUSE),
                 Err(error) => return Err(error),
             }

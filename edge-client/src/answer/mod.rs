@@ -14,13 +14,14 @@
 //!
 //! * [`mod@model`] is the model, and its replacement when a newer one is there;
 //! * `request`: what is asked; `http`: the same in HTTP;
-//! * `conversation`: requests and answers of one connection;
+//! * `reading`: how large a request may be, and how long it may take; `conversation`: requests and answers of one connection;
 //! * [`mod@listen`] has the sockets.
 
 mod conversation;
 mod http;
 pub mod listen;
 pub mod model;
+mod reading;
 mod request;
 
 pub use listen::{Address, Listener};

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::io::{BufRead as _, Read};
+use std::net::TcpStream;
 use std::path::Path;
 
 use data_encoding::BASE64;
@@ -29,14 +31,22 @@ fn model(path: &Path, swapped: bool) {
     std::fs::rename(partial, path).unwrap();
 }
 
-fn loaded(path: &Path) -> Arc<Mutex<Loaded>> {
-    let origin = Origin::File(path.to_owned());
-    Arc::new(Mutex::new(Loaded::new(origin, Backend::cpu()).unwrap()))
+fn loaded(path: &Path) -> Loaded {
+    Loaded::new(Origin::File(path.to_owned()), Backend::cpu()).unwrap()
 }
 
-fn said(model: &Mutex<Loaded>, mut input: &[u8]) -> String {
+fn service(path: &Path) -> Service {
+    Service::new(loaded(path))
+}
+
+fn said(service: &Service, input: &[u8]) -> String {
+    said_with(service, input, &Room::default())
+}
+
+fn said_with(service: &Service, input: &[u8], room: &Room) -> String {
     let mut out = Vec::new();
-    serve(&mut input, &mut out, model).unwrap();
+    let mut input = Reader::new(input, room.clone(), PATIENCE, &|_| Ok(()));
+    serve(&mut input, &mut out, service).unwrap();
     String::from_utf8(out).unwrap()
 }
 
@@ -54,7 +64,7 @@ fn a_line_is_answered_by_a_line_and_a_mistake_by_what_is_wrong() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.safetensors");
     model(&path, false);
-    let model = loaded(&path);
+    let model = service(&path);
     let image = BASE64.encode(&png());
     let asked = format!(
         "{}\n\n{}\n{}\n{}\n{}\nnonsense\n{}",
@@ -87,7 +97,7 @@ fn an_image_may_be_posted() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.safetensors");
     model(&path, false);
-    let model = loaded(&path);
+    let model = service(&path);
     let post = |headers: &str, body: &[u8]| {
         let head = format!("POST / HTTP/1.1\r\nHost: x\r\n{headers}Content-Length: {}\r\n\r\n", body.len());
         said(&model, &[head.as_bytes(), body].concat())
@@ -106,6 +116,74 @@ fn an_image_may_be_posted() {
     let cut = said(&model, b"POST / HTTP/1.1\r\nContent-Length: 99\r\n\r\n{\"values\":[1,0]}");
     assert!(cut.starts_with("HTTP/1.1 400 ") && cut.contains("ended after 16 of 99 bytes"), "{cut}");
     assert!(said(&model, b"POST / HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 411 "));
+    let long = post(&format!("X: {}\r\n", "y".repeat(http::MAX_HEADER)), &png());
+    assert!(long.starts_with("HTTP/1.1 431 "), "{long}");
+}
+
+/// Requests that would take the device's memory are refused, each in its own form, and small ones are answered all the same.
+#[test]
+fn requests_hold_no_more_together_than_their_room() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.safetensors");
+    model(&path, false);
+    let (service, room) = (service(&path), Room::default());
+    let small = b"{\"values\":[1,0]}\n";
+    let large = |bytes: usize| {
+        let mut line = b"{\"values\":[1,0]".to_vec();
+        line.resize(bytes, b' ');
+        line.extend(b"}\n");
+        line
+    };
+    assert!(said_with(&service, &large(MAX_REQUEST), &room).contains("at most 33554432 bytes"));
+    assert!(said_with(&service, &large(1 << 20), &room).contains("left"));
+
+    // Two other connections hold as much as there is.
+    let bytes = vec![b' '; MAX_REQUEST];
+    let mut others: Vec<_> = (0..2)
+        .map(|_| Reader::new(&bytes[..], room.clone(), PATIENCE, &|_| Ok(())).body(MAX_REQUEST).unwrap())
+        .collect();
+    assert!(said_with(&service, &large(1 << 20), &room).contains("try again"));
+    let post = [b"POST / HTTP/1.1\r\nContent-Length: 1000000\r\n\r\n", &bytes[..1_000_000]].concat();
+    assert!(said_with(&service, &post, &room).starts_with("HTTP/1.1 503 "));
+    assert!(said_with(&service, small, &room).contains("left"));
+    others.pop();
+    assert!(said_with(&service, &large(1 << 20), &room).contains("left"));
+    drop(others);
+
+    let id = format!("{{\"id\":{:?},\"values\":[1,0]}}\n", "x".repeat(2000));
+    assert!(
+        said_with(&service, id.as_bytes(), &room).contains("the id has 2002 bytes, and 1024 are the most")
+    );
+}
+
+/// A request that has begun arrives in time, or its room is for others.
+#[test]
+fn a_request_that_does_not_arrive_is_given_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.safetensors");
+    model(&path, false);
+    let service = service(&path);
+    let late = Patience { idle: Duration::from_mins(10), arrival: Duration::ZERO };
+    let answer = |input: &[u8], patience| {
+        let mut out = Vec::new();
+        serve(&mut Reader::new(input, Room::default(), patience, &|_| Ok(())), &mut out, &service).unwrap();
+        String::from_utf8(out).unwrap()
+    };
+    let asked = b"{\"values\":[1,0]}\n";
+    assert!(answer(asked, PATIENCE).contains("left"));
+    assert!(answer(asked, late).contains("a request arrives within 0 s of its first byte"));
+
+    // Over a socket, whose reads wait no longer than the request may take.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut program = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    program.write_all(b"{\"values\":").unwrap();
+    let socket = Socket::from(listener.accept().unwrap().0);
+    let soon = Patience { arrival: Duration::from_millis(20), ..late };
+    let wait_for = |time| socket.set_read_timeout(Some(time));
+    let mut out = Vec::new();
+    serve(&mut Reader::new(BufReader::new(&socket), Room::default(), soon, &wait_for), &mut out, &service)
+        .unwrap();
+    assert!(String::from_utf8(out).unwrap().contains("a request arrives within"));
 }
 
 #[test]
@@ -113,7 +191,7 @@ fn a_newer_model_answers_from_the_next_request_on_and_a_damaged_one_never() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.safetensors");
     model(&path, false);
-    let model_in_use = loaded(&path);
+    let model_in_use = service(&path);
     let asked = || said(&model_in_use, b"{\"values\":[1,0]}\n");
     assert!(asked().contains("left"));
     std::fs::write(&path, "damaged").unwrap();
@@ -143,10 +221,7 @@ fn programs_on_this_device_are_answered_over_sockets_and_no_others() {
     let listener = Listener::bind(&"127.0.0.1:0".parse().unwrap()).unwrap();
     let Some(Address::Loopback(address)) = listener.address() else { panic!("it has a port") };
     let model = loaded(&path);
-    std::thread::spawn({
-        let model = model.clone();
-        move || listener.serve(&model)
-    });
+    std::thread::spawn(move || listener.serve(model));
     let mut stream = TcpStream::connect(address).unwrap();
     let mut answers = BufReader::new(stream.try_clone().unwrap()).lines();
     for (values, name) in [("[1,0]", "left"), ("[0,1]", "right")] {
@@ -164,7 +239,7 @@ fn a_connection_too_many_is_refused_with_the_reason_and_a_place_is_free_again_af
     let listener = Listener::bind(&"127.0.0.1:0".parse().unwrap()).unwrap();
     let Some(Address::Loopback(address)) = listener.address() else { panic!("it has a port") };
     let model = loaded(&path);
-    std::thread::spawn(move || listener.serve(&model));
+    std::thread::spawn(move || listener.serve(model));
     let asked = b"{\"values\":[1,0]}\n";
     let ask = |stream: &mut TcpStream| {
         stream.write_all(asked).unwrap();
@@ -212,7 +287,7 @@ fn a_text_is_answered_by_what_follows_it() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.safetensors");
     crate::predict::tests::counting(&path, 4, shared::data::text::VOCABULARY, &[]);
-    let model = loaded(&path);
+    let model = service(&path);
     let asked = format!(
         "{}\n{}\n{}\n{}\n{}\n",
         json!({ "id": 1, "text": "To be or not to b", "top-k": 2 }),

@@ -2,7 +2,7 @@
 
 use std::io::{self, BufWriter};
 use std::ops::ControlFlow;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use shared::cli::{Names, Predictions, Processor, Signals, causes};
 use shared::data::{Split, View};
@@ -77,7 +77,7 @@ fn listen(arguments: &PredictArguments, address: &Address) -> Result<(), CliErro
         CliError::new(Exit::Local, format!("cannot listen at {address}: {error}; is another program there?"))
     })?;
     let address = listener.address().unwrap_or_else(|| address.clone());
-    let (listener, model) = (Arc::new(listener), Arc::new(Mutex::new(model)));
+    let listener = Arc::new(listener);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -87,7 +87,7 @@ fn listen(arguments: &PredictArguments, address: &Address) -> Result<(), CliErro
         terminal::print(&format!("answering at {address}"));
         let serving = tokio::task::spawn_blocking({
             let listener = listener.clone();
-            move || listener.serve(&model)
+            move || listener.serve(model)
         });
         tokio::select! {
             signal = signals.next() => Err(CliError::stopped(signal)),

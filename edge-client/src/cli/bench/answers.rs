@@ -13,13 +13,13 @@ use std::time::{Duration, Instant};
 use models::{Architecture, BUILT_INS, write_model};
 use serde::Serialize;
 use serde_json::{Value, json};
-use shared::data::text::{VOCABULARY, WINDOW};
+use shared::cli::Processor;
 use shared::seed::Seed;
 
 use super::super::arguments::BenchArguments;
 use super::super::error::{CliError, Exit};
 use crate::memory;
-use crate::predict::GlobalModel;
+use crate::predict::Predictor;
 
 /// The least number of measured requests, however long they take.
 const MIN_REQUESTS: usize = 20;
@@ -84,37 +84,14 @@ fn print_rows(subjects: &[Subject], arguments: &BenchArguments) -> Result<(), Cl
 
 /// The models that are asked for, each in a file. Mistakes are reported before anything is measured.
 fn subjects(arguments: &BenchArguments, folder: &Path) -> Result<Vec<Subject>, CliError> {
-    if arguments.models.is_empty() {
-        let answering = |name: &str| built_in(name, arguments).transpose();
-        let found: Result<Vec<_>, _> = BUILT_INS.iter().filter_map(|model| answering(model.name)).collect();
-        return found?.into_iter().map(|architecture| drawn(architecture, folder)).collect();
-    }
+    let all: Vec<String> = BUILT_INS.iter().map(|model| model.name.to_owned()).collect();
+    let names = if arguments.models.is_empty() { &all } else { &arguments.models };
     let subject = |name: &String| {
         let path = Path::new(name);
-        if path.exists() {
-            return trained(name, path);
-        }
-        match built_in(name, arguments)? {
-            Some(architecture) => drawn(architecture, folder),
-            None => Err(CliError::new(
-                Exit::Usage,
-                format!("{name} reads words, of which programs cannot ask for an answer: name another model"),
-            )),
-        }
+        let trained_model = !arguments.models.is_empty() && path.exists();
+        if trained_model { trained(name, path) } else { drawn(super::architecture(name, arguments)?, folder) }
     };
-    arguments.models.iter().map(subject).collect()
-}
-
-/// A network that comes with the program, for text with its characters; `None` if it answers no single request.
-fn built_in(name: &str, arguments: &BenchArguments) -> Result<Option<Architecture>, CliError> {
-    let architecture = super::architecture(name, arguments)?;
-    if architecture.vocabulary().is_none() {
-        return Ok(Some(architecture));
-    }
-    if architecture.input != [WINDOW] {
-        return Ok(None);
-    }
-    Ok(Some(Architecture::by_name(name, &architecture.input, VOCABULARY)?))
+    names.iter().map(subject).collect()
 }
 
 /// A network with drawn parameters: an answer takes as long with any.
@@ -133,21 +110,23 @@ fn drawn(architecture: Architecture, folder: &Path) -> Result<Subject, CliError>
     Ok(Subject { name: architecture.name, file, request, image })
 }
 
-/// A model that a run has left.
+/// A model or an ensemble that a run has left.
 fn trained(name: &str, path: &Path) -> Result<Subject, CliError> {
-    let file = if path.is_dir() { path.join("model.safetensors") } else { path.to_owned() };
-    let model = GlobalModel::open(&file)?;
-    let shape = model.samples.map_or_else(|| model.architecture.input.clone(), |samples| samples.shape);
-    let (request, image) = question(&model.architecture, &shape);
-    Ok(Subject { name: name.to_owned(), file, request, image })
+    let predictor = Predictor::open(path, &Processor::best())?;
+    let architecture = predictor.architecture();
+    let shape = predictor.samples().map_or(&architecture.input, |samples| &samples.shape);
+    let (request, image) = question(architecture, shape);
+    Ok(Subject { name: name.to_owned(), file: path.to_owned(), request, image })
 }
 
 /// A request for one sample of this shape, and the same as an image if it can be one.
 fn question(architecture: &Architecture, shape: &[usize]) -> (Value, Option<Vec<u8>>) {
-    if architecture.vocabulary().is_some() {
-        return (json!({ "text": "To be, or not to be, that is the question".repeat(2) }), None);
-    }
     let count = shape.iter().product();
+    if let Some(tokens) = architecture.vocabulary() {
+        // By their numbers: what the tokens are called is another matter in each model.
+        let values: Vec<usize> = (0..count).map(|at: usize| at * 31 % tokens).collect();
+        return (json!({ "values": values }), None);
+    }
     let bytes: Vec<u8> = (0..count).map(|at: usize| (at * 31 % 251) as u8).collect();
     let values: Vec<f32> = bytes.iter().map(|&byte| f32::from(byte) / 255.0).collect();
     let image = match *shape {

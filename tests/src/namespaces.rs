@@ -13,6 +13,7 @@ use std::process::{Child, Command, Stdio};
 
 use crate::fuzz::tmp;
 use crate::process::until;
+use crate::programs::programs;
 
 /// Set in the process that is inside.
 const INSIDE: &str = "FEDERATION_TESTS_NAMESPACE";
@@ -47,6 +48,36 @@ pub fn again_inside<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> 
         .status()
         .map_err(|error| NotPermitted(error.to_string()))?;
     Ok(status.code().unwrap_or(101))
+}
+
+/// Whether the test of this name is where it can be run. If not, it is run again there: the caller has nothing more to do.
+///
+/// # Panics
+/// If it fails there.
+#[must_use]
+pub fn inside_test(name: &str) -> bool {
+    // Built where there is a network.
+    let _ = programs();
+    if inside() {
+        return true;
+    }
+    match again_inside(["--exact", name, "--nocapture"]) {
+        Ok(code) => assert_eq!(code, 0, "{name} failed in its namespace"),
+        Err(why) => println!("skipped: namespaces are not permitted here ({})", why.0),
+    }
+    false
+}
+
+/// Gives this process's own namespace these addresses, of a network of 254. They can be reached from it alone.
+///
+/// # Panics
+/// If this process is not [`inside`], or `ip` fails.
+pub fn add_addresses(addresses: impl IntoIterator<Item = Ipv4Addr>) {
+    assert!(inside(), "addresses are only added inside a private network namespace");
+    ip(&["link", "set", "lo", "up"]);
+    for address in addresses {
+        ip(&["addr", "add", &format!("{address}/24"), "dev", "lo"]);
+    }
 }
 
 /// A namespace with one wire to this process's.

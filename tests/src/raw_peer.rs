@@ -1,6 +1,6 @@
 //! A QUIC peer that sends any messages: it shares no code with the client.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -101,6 +101,22 @@ impl RawPeer {
         key: &SecretKey,
         transport: TransportConfig,
     ) -> Result<Self, ConnectionError> {
+        let from = (Ipv4Addr::LOCALHOST, 0).into();
+        Self::connect_from(from, names, address, pin, key, transport).await
+    }
+
+    /// The same from an address of its own.
+    ///
+    /// # Panics
+    /// As [`connect_as`](Self::connect_as).
+    pub async fn connect_from(
+        from: SocketAddr,
+        names: Vec<Vec<u8>>,
+        address: SocketAddr,
+        pin: PublicKey,
+        key: &SecretKey,
+        transport: TransportConfig,
+    ) -> Result<Self, ConnectionError> {
         let provider = Arc::new(tls::provider());
         let mut config = rustls::ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&rustls::version::TLS13])
@@ -110,7 +126,7 @@ impl RawPeer {
             .with_client_cert_resolver(Arc::new(AlwaysResolvesClientRawPublicKeys::new(tls::shown(key))));
         config.alpn_protocols = names;
         let crypto = QuicClientConfig::try_from(config).expect("TLS 1.3 has the ciphers of QUIC");
-        let endpoint = Endpoint::client("127.0.0.1:0".parse().expect("an address")).expect("a socket");
+        let endpoint = Endpoint::client(from).expect("a socket");
         let mut config = ClientConfig::new(Arc::new(crypto));
         config.transport_config(Arc::new(transport));
         let connecting = endpoint.connect_with(config, address, "aggregator").expect("a valid request");

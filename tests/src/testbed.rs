@@ -1,7 +1,7 @@
 //! A federation of processes: one folder with the configuration, every device's data and state, and the runs.
 
 use std::fs;
-use std::net::UdpSocket;
+use std::net::{Ipv4Addr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -30,6 +30,8 @@ pub struct Testbed {
     folder: tempfile::TempDir,
     scenario: Scenario,
     port: u16,
+    /// Where the aggregator listens.
+    listen: Ipv4Addr,
 }
 
 impl Testbed {
@@ -46,7 +48,7 @@ impl Testbed {
         all.extend(overrides);
         let scenario = Scenario::of_devices(&all);
         let folder = tempfile::tempdir().expect("the system has a place for temporary files");
-        let testbed = Self { folder, scenario, port: free_port() };
+        let testbed = Self { folder, scenario, port: free_port(), listen: Ipv4Addr::LOCALHOST };
         fs::write(testbed.path("run.toml"), testbed.scenario.config.effective.to_toml()).expect("written");
         let (config, data) = (testbed.name("run.toml"), testbed.name("data"));
         let split = run(&programs().aggregator, &["data", "split", &config, "--out", &data]);
@@ -57,6 +59,12 @@ impl Testbed {
             fs::write(testbed.state(index).join("identity"), format!("{digits}\n")).expect("written");
         }
         testbed
+    }
+
+    /// The same, whose aggregator listens at all addresses.
+    #[must_use]
+    pub fn listening_everywhere(self) -> Self {
+        Self { listen: Ipv4Addr::UNSPECIFIED, ..self }
     }
 
     /// A path in the folder.
@@ -91,7 +99,7 @@ impl Testbed {
         self.port
     }
 
-    /// Where the aggregator listens.
+    /// Where devices of the same machine find the aggregator.
     #[must_use]
     pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)
@@ -178,7 +186,8 @@ impl Testbed {
     /// The arguments of `aggregator serve`.
     #[must_use]
     pub fn serve_arguments(&self, identity: &str) -> Vec<String> {
-        let given = [("--runs", self.name("runs")), ("--listen", self.address())];
+        let listen = format!("{}:{}", self.listen, self.port);
+        let given = [("--runs", self.name("runs")), ("--listen", listen)];
         let files = [("--ready-file", self.name("ready.json")), ("--identity", self.name(identity))];
         let options = given.into_iter().chain(files).flat_map(|(option, value)| [option.to_owned(), value]);
         let flags = [self.name("run.toml"), "--json".to_owned()];

@@ -6,6 +6,7 @@ mod flood;
 mod garbage;
 mod places;
 mod posing;
+mod silent_flood;
 
 use aggregator::coordinator::Outcome;
 use federation_tests::gate::Gate;

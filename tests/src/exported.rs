@@ -137,7 +137,7 @@ impl<'a> Exports<'a> {
             Form::Source(target) => ("py", export(subject, target, &stem)),
             Form::Onnx(preparing) => {
                 let onnx = Onnx::of(subject, preparing).map(|onnx| Content::Onnx(Box::new(onnx)));
-                ("onnx", onnx.map(|content| vec![Exported { extension: "onnx", content }]))
+                ("onnx", onnx.map(|content| vec![Exported { name: format!("{stem}.onnx"), content }]))
             }
         };
         for file in files.expect("a valid network") {
@@ -145,9 +145,10 @@ impl<'a> Exports<'a> {
             match file.content {
                 Content::Text(text) => bytes.extend(text.into_bytes()),
                 Content::Tensors(weights) => weights.write(&mut bytes).expect("memory"),
+                Content::Model(..) => unreachable!("the folder of the hub is not among these forms"),
                 Content::Onnx(onnx) => onnx.write(&mut bytes).expect("memory"),
             }
-            fs::write(at(file.extension), bytes).expect("the folder can be written");
+            fs::write(self.folder.join(&file.name), bytes).expect("the folder can be written");
         }
         let (kind, bytes) = match samples.samples() {
             Samples::Bytes(values) => ("u1", values.clone()),

@@ -256,3 +256,47 @@ fn the_exported_file_reads_images_as_we_do() {
         assert!(most == 2 || other * 20 < apart.len(), "{file}: {other} of {} pixels differ", apart.len());
     }
 }
+
+#[test]
+fn a_folder_of_the_hub_is_whole_and_goes_on_learning() {
+    let trained = Trained::new();
+    let folder = text(&trained.path("hub"));
+    let ended = trained.export(&["--to", "hub", "--out", &folder, "--license", "mit", "--json"]);
+    assert_eq!(ended.code, Some(0), "{}", ended.text);
+    let object: Value = serde_json::from_str(&ended.text).unwrap();
+    let names = ["README.md", "config.json", "model.safetensors", "onnx/model.onnx"];
+    for (file, name) in object["files"].as_array().unwrap().iter().zip(names) {
+        let path = trained.path("hub").join(name);
+        assert_eq!(file["file"], text(&path), "{object}");
+        assert_eq!(file["bytes"], fs::metadata(&path).unwrap().len(), "{object}");
+    }
+    let card = fs::read_to_string(trained.path("hub/README.md")).unwrap();
+    let rounds = fs::read_to_string(Path::new(&trained.run()).join("rounds.jsonl")).unwrap();
+    let last: Value = serde_json::from_str(rounds.lines().last().unwrap()).unwrap();
+    for part in [
+        "license: \"mit\"\n".to_owned(),
+        "# glyphs-fedavg\n".to_owned(),
+        format!("    - type: accuracy\n      value: {}\n", last["accuracy"]),
+        "| clients | 2 simulated clients |\n| samples | 200 training samples: ".to_owned(),
+        "| `data.max-samples` | 200 |\n".to_owned(),
+    ] {
+        assert!(card.contains(&part), "{part:?} is not in:\n{card}");
+    }
+    let place = trained.folder.path().display().to_string();
+    assert!(!card.contains(&place), "a path of this machine: {card}");
+
+    // It answers as the run does, and another run begins with it.
+    let data = trained.path("data/test").display().to_string();
+    let answers = |model: &str| does(&["predict", "--model", model, "--data", &data, "--json"]).text;
+    assert_eq!(answers(&folder), answers(&trained.run()));
+    let runs = text(&trained.path("runs"));
+    let more = ["simulate", "--runs", &runs, "--from", &folder, "--set", "model.name=cnn-small"];
+    let more = [&more[..], &["--set", "data.clients=2", "--set", "data.max-samples=200"]].concat();
+    let ended = does(&[&more[..], &["--set", "run.rounds=1", "--set", "run.name=next"]].concat());
+    assert!(ended.text.contains("model.safetensors"), "{}", ended.text);
+
+    let ended = trained.export(&["--to", "hub", "--out", &text(&trained.path("x.onnx"))]);
+    assert!(ended.code == Some(2) && ended.text.contains("--out takes a directory"), "{}", ended.text);
+    let ended = trained.export(&["--to", "numpy", "--out", &text(&trained.path("y")), "--license", "mit"]);
+    assert!(ended.code == Some(2) && ended.text.contains("is for --to hub"), "{}", ended.text);
+}

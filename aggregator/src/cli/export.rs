@@ -10,9 +10,10 @@ use shared::algorithm::Fusion;
 
 use super::exit::Failure;
 use super::load_model::{Usable, open_model};
+use super::model_origin::training_of;
 use super::terminal;
 use crate::export::onnx::{OPSET, Onnx, Preparing};
-use crate::export::{Content, ExportError, Exported, Subject, Target, export as exported};
+use crate::export::{Content, ExportError, Exported, Subject, Target, export as exported, hub};
 use crate::report::units;
 use crate::run::Which;
 use crate::storage::{Disk, create_dir_durably, write_durably};
@@ -26,14 +27,36 @@ enum To {
     Numpy,
     /// One file of ONNX, for its runtimes in every language.
     Onnx,
+    /// A folder as on the Hugging Face hub: model, description, card and ONNX.
+    Hub,
 }
 
 impl To {
-    /// The extension of the file that stands for the others.
-    fn extension(self) -> &'static str {
+    /// The extension of the file that stands for the others; `None` where only a folder does.
+    fn extension(self) -> Option<&'static str> {
         match self {
-            Self::Torch | Self::Numpy => "py",
+            Self::Torch | Self::Numpy => Some("py"),
+            Self::Onnx => Some("onnx"),
+            Self::Hub => None,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Torch => "torch",
+            Self::Numpy => "numpy",
             Self::Onnx => "onnx",
+            Self::Hub => "hub",
+        }
+    }
+
+    /// The packages of Python that use what is exported.
+    fn packages(self) -> &'static [&'static str] {
+        match self {
+            Self::Torch => Target::Torch.packages(),
+            Self::Numpy => Target::Numpy.packages(),
+            Self::Onnx => &["onnxruntime"],
+            Self::Hub => &["safetensors"],
         }
     }
 }
@@ -49,13 +72,16 @@ pub(super) struct ExportArgs {
     /// What to export to
     #[arg(long, value_enum, value_name = "TARGET")]
     to: To,
-    /// The file to write, NAME.py or NAME.onnx; or a directory, for network.py or network.onnx in it. The weights of source lie beside
-    /// it
+    /// The file to write, NAME.py or NAME.onnx; or a directory, for network.py or network.onnx in it, or the files of the hub. The weights
+    /// of source lie beside it
     #[arg(long, value_name = "PATH")]
     out: PathBuf,
     /// Of onnx: where samples are cropped and normalised [default: inside]
     #[arg(long, value_enum, value_name = "WHERE")]
     preparation: Option<Preparing>,
+    /// Of hub: the licence that the card names, such as apache-2.0
+    #[arg(long, value_name = "ID")]
+    license: Option<String>,
     /// How the members of an ensemble become one answer [default: as its run says]
     #[arg(long, value_enum, value_name = "FUSION")]
     fusion: Option<Fusion>,
@@ -69,11 +95,7 @@ pub(super) struct ExportArgs {
 
 pub(super) fn export(arguments: &ExportArgs) -> Result<(), Failure> {
     let place = Place::of(&arguments.out, arguments.to)?;
-    if let (Some(preparation), To::Torch | To::Numpy) = (arguments.preparation, arguments.to) {
-        return Err(Failure::Usage(format!(
-            "--preparation {preparation} is for --to onnx: exported source prepares samples with a function of its own, `prepare`"
-        )));
-    }
+    check_options(arguments)?;
     let which = if arguments.best { Which::Best } else { Which::Newest };
     let (path, usable) = open_model(&arguments.model, which)?;
     usable.check_fusion(&arguments.model, arguments.fusion)?;
@@ -85,11 +107,26 @@ pub(super) fn export(arguments: &ExportArgs) -> Result<(), Failure> {
             Subject::Ensemble(bundle, arguments.fusion.unwrap_or(bundle.manifest.answering.fusion))
         }
     };
+    let training = match arguments.to {
+        To::Hub => training_of(&arguments.model, which)?,
+        To::Torch | To::Numpy | To::Onnx => None,
+    };
     let files = match arguments.to {
         To::Torch => exported(subject, Target::Torch, &place.name),
         To::Numpy => exported(subject, Target::Numpy, &place.name),
-        To::Onnx => Onnx::of(subject, arguments.preparation.unwrap_or(Preparing::Inside))
-            .map(|onnx| vec![Exported { extension: "onnx", content: Content::Onnx(Box::new(onnx)) }]),
+        To::Onnx => Onnx::of(subject, arguments.preparation.unwrap_or(Preparing::Inside)).map(|onnx| {
+            vec![Exported { name: format!("{}.onnx", place.name), content: Content::Onnx(Box::new(onnx)) }]
+        }),
+        To::Hub => {
+            let Subject::Model(architecture, params, samples) = subject else {
+                return Err(Failure::Usage(format!(
+                    "{} is an ensemble, and a folder of the hub is for one model: --to torch, numpy or onnx takes all members",
+                    path.display()
+                )));
+            };
+            let (training, licence) = (training.as_ref(), arguments.license.as_deref());
+            hub::folder(hub::Model { architecture, params, samples, training, licence })
+        }
     };
     let files = files.map_err(|error| match error {
         ExportError::Ensemble(error) => error.into(),
@@ -98,22 +135,41 @@ pub(super) fn export(arguments: &ExportArgs) -> Result<(), Failure> {
         }
     })?;
     let files: Vec<(PathBuf, Exported<'_>)> =
-        files.into_iter().map(|file| (place.file(file.extension), file)).collect();
+        files.into_iter().map(|file| (place.folder.join(&file.name), file)).collect();
     check(&files, &path, arguments.force)?;
-    // An empty one is the current directory.
-    if !place.folder.as_os_str().is_empty() {
-        create_dir_durably(&Disk, &place.folder)
-            .map_err(|error| Failure::file("create", &place.folder, error))?;
-    }
     for (path, file) in &files {
+        // An empty one is the current directory.
+        if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+            create_dir_durably(&Disk, folder).map_err(|error| Failure::file("create", folder, error))?;
+        }
         let write = |out: &mut dyn io::Write| match &file.content {
             Content::Text(text) => out.write_all(text.as_bytes()),
             Content::Tensors(weights) => weights.write(out),
+            Content::Model(architecture, params, metadata) => {
+                models::write_model(architecture, params, metadata, out).map_err(io::Error::other)
+            }
             Content::Onnx(onnx) => onnx.write(out),
         };
         write_durably(&Disk, path, write).map_err(|error| Failure::file("write", path, error))?;
     }
     say(arguments, subject, &files)
+}
+
+/// Refuses options that are of another target.
+fn check_options(arguments: &ExportArgs) -> Result<(), Failure> {
+    if let (Some(preparation), To::Torch | To::Numpy | To::Hub) = (arguments.preparation, arguments.to) {
+        let why = match arguments.to {
+            To::Hub => "the folder's ONNX prepares samples itself",
+            _ => "exported source prepares samples with a function of its own, `prepare`",
+        };
+        return Err(Failure::Usage(format!("--preparation {preparation} is for --to onnx: {why}")));
+    }
+    if arguments.license.is_some() && arguments.to != To::Hub {
+        return Err(Failure::Usage(
+            "--license is for --to hub, whose card names it: leave it out".to_owned(),
+        ));
+    }
+    Ok(())
 }
 
 fn say(
@@ -124,11 +180,7 @@ fn say(
     let architecture = subject.architecture();
     let parameters = architecture.parameters().map_err(Failure::internal)?;
     let bytes = |path: &Path| std::fs::metadata(path).map_or(0, |about| about.len());
-    let (target, packages) = match arguments.to {
-        To::Torch => ("torch", Target::Torch.packages()),
-        To::Numpy => ("numpy", Target::Numpy.packages()),
-        To::Onnx => ("onnx", &["onnxruntime"][..]),
-    };
+    let (target, packages) = (arguments.to.name(), arguments.to.packages());
     if arguments.json {
         let written: Vec<_> = files
             .iter()
@@ -136,6 +188,9 @@ fn say(
                 Content::Text(_) => json!({ "file": path, "bytes": bytes(path) }),
                 Content::Tensors(weights) => {
                     json!({ "file": path, "bytes": bytes(path), "tensors": weights.len() })
+                }
+                Content::Model(_, params, _) => {
+                    json!({ "file": path, "bytes": bytes(path), "tensors": params.len() })
                 }
                 Content::Onnx(onnx) => json!({
                     "file": path, "bytes": bytes(path), "opset": OPSET, "input": onnx.input, "output": onnx.output,
@@ -157,6 +212,9 @@ fn say(
         let size = units::bytes(bytes(path));
         let _ = match &file.content {
             Content::Text(_) => writeln!(text, "wrote {}: {}, {size}", path.display(), architecture.name),
+            Content::Model(_, params, _) => {
+                writeln!(text, "wrote {}: {} tensors, {size}", path.display(), params.len())
+            }
             Content::Tensors(weights) => {
                 writeln!(text, "wrote {}: {} tensors, {size}", path.display(), weights.len())
             }
@@ -206,26 +264,24 @@ struct Place {
 impl Place {
     /// A name that ends in `.py`, or for ONNX in `.onnx`, is a file's, any other one a directory's.
     fn of(out: &Path, to: To) -> Result<Self, Failure> {
-        let wanted = to.extension();
-        let is_file = out.extension().is_some_and(|extension| extension == wanted) && !out.is_dir();
-        if !is_file {
-            let other = [To::Torch, To::Onnx].map(To::extension).into_iter().find(|other| *other != wanted);
-            if out.extension().is_some_and(|extension| other.is_some_and(|other| extension == other))
-                && !out.is_dir()
+        let extension = out.extension().and_then(|extension| extension.to_str()).filter(|_| !out.is_dir());
+        let Some(wanted) = to.extension().filter(|wanted| extension == Some(*wanted)) else {
+            let takes = match to.extension() {
+                Some(wanted) => format!("a directory, or the name of a file that ends in .{wanted}"),
+                None => "a directory".to_owned(),
+            };
+            if [To::Torch, To::Onnx].iter().any(|other| extension.is_some() && other.extension() == extension)
             {
                 return Err(Failure::Usage(format!(
-                    "{} is the name of another kind of file: --out takes a directory, or here the name of a file that ends in .{wanted}",
+                    "{} is the name of another kind of file: --out takes {takes}",
                     out.display()
                 )));
             }
             if out.exists() && !out.is_dir() {
-                return Err(Failure::Usage(format!(
-                    "{} is a file: --out takes a directory, or the name of a file that ends in .{wanted}",
-                    out.display()
-                )));
+                return Err(Failure::Usage(format!("{} is a file: --out takes {takes}", out.display())));
             }
             return Ok(Self { folder: out.to_owned(), name: "network".to_owned() });
-        }
+        };
         let folder = out.parent().unwrap_or(Path::new(""));
         let name = out.file_stem().and_then(|stem| stem.to_str()).ok_or_else(|| {
             Failure::Usage(format!("the name of {} is not UTF-8: give it another name", out.display()))
@@ -236,10 +292,6 @@ impl Place {
             )));
         }
         Ok(Self { folder: folder.to_owned(), name: name.to_owned() })
-    }
-
-    fn file(&self, extension: &str) -> PathBuf {
-        self.folder.join(format!("{}.{extension}", self.name))
     }
 }
 
@@ -271,7 +323,8 @@ mod tests {
     #[test]
     fn a_name_of_source_is_a_file_and_any_other_a_directory() {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        let at = |name: &str| Place::of(&folder.path().join(name), To::Torch).map(|place| place.file("py"));
+        let file = |place: Place, extension: &str| place.folder.join(format!("{}.{extension}", place.name));
+        let at = |name: &str| Place::of(&folder.path().join(name), To::Torch).map(|place| file(place, "py"));
         assert_eq!(at("out").ok(), Some(folder.path().join("out/network.py")));
         assert_eq!(at("my.py").ok(), Some(folder.path().join("my.py")));
         std::fs::create_dir(folder.path().join("odd.py")).expect("a folder in it");
@@ -280,10 +333,10 @@ mod tests {
         let text = at("file").expect_err("neither").to_string();
         assert!(text.contains("ends in .py"), "{text}");
         let bare = Place::of(Path::new("my.py"), To::Numpy).expect("a file here");
-        assert_eq!(bare.file("py"), Path::new("my.py"));
+        assert_eq!(file(bare, "py"), Path::new("my.py"));
         let of_onnx = Place::of(Path::new("torch.onnx"), To::Onnx).expect("no module of Python");
-        assert_eq!(of_onnx.file("onnx"), Path::new("torch.onnx"));
-        for (name, to) in [("my.onnx", To::Torch), ("my.py", To::Onnx)] {
+        assert_eq!(file(of_onnx, "onnx"), Path::new("torch.onnx"));
+        for (name, to) in [("my.onnx", To::Torch), ("my.py", To::Onnx), ("my.onnx", To::Hub)] {
             let text = Place::of(Path::new(name), to).err().expect("another kind").to_string();
             assert!(text.contains("another kind of file"), "{text}");
         }

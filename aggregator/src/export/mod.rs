@@ -5,7 +5,8 @@
 //! NAME.safetensors   its weights
 //! ```
 //!
-//! * [`Target`]: the Python that is exported to; a new one is a variant with its files; [`onnx`]: the other format, of one file;
+//! * [`Target`]: the Python that is exported to; a new one is a variant with its files; [`onnx`]: another format, of one file;
+//!   [`hub`]: a folder with a card;
 //! * `layers`: how each kind of layer is spelled, for all targets in Python;
 //! * `plan`: a network's layers with their names, and where each tensor goes;
 //! * `torch`, `numpy`: the network in the one and in the other;
@@ -14,6 +15,7 @@
 //! * `weights`: the file of tensors.
 
 mod ensemble;
+pub mod hub;
 mod layers;
 mod numpy;
 #[expect(clippy::cast_possible_wrap, reason = "sides of tensors are far below 2^63")]
@@ -29,6 +31,7 @@ mod weights;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use models::{Architecture, ArchitectureError, ModelError, ParamSet};
@@ -105,8 +108,8 @@ impl Subject<'_> {
 
 /// A file that is exported.
 pub struct Exported<'a> {
-    /// The extension of its name.
-    pub extension: &'static str,
+    /// Its path in the folder of the export.
+    pub name: String,
     /// What is in it.
     pub content: Content<'a>,
 }
@@ -117,7 +120,9 @@ pub enum Content<'a> {
     Text(String),
     /// Tensors.
     Tensors(Weights<'a>),
-    /// A whole model.
+    /// A model and its metadata, as a run leaves them.
+    Model(&'a Architecture, &'a ParamSet, BTreeMap<String, String>),
+    /// A whole model in ONNX.
     Onnx(Box<Onnx>),
 }
 
@@ -143,7 +148,7 @@ pub enum ExportError {
     },
 }
 
-/// The files of an export, whose names will be `name` with the extension of each.
+/// The files of an export to Python: source and weights, both called `name`.
 ///
 /// # Errors
 /// [`ExportError`] if it cannot be read, or is no network.
@@ -160,7 +165,7 @@ pub fn export<'a>(
     };
     let weights = Weights::of(subject, &plan, target);
     Ok(vec![
-        Exported { extension: "py", content: Content::Text(source) },
-        Exported { extension: "safetensors", content: Content::Tensors(weights) },
+        Exported { name: format!("{name}.py"), content: Content::Text(source) },
+        Exported { name: format!("{name}.safetensors"), content: Content::Tensors(weights) },
     ])
 }

@@ -1,0 +1,216 @@
+//! The card: what people want to know before they use a model.
+
+use std::fmt::Write as _;
+
+use shared::shape::spelled;
+
+use super::super::samples::Kind;
+use super::{Model, Tested, Training};
+use crate::report::units::{bytes, counted, grouped};
+
+/// The card, in Markdown with the header that the hub reads.
+pub(super) fn card(model: &Model<'_>, parameters: usize, has_onnx: bool) -> String {
+    let mut text = header(model);
+    let title = model.training.map_or(&model.architecture.name, |training| &training.run);
+    let _ = writeln!(text, "# {title}\n");
+    let _ = writeln!(text, "{}\n", summary(model, parameters));
+    if let Some(training) = model.training {
+        text.push_str(&trained(model, training));
+        text.push_str(&results(model, training));
+    }
+    text.push_str(&usage(model, has_onnx));
+    text.push_str(LIMITS);
+    text
+}
+
+const LIMITS: &str = "\
+## Limits
+
+The figures are those of one run on one test set. What the model does on other data, and whether its errors fall on some people more
+than on others, was not examined. A model can give away something of the samples that it was trained on: that they have not left their
+devices does not make it anonymous.
+";
+
+/// What the hub's programs read: YAML, whose strings are written as those of JSON, which it contains.
+fn header(model: &Model<'_>) -> String {
+    let task = task(model.kind());
+    let mut text = String::from("---\n");
+    if let Some(licence) = model.licence {
+        let _ = writeln!(text, "license: {}", quoted(licence));
+    }
+    text.push_str("tags:\n- federated-learning\n- safetensors\n");
+    if let Some(training) = model.training {
+        let _ = writeln!(text, "- {}", quoted(&training.algorithm));
+    }
+    let _ = writeln!(text, "pipeline_tag: {task}");
+    if let Some((training, tested)) = model.training.and_then(|of| Some((of, of.tested.as_ref()?))) {
+        let (run, data) = (quoted(&training.run), quoted(&training.data));
+        let _ = write!(
+            text,
+            "model-index:\n- name: {run}\n  results:\n  - task:\n      type: {task}\n    dataset:\n      name: {data}\n      \
+             type: {data}\n    metrics:\n    - type: accuracy\n      value: {}\n",
+            tested.accuracy
+        );
+        if let Some(loss) = tested.loss {
+            let _ = writeln!(text, "    - type: loss\n      value: {loss}");
+        }
+    }
+    text + "---\n\n"
+}
+
+/// The hub's name of what the model does.
+fn task(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Image => "image-classification",
+        Kind::Table => "tabular-classification",
+        Kind::Text | Kind::Tokens => "text-generation",
+        Kind::Array => "other",
+    }
+}
+
+fn summary(model: &Model<'_>, parameters: usize) -> String {
+    let architecture = model.architecture;
+    let shape = model.samples.map_or(&architecture.input, |samples| &samples.shape);
+    let takes = match model.kind() {
+        Kind::Image => format!("images of shape {} (channels, height, width)", spelled(shape)),
+        Kind::Table => format!("rows of {}", counted(shape.iter().product(), "number")),
+        Kind::Text => format!("texts, {} at a time", counted(shape.iter().product(), "character")),
+        Kind::Tokens => format!("{} at a time", counted(shape.iter().product(), "token")),
+        Kind::Array => format!("arrays of shape {}", spelled(shape)),
+    };
+    let names = model.class_names();
+    let classes = if names.is_empty() || names.len() > MOST_NAMED {
+        counted(architecture.classes, "class")
+    } else {
+        let named: Vec<String> = names.iter().map(|name| plain(name)).collect();
+        format!("{}: {}", counted(architecture.classes, "class"), named.join(", "))
+    };
+    format!(
+        "A `{}` of {} parameters, trained by federated learning. It takes {takes}, and tells {classes}.",
+        architecture.name,
+        grouped(parameters)
+    )
+}
+
+/// More classes than this are not named one by one.
+const MOST_NAMED: usize = 20;
+
+fn trained(model: &Model<'_>, training: &Training) -> String {
+    let mut rows = vec![
+        ("algorithm", format!("`{}`", training.algorithm)),
+        ("data", plain(&training.data)),
+        ("round", format!("{}", training.round)),
+        ("updates that counted", grouped(training.updates)),
+        ("sent by clients", bytes(training.bytes_up)),
+    ];
+    let clients = &training.clients;
+    let kind = if clients.simulated { "simulated client" } else { "device" };
+    rows.insert(2, ("clients", counted(clients.count as usize, kind)));
+    if let Some(samples) = &clients.samples {
+        let all = counted(samples.iter().sum(), "training sample");
+        let each: Vec<String> = samples
+            .iter()
+            .enumerate()
+            .map(|(class, &count)| {
+                let name =
+                    model.class_names().get(class).map_or_else(|| class.to_string(), |name| plain(name));
+                format!("{name} {}", grouped(count))
+            })
+            .collect();
+        let by_class = if each.len() > MOST_NAMED { String::new() } else { format!(": {}", each.join(", ")) };
+        rows.insert(3, ("samples", all + &by_class));
+    }
+    rows.extend(training.begun.iter().map(|begun| ("begun", plain(begun))));
+    rows.extend(training.version.iter().map(|version| ("aggregator", plain(version))));
+    let mut text = String::from(
+        "## Training\n\nSamples stayed with the clients; what they sent are changes of parameters.\n\n| | |\n|---|---|\n",
+    );
+    for (name, value) in rows {
+        let _ = writeln!(text, "| {name} | {value} |");
+    }
+    if !training.changed.is_empty() {
+        text.push_str("\nSettings that differ from the defaults:\n\n| key | value |\n|---|---|\n");
+        for (key, value) in &training.changed {
+            let _ = writeln!(text, "| `{key}` | {} |", plain(value));
+        }
+    }
+    text + "\n"
+}
+
+fn results(model: &Model<'_>, training: &Training) -> String {
+    let Some(tested) = &training.tested else {
+        return "## Results\n\nThe model was not tested on a test set of the server.\n\n".to_owned();
+    };
+    let Tested { accuracy, loss, by_class } = tested;
+    let on = by_class
+        .as_ref()
+        .map_or_else(String::new, |(evaluation, _)| format!(" ({})", counted(evaluation.samples, "sample")));
+    let mut text = format!("## Results\n\nOn the server's test set{on}: accuracy {:.2} %", 100.0 * accuracy);
+    if let Some(loss) = loss {
+        let _ = write!(text, ", cross-entropy {loss:.4} nats");
+    }
+    text.push_str(".\n\n");
+    if let Some((_, found)) = by_class {
+        let _ = write!(
+            text,
+            "Balanced accuracy {:.2} %, expected calibration error {:.2} %.\n\n| class | samples | precision | recall | F1 |\n|---|--:|--:|--:|--:|\n",
+            100.0 * found.balanced_accuracy(),
+            100.0 * found.calibration_error()
+        );
+        let share = |value: Option<f64>| {
+            value.map_or_else(|| "-".to_owned(), |value| format!("{:.1} %", 100.0 * value))
+        };
+        for class in 0..found.classes() {
+            let of = found.class(class);
+            let name = model.class_names().get(class).map_or_else(|| class.to_string(), |name| plain(name));
+            let _ = writeln!(
+                text,
+                "| {name} | {} | {} | {} | {} |",
+                grouped(of.samples as usize),
+                share(of.precision()),
+                share(of.recall()),
+                share(of.f1())
+            );
+        }
+        text.push('\n');
+    }
+    text
+}
+
+fn usage(model: &Model<'_>, has_onnx: bool) -> String {
+    let question = match model.kind() {
+        Kind::Image => "--data IMAGE.png",
+        Kind::Table => "--data TABLE.csv",
+        Kind::Text => "--text \"To be or not to b\"",
+        Kind::Tokens | Kind::Array => "--data FOLDER",
+    };
+    let program = if model.kind() == Kind::Text { "edge-client" } else { "aggregator" };
+    let mut text = format!(
+        "## Use\n\n```sh\n{program} predict --model . {question}\naggregator export --model . --to torch --out exported\naggregator serve run.toml --from .\n```\n\n"
+    );
+    text.push_str("`model.safetensors` has the parameters by their names, `config.json` the layers, the names of the classes and the preparation of samples.\n");
+    if has_onnx {
+        text.push_str("`onnx/model.onnx` is the same model for runtimes of ONNX: from samples as they are, with crop and normalisation inside, to `logits` and `probabilities`.\n");
+    }
+    text + "\n"
+}
+
+/// A string of YAML.
+fn quoted(text: &str) -> String {
+    serde_json::to_string(text).expect("a string is JSON")
+}
+
+/// Text that is no Markdown and no HTML, in one line of a table.
+fn plain(text: &str) -> String {
+    let mut plain = String::new();
+    for character in text.chars() {
+        match character {
+            '|' | '\\' | '`' | '*' | '_' | '[' | ']' | '#' | '~' => plain.extend(['\\', character]),
+            '<' => plain.push_str("&lt;"),
+            '&' => plain.push_str("&amp;"),
+            character if character.is_control() => plain.push(' '),
+            character => plain.push(character),
+        }
+    }
+    plain
+}

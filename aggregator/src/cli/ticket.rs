@@ -2,31 +2,26 @@
 
 use std::fmt::Write as _;
 use std::io::IsTerminal as _;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use clap::Args;
-use qrcode::{EcLevel, QrCode, render::unicode::Dense1x2};
+use qrcode::render::unicode::Dense1x2;
 use serde_json::json;
 use shared::cli::address;
 use shared::identity::PublicKey;
-use shared::ticket::{MAX_ADDRESSES, Ticket, TicketSecret};
+use shared::ticket::Ticket;
 
 use super::exit::Failure;
 use super::lost_identity::refuse_if_lost;
 use super::parse::whole;
-use super::{LabArgs, addresses, lab_options, terminal};
+use super::{LabArgs, lab_options, terminal};
 use crate::database::{Database, moment};
-use crate::enrolment::{IssuedTicket, ListenAddress};
-use crate::history::{RunLock, StoredRun};
+use crate::enrolment::IssuedTicket;
+use crate::issue::{IssueError, MAX_USES, NewTicket, Wanted, code, issue};
 use crate::report::units::seconds;
-use crate::run::directory::RunDirectory;
 use crate::storage::Disk;
 use crate::transport::identity::ServerIdentity;
-
-/// Where `serve` listens unless it is told.
-const PORT: u16 = 4433;
 
 /// Where the service of the package has its runs.
 const PACKAGED: &str = "/var/lib/aggregator";
@@ -42,7 +37,7 @@ pub(super) struct TicketArgs {
     /// How many devices it lets in
     #[arg(
         long, value_name = "N", default_value_t = 1,
-        value_parser = whole::<u32>(1..=1_000_000), allow_negative_numbers = true
+        value_parser = whole::<u32>(1..=MAX_USES.into()), allow_negative_numbers = true
     )]
     uses: u32,
     /// For how long it lets devices in, as in 30m, 24h or 7d; a device that is in stays in
@@ -91,21 +86,11 @@ pub(super) fn ticket(arguments: &TicketArgs) -> Result<(), Failure> {
     let known = ServerIdentity::load(&Disk, &directory)?.is_some();
     let identity = ServerIdentity::load_or_create(&Disk, &directory)?;
     let database = Database::open(&directory)?;
-    let addresses = if arguments.addresses.is_empty() {
-        own_addresses(listening(&database)?)?
-    } else {
-        arguments.addresses.clone()
-    };
-    if addresses.len() > MAX_ADDRESSES {
-        return Err(Failure::Usage(format!("a ticket has room for {MAX_ADDRESSES} addresses")));
-    }
-    let mut bytes = [0; 16];
-    getrandom::fill(&mut bytes)
-        .map_err(|error| Failure::environment(format!("no random numbers: {error}")))?;
-    let secret = TicketSecret::from_bytes(bytes);
     let newest = IssuedTicket::newest(&database)?;
-    let issued = IssuedTicket::make(&database, secret, arguments.uses, arguments.expires, now)?;
-    print(&Ticket { server: identity.key(), secret, addresses }, &issued, arguments)?;
+    let TicketArgs { uses, expires, addresses, .. } = arguments;
+    let wanted = Wanted { uses: *uses, lasts: *expires, addresses: addresses.clone() };
+    let NewTicket { ticket, issued } = issue(&database, identity.key(), wanted, now)?;
+    print(&ticket, &issued, arguments)?;
     if !known {
         let options = lab_options(&arguments.lab.runs, arguments.lab.identity.as_deref());
         terminal::tell(&newly_made(&directory, &options, Path::new(PACKAGED)));
@@ -162,10 +147,8 @@ fn print(ticket: &Ticket, issued: &IssuedTicket, arguments: &TicketArgs) -> Resu
     }
     let mut page = format!("{text}\n");
     if arguments.qr || std::io::stdout().is_terminal() {
-        // Capitals alone make the smaller code.
-        let code = QrCode::with_error_correction_level(text.to_uppercase(), EcLevel::L);
-        let code =
-            code.map_err(|error| Failure::Internal(format!("the ticket does not fit into a code: {error}")))?;
+        let code = code(ticket)
+            .ok_or_else(|| Failure::Internal("the ticket does not fit into a code".to_owned()))?;
         // Dark on light with any terminal colours: cameras expect it.
         let drawn = code.render::<Dense1x2>().dark_color(Dense1x2::Light).light_color(Dense1x2::Dark).build();
         let _ = write!(page, "\n{drawn}\n");
@@ -204,36 +187,14 @@ fn list(good: &[IssuedTicket], now: SystemTime, json: bool) -> Result<(), Failur
     terminal::print(&page)
 }
 
-/// Where a server listens: one that serves a run now, or one that died and is waited for, or the one that was started last.
-fn listening(database: &Database) -> Result<Option<SocketAddr>, Failure> {
-    let runs = database.runs()?;
-    let place = |run: &StoredRun| RunDirectory::new(&run.directory);
-    let serving = runs.iter().find(|run| RunLock::in_place(&place(run)));
-    let run = serving.or_else(|| runs.iter().filter(|run| run.ended.is_none()).max_by_key(|run| run.told));
-    let address = run.and_then(|run| RunLock::address(&place(run)));
-    Ok(match address {
-        Some(address) => Some(address),
-        None => ListenAddress::last(database)?,
-    })
-}
-
-/// Where this machine is reached from its networks.
-fn own_addresses(listening: Option<SocketAddr>) -> Result<Vec<String>, Failure> {
-    let port = listening.map_or(PORT, |address| address.port());
-    let bound = listening.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |address| address.ip());
-    let (own, why) = match bound {
-        one if !one.is_unspecified() => (vec![one], String::new()),
-        all => match addresses::own(all.is_ipv6()) {
-            Ok(own) => (own, String::new()),
-            Err(error) => (Vec::new(), format!(" (its interfaces cannot be listed: {error})")),
-        },
-    };
-    if own.is_empty() {
-        return Err(Failure::Environment(format!(
-            "this machine has no network address that devices could reach it at{why}: say which with --address HOST:PORT"
-        )));
+impl From<IssueError> for Failure {
+    fn from(error: IssueError) -> Self {
+        match error {
+            IssueError::Database(error) => error.into(),
+            error @ (IssueError::Random(_) | IssueError::NoAddress { .. }) => Self::environment(error),
+            error @ IssueError::TooManyAddresses => Self::Usage(error.to_string()),
+        }
     }
-    Ok(own.into_iter().map(|own| SocketAddr::from((own, port)).to_string()).collect())
 }
 
 /// A time such as `30m`, `24h` or `7d`.
@@ -286,11 +247,5 @@ mod tests {
         assert_eq!(doubt_of_the_clock(WRITTEN + 1, Some(WRITTEN)), None);
         assert!(doubt_of_the_clock(0, None).unwrap().contains("program was written"));
         assert!(doubt_of_the_clock(WRITTEN + 1, Some(WRITTEN + 2)).unwrap().contains("last ticket"));
-    }
-
-    #[test]
-    fn a_server_at_one_address_is_reached_there() {
-        let at = "192.0.2.7:5000".parse().unwrap();
-        assert_eq!(own_addresses(Some(at)).unwrap(), ["192.0.2.7:5000"]);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ToSql, ToSqlOutput, ValueRef};
 use rusqlite::{OptionalExtension as _, Row, params};
@@ -108,7 +108,17 @@ pub enum Admittance {
     Refused(Refusal),
 }
 
+/// A device that was seen this lately is connected: its last moment here is noted every ten seconds.
+const HERE: Duration = Duration::from_secs(25);
+
 impl Device {
+    /// Whether it may take part and is connected at `now`, in milliseconds since 1970, as far as is known.
+    #[must_use]
+    pub fn is_here(&self, now: i64) -> bool {
+        let silent = now.saturating_sub(self.seen);
+        self.standing == Standing::In && silent < HERE.as_millis() as i64
+    }
+
     /// Decides on a device at `address` that has proved `key`, by the table in [`enrolment`](crate::enrolment).
     pub fn admit(
         database: &Database,

@@ -82,6 +82,17 @@ Examples:
   aggregator status --watch                          again whenever it changes
   aggregator status --rounds 20 --events 50
   aggregator status --run glyphs-fedavg-2 --json";
+pub(super) const PAGE: &str = "\
+It is a process of its own, which reads the runs and the server's database, and touches no round. `serve --page` and \
+`simulate --page` start it beside themselves.
+
+Every user of this machine may look, and change devices, unless there is a --token-file or it is started with --read-only. From another \
+machine: `ssh -L 8420:127.0.0.1:8420 HOST`, or a proxy with TLS and --host NAME. /metrics is for Prometheus.
+
+Examples:
+  aggregator page
+  aggregator page --runs lab --read-only
+  aggregator page --listen 0.0.0.0:8420 --token-file page.token --host lab.example";
 pub(super) const TICKET: &str = "\
 The ticket goes to standard output, and with it, on a terminal, a code for a camera. It admits a device: pass it \
 on as you would a password. The server need not run. Its addresses are those that this machine has in all its networks, at most \

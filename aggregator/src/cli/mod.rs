@@ -1,9 +1,9 @@
 //! The command line: what a person types, and what the process answers.
 
-mod addresses;
 #[cfg(feature = "simulate")]
 mod compare;
 mod control;
+mod dashboard;
 mod describe;
 mod device;
 mod devices;
@@ -19,6 +19,7 @@ mod key;
 mod load_model;
 mod log;
 mod lost_identity;
+mod model_origin;
 mod models;
 mod named_run;
 mod page;
@@ -107,6 +108,9 @@ enum Command {
     Runs(runs::RunsArgs),
     /// Write the page of a run anew, also of one that goes on or was killed
     Report(report::ReportArgs),
+    /// Show runs, rounds and devices in a browser while they go on, and let devices in from there
+    #[command(after_long_help = help::PAGE)]
+    Page(dashboard::PageArgs),
     /// Test a trained model, or an ensemble of them, on a data set
     Evaluate(evaluate::EvaluateArgs),
     /// Show what a trained model, or an ensemble of them, says about each sample of a data set
@@ -243,6 +247,7 @@ impl Cli {
             Command::Compare(arguments) => compare::compare(&arguments),
             Command::Runs(arguments) => runs::runs(arguments),
             Command::Report(arguments) => report::report(&arguments),
+            Command::Page(arguments) => dashboard::page(&arguments),
             Command::Evaluate(arguments) => evaluate::evaluate(&arguments),
             Command::Predict(arguments) => predict::predict(&arguments),
             Command::Export(arguments) => export::export(&arguments),

@@ -10,6 +10,7 @@ use shared::cli::{Processor, Systemd};
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 
+use super::dashboard::{ADDRESS, Beside};
 use super::exit::Failure;
 use super::history::{History, Sinks};
 use super::lost_identity::refuse_if_lost;
@@ -64,6 +65,9 @@ pub(super) struct ServeArgs {
     /// After the run, seconds to wait for known devices that are away, to tell them that it is over
     #[arg(long, alias = "linger", value_name = "SECONDS", default_value_t = 30, value_parser = count, allow_negative_numbers = true)]
     drain_timeout: u32,
+    /// Show the run in a browser as well: `aggregator page` beside it, at this address [default: 127.0.0.1:8420]
+    #[arg(long, value_name = "IP:PORT", num_args = 0..=1, default_missing_value = ADDRESS, value_parser = address)]
+    page: Option<SocketAddr>,
     /// End at once if a run of this very configuration is complete, instead of beginning another: for services, which are
     /// started whenever the machine is
     #[arg(long, conflicts_with = "fresh")]
@@ -107,6 +111,7 @@ pub(super) fn serve(arguments: &ServeArgs) -> Result<(), Failure> {
     let shortage = files.shortage.clone();
     let (started, listener) = given.start(config, Arc::new(files), bind)?;
     ListenAddress::note(&database, listener.address())?;
+    let _page = arguments.page.and_then(|at| Beside::start(at, &given.runs, arguments.identity.as_deref()));
     if *enrolment == Policy::Ticket && Device::all(&database)?.is_empty() {
         let good = IssuedTicket::good(&database, SystemTime::now())?;
         terminal::tell(&no_devices(&good));

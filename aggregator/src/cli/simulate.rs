@@ -1,5 +1,6 @@
 //! `aggregator simulate`: a whole federation in this process.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use clap::Args;
@@ -7,9 +8,10 @@ use shared::cli::{Processor, cores};
 use tokio::runtime::{Builder, Runtime};
 
 use super::RunArgs;
+use super::dashboard::{ADDRESS, Beside};
 use super::exit::Failure;
 use super::page::RunPage;
-use super::parse::whole;
+use super::parse::{address, whole};
 use super::run::{conclude, report_skipped, runtime};
 use super::terminal;
 use crate::events::Sink;
@@ -28,14 +30,18 @@ pub(super) struct SimulateArgs {
     /// Clients that train at the same time, one thread each [default: the number of cores]
     #[arg(long, value_name = "N", value_parser = whole::<u16>(1..=1024), allow_negative_numbers = true)]
     threads: Option<u16>,
+    /// Show the run in a browser as well: `aggregator page` beside it, at this address [default: 127.0.0.1:8420]
+    #[arg(long, value_name = "IP:PORT", num_args = 0..=1, default_missing_value = ADDRESS, value_parser = address)]
+    page: Option<SocketAddr>,
 }
 
 /// Runs the federation; `verbose` shows remarks, too.
 pub(super) fn simulate(arguments: &SimulateArgs, verbose: bool) -> Result<(), Failure> {
     edge_client::memory::keep_freed(edge_client::memory::Heaps::Each);
-    let SimulateArgs { run: given, transport, threads } = arguments;
+    let SimulateArgs { run: given, transport, threads, page } = arguments;
     let backend = Processor::backend(given.device)?;
     let (started, shares) = given.start(given.validated()?, Arc::new(Unsynced), training_shares)?;
+    let _page = page.and_then(|at| Beside::start(at, &given.runs, None));
     let threads = threads.map_or_else(|| cores().get(), usize::from);
     if let Some(attackers) = &started.run.config().attackers {
         let (clients, seed) = (started.run.config().data.clients, started.run.spec().root_seed());

@@ -41,13 +41,7 @@ pub fn page(found: &Found<'_>) -> String {
         @if let Some(complete) = found.complete {
             p.note role="status" { strong { "Running" } ", " (complete) " of " (counted(found.plan.runs.len(), "run")) " complete. " (RELOADS) }
         }
-        @if !experiment.about.is_empty() { section.card { p { (experiment.about) } } }
-        @for cell in 0..found.plan.cells.len() { (section(found, cell)) }
-        (mixtures(found))
-        details {
-            summary { "All runs" }
-            div.scroll { (runs(found)) }
-        }
+        (body(found, &|run| Some(report_of(run))))
         @if !experiment.text.is_empty() {
             details {
                 summary { "The experiment's file" }
@@ -71,6 +65,20 @@ pub fn page(found: &Found<'_>) -> String {
         &body,
         &footer,
     )
+}
+
+/// Tables and curves of all cells, and the runs; `link` is where the page of a run is, if there is one.
+pub(crate) fn body(found: &Found<'_>, link: &dyn Fn(&str) -> Option<String>) -> Markup {
+    let about = &found.plan.experiment.about;
+    html! {
+        @if !about.is_empty() { section.card { p { (about) } } }
+        @for cell in 0..found.plan.cells.len() { (section(found, cell)) }
+        (mixtures(found))
+        details {
+            summary { "All runs" }
+            div.scroll { (runs(found, link)) }
+        }
+    }
 }
 
 /// The style of a variant's curve: a colour, then another kind of line; 24 differ.
@@ -158,7 +166,7 @@ fn section(found: &Found<'_>, cell: usize) -> Markup {
     }
 }
 
-fn runs(found: &Found<'_>) -> Markup {
+fn runs(found: &Found<'_>, link: &dyn Fn(&str) -> Option<String>) -> Markup {
     let rows = found.lines.iter().flat_map(|line| line.seeds.iter().map(move |seed| (line, seed)));
     let share =
         |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{:.2} %", 100.0 * value));
@@ -174,7 +182,9 @@ fn runs(found: &Found<'_>) -> Markup {
             tbody {
                 @for (line, seed) in rows {
                     tr {
-                        th scope="row" { a href=(report_of(&seed.run)) { (line.name) } }
+                        th scope="row" {
+                            @if let Some(place) = link(&seed.run) { a href=(place) { (line.name) } } @else { (line.name) }
+                        }
                         td { (seed.seed) }
                         td { (seed.rounds) @if !seed.complete { " so far" } }
                         td { (share(seed.accuracy)) }

@@ -11,6 +11,7 @@ pub(super) const STEPS: &[&str] = &[
     include_str!("migrations/1_runs.sql"),
     include_str!("migrations/2_devices.sql"),
     include_str!("migrations/3_left_out.sql"),
+    include_str!("migrations/4_changes.sql"),
 ];
 
 /// The version of this program.

@@ -1,6 +1,6 @@
 //! Queries of the history.
 
-use rusqlite::{Row, params};
+use rusqlite::{OptionalExtension as _, Row, params};
 use serde::Serialize;
 
 use crate::coordinator::Status;
@@ -80,6 +80,17 @@ pub(crate) fn short(device: &str) -> &str {
     device.get(..8).unwrap_or(device)
 }
 
+fn stored_round(row: &Row<'_>) -> rusqlite::Result<StoredRound> {
+    let record: Option<String> = row.get("record")?;
+    Ok(StoredRound {
+        round: row.get("round")?,
+        opened: row.get("opened")?,
+        closed: row.get("closed")?,
+        cohort: row.get("cohort")?,
+        record: record.and_then(|record| serde_json::from_str(&record).ok()),
+    })
+}
+
 impl Database {
     /// All runs that were served, the newest first.
     pub fn runs(&self) -> Result<Vec<StoredRun>, DatabaseError> {
@@ -105,24 +116,24 @@ impl Database {
 
     /// The newest rounds of a run, the oldest of them first.
     pub fn rounds(&self, run: &str, newest: u32) -> Result<Vec<StoredRound>, DatabaseError> {
-        let round = |row: &Row<'_>| {
-            let record: Option<String> = row.get("record")?;
-            Ok(StoredRound {
-                round: row.get("round")?,
-                opened: row.get("opened")?,
-                closed: row.get("closed")?,
-                cohort: row.get("cohort")?,
-                record: record.and_then(|record| serde_json::from_str(&record).ok()),
-            })
-        };
         let mut rounds: Vec<_> = self.read("read the rounds in", |connection| {
             connection
                 .prepare("SELECT * FROM rounds WHERE run = ?1 ORDER BY round DESC LIMIT ?2")?
-                .query_map(params![run, newest], round)?
+                .query_map(params![run, newest], stored_round)?
                 .collect::<rusqlite::Result<_>>()
         })?;
         rounds.reverse();
         Ok(rounds)
+    }
+
+    /// One round of a run; `None` if it was not opened.
+    pub fn round(&self, run: &str, number: u32) -> Result<Option<StoredRound>, DatabaseError> {
+        self.read("read a round in", |connection| {
+            connection
+                .prepare("SELECT * FROM rounds WHERE run = ?1 AND round = ?2")?
+                .query_row(params![run, number], stored_round)
+                .optional()
+        })
     }
 
     /// What arrived in a round of a run, by device.

@@ -67,7 +67,7 @@ fn read(files: &dyn FileLayer, directory: &RunDirectory) -> io::Result<Option<En
 }
 
 /// Whether a process works on the run: it holds the lock.
-fn is_worked_on(directory: &RunDirectory) -> bool {
+pub(crate) fn is_worked_on(directory: &RunDirectory) -> bool {
     is_held(&directory.lock(), File::try_lock_shared)
 }
 

@@ -21,7 +21,7 @@ use shared::id::ClientId;
 
 use crate::config::Config;
 use crate::report::by_class::ModelByClass;
-use crate::report::devices::Devices;
+use crate::report::devices::{DeviceRow, Devices};
 use crate::report::standing::Standing;
 use crate::report::{Report, Summary, render};
 use crate::round::jsonl::Rounds;
@@ -77,6 +77,28 @@ impl Found {
         Ok(Self { config, rounds, standing, ended, about, devices, by_class, name })
     }
 
+    /// Samples of each class over all simulated clients; `None` of devices, which keep that to themselves.
+    #[must_use]
+    pub fn samples_by_class(&self) -> Option<Vec<usize>> {
+        let clients = self.about.as_ref()?.histograms.as_ref()?;
+        let mut sums = vec![0; clients.iter().map(|(_, counts)| counts.len()).max()?];
+        for (_, counts) in clients {
+            sums.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
+        }
+        Some(sums)
+    }
+
+    /// How the model of this round did by class, if the run has left it and tested it so.
+    #[must_use]
+    pub fn by_class(&self, round: u32) -> Option<&ModelByClass> {
+        self.by_class.iter().find(|model| model.round == round)
+    }
+
+    /// What its devices have done, as far as its directory knows it.
+    pub fn devices(&self) -> impl Iterator<Item = &DeviceRow> {
+        self.devices.iter().flat_map(|devices| &devices.devices)
+    }
+
     /// The names of its devices, as far as its directory knows them.
     pub fn names(&self) -> impl Iterator<Item = (ClientId, String)> {
         let all = self.devices.iter().flat_map(|devices| &devices.devices);
@@ -92,8 +114,14 @@ impl Found {
     /// Its page.
     #[must_use]
     pub fn page(&self) -> String {
+        render(&self.report())
+    }
+
+    /// What its page shows.
+    #[must_use]
+    pub fn report(&self) -> Report<'_> {
         let about = self.about.as_ref();
-        render(&Report {
+        Report {
             name: &self.name,
             config: &self.config,
             rounds: &self.rounds.records,
@@ -105,7 +133,7 @@ impl Found {
             origin: about.map(|about| &about.origin),
             devices: self.devices.as_ref(),
             by_class: &self.by_class,
-        })
+        }
     }
 }
 

@@ -2,6 +2,9 @@
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
+/// The style sheet of all pages.
+pub(crate) const STYLE: &str = include_str!("../style.css");
+
 /// What a page begins with.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Head<'a> {
@@ -27,7 +30,7 @@ pub(crate) fn document(head: &Head<'_>, body: &Markup, footer: &Markup) -> Strin
                 meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'";
                 @if let Some(seconds) = refresh { meta http-equiv="refresh" content=(seconds); }
                 title { (title) }
-                style { (PreEscaped(include_str!("../style.css"))) }
+                style { (PreEscaped(STYLE)) }
             }
             body {
                 header {
@@ -43,7 +46,7 @@ pub(crate) fn document(head: &Head<'_>, body: &Markup, footer: &Markup) -> Strin
 }
 
 /// One figure of a summary: its name, its value, and notes, which stand on lines of their own rather than break within.
-pub(in crate::report) fn figure(name: &str, value: &str, notes: &[String]) -> Markup {
+pub(crate) fn figure(name: &str, value: &str, notes: &[String]) -> Markup {
     html! { div { dt { (name) } dd { (value) } dd.note { @for note in notes { span { (note) } " " } } } }
 }
 

@@ -27,8 +27,7 @@ use crate::config::{Changed, Config};
 use crate::round::RoundRecord;
 
 pub(super) use clients::histograms;
-pub(in crate::report) use document::figure;
-pub(crate) use document::{Head, document};
+pub(crate) use document::{Head, STYLE, document, figure};
 pub(super) use setting::partition;
 
 /// What a report shows. Everything else on the page is derived from it.
@@ -67,20 +66,10 @@ pub(crate) const RELOADS: &str = "This page is written anew every few seconds, a
 /// The page, as UTF-8 text.
 #[must_use]
 pub fn render(report: &Report<'_>) -> String {
-    let summary = Summary::of(report.rounds, report.target);
     let body = html! {
-        (standing::banner(report, &summary))
-        (figures(report, &summary))
-        (dominance::alarm(report.rounds))
-        (charts(report, &summary))
-        (by_class::cards(report))
-        (devices::card(report))
-        (clients::labels(report))
+        (findings(report, RELOADS))
         (rounds::table(report.rounds))
-        details {
-            summary { "Effective configuration" }
-            pre { code { (report.config.effective.to_toml()) } }
-        }
+        (configuration(report))
     };
     let footer = html! {
         "Run " code { (report.config.spec.run) } ", written by aggregator " (env!("CARGO_PKG_VERSION")) "."
@@ -94,8 +83,32 @@ pub fn render(report: &Report<'_>) -> String {
     document(&head, &body, &footer)
 }
 
+/// How the run stands, its figures and its curves; `reloads` says how the page of a run that goes on is kept new.
+pub(crate) fn findings(report: &Report<'_>, reloads: &str) -> Markup {
+    let summary = Summary::of(report.rounds, report.target);
+    html! {
+        (standing::banner(report, &summary, reloads))
+        (figures(report, &summary))
+        (dominance::alarm(report.rounds))
+        (charts(report, &summary))
+        (by_class::cards(report))
+        (devices::card(report))
+        (clients::labels(report))
+    }
+}
+
+/// All keys with their values, folded away.
+pub(crate) fn configuration(report: &Report<'_>) -> Markup {
+    html! {
+        details {
+            summary { "Effective configuration" }
+            pre { code { (report.config.effective.to_toml()) } }
+        }
+    }
+}
+
 /// What was run, in a sentence, and what tells it from other runs of this name: the keys that have another value than by default.
-fn lead(report: &Report<'_>) -> String {
+pub(crate) fn lead(report: &Report<'_>) -> String {
     let config = report.config;
     let (algorithm, model) = (&config.spec.algorithm.name, &config.spec.architecture.name);
     let run = if report.histograms.is_some() {

@@ -2,19 +2,19 @@
 
 use maud::{Markup, html};
 
-use super::{RELOADS, Report};
+use super::Report;
 use crate::report::Summary;
 use crate::report::standing::Standing;
 use crate::report::units::{counted, grouped};
 
-/// What stands below the heading.
-pub(super) fn banner(report: &Report<'_>, summary: &Summary) -> Markup {
+/// What stands below the heading; `reloads` says how the page of a run that goes on is kept new.
+pub(super) fn banner(report: &Report<'_>, summary: &Summary, reloads: &str) -> Markup {
     let planned = report.config.spec.rounds;
     let so_far = format!("after round {} of {}", grouped(summary.rounds), grouped(planned as usize));
     let at = report.ended.map_or_else(String::new, |at| format!(" ({at})"));
     match report.standing {
         Standing::Running => html! {
-            p.note role="status" { strong { "Running" } ", " (so_far) ". " (RELOADS) }
+            p.note role="status" { strong { "Running" } ", " (so_far) ". " (reloads) }
         },
         Standing::Complete if summary.rounds < planned as usize => html! {
             p.note role="status" { strong { "Complete" } " " (so_far) (at) ": early-stopping was met." }

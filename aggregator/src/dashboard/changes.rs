@@ -1,0 +1,52 @@
+//! When pages are drawn anew: visitors are told what has changed, and fetch that.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+use super::lab::Lab;
+
+/// How often is looked while a page is open.
+const LOOK: Duration = Duration::from_millis(200);
+/// Progress of devices is told at most this often; a closed round at once.
+const STATUS: Duration = Duration::from_secs(1);
+/// To look takes at most this share of the time.
+const SHARE: u32 = 50;
+
+/// A count of changes by kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Changes {
+    /// Rounds that closed, runs that began or ended.
+    pub(super) rounds: u64,
+    /// Anything else: progress, devices, events.
+    pub(super) status: u64,
+}
+
+/// Looks for changes for as long as `told` has receivers or may get some.
+pub(super) async fn watch(lab: Arc<Lab>, told: watch::Sender<Changes>) {
+    let mut seen = None;
+    let mut status_told = Instant::now();
+    loop {
+        if told.receiver_count() == 0 {
+            sleep(LOOK).await;
+            continue;
+        }
+        let begun = Instant::now();
+        let looking = lab.clone();
+        let look = tokio::task::spawn_blocking(move || (looking.rounds_mark(), looking.database_mark()));
+        let Ok(now) = look.await else { return };
+        let before = *seen.get_or_insert(now);
+        if now.0 != before.0 {
+            told.send_modify(|changes| {
+                *changes = Changes { rounds: changes.rounds + 1, status: changes.status + 1 }
+            });
+            (seen, status_told) = (Some(now), Instant::now());
+        } else if now.1 != before.1 && status_told.elapsed() >= STATUS {
+            told.send_modify(|changes| changes.status += 1);
+            (seen, status_told) = (Some(now), Instant::now());
+        }
+        sleep(LOOK.max(begun.elapsed() * SHARE)).await;
+    }
+}

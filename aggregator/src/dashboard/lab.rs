@@ -1,0 +1,258 @@
+//! The runs and the database, as they are read for pages. What has not changed is not read again.
+
+use std::collections::BTreeMap;
+use std::fs::{self, Metadata};
+use std::io;
+use std::path::{Component, Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
+
+use crate::database::{Database, DatabaseError, FILE};
+use crate::enrolment::Device;
+use crate::history::StoredRun;
+use crate::names;
+use crate::page::Found;
+use crate::run::directory::RunDirectory;
+use crate::runs::find::{is_run, within};
+use crate::runs::overview::Overview;
+use crate::storage::Disk;
+
+/// A run as it was read.
+pub(super) struct Run {
+    pub(super) directory: RunDirectory,
+    pub(super) overview: Overview,
+    pub(super) found: Found,
+}
+
+/// What a change of a file shows in.
+type Mark = Option<(SystemTime, u64)>;
+
+/// The files that a page of a run is made of, and whether a process works on it.
+type Marks = (Vec<Mark>, bool);
+
+/// Everything that pages show.
+pub(super) struct Lab {
+    runs: PathBuf,
+    experiments: PathBuf,
+    directory: PathBuf,
+    known: Mutex<BTreeMap<PathBuf, (Marks, Arc<Run>)>>,
+    /// The connection that reads, once there is a database.
+    database: Mutex<Option<Database>>,
+}
+
+/// Why something cannot be shown.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum LabError {
+    /// There is nothing of this name.
+    #[error("there is no {what} of this name")]
+    Unknown {
+        /// What was looked for.
+        what: &'static str,
+    },
+    /// A directory.
+    #[error("cannot list {}: {error}", path.display())]
+    List {
+        /// It.
+        path: PathBuf,
+        /// The system's error.
+        error: io::Error,
+    },
+    /// A run cannot be read.
+    #[error(transparent)]
+    Page(#[from] crate::page::PageError),
+    /// The database.
+    #[error(transparent)]
+    Database(#[from] DatabaseError),
+}
+
+impl Lab {
+    pub(super) fn new(runs: PathBuf, experiments: PathBuf, directory: PathBuf) -> Self {
+        Self { runs, experiments, directory, known: Mutex::default(), database: Mutex::default() }
+    }
+
+    /// The directory of the runs, or of what will hold it.
+    pub(super) fn place(&self) -> &Path {
+        self.runs.ancestors().find(|place| place.is_dir()).unwrap_or(Path::new("."))
+    }
+
+    /// The directory of the server's key and database.
+    pub(super) fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// All runs, those that were active last first; and the folders of runs that cannot be read, with the reason.
+    pub(super) fn all(&self) -> Result<(Vec<Arc<Run>>, Vec<(String, String)>), LabError> {
+        self.all_in(&within(&self.runs))
+    }
+
+    fn all_in(&self, place: &Path) -> Result<(Vec<Arc<Run>>, Vec<(String, String)>), LabError> {
+        let (mut runs, mut unread) = (Vec::new(), Vec::new());
+        for directory in directories(place)? {
+            match self.read(&directory) {
+                Ok(run) => runs.push(run),
+                Err(error) => unread.push((directory.name().into_owned(), error.to_string())),
+            }
+        }
+        runs.sort_by(|a, b| {
+            let key = |run: &Run| (run.overview.is_worked_on(), run.overview.active.clone());
+            key(b).cmp(&key(a)).then_with(|| a.overview.run.cmp(&b.overview.run))
+        });
+        Ok((runs, unread))
+    }
+
+    /// The run of this name.
+    pub(super) fn run(&self, name: &str) -> Result<Arc<Run>, LabError> {
+        self.read(&RunDirectory::new(below(&within(&self.runs), name, "run")?))
+    }
+
+    /// The experiments, by name.
+    pub(super) fn experiments(&self) -> Result<Vec<String>, LabError> {
+        if !self.experiments.is_dir() {
+            return Ok(Vec::new());
+        }
+        let mut names: Vec<_> = folders(&self.experiments)?
+            .into_iter()
+            .filter(|path| path.join("runs").is_dir())
+            .filter_map(|path| Some(path.file_name()?.to_str()?.to_owned()))
+            .collect();
+        names.sort();
+        Ok(names)
+    }
+
+    /// The runs of an experiment.
+    #[cfg(feature = "simulate")]
+    pub(super) fn experiment(&self, name: &str) -> Result<Vec<Arc<Run>>, LabError> {
+        let place = below(&self.experiments, name, "experiment")?.join("runs");
+        if !place.is_dir() {
+            return Err(LabError::Unknown { what: "experiment" });
+        }
+        let mut runs = self.all_in(&place)?.0;
+        runs.sort_by(|a, b| a.overview.run.cmp(&b.overview.run));
+        Ok(runs)
+    }
+
+    /// The database, to read it; `None` before a server has made one. Names of devices are those in it from then on.
+    pub(super) fn database(&self) -> Result<Option<Database>, LabError> {
+        let mut open = lock(&self.database);
+        if !self.directory.join(FILE).is_file() {
+            *open = None;
+            return Ok(None);
+        }
+        if open.is_none() {
+            *open = Some(Database::open_to_read(&self.directory)?);
+        }
+        let database = open.clone();
+        drop(open);
+        if let Some(database) = &database {
+            names::set(Device::names(database)?);
+        }
+        Ok(database)
+    }
+
+    /// What the database knows of a run; `None` of a simulation.
+    pub(super) fn served(&self, run: &Run) -> Result<Option<(Database, StoredRun)>, LabError> {
+        let Some(database) = self.database()? else { return Ok(None) };
+        let id = run.overview.id.to_string();
+        let stored = database.runs()?.into_iter().find(|stored| stored.run == id);
+        Ok(stored.map(|stored| (database, stored)))
+    }
+
+    /// What a change of any run shows in: a number that differs afterwards. It is cheap.
+    pub(super) fn rounds_mark(&self) -> u64 {
+        use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+        let mut hasher = DefaultHasher::new();
+        let experiments = folders(&self.experiments).unwrap_or_default();
+        let places = experiments.into_iter().map(|folder| folder.join("runs"));
+        for place in std::iter::once(within(&self.runs)).chain(places) {
+            for directory in directories(&place).unwrap_or_default() {
+                directory.root().hash(&mut hasher);
+                marks(&directory).hash(&mut hasher);
+            }
+        }
+        hasher.finish()
+    }
+
+    /// What a change in the database shows in.
+    pub(super) fn database_mark(&self) -> i64 {
+        let database = self.database().ok().flatten();
+        database.and_then(|database| database.foreign_changes().ok()).unwrap_or(0)
+    }
+
+    fn read(&self, directory: &RunDirectory) -> Result<Arc<Run>, LabError> {
+        let now = marks(directory);
+        if let Some((_, run)) = lock(&self.known).get(directory.root()).filter(|(marks, _)| *marks == now) {
+            return Ok(run.clone());
+        }
+        let found = Found::read(&Disk, directory, false)?;
+        let overview = Overview::of(directory, &found);
+        let run = Arc::new(Run { directory: directory.clone(), overview, found });
+        lock(&self.known).insert(directory.root().to_owned(), (now, run.clone()));
+        Ok(run)
+    }
+}
+
+/// A folder of this name in `place`, and nowhere else.
+fn below(place: &Path, name: &str, what: &'static str) -> Result<PathBuf, LabError> {
+    let mut parts = Path::new(name).components();
+    match (parts.next(), parts.next()) {
+        (Some(Component::Normal(part)), None) if part == name => Ok(place.join(name)),
+        _ => Err(LabError::Unknown { what }),
+    }
+}
+
+fn folders(place: &Path) -> Result<Vec<PathBuf>, LabError> {
+    let list = || -> io::Result<Vec<PathBuf>> {
+        let entries: Vec<_> = fs::read_dir(place)?.collect::<io::Result<_>>()?;
+        Ok(entries.into_iter().map(|entry| entry.path()).filter(|path| path.is_dir()).collect())
+    };
+    list().map_err(|error| LabError::List { path: place.to_owned(), error })
+}
+
+/// The directories of the runs in `place`; none before there is any.
+fn directories(place: &Path) -> Result<Vec<RunDirectory>, LabError> {
+    if !place.exists() {
+        return Ok(Vec::new());
+    }
+    Ok(folders(place)?.into_iter().map(RunDirectory::new).filter(is_run).collect())
+}
+
+fn marks(directory: &RunDirectory) -> Marks {
+    let files = [
+        directory.config(),
+        directory.rounds(),
+        directory.about(),
+        directory.devices(),
+        directory.by_class(),
+        directory.ending(),
+        directory.finished(),
+        directory.presence(),
+    ];
+    let mark = |file: Metadata| file.modified().ok().map(|modified| (modified, file.len()));
+    let marks = files.iter().map(|path| fs::metadata(path).ok().and_then(mark)).collect();
+    (marks, crate::page::ending::is_worked_on(directory))
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_name_leads_out_of_the_directory_of_runs() {
+        let folder = tempfile::tempdir().unwrap();
+        let runs = folder.path().join("runs");
+        let lab = Lab::new(runs.clone(), folder.path().join("none"), folder.path().join("identity"));
+        assert!(
+            lab.all().is_ok_and(|(runs, unread)| runs.is_empty() && unread.is_empty()),
+            "there is none yet"
+        );
+        for name in ["..", ".", "", "/etc", "../x", "a/b", "a/../..", "./a", "a/"] {
+            assert!(matches!(below(&runs, name, "run"), Err(LabError::Unknown { .. })), "{name:?}");
+        }
+        assert_eq!(below(&runs, "a", "run").unwrap(), runs.join("a"));
+        assert!(lab.run("a").is_err() && lab.database().unwrap().is_none());
+    }
+}

@@ -1,0 +1,238 @@
+//! Figures for Prometheus, made of what is on disk whenever they are asked for. No label has an id or a name of a device.
+
+use std::fs;
+use std::sync::atomic::AtomicU64;
+use std::time::SystemTime;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::{Registry, Unit};
+use shared::calendar::moment;
+
+use super::lab::{Lab, LabError, Run};
+use crate::coordinator::WaitingFor;
+use crate::enrolment::{Device, Standing};
+
+/// The type of what is sent.
+pub(super) const CONTENT: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+type Value = Gauge<f64, AtomicU64>;
+type Sum = Counter<f64, AtomicU64>;
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfRun {
+    run: String,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct InState {
+    run: String,
+    state: String,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct WithVerdict {
+    run: String,
+    verdict: String,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct InDirection {
+    run: String,
+    direction: String,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfDevices {
+    state: String,
+}
+
+/// Everything that is measured.
+struct Figures {
+    registry: Registry,
+    state: Family<InState, Value>,
+    round: Family<OfRun, Value>,
+    planned: Family<OfRun, Value>,
+    accuracy: Family<OfRun, Value>,
+    loss: Family<OfRun, Value>,
+    failed: Family<OfRun, Sum>,
+    updates: Family<WithVerdict, Sum>,
+    bytes: Family<InDirection, Sum>,
+    round_seconds: Family<OfRun, Histogram>,
+    waiting: Family<OfRun, Sum>,
+    test: Family<OfRun, Sum>,
+    fold: Family<OfRun, Sum>,
+    training: Family<OfRun, Sum>,
+    connected: Family<OfRun, Value>,
+    missing: Family<OfRun, Value>,
+    devices: Family<OfDevices, Value>,
+    database: Value,
+    disk: Value,
+}
+
+/// From a tenth of a second to a day.
+fn round_seconds() -> Histogram {
+    Histogram::new(exponential_buckets(0.1, 3.0, 13))
+}
+
+impl Figures {
+    fn new() -> Self {
+        let mut registry = Registry::with_prefix("federation");
+        macro_rules! figure {
+            ($name:literal, $help:literal, $metric:expr) => {{
+                let metric = $metric;
+                registry.register($name, $help, metric.clone());
+                metric
+            }};
+            ($name:literal, $unit:ident, $help:literal, $metric:expr) => {{
+                let metric = $metric;
+                registry.register_with_unit($name, $help, Unit::$unit, metric.clone());
+                metric
+            }};
+        }
+        Self {
+            state: figure!("run_state", "1 for the state that a run is in", Family::default()),
+            round: figure!("round", "Closed rounds of training", Family::default()),
+            planned: figure!(
+                "planned_rounds",
+                "Rounds of training that the run was asked for",
+                Family::default()
+            ),
+            accuracy: figure!(
+                "accuracy",
+                "Accuracy of the newest tested model, from 0 to 1",
+                Family::default()
+            ),
+            loss: figure!("loss", "Cross-entropy of the newest tested model, in nats", Family::default()),
+            failed: figure!("failed_rounds", "Rounds that closed without a result", Family::default()),
+            updates: figure!("updates", "Answers of clients by verdict", Family::default()),
+            bytes: figure!(
+                "bytes",
+                "Bytes sent to clients (down) and received from them (up)",
+                Family::default()
+            ),
+            round_seconds: figure!(
+                "round",
+                Seconds,
+                "Time from the opening of a round to its closing",
+                Family::new_with_constructor(round_seconds as fn() -> Histogram)
+            ),
+            waiting: figure!("waiting", Seconds, "Time in which no round was open", Family::default()),
+            test: figure!("test", Seconds, "Time in which the server tested models", Family::default()),
+            fold: figure!("fold", Seconds, "Time of aggregation and of the disk", Family::default()),
+            training: figure!(
+                "training",
+                Seconds,
+                "Time of training on devices, as they say",
+                Family::default()
+            ),
+            connected: figure!(
+                "connected_devices",
+                "Devices that are connected to the run's server",
+                Family::default()
+            ),
+            missing: figure!(
+                "missing_updates",
+                "Updates that the open round still waits for",
+                Family::default()
+            ),
+            devices: figure!("devices", "Known devices by state", Family::default()),
+            database: figure!(
+                "database",
+                Bytes,
+                "Size of the server's database with its log",
+                Value::default()
+            ),
+            disk: figure!("disk_free", Bytes, "Room that is left on the disk of the runs", Value::default()),
+            registry,
+        }
+    }
+
+    fn add(&self, run: &Run) {
+        let (of, summary) = (&run.overview, run.found.summary());
+        let name = || of.run.clone();
+        let label = OfRun { run: name() };
+        self.state.get_or_create(&InState { run: name(), state: of.state.to_owned() }).set(1.0);
+        self.round.get_or_create(&label).set(of.rounds as f64);
+        self.planned.get_or_create(&label).set(f64::from(of.planned));
+        if let Some((accuracy, _)) = summary.last {
+            self.accuracy.get_or_create(&label).set(accuracy);
+        }
+        if let Some(loss) = run.found.rounds.records.iter().rev().find_map(|record| record.loss) {
+            self.loss.get_or_create(&label).set(loss);
+        }
+        let failed = run.found.rounds.records.iter().filter(|record| record.void).count();
+        self.failed.get_or_create(&label).inc_by(failed as f64);
+        let arrivals = &summary.arrivals;
+        let verdicts = [
+            ("accepted", arrivals.accepted),
+            ("rejected", arrivals.rejected),
+            ("discarded", arrivals.discarded),
+            ("failed", arrivals.failed),
+            ("not-now", arrivals.not_now),
+        ];
+        for (verdict, count) in verdicts {
+            let label = WithVerdict { run: name(), verdict: verdict.to_owned() };
+            self.updates.get_or_create(&label).inc_by(count as f64);
+        }
+        for (direction, bytes) in [("down", summary.bytes_down), ("up", summary.bytes_up)] {
+            let label = InDirection { run: name(), direction: direction.to_owned() };
+            self.bytes.get_or_create(&label).inc_by(bytes as f64);
+        }
+        let rounds = self.round_seconds.get_or_create(&label);
+        run.found.rounds.records.iter().for_each(|record| rounds.observe(record.seconds));
+        self.waiting.get_or_create(&label).inc_by(summary.times.waiting);
+        self.test.get_or_create(&label).inc_by(summary.times.test);
+        self.fold.get_or_create(&label).inc_by(summary.times.disk);
+        let trained = run.found.devices().filter_map(|device| device.seconds).sum();
+        self.training.get_or_create(&label).inc_by(trained);
+    }
+}
+
+/// All figures.
+pub(super) fn text(lab: &Lab) -> Result<String, LabError> {
+    let figures = Figures::new();
+    let (runs, _) = lab.all()?;
+    for run in &runs {
+        figures.add(run);
+    }
+    if let Some(database) = lab.database()? {
+        let now = moment(SystemTime::now());
+        for state in ["here", "away", "waiting", "revoked"] {
+            figures.devices.get_or_create(&OfDevices { state: state.to_owned() }).set(0.0);
+        }
+        for device in Device::all(&database)? {
+            let state = match device.standing {
+                Standing::In if device.is_here(now) => "here",
+                Standing::In => "away",
+                standing => standing.name(),
+            };
+            figures.devices.get_or_create(&OfDevices { state: state.to_owned() }).inc();
+        }
+        for stored in database.runs()? {
+            let Some(run) = runs.iter().find(|run| run.overview.id.to_string() == stored.run) else {
+                continue;
+            };
+            let label = OfRun { run: run.overview.run.clone() };
+            let Some(status) = stored.status.filter(|_| run.overview.is_worked_on()) else { continue };
+            figures.connected.get_or_create(&label).set(status.connected as f64);
+            if let WaitingFor::Updates { accepted, cohort, .. } = status.waiting_for {
+                figures.missing.get_or_create(&label).set(cohort.saturating_sub(accepted) as f64);
+            }
+        }
+        let mut log = database.path().as_os_str().to_owned();
+        log.push("-wal");
+        let files = [fs::metadata(database.path()), fs::metadata(log)];
+        figures.database.set(files.into_iter().flatten().map(|file| file.len() as f64).sum());
+    }
+    if let Ok(room) = rustix::fs::statvfs(lab.place()) {
+        figures.disk.set(room.f_bavail as f64 * room.f_frsize as f64);
+    }
+    let mut text = String::new();
+    encode(&mut text, &figures.registry).expect("a string takes any text");
+    Ok(text)
+}

@@ -1,0 +1,46 @@
+//! The live page: what runs, rounds and devices do, in a browser, while they do it.
+//!
+//! It is a process of its own that reads the runs' folders and the server's database, so that neither a fault of it nor a flood of
+//! visitors can touch a round. What changes something goes through the code of the commands, and leaves a row in the database.
+//!
+//! * [`Settings`]: what is shown, and to whom; [`serve`]: the sockets and their limits; `routes`: what is answered to which request;
+//! * `access`: who may look and who may change something; `actions`: the changes; `audit`: their record;
+//! * `lab`: the runs and the database as they are read; `changes`: when a page is drawn anew;
+//! * `pages`: the five pages; `metrics`: the figures for Prometheus.
+//!
+//! Pages are whole without script. The script swaps the parts that have changed; without it a page reloads itself.
+
+mod access;
+mod actions;
+mod audit;
+mod changes;
+mod lab;
+mod metrics;
+mod pages;
+mod routes;
+mod serve;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+pub use access::{Token, TokenError};
+pub use serve::serve;
+
+/// What is shown, and to whom.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The directory of the runs.
+    pub runs: PathBuf,
+    /// The directory of the experiments.
+    pub experiments: PathBuf,
+    /// The directory of the server's identity, with its database.
+    pub directory: PathBuf,
+    /// Where the page listens.
+    pub address: SocketAddr,
+    /// What visitors must know; `None` where every user of this machine may look.
+    pub token: Option<Token>,
+    /// Names under which the page is reached, beside addresses and `localhost`.
+    pub hosts: Vec<String>,
+    /// Whether nothing can be changed.
+    pub read_only: bool,
+}

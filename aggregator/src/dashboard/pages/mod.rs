@@ -1,0 +1,173 @@
+//! The pages, and what they share.
+//!
+//! A page has at most two parts that are swapped while it is open: `status`, which changes with every progress, and `rounds`, which
+//! changes when a round closes.
+
+pub(super) mod devices;
+#[cfg(feature = "simulate")]
+pub(super) mod experiments;
+pub(super) mod round;
+pub(super) mod run;
+pub(super) mod runs;
+mod sparkline;
+mod waiting;
+
+use maud::{DOCTYPE, Markup, html};
+use serde::Deserialize;
+use shared::calendar::utc;
+
+use super::access::Access;
+use crate::report::clock::elapsed;
+use crate::report::html::STYLE;
+
+/// Seconds after which a page without script loads itself again.
+const REFRESH: &str = "5";
+
+/// What is asked for of a page.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Part {
+    /// The whole page.
+    #[default]
+    All,
+    /// What changes with every progress.
+    Status,
+    /// What changes when a round closes.
+    Rounds,
+}
+
+/// The entries of the menu.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Tab {
+    Runs,
+    Devices,
+    #[cfg(feature = "simulate")]
+    Experiments,
+}
+
+impl Tab {
+    const ALL: &'static [(Self, &'static str, &'static str)] = &[
+        (Self::Runs, "/", "Runs"),
+        (Self::Devices, "/devices", "Devices"),
+        #[cfg(feature = "simulate")]
+        (Self::Experiments, "/experiments", "Experiments"),
+    ];
+}
+
+/// A page as it was drawn.
+pub(super) struct Shown {
+    pub(super) tab: Tab,
+    pub(super) title: String,
+    /// The sentence below the heading.
+    pub(super) lead: Markup,
+    pub(super) status: Markup,
+    pub(super) rounds: Markup,
+    /// What has forms, which know the visitor's session: it stands between the two parts.
+    pub(super) forms: Option<Forms>,
+}
+
+/// Draws forms with the value that shows that this page has sent them.
+pub(super) type Forms = Box<dyn FnOnce(&str) -> Markup + Send>;
+
+impl Shown {
+    /// The page or the part.
+    pub(super) fn html(self, part: Part, access: &Access) -> String {
+        match part {
+            Part::Status => return self.status.into_string(),
+            Part::Rounds => return self.rounds.into_string(),
+            Part::All => {}
+        }
+        let forms = self.forms.filter(|_| !access.is_read_only()).map(|forms| forms(&access.form()));
+        let body = html! {
+            div #status .part { (self.status) }
+            @if let Some(forms) = forms { (forms) }
+            div #rounds .part { (self.rounds) }
+        };
+        document(Some(self.tab), &self.title, &self.lead, &body, access).into_string()
+    }
+}
+
+/// The style sheet: that of reports, and what they do not have.
+pub(super) fn style() -> String {
+    [STYLE, include_str!("../style.css")].concat()
+}
+
+/// A page with nothing but a message.
+pub(super) fn message(title: &str, text: &str, access: &Access) -> Markup {
+    document(None, title, &html! {}, &html! { section.card role="alert" { p { (text) } } }, access)
+}
+
+/// The page that asks for the token.
+pub(super) fn login(wrong: Option<&str>, access: &Access) -> Markup {
+    let body = html! {
+        section.card {
+            form method="post" action="/login" {
+                p { label for="token" { "Token, as in the file that " code { "--token-file" } " names" } }
+                p { input #token type="password" name="token" required autofocus autocomplete="current-password"; }
+                @if let Some(wrong) = wrong { p.wrong role="alert" { (wrong) } }
+                p { button type="submit" { "Open the page" } }
+            }
+        }
+    };
+    document(None, "Who is there?", &html! {}, &body, access)
+}
+
+fn document(tab: Option<Tab>, title: &str, lead: &Markup, body: &Markup, access: &Access) -> Markup {
+    html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                title { (title) " - federation" }
+                link rel="stylesheet" href="/style.css";
+                link rel="icon" href="data:,";
+                @if tab.is_some() {
+                    script src="/script.js" defer {}
+                    noscript { meta http-equiv="refresh" content=(REFRESH); }
+                }
+            }
+            body.live {
+                a.skip href="#main" { "To the content" }
+                @if let Some(tab) = tab {
+                    nav aria-label="Pages" {
+                        ul {
+                            @for &(of, place, name) in Tab::ALL {
+                                li { a href=(place) aria-current=[(of == tab).then_some("page")] { (name) } }
+                            }
+                        }
+                        p.told { @if access.is_read_only() { "read only, " } span #told role="status" { "as of now" } }
+                    }
+                }
+                header { h1 { (title) } p.lead { (lead) } }
+                main #main { (body) }
+                footer { "aggregator " (env!("CARGO_PKG_VERSION")) }
+            }
+        }
+    }
+}
+
+/// How long ago a moment was, with the moment itself for those who want it.
+fn ago(moment: i64, now: i64) -> Markup {
+    let at = utc(moment);
+    html! { time datetime=(at) title=(at) { (elapsed(now.saturating_sub(moment))) " ago" } }
+}
+
+/// A name or another part of an address, as it stands in one.
+fn escaped(name: &str) -> String {
+    let mut escaped = String::new();
+    for byte in name.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            escaped.push(char::from(byte));
+        } else {
+            escaped.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    escaped
+}
+
+/// The address of a run's page.
+fn run_place(name: &str) -> String {
+    format!("/runs/{}", escaped(name))
+}

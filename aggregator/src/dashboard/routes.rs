@@ -1,0 +1,394 @@
+//! What is answered to which request.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use axum::extract::{DefaultBodyLimit, Extension, Form, Path, Query, RawQuery, Request};
+use axum::http::header::{
+    AUTHORIZATION, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, COOKIE, HOST, LOCATION, ORIGIN,
+    REFERRER_POLICY, SET_COOKIE, X_CONTENT_TYPE_OPTIONS,
+};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::middleware::{self, Next};
+use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Router, extract};
+use futures_util::stream;
+use maud::Markup;
+use serde::Deserialize;
+use tokio::sync::{Semaphore, watch};
+use tokio::time::timeout;
+
+use super::access::{Access, Denied, Visit};
+use super::actions::{self, ActionError, DeviceForm, TicketForm};
+use super::changes::{Changes, watch as watch_changes};
+use super::lab::{Lab, LabError};
+use super::pages::{self, Part, Shown};
+use super::{Settings, metrics};
+
+/// The largest form, in bytes.
+const MAX_FORM: usize = 4 << 10;
+/// How long an answer may take, pages that watch apart.
+const ANSWER: Duration = Duration::from_secs(30);
+/// Pages that watch at a time.
+const WATCHERS: usize = 128;
+/// Drawn pages that are kept for the next visitor.
+const KEPT: usize = 64;
+/// How long: how long ago something was stands on them.
+const KEPT_FOR: Duration = Duration::from_secs(5);
+
+/// No script but ours, nothing from elsewhere, in no frame; widths of some charts are styles of their own.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; connect-src 'self'; \
+                      form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
+
+/// What all requests share.
+#[derive(Clone)]
+pub(super) struct State(Arc<Inner>);
+
+struct Inner {
+    access: Access,
+    lab: Arc<Lab>,
+    changes: watch::Sender<Changes>,
+    watchers: Arc<Semaphore>,
+    drawn: Mutex<BTreeMap<(String, Part), Drawn>>,
+}
+
+/// A page or a part as it was drawn.
+struct Drawn {
+    at: Instant,
+    /// What had changed until then.
+    then: Changes,
+    text: String,
+}
+
+impl State {
+    pub(super) fn new(settings: Settings, secret: [u8; 32]) -> Self {
+        let Settings { runs, experiments, directory, token, hosts, read_only, address: _ } = settings;
+        Self(Arc::new(Inner {
+            access: Access::new(token, hosts, read_only, secret),
+            lab: Arc::new(Lab::new(runs, experiments, directory)),
+            changes: watch::Sender::default(),
+            watchers: Arc::new(Semaphore::new(WATCHERS)),
+            drawn: Mutex::default(),
+        }))
+    }
+
+    /// Looks for changes as long as the page is served.
+    pub(super) async fn watch(self) {
+        watch_changes(self.0.lab.clone(), self.0.changes.clone()).await;
+    }
+}
+
+pub(super) fn router(state: State) -> Router {
+    let pages = Router::new();
+    #[cfg(feature = "simulate")]
+    let pages = pages.route("/experiments", get(experiments)).route("/compare", get(compare));
+    let pages = pages
+        .route("/", get(runs))
+        .route("/runs/{name}", get(run))
+        .route("/runs/{name}/rounds/{round}", get(round))
+        .route("/devices", get(devices).post(change_device))
+        .route("/tickets", post(make_ticket))
+        .route("/metrics", get(show_metrics))
+        .route_layer(middleware::from_fn(in_time))
+        .route("/changes", get(changes))
+        .route_layer(middleware::from_fn(known));
+    let open = Router::new()
+        .route("/login", get(login).post(log_in))
+        .route("/style.css", get(style))
+        .route("/script.js", get(script));
+    pages
+        .merge(open)
+        .fallback(nothing)
+        .layer(middleware::from_fn(guard))
+        .layer(DefaultBodyLimit::max(MAX_FORM))
+        .layer(Extension(state))
+}
+
+fn visit(headers: &HeaderMap) -> Visit<'_> {
+    let text = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
+    // A value that is no text is of no page of ours, and is refused as such.
+    let origin = headers.get(ORIGIN).map(|value| value.to_str().unwrap_or(""));
+    let bearer = text(AUTHORIZATION).and_then(|value| value.strip_prefix("Bearer "));
+    Visit { host: text(HOST), origin, cookie: text(COOKIE), bearer }
+}
+
+/// Refuses what is not for this page, and says to the browser what it may do with an answer.
+async fn guard(Extension(state): Extension<State>, request: Request, next: Next) -> Response {
+    let mut response = match state.0.access.addressed(visit(request.headers())) {
+        Ok(()) => next.run(request).await,
+        Err(denied) => refused(denied),
+    };
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(REFERRER_POLICY, HeaderValue::from_static("same-origin"));
+    headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+    response
+}
+
+/// Sends visitors without a cookie to the page that asks for the token.
+async fn known(Extension(state): Extension<State>, request: Request, next: Next) -> Response {
+    match state.0.access.may_look(visit(request.headers())) {
+        Ok(()) => next.run(request).await,
+        Err(denied) if request.uri().path() == "/metrics" => refused(denied),
+        Err(_) => redirect("/login"),
+    }
+}
+
+async fn in_time(request: Request, next: Next) -> Response {
+    let late = || (StatusCode::SERVICE_UNAVAILABLE, "this takes too long: try again\n").into_response();
+    timeout(ANSWER, next.run(request)).await.unwrap_or_else(|_| late())
+}
+
+fn redirect(to: &str) -> Response {
+    let location = HeaderValue::from_str(to).unwrap_or(HeaderValue::from_static("/"));
+    (StatusCode::SEE_OTHER, [(LOCATION, location)]).into_response()
+}
+
+fn refused(denied: Denied) -> Response {
+    let status = match denied {
+        Denied::Stranger => StatusCode::UNAUTHORIZED,
+        Denied::Host | Denied::Origin | Denied::Form | Denied::ReadOnly => StatusCode::FORBIDDEN,
+    };
+    (status, format!("{denied}\n")).into_response()
+}
+
+fn html(markup: Markup) -> Response {
+    ([(CONTENT_TYPE, "text/html; charset=utf-8")], markup.into_string()).into_response()
+}
+
+fn text_html(text: String) -> Response {
+    ([(CONTENT_TYPE, "text/html; charset=utf-8")], text).into_response()
+}
+
+/// Which part of a page is asked for.
+#[derive(Debug, Default, Deserialize)]
+struct Asked {
+    #[serde(default)]
+    part: Part,
+}
+
+/// A page or a part of it, drawn once for all visitors until something changes.
+async fn shown(
+    state: State,
+    place: String,
+    part: Part,
+    draw: impl FnOnce(&Lab) -> Result<Shown, LabError> + Send + 'static,
+) -> Response {
+    let inner = state.0.clone();
+    let drawing = tokio::task::spawn_blocking(move || -> Result<String, LabError> {
+        let now = *inner.changes.borrow();
+        // Changes are only noticed while a page is open.
+        let watched = inner.changes.receiver_count() > 0;
+        let key = (place, part);
+        let same = |drawn: &Drawn| {
+            let unchanged = match part {
+                Part::Rounds => drawn.then.rounds == now.rounds,
+                Part::All | Part::Status => drawn.then == now,
+            };
+            unchanged && drawn.at.elapsed() < KEPT_FOR
+        };
+        let drawn = || inner.drawn.lock().unwrap_or_else(PoisonError::into_inner);
+        if watched && let Some(drawn) = drawn().get(&key).filter(|drawn| same(drawn)) {
+            return Ok(drawn.text.clone());
+        }
+        let text = draw(&inner.lab)?.html(part, &inner.access);
+        let mut kept = drawn();
+        if kept.len() >= KEPT {
+            kept.clear();
+        }
+        kept.insert(key, Drawn { at: Instant::now(), then: now, text: text.clone() });
+        Ok(text)
+    });
+    match drawing.await {
+        Ok(Ok(text)) => text_html(text),
+        Ok(Err(error)) => failed(&state, &error),
+        Err(_) => (StatusCode::INTERNAL_SERVER_ERROR, "internal error: please report this\n").into_response(),
+    }
+}
+
+fn failed(state: &State, error: &LabError) -> Response {
+    let status = match error {
+        LabError::Unknown { .. } => StatusCode::NOT_FOUND,
+        LabError::List { .. } | LabError::Page(_) | LabError::Database(_) => {
+            StatusCode::INTERNAL_SERVER_ERROR
+        }
+    };
+    (status, html(pages::message("This cannot be shown", &error.to_string(), &state.0.access)))
+        .into_response()
+}
+
+/// The address of a page within this one, by which it is kept.
+fn place(request: &str, query: Option<&str>) -> String {
+    let named = query.unwrap_or("").split('&').filter(|pair| !pair.starts_with("part="));
+    format!("{request}?{}", named.collect::<Vec<_>>().join("&"))
+}
+
+async fn runs(
+    Extension(state): Extension<State>,
+    Query(asked): Query<Asked>,
+    Query(wanted): Query<pages::runs::Wanted>,
+    RawQuery(query): RawQuery,
+) -> Response {
+    shown(state, place("/", query.as_deref()), asked.part, move |lab| pages::runs::show(lab, &wanted)).await
+}
+
+async fn run(
+    Extension(state): Extension<State>,
+    Path(name): Path<String>,
+    Query(asked): Query<Asked>,
+) -> Response {
+    shown(state, format!("/runs/{name}"), asked.part, move |lab| pages::run::show(lab, &name)).await
+}
+
+async fn round(
+    Extension(state): Extension<State>,
+    Path((name, round)): Path<(String, u32)>,
+    Query(asked): Query<Asked>,
+) -> Response {
+    let place = format!("/runs/{name}/rounds/{round}");
+    shown(state, place, asked.part, move |lab| pages::round::show(lab, &name, round)).await
+}
+
+async fn devices(Extension(state): Extension<State>, Query(asked): Query<Asked>) -> Response {
+    shown(state, "/devices".to_owned(), asked.part, pages::devices::show).await
+}
+
+#[cfg(feature = "simulate")]
+async fn experiments(Extension(state): Extension<State>, Query(asked): Query<Asked>) -> Response {
+    shown(state, "/experiments".to_owned(), asked.part, pages::experiments::list).await
+}
+
+#[cfg(feature = "simulate")]
+async fn compare(
+    Extension(state): Extension<State>,
+    Query(asked): Query<Asked>,
+    Query(named): Query<Vec<(String, String)>>,
+    RawQuery(query): RawQuery,
+) -> Response {
+    let kept = place("/compare", query.as_deref());
+    shown(state, kept, asked.part, move |lab| pages::experiments::show(lab, &named)).await
+}
+
+async fn change_device(
+    Extension(state): Extension<State>,
+    Extension(visitor): Extension<SocketAddr>,
+    headers: HeaderMap,
+    Form(form): Form<DeviceForm>,
+) -> Response {
+    if let Err(denied) = state.0.access.may_change(visit(&headers), &form.form) {
+        return refused(denied);
+    }
+    let lab = state.0.lab.clone();
+    act(&state, move || actions::change(&lab, &form, visitor), |()| redirect("/devices")).await
+}
+
+async fn make_ticket(
+    Extension(state): Extension<State>,
+    Extension(visitor): Extension<SocketAddr>,
+    headers: HeaderMap,
+    Form(form): Form<TicketForm>,
+) -> Response {
+    if let Err(denied) = state.0.access.may_change(visit(&headers), &form.form) {
+        return refused(denied);
+    }
+    let (lab, access) = (state.0.lab.clone(), state.0.clone());
+    let made = move || actions::make_ticket(&lab, &form, visitor);
+    act(&state, made, move |made| html(pages::devices::ticket(&made, &access.access))).await
+}
+
+/// Does something that may block, and answers with what came of it.
+async fn act<T: Send + 'static>(
+    state: &State,
+    what: impl FnOnce() -> Result<T, ActionError> + Send + 'static,
+    answer: impl FnOnce(T) -> Response,
+) -> Response {
+    match tokio::task::spawn_blocking(what).await {
+        Ok(Ok(done)) => {
+            state.0.changes.send_modify(|changes| changes.status += 1);
+            answer(done)
+        }
+        Ok(Err(error)) => {
+            let status =
+                if error.is_visitors() { StatusCode::BAD_REQUEST } else { StatusCode::INTERNAL_SERVER_ERROR };
+            let page = pages::message("Nothing was changed", &error.to_string(), &state.0.access);
+            (status, html(page)).into_response()
+        }
+        Err(_) => (StatusCode::INTERNAL_SERVER_ERROR, "internal error: please report this\n").into_response(),
+    }
+}
+
+async fn show_metrics(Extension(state): Extension<State>) -> Response {
+    let lab = state.0.lab.clone();
+    match tokio::task::spawn_blocking(move || metrics::text(&lab)).await {
+        Ok(Ok(text)) => ([(CONTENT_TYPE, metrics::CONTENT)], text).into_response(),
+        Ok(Err(error)) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
+        Err(_) => (StatusCode::INTERNAL_SERVER_ERROR, "internal error: please report this\n").into_response(),
+    }
+}
+
+/// Says what has changed, for as long as the page is open.
+async fn changes(Extension(state): Extension<State>) -> Response {
+    let Ok(place) = state.0.watchers.clone().try_acquire_owned() else {
+        return (StatusCode::SERVICE_UNAVAILABLE, "too many pages are open\n").into_response();
+    };
+    let receiver = state.0.changes.subscribe();
+    let seen = *receiver.borrow();
+    let events = stream::unfold((receiver, seen, place), |(mut receiver, seen, place)| async move {
+        receiver.changed().await.ok()?;
+        let now = *receiver.borrow_and_update();
+        let kind = if now.rounds == seen.rounds { "status" } else { "rounds" };
+        Some((Ok::<_, Infallible>(Event::default().event(kind).data("")), (receiver, now, place)))
+    });
+    Sse::new(events).keep_alive(KeepAlive::default()).into_response()
+}
+
+async fn login(Extension(state): Extension<State>) -> Response {
+    html(pages::login(None, &state.0.access))
+}
+
+/// The form of a visitor who shows the token.
+#[derive(Deserialize)]
+struct Shows {
+    token: String,
+}
+
+async fn log_in(
+    Extension(state): Extension<State>,
+    headers: HeaderMap,
+    Form(shows): Form<Shows>,
+) -> Response {
+    if visit(&headers).origin.is_none() {
+        return refused(Denied::Origin);
+    }
+    let cookie = state.0.access.cookie().filter(|_| state.0.access.opens(&shows.token));
+    match cookie.and_then(|cookie| HeaderValue::from_str(&cookie).ok()) {
+        Some(cookie) => {
+            let mut response = redirect("/");
+            response.headers_mut().insert(SET_COOKIE, cookie);
+            response
+        }
+        None => {
+            let page = pages::login(Some("This is not the token."), &state.0.access);
+            (StatusCode::UNAUTHORIZED, html(page)).into_response()
+        }
+    }
+}
+
+async fn style() -> Response {
+    ([(CONTENT_TYPE, "text/css; charset=utf-8")], pages::style()).into_response()
+}
+
+async fn script() -> Response {
+    ([(CONTENT_TYPE, "text/javascript; charset=utf-8")], include_str!("script.js")).into_response()
+}
+
+async fn nothing(Extension(state): Extension<State>, request: extract::Request) -> Response {
+    let reason = format!("There is no page {}.", request.uri().path());
+    (StatusCode::NOT_FOUND, html(pages::message("Nothing here", &reason, &state.0.access))).into_response()
+}

@@ -29,6 +29,7 @@
 //! | [`namespaces`] | network namespaces and mounted file systems, without root |
 //! | [`netem`] | network emulation: delay, loss, bandwidth |
 //! | [`slow_links`] | a federation of processes behind slow links |
+//! | [`visitor`] | a visitor of the live page |
 //! | [`raw_peer`] | a QUIC peer that sends any messages |
 //! | [`gate`] | a client whose training waits until the test lets it go on |
 
@@ -59,5 +60,6 @@ pub mod serving;
 pub mod simulator;
 pub mod slow_links;
 pub mod testbed;
+pub mod visitor;
 pub mod watched_disk;
 pub mod whole_run;

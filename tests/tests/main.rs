@@ -32,6 +32,7 @@ mod interruptions;
 mod killed_transfers;
 mod late;
 mod layers;
+mod live_page;
 mod loopback;
 mod more_rounds;
 mod operators;

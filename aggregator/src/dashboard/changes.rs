@@ -15,6 +15,15 @@ const STATUS: Duration = Duration::from_secs(1);
 /// To look takes at most this share of the time.
 const SHARE: u32 = 50;
 
+/// What visitors are told.
+#[derive(Debug, Default)]
+pub(super) struct Told {
+    /// The changes.
+    pub(super) changes: watch::Sender<Changes>,
+    /// How often was looked: what changes after the next time is told to those who wait now.
+    pub(super) looks: watch::Sender<u64>,
+}
+
 /// A count of changes by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Changes {
@@ -24,12 +33,12 @@ pub(super) struct Changes {
     pub(super) status: u64,
 }
 
-/// Looks for changes for as long as `told` has receivers or may get some.
-pub(super) async fn watch(lab: Arc<Lab>, told: watch::Sender<Changes>) {
+/// Looks for changes while pages are open, for ever.
+pub(super) async fn watch(lab: Arc<Lab>, told: Arc<Told>) {
     let mut seen = None;
     let mut status_told = Instant::now();
     loop {
-        if told.receiver_count() == 0 {
+        if told.changes.receiver_count() == 0 {
             sleep(LOOK).await;
             continue;
         }
@@ -39,14 +48,15 @@ pub(super) async fn watch(lab: Arc<Lab>, told: watch::Sender<Changes>) {
         let Ok(now) = look.await else { return };
         let before = *seen.get_or_insert(now);
         if now.0 != before.0 {
-            told.send_modify(|changes| {
+            told.changes.send_modify(|changes| {
                 *changes = Changes { rounds: changes.rounds + 1, status: changes.status + 1 }
             });
             (seen, status_told) = (Some(now), Instant::now());
         } else if now.1 != before.1 && status_told.elapsed() >= STATUS {
-            told.send_modify(|changes| changes.status += 1);
+            told.changes.send_modify(|changes| changes.status += 1);
             (seen, status_told) = (Some(now), Instant::now());
         }
+        told.looks.send_modify(|looks| *looks += 1);
         sleep(LOOK.max(begun.elapsed() * SHARE)).await;
     }
 }

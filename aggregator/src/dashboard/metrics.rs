@@ -236,3 +236,62 @@ pub(super) fn text(lab: &Lab) -> Result<String, LabError> {
     encode(&mut text, &figures.registry).expect("a string takes any text");
     Ok(text)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// The names of all series, with one of each.
+    fn names() -> BTreeSet<String> {
+        let figures = Figures::new();
+        let run = OfRun::default();
+        let Figures { round, planned, accuracy, loss, connected, missing, .. } = &figures;
+        for values in [round, planned, accuracy, loss, connected, missing] {
+            values.get_or_create(&run).set(1.0);
+        }
+        let Figures { failed, waiting, test, fold, training, .. } = &figures;
+        for sums in [failed, waiting, test, fold, training] {
+            sums.get_or_create(&run).inc();
+        }
+        figures.state.get_or_create(&InState::default()).set(1.0);
+        figures.updates.get_or_create(&WithVerdict::default()).inc();
+        figures.bytes.get_or_create(&InDirection::default()).inc();
+        figures.devices.get_or_create(&OfDevices::default()).set(1.0);
+        figures.round_seconds.get_or_create(&run).observe(1.0);
+        let mut text = String::new();
+        encode(&mut text, &figures.registry).unwrap();
+        let series = text.lines().filter(|line| !line.starts_with('#'));
+        series.map(|line| line.split(['{', ' ']).next().unwrap().to_owned()).collect()
+    }
+
+    /// The names that begin as ours do.
+    fn named(text: &str) -> BTreeSet<&str> {
+        let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        text.split(|c| !word(c)).filter(|name| name.starts_with("federation_")).collect()
+    }
+
+    #[test]
+    fn the_dashboard_and_the_rules_name_series_that_there_are() {
+        let names = names();
+        let files =
+            [include_str!("../../packaging/grafana.json"), include_str!("../../packaging/alerts.yml")];
+        for file in files {
+            let used = named(file);
+            assert!(used.len() > 4, "{used:?}");
+            for name in used {
+                assert!(names.contains(name), "{name} is none of {names:#?}");
+            }
+        }
+        let dashboard: serde_json::Value = serde_json::from_str(files[0]).unwrap();
+        let panels = dashboard["panels"].as_array().unwrap();
+        assert!(panels.iter().all(|panel| panel["targets"][0]["expr"].is_string()));
+        let shown = named(files[0]);
+        let unseen: Vec<_> = names
+            .iter()
+            .filter(|name| !name.ends_with("_bucket") && !shown.contains(name.as_str()))
+            .collect();
+        assert_eq!(unseen, ["federation_run_state"], "it is a word, and no curve");
+    }
+}

@@ -20,12 +20,12 @@ use axum::{Router, extract};
 use futures_util::stream;
 use maud::Markup;
 use serde::Deserialize;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use super::access::{Access, Denied, Visit};
 use super::actions::{self, ActionError, DeviceForm, TicketForm};
-use super::changes::{Changes, watch as watch_changes};
+use super::changes::{Changes, Told, watch as watch_changes};
 use super::lab::{Lab, LabError};
 use super::pages::{self, Part, Shown};
 use super::{Settings, metrics};
@@ -52,7 +52,7 @@ pub(super) struct State(Arc<Inner>);
 struct Inner {
     access: Access,
     lab: Arc<Lab>,
-    changes: watch::Sender<Changes>,
+    told: Arc<Told>,
     watchers: Arc<Semaphore>,
     drawn: Mutex<BTreeMap<(String, Part), Drawn>>,
 }
@@ -71,7 +71,7 @@ impl State {
         Self(Arc::new(Inner {
             access: Access::new(token, hosts, read_only, secret),
             lab: Arc::new(Lab::new(runs, experiments, directory)),
-            changes: watch::Sender::default(),
+            told: Arc::default(),
             watchers: Arc::new(Semaphore::new(WATCHERS)),
             drawn: Mutex::default(),
         }))
@@ -79,7 +79,7 @@ impl State {
 
     /// Looks for changes as long as the page is served.
     pub(super) async fn watch(self) {
-        watch_changes(self.0.lab.clone(), self.0.changes.clone()).await;
+        watch_changes(self.0.lab.clone(), self.0.told.clone()).await;
     }
 }
 
@@ -182,9 +182,9 @@ async fn shown(
 ) -> Response {
     let inner = state.0.clone();
     let drawing = tokio::task::spawn_blocking(move || -> Result<String, LabError> {
-        let now = *inner.changes.borrow();
+        let now = *inner.told.changes.borrow();
         // Changes are only noticed while a page is open.
-        let watched = inner.changes.receiver_count() > 0;
+        let watched = inner.told.changes.receiver_count() > 0;
         let key = (place, part);
         let same = |drawn: &Drawn| {
             let unchanged = match part {
@@ -310,7 +310,7 @@ async fn act<T: Send + 'static>(
 ) -> Response {
     match tokio::task::spawn_blocking(what).await {
         Ok(Ok(done)) => {
-            state.0.changes.send_modify(|changes| changes.status += 1);
+            state.0.told.changes.send_modify(|changes| changes.status += 1);
             answer(done)
         }
         Ok(Err(error)) => {
@@ -337,14 +337,22 @@ async fn changes(Extension(state): Extension<State>) -> Response {
     let Ok(place) = state.0.watchers.clone().try_acquire_owned() else {
         return (StatusCode::SERVICE_UNAVAILABLE, "too many pages are open\n").into_response();
     };
-    let receiver = state.0.changes.subscribe();
+    let receiver = state.0.told.changes.subscribe();
+    let mut looks = state.0.told.looks.subscribe();
+    // What changes from the next look on is told. What has changed before it is on the page that the first event asks for.
+    let _ = looks.changed().await;
     let seen = *receiver.borrow();
-    let events = stream::unfold((receiver, seen, place), |(mut receiver, seen, place)| async move {
-        receiver.changed().await.ok()?;
-        let now = *receiver.borrow_and_update();
-        let kind = if now.rounds == seen.rounds { "status" } else { "rounds" };
-        Some((Ok::<_, Infallible>(Event::default().event(kind).data("")), (receiver, now, place)))
-    });
+    let events =
+        stream::unfold((receiver, seen, true, place), |(mut receiver, seen, first, place)| async move {
+            if !first {
+                receiver.changed().await.ok()?;
+            }
+            let now = *receiver.borrow_and_update();
+            let kind = if first || now.rounds != seen.rounds { "rounds" } else { "status" };
+            // A browser passes over an event without data.
+            let event = Event::default().event(kind).data(now.status.to_string());
+            Some((Ok::<_, Infallible>(event), (receiver, now, false, place)))
+        });
     Sse::new(events).keep_alive(KeepAlive::default()).into_response()
 }
 

@@ -51,7 +51,7 @@
     source = new EventSource('/changes');
     source.addEventListener('status', () => changed('status'));
     source.addEventListener('rounds', () => changed('rounds', 'status'));
-    source.onopen = () => { told.textContent = 'live'; changed('rounds', 'status'); };
+    source.onopen = () => { told.textContent = 'live'; };
     source.onerror = () => {
       told.textContent = 'not connected';
       if (source && source.readyState === EventSource.CLOSED) { source = null; setTimeout(connect, 5000); }

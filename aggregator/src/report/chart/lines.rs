@@ -7,6 +7,7 @@ use maud::{Markup, html};
 use super::closer;
 use super::frame::{Axis, Content, Frame, px};
 use super::scale::Scale;
+use super::thinned::thinned;
 
 /// One line.
 #[derive(Default)]
@@ -213,15 +214,15 @@ fn band(frame: &Frame<'_>, band: &[(u32, f64, f64)], shown: impl Fn(u32) -> bool
     if band.len() < 2 {
         return None;
     }
-    let there = band.iter().map(|&&(place, low, _)| (place, low));
-    let back = band.iter().rev().map(|&&(place, _, high)| (place, high));
-    Some(path(frame, &there.chain(back).collect::<Vec<_>>()))
+    let there: Vec<_> = band.iter().map(|&&(place, low, _)| (place, low)).collect();
+    let back: Vec<_> = band.iter().rev().map(|&&(place, _, high)| (place, high)).collect();
+    Some([path(frame, &there), path(frame, &back)].join(" "))
 }
 
 fn path(frame: &Frame<'_>, points: &[(u32, f64)]) -> String {
     let place =
         |&(round, value): &(u32, f64)| format!("{},{}", px(frame.x(f64::from(round))), px(frame.y(value)));
-    points.iter().map(place).collect::<Vec<_>>().join(" ")
+    thinned(points).iter().map(place).collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ mod heatmap;
 mod lines;
 mod scale;
 mod strip_plot;
+mod thinned;
 
 pub(super) use bars::{Bars, Stack};
 pub(super) use confusion::{DRAWN as CONFUSION_DRAWN, confusion};

@@ -1,0 +1,136 @@
+//! A visitor of the live page: requests as a browser sends them, and answers as they come.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+use std::process::Command;
+use std::time::Instant;
+
+use serde_json::Value;
+
+use crate::process::{PATIENCE, Process};
+use crate::programs::programs;
+
+/// An answer.
+#[derive(Debug)]
+pub struct Answer {
+    /// The status; 0 if the connection was closed without an answer.
+    pub status: u16,
+    /// The lines of the head, without the first.
+    pub head: Vec<String>,
+    /// The body.
+    pub body: String,
+}
+
+impl Answer {
+    /// The value of a header.
+    #[must_use]
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.head.iter().find_map(|line| {
+            let (found, value) = line.split_once(':')?;
+            found.eq_ignore_ascii_case(name).then(|| value.trim())
+        })
+    }
+
+    /// What stands in the body behind `before`, as far as a quotation mark.
+    #[must_use]
+    pub fn quoted(&self, before: &str) -> Option<&str> {
+        let (_, rest) = self.body.split_once(before)?;
+        rest.split('"').next()
+    }
+}
+
+/// A page that is served, and who visits it.
+pub struct Visitor {
+    /// The process, which ends with this value.
+    pub process: Process,
+    /// Where it is.
+    pub address: String,
+}
+
+impl Visitor {
+    /// Starts `aggregator page` on a free port.
+    ///
+    /// # Panics
+    /// If it does not come so far.
+    #[must_use]
+    pub fn of_page(arguments: &[&str]) -> Self {
+        let mut command = Command::new(&programs().aggregator);
+        command.args(["page", "--json", "--listen", "127.0.0.1:0"]).args(arguments);
+        let mut process = Process::start("the page", &mut command);
+        let line = process.line("its address", |line| line.starts_with('{'));
+        let told: Value = serde_json::from_str(&line).expect("a line of JSON");
+        let place = told["page"].as_str().expect("an address");
+        let address = place.trim_start_matches("http://").trim_end_matches('/').to_owned();
+        Self { process, address }
+    }
+
+    /// A request with these headers beside `Host`, unless they have one.
+    ///
+    /// # Panics
+    /// If there is no connection.
+    #[must_use]
+    pub fn asks(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Answer {
+        let mut stream = TcpStream::connect(&self.address).expect("the page is served");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a time");
+        let mut head = format!("{method} {path} HTTP/1.1\r\nConnection: close\r\n");
+        if !headers.iter().any(|(name, _)| *name == "Host") {
+            head += &format!("Host: {}\r\n", self.address);
+        }
+        for (name, value) in headers {
+            head += &format!("{name}: {value}\r\n");
+        }
+        head += &format!("Content-Length: {}\r\n\r\n", body.len());
+        // The page may have refused it already.
+        let _ = stream.write_all((head + body).as_bytes());
+        let mut text = Vec::new();
+        let _ = stream.read_to_end(&mut text);
+        let text = String::from_utf8_lossy(&text);
+        let (head, body) = text.split_once("\r\n\r\n").unwrap_or(("", ""));
+        let mut lines = head.lines().map(str::to_owned);
+        let first = lines.next().unwrap_or_default();
+        let status = first.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0);
+        Answer { status, head: lines.collect(), body: body.to_owned() }
+    }
+
+    /// A page.
+    ///
+    /// # Panics
+    /// As [`asks`](Self::asks).
+    #[must_use]
+    pub fn sees(&self, path: &str) -> Answer {
+        self.asks("GET", path, &[], "")
+    }
+
+    /// A form of this page, which says from where it is sent.
+    ///
+    /// # Panics
+    /// As [`asks`](Self::asks).
+    #[must_use]
+    pub fn sends(&self, path: &str, form: &str) -> Answer {
+        let origin = format!("http://{}", self.address);
+        let kind = "application/x-www-form-urlencoded";
+        self.asks("POST", path, &[("Origin", &origin), ("Content-Type", kind)], form)
+    }
+
+    /// Opens the stream of changes; each call of the result waits for the next one, and is its kind. The first one says that all later
+    /// ones are told.
+    ///
+    /// # Panics
+    /// If there is none.
+    pub fn watches(&self) -> impl FnMut() -> String + use<> {
+        let mut stream = TcpStream::connect(&self.address).expect("the page is served");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a time");
+        let head = format!("GET /changes HTTP/1.1\r\nHost: {}\r\n\r\n", self.address);
+        stream.write_all(head.as_bytes()).expect("it is sent");
+        let (mut lines, begun) = (BufReader::new(stream).lines(), Instant::now());
+        let first = lines.next().and_then(Result::ok).unwrap_or_default();
+        assert!(first.starts_with("HTTP/1.1 200"), "{first}");
+        move || loop {
+            let line = lines.next().and_then(Result::ok).expect("another change");
+            assert!(begun.elapsed() < PATIENCE, "no other change was told");
+            if let Some(kind) = line.strip_prefix("event:") {
+                return kind.trim().to_owned();
+            }
+        }
+    }
+}

@@ -1,5 +1,6 @@
 //! A visitor of the live page: requests as a browser sends them, and answers as they come.
 
+use std::fmt::Write as _;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::process::Command;
@@ -74,12 +75,12 @@ impl Visitor {
         stream.set_read_timeout(Some(PATIENCE)).expect("a time");
         let mut head = format!("{method} {path} HTTP/1.1\r\nConnection: close\r\n");
         if !headers.iter().any(|(name, _)| *name == "Host") {
-            head += &format!("Host: {}\r\n", self.address);
+            let _ = write!(head, "Host: {}\r\n", self.address);
         }
         for (name, value) in headers {
-            head += &format!("{name}: {value}\r\n");
+            let _ = write!(head, "{name}: {value}\r\n");
         }
-        head += &format!("Content-Length: {}\r\n\r\n", body.len());
+        let _ = write!(head, "Content-Length: {}\r\n\r\n", body.len());
         // The page may have refused it already.
         let _ = stream.write_all((head + body).as_bytes());
         let mut text = Vec::new();

@@ -34,7 +34,7 @@ fn every_page_is_whole_without_script_and_names_no_other_place() {
     let folder = simulated();
     let visitor = page_of(&folder, &[]);
     let expected: [(&str, &[&str]); 6] = [
-        ("/", &["2 runs, 0 of them running", "href=\"/runs/first\"", "accuracy from", "run.seed = 41"]),
+        ("/", &["2 runs, 0 of them running", "href=\"/runs/first\"", "accuracy from", "data.clients = 2"]),
         ("/?q=FIRST+linear", &["/runs/first\"", "value=\"FIRST linear\""]),
         (
             "/runs/first",

@@ -12,7 +12,7 @@ use super::lab::Lab;
 use crate::database::{Database, DatabaseError, moment};
 use crate::enrolment::{Device, DeviceName, DeviceNameError, Standing};
 use crate::issue::{IssueError, MAX_USES, NewTicket, Wanted, issue};
-use crate::names::called;
+use crate::names::{self, called};
 use crate::report::units::seconds;
 use crate::storage::Disk;
 use crate::transport::identity::{IdentityError, ServerIdentity};
@@ -94,6 +94,7 @@ pub(super) fn change(lab: &Lab, form: &DeviceForm, visitor: SocketAddr) -> Resul
     if !all.iter().any(|device| device.client == client) {
         return Err(ActionError::Unknown);
     }
+    names::set(Device::names(&database)?);
     let before = called(client);
     let (done, what) = match form.action {
         Action::Approve => {

@@ -24,6 +24,9 @@ pub(super) struct Run {
     pub(super) found: Found,
 }
 
+/// The names of runs that cannot be read, each with the reason.
+pub(super) type Unread = Vec<(String, String)>;
+
 /// What a change of a file shows in.
 type Mark = Option<(SystemTime, u64)>;
 
@@ -81,11 +84,11 @@ impl Lab {
     }
 
     /// All runs, those that were active last first; and the folders of runs that cannot be read, with the reason.
-    pub(super) fn all(&self) -> Result<(Vec<Arc<Run>>, Vec<(String, String)>), LabError> {
+    pub(super) fn all(&self) -> Result<(Vec<Arc<Run>>, Unread), LabError> {
         self.all_in(&within(&self.runs))
     }
 
-    fn all_in(&self, place: &Path) -> Result<(Vec<Arc<Run>>, Vec<(String, String)>), LabError> {
+    fn all_in(&self, place: &Path) -> Result<(Vec<Arc<Run>>, Unread), LabError> {
         let (mut runs, mut unread) = (Vec::new(), Vec::new());
         for directory in directories(place)? {
             match self.read(&directory) {
@@ -102,7 +105,8 @@ impl Lab {
 
     /// The run of this name.
     pub(super) fn run(&self, name: &str) -> Result<Arc<Run>, LabError> {
-        self.read(&RunDirectory::new(below(&within(&self.runs), name, "run")?))
+        let directory = RunDirectory::new(below(&within(&self.runs), name, "run")?);
+        if is_run(&directory) { self.read(&directory) } else { Err(LabError::Unknown { what: "run" }) }
     }
 
     /// The experiments, by name.

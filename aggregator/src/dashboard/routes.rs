@@ -375,17 +375,13 @@ async fn log_in(
         return refused(Denied::Origin);
     }
     let cookie = state.0.access.cookie().filter(|_| state.0.access.opens(&shows.token));
-    match cookie.and_then(|cookie| HeaderValue::from_str(&cookie).ok()) {
-        Some(cookie) => {
-            let mut response = redirect("/");
-            response.headers_mut().insert(SET_COOKIE, cookie);
-            response
-        }
-        None => {
-            let page = pages::login(Some("This is not the token."), &state.0.access);
-            (StatusCode::UNAUTHORIZED, html(page)).into_response()
-        }
+    if let Some(cookie) = cookie.and_then(|cookie| HeaderValue::from_str(&cookie).ok()) {
+        let mut response = redirect("/");
+        response.headers_mut().insert(SET_COOKIE, cookie);
+        return response;
     }
+    let page = pages::login(Some("This is not the token."), &state.0.access);
+    (StatusCode::UNAUTHORIZED, html(page)).into_response()
 }
 
 async fn style() -> Response {

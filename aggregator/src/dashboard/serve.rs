@@ -57,9 +57,8 @@ pub async fn serve(
                 let mut http = http1::Builder::new();
                 http.timer(TokioTimer::new()).header_read_timeout(HEAD).max_buf_size(MAX_HEAD);
                 let connection = http.serve_connection(TokioIo::new(stream), service);
-                match timeout(LASTS, connection).await {
-                    Ok(Err(error)) => debug!("the connection of {visitor} has ended: {error}"),
-                    Ok(Ok(())) | Err(_) => {}
+                if let Ok(Err(error)) = timeout(LASTS, connection).await {
+                    debug!("the connection of {visitor} has ended: {error}");
                 }
                 drop(place);
             });

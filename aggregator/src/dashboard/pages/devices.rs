@@ -1,6 +1,7 @@
 //! The devices, and who may take part.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::time::SystemTime;
 
 use maud::{Markup, html};
@@ -244,7 +245,7 @@ fn drawn(code: &qrcode::QrCode) -> Markup {
     let mut path = String::new();
     for (at, colour) in code.to_colors().into_iter().enumerate() {
         if colour == Color::Dark {
-            path.push_str(&format!("M{} {}h1v1h-1z", at % side + 4, at / side + 4));
+            let _ = write!(path, "M{} {}h1v1h-1z", at % side + 4, at / side + 4);
         }
     }
     let size = side + 8;

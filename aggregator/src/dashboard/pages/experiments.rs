@@ -50,12 +50,11 @@ pub(in crate::dashboard) fn list(lab: &Lab) -> Result<Shown, LabError> {
 /// The runs that a request names, or those of its experiment.
 pub(in crate::dashboard) fn show(lab: &Lab, query: &[(String, String)]) -> Result<Shown, LabError> {
     let experiment = query.iter().find(|(key, _)| key == "experiment").map(|(_, name)| name);
-    let runs: Vec<Arc<Run>> = match experiment {
-        Some(name) => lab.experiment(name)?,
-        None => {
-            let named = query.iter().filter(|(key, _)| key == "run");
-            named.map(|(_, name)| lab.run(name)).collect::<Result<_, _>>()?
-        }
+    let runs: Vec<Arc<Run>> = if let Some(name) = experiment {
+        lab.experiment(name)?
+    } else {
+        let named = query.iter().filter(|(key, _)| key == "run");
+        named.map(|(_, name)| lab.run(name)).collect::<Result<_, _>>()?
     };
     let (tab, title) = match experiment {
         Some(name) => (Tab::Experiments, name.clone()),

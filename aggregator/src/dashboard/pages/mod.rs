@@ -12,6 +12,8 @@ pub(super) mod runs;
 mod sparkline;
 mod waiting;
 
+use std::fmt::Write as _;
+
 use maud::{DOCTYPE, Markup, html};
 use serde::Deserialize;
 use shared::calendar::utc;
@@ -161,7 +163,7 @@ fn escaped(name: &str) -> String {
         if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
             escaped.push(char::from(byte));
         } else {
-            escaped.push_str(&format!("%{byte:02X}"));
+            let _ = write!(escaped, "%{byte:02X}");
         }
     }
     escaped

@@ -19,7 +19,6 @@ use crate::storage::Disk;
 
 /// A run as it was read.
 pub(super) struct Run {
-    pub(super) directory: RunDirectory,
     pub(super) overview: Overview,
     pub(super) found: Found,
 }
@@ -110,6 +109,7 @@ impl Lab {
     }
 
     /// The experiments, by name.
+    #[cfg(feature = "simulate")]
     pub(super) fn experiments(&self) -> Result<Vec<String>, LabError> {
         if !self.experiments.is_dir() {
             return Ok(Vec::new());
@@ -189,7 +189,7 @@ impl Lab {
         }
         let found = Found::read(&Disk, directory, false)?;
         let overview = Overview::of(directory, &found);
-        let run = Arc::new(Run { directory: directory.clone(), overview, found });
+        let run = Arc::new(Run { overview, found });
         lock(&self.known).insert(directory.root().to_owned(), (now, run.clone()));
         Ok(run)
     }

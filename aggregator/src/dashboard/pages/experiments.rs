@@ -64,7 +64,7 @@ pub(in crate::dashboard) fn show(lab: &Lab, query: &[(String, String)]) -> Resul
         let rounds = html! { section.card { p.empty { "Tick two or more " a href="/" { "runs" } " to compare them." } } };
         return Ok(Shown { tab, title, lead: html! {}, status: html! {}, rounds, forms: None });
     }
-    let paths: Vec<PathBuf> = runs.iter().map(|run| run.directory.root().to_owned()).collect();
+    let paths: Vec<PathBuf> = runs.iter().map(|run| run.overview.path.clone()).collect();
     let (plan, rounds, unfinished) = existing(&Disk, &paths)?;
     let lines = lines(&plan, &rounds);
     let found = Found { plan: &plan, rounds: &rounds, lines: &lines, mixtures: &[], complete: None };

@@ -13,7 +13,7 @@ const LOOK: Duration = Duration::from_millis(200);
 /// Progress of devices is told at most this often; a closed round at once.
 const STATUS: Duration = Duration::from_secs(1);
 /// To look takes at most this share of the time.
-const SHARE: u32 = 50;
+const SHARE: u32 = 20;
 
 /// What visitors are told.
 #[derive(Debug, Default)]

@@ -27,7 +27,7 @@ use super::access::{Access, Denied, Visit};
 use super::actions::{self, ActionError, DeviceForm, TicketForm};
 use super::changes::{Changes, Told, watch as watch_changes};
 use super::lab::{Lab, LabError};
-use super::pages::{self, Part, Shown};
+use super::pages::{self, Drawn, Part, Shown};
 use super::{Settings, metrics};
 
 /// The largest form, in bytes.
@@ -54,15 +54,26 @@ struct Inner {
     lab: Arc<Lab>,
     told: Arc<Told>,
     watchers: Arc<Semaphore>,
-    drawn: Mutex<BTreeMap<(String, Part), Drawn>>,
+    drawn: Mutex<BTreeMap<String, Arc<Mutex<Option<Kept>>>>>,
 }
 
-/// A page or a part as it was drawn.
-struct Drawn {
+/// A page as it was drawn, for the next visitor.
+struct Kept {
     at: Instant,
     /// What had changed until then.
     then: Changes,
-    text: String,
+    drawn: Drawn,
+}
+
+impl Kept {
+    /// Whether this part of it is still right.
+    fn is_new(&self, part: Part, now: Changes) -> bool {
+        let unchanged = match part {
+            Part::Rounds => self.then.rounds == now.rounds,
+            Part::All | Part::Status => self.then == now,
+        };
+        unchanged && self.at.elapsed() < KEPT_FOR
+    }
 }
 
 impl State {
@@ -185,24 +196,21 @@ async fn shown(
         let now = *inner.told.changes.borrow();
         // Changes are only noticed while a page is open.
         let watched = inner.told.changes.receiver_count() > 0;
-        let key = (place, part);
-        let same = |drawn: &Drawn| {
-            let unchanged = match part {
-                Part::Rounds => drawn.then.rounds == now.rounds,
-                Part::All | Part::Status => drawn.then == now,
-            };
-            unchanged && drawn.at.elapsed() < KEPT_FOR
+        let page = {
+            let mut pages = inner.drawn.lock().unwrap_or_else(PoisonError::into_inner);
+            if pages.len() >= KEPT && !pages.contains_key(&place) {
+                pages.clear();
+            }
+            pages.entry(place).or_default().clone()
         };
-        let drawn = || inner.drawn.lock().unwrap_or_else(PoisonError::into_inner);
-        if watched && let Some(drawn) = drawn().get(&key).filter(|drawn| same(drawn)) {
-            return Ok(drawn.text.clone());
+        // Of many visitors one draws, and the others wait for that.
+        let mut kept = page.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(kept) = kept.as_ref().filter(|kept| watched && kept.is_new(part, now)) {
+            return Ok(kept.drawn.part(part).to_owned());
         }
-        let text = draw(&inner.lab)?.html(part, &inner.access);
-        let mut kept = drawn();
-        if kept.len() >= KEPT {
-            kept.clear();
-        }
-        kept.insert(key, Drawn { at: Instant::now(), then: now, text: text.clone() });
+        let drawn = draw(&inner.lab)?.drawn(&inner.access);
+        let text = drawn.part(part).to_owned();
+        *kept = Some(Kept { at: Instant::now(), then: now, drawn });
         Ok(text)
     });
     match drawing.await {

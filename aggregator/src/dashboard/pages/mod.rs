@@ -26,7 +26,7 @@ use crate::report::html::STYLE;
 const REFRESH: &str = "5";
 
 /// What is asked for of a page.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Part {
     /// The whole page.
@@ -71,21 +71,35 @@ pub(super) struct Shown {
 /// Draws forms with the value that shows that this page has sent them.
 pub(super) type Forms = Box<dyn FnOnce(&str) -> Markup + Send>;
 
-impl Shown {
-    /// The page or the part.
-    pub(super) fn html(self, part: Part, access: &Access) -> String {
+/// A page and its parts, as text.
+#[derive(Clone, Debug)]
+pub(super) struct Drawn {
+    all: String,
+    status: String,
+    rounds: String,
+}
+
+impl Drawn {
+    pub(super) fn part(&self, part: Part) -> &str {
         match part {
-            Part::Status => return self.status.into_string(),
-            Part::Rounds => return self.rounds.into_string(),
-            Part::All => {}
+            Part::All => &self.all,
+            Part::Status => &self.status,
+            Part::Rounds => &self.rounds,
         }
+    }
+}
+
+impl Shown {
+    /// The page and its parts.
+    pub(super) fn drawn(self, access: &Access) -> Drawn {
         let forms = self.forms.filter(|_| !access.is_read_only()).map(|forms| forms(&access.form()));
         let body = html! {
             div #status .part { (self.status) }
             @if let Some(forms) = forms { (forms) }
             div #rounds .part { (self.rounds) }
         };
-        document(Some(self.tab), &self.title, &self.lead, &body, access).into_string()
+        let all = document(Some(self.tab), &self.title, &self.lead, &body, access).into_string();
+        Drawn { all, status: self.status.into_string(), rounds: self.rounds.into_string() }
     }
 }
 

@@ -10,6 +10,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use shared::cli::counted;
 use shared::data::View;
 use shared::id::RunId;
 
@@ -334,8 +335,8 @@ fn in_the_way_of_change(
     let state = state(extent.closed);
     if rounds < extent.with_result {
         return Ok(Some(format!(
-            "has {} rounds already, and run.rounds asks for {rounds}",
-            extent.with_result
+            "has {} already, and run.rounds asks for {rounds}",
+            counted(extent.with_result as usize, "round")
         )));
     }
     if complete && rounds == extent.with_result {

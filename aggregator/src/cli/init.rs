@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde_json::json;
+use shared::cli::counted;
 use shared::data::DataError;
 use shared::data::survey::SurveyError;
 use shared::shape::spelled;
@@ -64,11 +65,12 @@ pub(super) fn init(arguments: &InitArgs) -> Result<(), Failure> {
     let file = out.display();
     let _ = write!(
         text,
-        "wrote {file}: {} on {} clients\n\nNext:\n  \
+        "wrote {file}: {} on {}\n\nNext:\n  \
          aggregator data describe {file}    who would have what\n  \
          aggregator simulate {file}         train here, over simulated clients\n  \
          aggregator serve {file}            train on devices, which join with a ticket\n",
-        choice.model, choice.clients
+        choice.model,
+        counted(choice.clients, "client")
     );
     terminal::print(&text)
 }

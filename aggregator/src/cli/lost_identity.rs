@@ -6,6 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use super::exit::Failure;
+use crate::commands::command;
 use crate::database::{self, Database};
 use crate::enrolment::Device;
 use crate::run::directory::{RunDirectory, has_rounds};
@@ -36,10 +37,11 @@ pub(super) fn refuse_if_lost(directory: &Path, runs: &Path) -> Result<(), Failur
         None => return Ok(()),
     };
     Err(Failure::Environment(format!(
-        "{} is not there, and {evidence}: {consequence}. Restore {} from a backup; or begin with a new identity (`aggregator serve --new-identity`), \
+        "{} is not there, and {evidence}: {consequence}. Restore {} from a backup; or begin with a new identity (`{}`), \
          and give every device a new ticket",
         lost.display(),
-        directory.display()
+        directory.display(),
+        command("serve --new-identity")
     )))
 }
 

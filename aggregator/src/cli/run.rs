@@ -112,7 +112,9 @@ pub(super) fn conclude(
             run.closed()
         )),
         (_, Some(round)) => {
-            terminal::tell(&format!("training ended after round {round} of {planned}: [stop] was met"));
+            terminal::tell(&format!(
+                "training ended after round {round} of {planned}: [early-stopping] was met"
+            ));
         }
         (_, None) => {}
     }

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use super::exit::Failure;
 use super::{LabArgs, RUNS, lab_options};
+use crate::commands::command;
 use crate::config::RunTable;
 use crate::database::{self, Database};
 use crate::history::RunLock;
@@ -57,7 +58,8 @@ pub(super) fn relocate(lab: &LabArgs, to: Option<&Path>) -> Result<(PathBuf, Pat
         if let Some(run) = database.runs()?.iter().find(|run| served(&run.directory)) {
             let run = &run.directory;
             return Err(Failure::Environment(format!(
-                "{run} is served: stop its server first (`aggregator stop`)"
+                "{run} is served: stop its server first (`{}`)",
+                command("stop")
             )));
         }
     }

@@ -10,6 +10,7 @@ use shared::id::ClientId;
 use shared::message::{Discard, Rejection, TrainReport, Verdict};
 
 use super::{Opening, OutstandingTask, Reopened};
+use crate::names::called;
 use crate::round::RoundPolicy;
 
 pub(super) use closing::{Next, Otherwise, Stragglers};
@@ -316,8 +317,8 @@ impl OpenRound {
         self.stages()
             .chain(late)
             .filter_map(|(client, stage)| match stage {
-                MemberState::Rejected(reason) => Some(format!("{}: rejected: {reason}", client.short())),
-                MemberState::Failed(reason) => Some(format!("{}: failed: {reason}", client.short())),
+                MemberState::Rejected(reason) => Some(format!("{}: rejected: {reason}", called(client))),
+                MemberState::Failed(reason) => Some(format!("{}: failed: {reason}", called(client))),
                 _ => None,
             })
             .collect()

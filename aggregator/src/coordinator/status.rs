@@ -9,6 +9,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use shared::id::ClientId;
 
+use crate::commands::command;
 use crate::names::called;
 
 use super::open_round::{MemberState, OpenRound};
@@ -296,7 +297,7 @@ impl fmt::Display for Status {
             write!(out, "PAUSED, no room on the disk; ")?;
         }
         if self.held {
-            write!(out, "PAUSED on request (`aggregator resume`); ")?;
+            write!(out, "PAUSED on request (`{}`); ", command("resume"))?;
         }
         match &self.waiting_for {
             WaitingFor::Clients { connected, needed } => {

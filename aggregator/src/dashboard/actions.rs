@@ -13,7 +13,7 @@ use crate::database::{Database, DatabaseError, moment};
 use crate::enrolment::{Device, DeviceName, DeviceNameError, Standing};
 use crate::issue::{IssueError, MAX_USES, NewTicket, Wanted, issue};
 use crate::names::{self, called};
-use crate::report::units::seconds;
+use crate::report::units::{counted, seconds};
 use crate::storage::Disk;
 use crate::transport::identity::{IdentityError, ServerIdentity};
 
@@ -136,8 +136,12 @@ pub(super) fn make_ticket(
     let lasts = Duration::from_secs(hours * 3600);
     let wanted = Wanted { uses: uses as u32, lasts, addresses: Vec::new() };
     let made = issue(&database, identity.key(), wanted, SystemTime::now())?;
-    let what =
-        format!("made ticket {} for {uses} devices and {}", made.issued.number, seconds(lasts.as_secs_f64()));
+    let what = format!(
+        "made ticket {} for {} and {}",
+        made.issued.number,
+        counted(uses as usize, "device"),
+        seconds(lasts.as_secs_f64())
+    );
     note(&database, visitor, what)?;
     Ok(made)
 }

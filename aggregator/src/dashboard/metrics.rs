@@ -69,6 +69,7 @@ struct Figures {
     training: Family<OfRun, Sum>,
     connected: Family<OfRun, Value>,
     missing: Family<OfRun, Value>,
+    dominant: Family<OfRun, Value>,
     devices: Family<OfDevices, Value>,
     database: Value,
     disk: Value,
@@ -140,6 +141,11 @@ impl Figures {
                 "Updates that the open round still waits for",
                 Family::default()
             ),
+            dominant: figure!(
+                "dominant_device_share",
+                "Share of the samples that the device declares which had most of them in the last round; 0 where none stands out",
+                Family::default()
+            ),
             devices: figure!("devices", "Known devices by state", Family::default()),
             database: figure!(
                 "database",
@@ -165,6 +171,8 @@ impl Figures {
         if let Some(loss) = run.found.rounds.records.iter().rev().find_map(|record| record.loss) {
             self.loss.get_or_create(&label).set(loss);
         }
+        let dominance = run.found.rounds.records.last().and_then(|record| record.dominance.as_ref());
+        self.dominant.get_or_create(&label).set(dominance.map_or(0.0, |of| of.share_of_samples));
         let failed = run.found.rounds.records.iter().filter(|record| record.void).count();
         self.failed.get_or_create(&label).inc_by(failed as f64);
         let arrivals = &summary.arrivals;
@@ -247,8 +255,8 @@ mod tests {
     fn names() -> BTreeSet<String> {
         let figures = Figures::new();
         let run = OfRun::default();
-        let Figures { round, planned, accuracy, loss, connected, missing, .. } = &figures;
-        for values in [round, planned, accuracy, loss, connected, missing] {
+        let Figures { round, planned, accuracy, loss, connected, missing, dominant, .. } = &figures;
+        for values in [round, planned, accuracy, loss, connected, missing, dominant] {
             values.get_or_create(&run).set(1.0);
         }
         let Figures { failed, waiting, test, fold, training, .. } = &figures;

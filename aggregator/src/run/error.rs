@@ -48,10 +48,10 @@ pub enum RunError {
         /// What is wrong with it.
         reason: String,
     },
-    /// `rounds.jsonl` is not what this program wrote. The model does not depend on it; which round is the best does, and whether `[stop]` was met.
+    /// `rounds.jsonl` is not what this program wrote. The model does not depend on it; which round is the best does, and whether `[early-stopping]` was met.
     #[error(
         "{} is damaged: {reason}; move this file away, and the same command continues the run: the report will lack \
-         the rounds in it, and [stop] and the best model begin anew",
+         the rounds in it, and [early-stopping] and the best model begin anew",
         path.display()
     )]
     Rounds {

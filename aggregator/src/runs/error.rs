@@ -3,13 +3,16 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::commands::command;
+
 /// Why a run cannot be deleted, stripped or archived.
 #[derive(Debug, thiserror::Error)]
 pub enum RunsError {
     /// A process works on it.
     #[error(
-        "{} is in use: a process works on the run. Stop that one first, with Ctrl-C or, where it is served, `aggregator stop`",
-        path.display()
+        "{} is in use: a process works on the run. Stop that one first, with Ctrl-C or, where it is served, `{}`",
+        path.display(),
+        command("stop")
     )]
     InUse {
         /// The run's directory.

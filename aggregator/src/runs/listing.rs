@@ -12,6 +12,7 @@ use super::error::disk;
 use super::find::{is_run, names_in, within};
 use super::overview::Overview;
 use super::sizes::bytes_in;
+use crate::commands::command;
 use crate::config::RunTable;
 use crate::page::{Found, PageError};
 use crate::run::directory::{RunDirectory, has_rounds, newest_checkpoint};
@@ -108,8 +109,9 @@ fn look(path: &Path) -> Result<Overview, Folder> {
         return Err(folder(Kind::Other, "a link".to_owned(), 0));
     }
     if is_leftover(path) {
-        let reason = "the rest of a deletion that was cut off; `aggregator runs prune` removes it";
-        return Err(folder(Kind::Leftover, reason.to_owned(), 0));
+        let prune = command("runs prune");
+        let reason = format!("the rest of a deletion that was cut off; `{prune}` removes it");
+        return Err(folder(Kind::Leftover, reason, 0));
     }
     if is_run(&directory) {
         return match Found::read(&Disk, &directory, false) {

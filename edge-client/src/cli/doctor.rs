@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 use std::path::Path;
 
+use shared::cli::counted;
 use shared::identity::{PublicKey, SecretKey};
 use shared::ticket::Ticket;
 
@@ -54,7 +55,8 @@ pub(super) fn run(arguments: &DoctorArguments) -> Result<(), CliError> {
         problems => Err(CliError::new(
             Exit::Local,
             format!(
-                "something keeps this device from taking part ({problems} problems): each finding says what to do"
+                "something keeps this device from taking part ({}): each finding says what to do",
+                counted(problems, "problem")
             ),
         )),
     }

@@ -76,7 +76,10 @@ impl Survey {
     /// The survey in words.
     #[must_use]
     pub fn in_words(&self) -> String {
-        let samples = self.train.map_or_else(|| "samples".to_owned(), |count| format!("{count} samples"));
+        let samples = self.train.map_or_else(
+            || "samples".to_owned(),
+            |count| format!("{count} {}", if count == 1 { "sample" } else { "samples" }),
+        );
         let classes = match &self.labels {
             Labels::Names(names) => format!("classes {}", names.join(", ")),
             Labels::Numbers(classes) => format!("{classes} classes"),

@@ -10,6 +10,7 @@ use shared::calendar::moment;
 use super::super::exit::Failure;
 use super::super::terminal;
 use super::Place;
+use crate::commands::command;
 use crate::page::Found;
 use crate::report::clock::elapsed;
 use crate::report::console;
@@ -104,7 +105,7 @@ fn text(
     let table = Table { head: vec!["file".to_owned(), "size".to_owned()], rows, left: 1 };
     text.push_str(&table.text());
     if let Some(surplus) = surplus.filter(|surplus| *surplus > 0) {
-        let _ = writeln!(text, "\n`aggregator runs prune` would free {} of state/", bytes(surplus));
+        let _ = writeln!(text, "\n`{}` would free {} of state/", command("runs prune"), bytes(surplus));
     }
     text
 }

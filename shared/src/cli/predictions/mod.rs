@@ -101,8 +101,9 @@ impl<'a> Predictions<'a> {
             if samples > 0 {
                 writeln!(
                     self.out,
-                    "accuracy {:.2} % ({correct} of {samples} samples{of})",
-                    100.0 * accuracy
+                    "accuracy {:.2} % ({correct} of {samples} {}{of})",
+                    100.0 * accuracy,
+                    if samples == 1 { "sample" } else { "samples" }
                 )?;
             }
         }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use aggregator::round::{WaitedFor, jsonl};
-use federation_tests::process::{Ended, Process};
+use federation_tests::process::{Ended, INTERRUPTED, Process, until};
 use federation_tests::programs::programs;
 
 /// Four runs of twelve rounds on a little built-in data.
@@ -330,4 +330,17 @@ fn variants_of_one_seed_have_the_same_partition_and_cohorts() {
     assert_ne!(drawn("slow--1").0, drawn("slow--2").0, "another seed, another partition");
     let outcome = testbed.outcome("out");
     assert_ne!(outcome["slow--1"], outcome["fast--1"], "the variants differ");
+}
+
+/// A shell's loop stops with it.
+#[test]
+fn an_experiment_that_is_interrupted_says_so_by_its_end() {
+    let testbed = Testbed::new();
+    let mut compare = testbed.start("out", &["--set", "run.rounds=100000", "--set", "evaluate.every=1000"]);
+    let begun = || fs::read_dir(testbed.path("out/runs")).is_ok_and(|mut runs| runs.next().is_some());
+    until("a run has begun", begun);
+    assert!(compare.alive());
+    compare.interrupt();
+    let ended = compare.wait();
+    assert_eq!(ended.code, Some(INTERRUPTED), "{}", ended.text);
 }

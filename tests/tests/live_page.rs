@@ -68,9 +68,12 @@ fn every_page_is_whole_without_script_and_names_no_other_place() {
     let last: Value = serde_json::from_str(rounds.lines().last().unwrap()).unwrap();
     let metrics = visitor.sees("/metrics").body;
     let accuracy = format!("federation_accuracy{{run=\"first\"}} {}\n", last["accuracy"]);
-    for line in [&accuracy, "federation_round{run=\"second\"} 3.0\n", "# EOF"] {
+    let told = "# TYPE federation_bytes_total counter\n";
+    for line in [&accuracy, "federation_round{run=\"second\"} 3.0\n", told] {
         assert!(metrics.contains(line), "{line:?} is not in {metrics}");
     }
+    let accepts = ("Accept", "application/openmetrics-text;version=1.0.0;q=0.8,*/*;q=0.1");
+    assert!(visitor.asks("GET", "/metrics", &[accepts], "").body.contains("\n# EOF\n"));
     visitor.process.interrupt();
     assert_eq!(visitor.process.wait().code, Some(INTERRUPTED));
 }

@@ -2,8 +2,9 @@
 #![cfg(unix)]
 
 use std::fs;
+use std::process::Command;
 
-use federation_tests::process::run;
+use federation_tests::process::{INTERRUPTED, Process, run, until};
 use federation_tests::programs::programs;
 use federation_tests::testbed::Testbed;
 use serde_json::{Value, json};
@@ -114,4 +115,24 @@ fn a_device_and_the_lab_find_the_same_by_class() {
     assert!(both.text.contains("the test split") && both.text.contains("the train split"), "{}", both.text);
     let refused = run(&programs().edge_client, &["evaluate", "--data", &data, "--split", "train"]);
     assert!(refused.code == Some(2) && refused.text.contains("--model"), "{}", refused.text);
+}
+
+/// The page is there before the run is over, and says that it goes on; Ctrl-C ends the run by that signal and the page says so.
+#[test]
+fn a_simulation_has_its_page_while_it_goes_on_and_is_interrupted_as_such() {
+    let folder = tempfile::tempdir().unwrap();
+    let runs = folder.path().join("runs");
+    let page = runs.join("long/report.html");
+    let mut command = Command::new(&programs().aggregator);
+    command.args(["simulate", "--set", "run.name=long", "--set", "model.name=linear"]);
+    command.args(["--set", "run.rounds=1000000", "--set", "evaluate.every=1000"]);
+    command.args(["--set", "data.max-samples=100", "--set", "data.clients=2", "--runs"]).arg(&runs);
+    let mut simulation = Process::start("the simulation", &mut command);
+    let said = || fs::read_to_string(&page).unwrap_or_default();
+    until("the page tells of a round", || said().contains("<strong>Running</strong>, after round"));
+    assert!(simulation.alive());
+    simulation.interrupt();
+    let ended = simulation.wait();
+    assert_eq!(ended.code, Some(INTERRUPTED), "{}", ended.text);
+    assert!(said().contains("<h2>Stopped after round"), "{}", said());
 }

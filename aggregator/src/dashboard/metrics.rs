@@ -1,5 +1,6 @@
 //! Figures for Prometheus, made of what is on disk whenever they are asked for. No label has an id or a name of a device.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::sync::atomic::AtomicU64;
 use std::time::SystemTime;
@@ -17,8 +18,28 @@ use super::lab::{Lab, LabError, Run};
 use crate::coordinator::WaitingFor;
 use crate::enrolment::{Device, Standing};
 
-/// The type of what is sent.
-pub(super) const CONTENT: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+/// How figures are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Format {
+    /// As Prometheus asks for them.
+    OpenMetrics,
+    /// Its older format, for every other program.
+    Text,
+}
+
+impl Format {
+    /// What a program that accepts this is sent.
+    pub(super) fn accepted(accept: &str) -> Self {
+        if accept.contains("application/openmetrics-text") { Self::OpenMetrics } else { Self::Text }
+    }
+
+    pub(super) fn content(self) -> &'static str {
+        match self {
+            Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+            Self::Text => "text/plain; version=0.0.4; charset=utf-8",
+        }
+    }
+}
 
 type Value = Gauge<f64, AtomicU64>;
 type Sum = Counter<f64, AtomicU64>;
@@ -202,7 +223,7 @@ impl Figures {
 }
 
 /// All figures.
-pub(super) fn text(lab: &Lab) -> Result<String, LabError> {
+pub(super) fn text(lab: &Lab, format: Format) -> Result<String, LabError> {
     let figures = Figures::new();
     let (runs, _) = lab.all()?;
     for run in &runs {
@@ -242,13 +263,32 @@ pub(super) fn text(lab: &Lab) -> Result<String, LabError> {
     }
     let mut text = String::new();
     encode(&mut text, &figures.registry).expect("a string takes any text");
-    Ok(text)
+    Ok(match format {
+        Format::OpenMetrics => text,
+        Format::Text => plain(&text),
+    })
+}
+
+/// The older format: what is said of a counter stands under the name of its series, and of units and the end nothing is said.
+fn plain(open_metrics: &str) -> String {
+    let name = |line: &str| line.split(' ').nth(2).unwrap_or_default().to_owned();
+    let is_counter = |line: &&str| line.starts_with("# TYPE ") && line.ends_with(" counter");
+    let counters: BTreeSet<String> = open_metrics.lines().filter(is_counter).map(name).collect();
+    let mut plain = String::with_capacity(open_metrics.len());
+    for line in open_metrics.lines().filter(|line| !line.starts_with("# UNIT ") && *line != "# EOF") {
+        let name = name(line);
+        if line.starts_with("# ") && counters.contains(&name) {
+            plain.push_str(&line.replacen(&name, &(name.clone() + "_total"), 1));
+        } else {
+            plain.push_str(line);
+        }
+        plain.push('\n');
+    }
+    plain
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use super::*;
 
     /// The names of all series, with one of each.
@@ -272,6 +312,22 @@ mod tests {
         encode(&mut text, &figures.registry).unwrap();
         let series = text.lines().filter(|line| !line.starts_with('#'));
         series.map(|line| line.split(['{', ' ']).next().unwrap().to_owned()).collect()
+    }
+
+    #[test]
+    fn the_older_format_names_counters_by_their_series() {
+        let open = "# HELP federation_bytes Sent.\n# TYPE federation_bytes counter\nfederation_bytes_total{a=\"b\"} 1.0\n\
+                    # HELP federation_round_seconds Time.\n# TYPE federation_round_seconds histogram\n\
+                    # UNIT federation_round_seconds seconds\nfederation_round_seconds_sum 2.0\n# EOF\n";
+        let expected = "# HELP federation_bytes_total Sent.\n# TYPE federation_bytes_total counter\n\
+                        federation_bytes_total{a=\"b\"} 1.0\n# HELP federation_round_seconds Time.\n\
+                        # TYPE federation_round_seconds histogram\nfederation_round_seconds_sum 2.0\n";
+        assert_eq!(plain(open), expected);
+        assert_eq!(
+            Format::accepted("application/openmetrics-text;version=1.0.0,*/*;q=0.1"),
+            Format::OpenMetrics
+        );
+        assert_eq!(Format::accepted("*/*"), Format::Text);
     }
 
     /// The names that begin as ours do.

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use axum::extract::{DefaultBodyLimit, Extension, Form, Path, Query, RawQuery, Request};
 use axum::http::header::{
-    AUTHORIZATION, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, COOKIE, HOST, LOCATION, ORIGIN,
-    REFERRER_POLICY, SET_COOKIE, X_CONTENT_TYPE_OPTIONS,
+    ACCEPT, AUTHORIZATION, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, COOKIE, HOST, LOCATION,
+    ORIGIN, REFERRER_POLICY, SET_COOKIE, X_CONTENT_TYPE_OPTIONS,
 };
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::middleware::{self, Next};
@@ -331,10 +331,12 @@ async fn act<T: Send + 'static>(
     }
 }
 
-async fn show_metrics(Extension(state): Extension<State>) -> Response {
+async fn show_metrics(Extension(state): Extension<State>, headers: HeaderMap) -> Response {
+    let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok());
+    let format = metrics::Format::accepted(accept.unwrap_or_default());
     let lab = state.0.lab.clone();
-    match tokio::task::spawn_blocking(move || metrics::text(&lab)).await {
-        Ok(Ok(text)) => ([(CONTENT_TYPE, metrics::CONTENT)], text).into_response(),
+    match tokio::task::spawn_blocking(move || metrics::text(&lab, format)).await {
+        Ok(Ok(text)) => ([(CONTENT_TYPE, format.content())], text).into_response(),
         Ok(Err(error)) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
         Err(_) => (StatusCode::INTERNAL_SERVER_ERROR, "internal error: please report this\n").into_response(),
     }

@@ -80,10 +80,10 @@ fn summary(model: &Model<'_>, parameters: usize) -> String {
     };
     let names = model.class_names();
     let classes = if names.is_empty() || names.len() > MOST_NAMED {
-        counted(architecture.classes, "class")
+        format!("{} classes apart", grouped(architecture.classes))
     } else {
         let named: Vec<String> = names.iter().map(|name| plain(name)).collect();
-        format!("{}: {}", counted(architecture.classes, "class"), named.join(", "))
+        format!("{} classes apart: {}", grouped(architecture.classes), named.join(", "))
     };
     format!(
         "A `{}` of {} parameters, trained by federated learning. It takes {takes}, and tells {classes}.",

@@ -60,6 +60,7 @@ fn the_card_says_what_is_known_and_nothing_else() {
         "pipeline_tag: image-classification\n",
         "- name: \"photos: \\\"first\\\"\"\n",
         "    - type: accuracy\n      value: 0.5\n    - type: loss\n      value: 0.25\n---\n",
+        "and tells 2 classes apart: a\\|b, &lt;b>: \"x\" y.",
         "| clients | 3 simulated clients |\n",
         "| samples | 1,234 training samples: a\\|b 1,200, &lt;b>: \"x\" y 34 |\n",
         "| `training.epochs` | 5 |\n",

@@ -129,7 +129,7 @@ fn a_simulation_has_its_page_while_it_goes_on_and_is_interrupted_as_such() {
     command.args(["--set", "data.max-samples=100", "--set", "data.clients=2", "--runs"]).arg(&runs);
     let mut simulation = Process::start("the simulation", &mut command);
     let said = || fs::read_to_string(&page).unwrap_or_default();
-    until("the page tells of a round", || said().contains("<strong>Running</strong>, after round"));
+    until("the page shows a round", || said().contains("<strong>Running</strong>, after round"));
     assert!(simulation.alive());
     simulation.interrupt();
     let ended = simulation.wait();

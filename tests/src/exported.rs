@@ -142,12 +142,7 @@ impl<'a> Exports<'a> {
         };
         for file in files.expect("a valid network") {
             let mut bytes = Vec::new();
-            match file.content {
-                Content::Text(text) => bytes.extend(text.into_bytes()),
-                Content::Tensors(weights) => weights.write(&mut bytes).expect("memory"),
-                Content::Model(..) => unreachable!("the folder of the hub is not among these forms"),
-                Content::Onnx(onnx) => onnx.write(&mut bytes).expect("memory"),
-            }
+            file.content.write(&mut bytes).expect("memory");
             fs::write(self.folder.join(&file.name), bytes).expect("the folder can be written");
         }
         let (kind, bytes) = match samples.samples() {

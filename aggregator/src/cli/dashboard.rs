@@ -77,7 +77,6 @@ pub(super) fn page(arguments: &PageArgs) -> Result<(), Failure> {
             runs: lab.runs.clone(),
             experiments: arguments.experiments.clone(),
             directory: lab.directory(),
-            address,
             token,
             hosts: arguments.hosts.clone(),
             read_only: arguments.read_only,

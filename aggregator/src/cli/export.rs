@@ -1,7 +1,6 @@
 //! `aggregator export`: a trained model, or an ensemble of them, for other programs.
 
 use std::fmt::Write as _;
-use std::io;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -142,15 +141,8 @@ pub(super) fn export(arguments: &ExportArgs) -> Result<(), Failure> {
         if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
             create_dir_durably(&Disk, folder).map_err(|error| Failure::file("create", folder, error))?;
         }
-        let write = |out: &mut dyn io::Write| match &file.content {
-            Content::Text(text) => out.write_all(text.as_bytes()),
-            Content::Tensors(weights) => weights.write(out),
-            Content::Model(architecture, params, metadata) => {
-                models::write_model(architecture, params, metadata, out).map_err(io::Error::other)
-            }
-            Content::Onnx(onnx) => onnx.write(out),
-        };
-        write_durably(&Disk, path, write).map_err(|error| Failure::file("write", path, error))?;
+        write_durably(&Disk, path, |out| file.content.write(out))
+            .map_err(|error| Failure::file("write", path, error))?;
     }
     say(arguments, subject, &files)
 }

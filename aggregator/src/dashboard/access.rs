@@ -137,11 +137,9 @@ impl Access {
     pub(super) fn may_look(&self, visit: Visit<'_>) -> Result<(), Denied> {
         let Some(session) = self.session() else { return Ok(()) };
         let cookies = visit.cookie.unwrap_or("").split(';');
-        let shown = cookies.filter_map(|cookie| cookie.trim().split_once('='));
-        if visit.bearer.is_some_and(|bearer| self.opens(bearer)) {
-            return Ok(());
-        }
-        let known = shown.filter(|(name, _)| *name == COOKIE).any(|(_, value)| same(value, &session));
+        let mut shown = cookies.filter_map(|cookie| cookie.trim().split_once('='));
+        let known = shown.any(|(name, value)| name == COOKIE && same(value, &session))
+            || visit.bearer.is_some_and(|bearer| self.opens(bearer));
         if known { Ok(()) } else { Err(Denied::Stranger) }
     }
 

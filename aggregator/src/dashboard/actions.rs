@@ -84,7 +84,7 @@ impl ActionError {
 }
 
 /// The longest life of a ticket, in hours: a year.
-const MAX_HOURS: u64 = 366 * 24;
+pub(super) const MAX_HOURS: u64 = 366 * 24;
 
 /// Changes a device.
 pub(super) fn change(lab: &Lab, form: &DeviceForm, visitor: SocketAddr) -> Result<(), ActionError> {

@@ -137,6 +137,15 @@ impl Lab {
 
     /// The database, to read it; `None` before a server has made one. Names of devices are those in it from then on.
     pub(super) fn database(&self) -> Result<Option<Database>, LabError> {
+        let database = self.open()?;
+        if let Some(database) = &database {
+            names::set(Device::names(database)?);
+        }
+        Ok(database)
+    }
+
+    /// The connection that reads.
+    fn open(&self) -> Result<Option<Database>, LabError> {
         let mut open = lock(&self.database);
         if !self.directory.join(FILE).is_file() {
             *open = None;
@@ -145,12 +154,7 @@ impl Lab {
         if open.is_none() {
             *open = Some(Database::open_to_read(&self.directory)?);
         }
-        let database = open.clone();
-        drop(open);
-        if let Some(database) = &database {
-            names::set(Device::names(database)?);
-        }
-        Ok(database)
+        Ok(open.clone())
     }
 
     /// What the database knows of a run; `None` of a simulation.
@@ -178,7 +182,7 @@ impl Lab {
 
     /// What a change in the database shows in.
     pub(super) fn database_mark(&self) -> i64 {
-        let database = self.database().ok().flatten();
+        let database = self.open().ok().flatten();
         database.and_then(|database| database.foreign_changes().ok()).unwrap_or(0)
     }
 

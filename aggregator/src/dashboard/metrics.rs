@@ -16,7 +16,7 @@ use shared::calendar::moment;
 
 use super::lab::{Lab, LabError, Run};
 use crate::coordinator::WaitingFor;
-use crate::enrolment::{Device, Standing};
+use crate::enrolment::Device;
 
 /// How figures are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -231,15 +231,11 @@ pub(super) fn text(lab: &Lab, format: Format) -> Result<String, LabError> {
     }
     if let Some(database) = lab.database()? {
         let now = moment(SystemTime::now());
-        for state in ["here", "away", "waiting", "revoked"] {
+        for state in Device::PRESENCES {
             figures.devices.get_or_create(&OfDevices { state: state.to_owned() }).set(0.0);
         }
         for device in Device::all(&database)? {
-            let state = match device.standing {
-                Standing::In if device.is_here(now) => "here",
-                Standing::In => "away",
-                standing => standing.name(),
-            };
+            let state = device.presence(now);
             figures.devices.get_or_create(&OfDevices { state: state.to_owned() }).inc();
         }
         for stored in database.runs()? {

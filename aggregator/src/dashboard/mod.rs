@@ -5,7 +5,8 @@
 //!
 //! * [`Settings`]: what is shown, and to whom; [`serve`]: the sockets and their limits; `routes`: what is answered to which request;
 //! * `access`: who may look and who may change something; `actions`: the changes; `audit`: their record;
-//! * `lab`: the runs and the database as they are read; `changes`: when a page is drawn anew;
+//! * `lab`: the runs and the database as they are read; `changes`: when a page is drawn anew; `drawings`: the pages that
+//!   were drawn;
 //! * `pages`: the five pages; `metrics`: the figures for Prometheus.
 //!
 //! Pages are whole without script. The script swaps the parts that have changed; without it a page reloads itself.
@@ -14,13 +15,13 @@ mod access;
 mod actions;
 mod audit;
 mod changes;
+mod drawings;
 mod lab;
 mod metrics;
 mod pages;
 mod routes;
 mod serve;
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 
 pub use access::{Token, TokenError};
@@ -35,8 +36,6 @@ pub struct Settings {
     pub experiments: PathBuf,
     /// The directory of the server's identity, with its database.
     pub directory: PathBuf,
-    /// Where the page listens.
-    pub address: SocketAddr,
     /// What visitors must know; `None` where every user of this machine may look.
     pub token: Option<Token>,
     /// Names under which the page is reached, beside addresses and `localhost`.

@@ -1,10 +1,9 @@
 //! What is answered to which request.
 
-use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::{DefaultBodyLimit, Extension, Form, Path, Query, RawQuery, Request};
 use axum::http::header::{
@@ -25,9 +24,10 @@ use tokio::time::timeout;
 
 use super::access::{Access, Denied, Visit};
 use super::actions::{self, ActionError, DeviceForm, TicketForm};
-use super::changes::{Changes, Told, watch as watch_changes};
+use super::changes::{Told, watch as watch_changes};
+use super::drawings::Drawings;
 use super::lab::{Lab, LabError};
-use super::pages::{self, Drawn, Part, Shown};
+use super::pages::{self, Part, Shown};
 use super::{Settings, metrics};
 
 /// The largest form, in bytes.
@@ -36,10 +36,6 @@ const MAX_FORM: usize = 4 << 10;
 const ANSWER: Duration = Duration::from_secs(30);
 /// Pages that watch at a time.
 const WATCHERS: usize = 128;
-/// Drawn pages that are kept for the next visitor.
-const KEPT: usize = 64;
-/// How long: how long ago something was stands on them.
-const KEPT_FOR: Duration = Duration::from_secs(5);
 
 /// No script but ours, nothing from elsewhere, in no frame; widths of some charts are styles of their own.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; connect-src 'self'; \
@@ -54,37 +50,18 @@ struct Inner {
     lab: Arc<Lab>,
     told: Arc<Told>,
     watchers: Arc<Semaphore>,
-    drawn: Mutex<BTreeMap<String, Arc<Mutex<Option<Kept>>>>>,
-}
-
-/// A page as it was drawn, for the next visitor.
-struct Kept {
-    at: Instant,
-    /// What had changed until then.
-    then: Changes,
-    drawn: Drawn,
-}
-
-impl Kept {
-    /// Whether this part of it is still right.
-    fn is_new(&self, part: Part, now: Changes) -> bool {
-        let unchanged = match part {
-            Part::Rounds => self.then.rounds == now.rounds,
-            Part::All | Part::Status => self.then == now,
-        };
-        unchanged && self.at.elapsed() < KEPT_FOR
-    }
+    drawings: Drawings,
 }
 
 impl State {
     pub(super) fn new(settings: Settings, secret: [u8; 32]) -> Self {
-        let Settings { runs, experiments, directory, token, hosts, read_only, address: _ } = settings;
+        let Settings { runs, experiments, directory, token, hosts, read_only } = settings;
         Self(Arc::new(Inner {
             access: Access::new(token, hosts, read_only, secret),
             lab: Arc::new(Lab::new(runs, experiments, directory)),
             told: Arc::default(),
             watchers: Arc::new(Semaphore::new(WATCHERS)),
-            drawn: Mutex::default(),
+            drawings: Drawings::default(),
         }))
     }
 
@@ -169,8 +146,12 @@ fn refused(denied: Denied) -> Response {
     (status, format!("{denied}\n")).into_response()
 }
 
+fn panicked() -> Response {
+    (StatusCode::INTERNAL_SERVER_ERROR, "internal error: please report this\n").into_response()
+}
+
 fn html(markup: Markup) -> Response {
-    ([(CONTENT_TYPE, "text/html; charset=utf-8")], markup.into_string()).into_response()
+    text_html(markup.into_string())
 }
 
 fn text_html(text: String) -> Response {
@@ -193,30 +174,15 @@ async fn shown(
 ) -> Response {
     let inner = state.0.clone();
     let drawing = tokio::task::spawn_blocking(move || -> Result<String, LabError> {
-        let now = *inner.told.changes.borrow();
+        let changes = &inner.told.changes;
         // Changes are only noticed while a page is open.
-        let watched = inner.told.changes.receiver_count() > 0;
-        let page = {
-            let mut pages = inner.drawn.lock().unwrap_or_else(PoisonError::into_inner);
-            if pages.len() >= KEPT && !pages.contains_key(&place) {
-                pages.clear();
-            }
-            pages.entry(place).or_default().clone()
-        };
-        // Of many visitors one draws, and the others wait for that.
-        let mut kept = page.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(kept) = kept.as_ref().filter(|kept| watched && kept.is_new(part, now)) {
-            return Ok(kept.drawn.part(part).to_owned());
-        }
-        let drawn = draw(&inner.lab)?.drawn(&inner.access);
-        let text = drawn.part(part).to_owned();
-        *kept = Some(Kept { at: Instant::now(), then: now, drawn });
-        Ok(text)
+        let now = (changes.receiver_count() > 0).then(|| *changes.borrow());
+        inner.drawings.part(place, part, now, || Ok(draw(&inner.lab)?.drawn(&inner.access)))
     });
     match drawing.await {
         Ok(Ok(text)) => text_html(text),
         Ok(Err(error)) => failed(&state, &error),
-        Err(_) => (StatusCode::INTERNAL_SERVER_ERROR, "internal error: please report this\n").into_response(),
+        Err(_) => panicked(),
     }
 }
 
@@ -327,7 +293,7 @@ async fn act<T: Send + 'static>(
             let page = pages::message("Nothing was changed", &error.to_string(), &state.0.access);
             (status, html(page)).into_response()
         }
-        Err(_) => (StatusCode::INTERNAL_SERVER_ERROR, "internal error: please report this\n").into_response(),
+        Err(_) => panicked(),
     }
 }
 
@@ -338,7 +304,7 @@ async fn show_metrics(Extension(state): Extension<State>, headers: HeaderMap) ->
     match tokio::task::spawn_blocking(move || metrics::text(&lab, format)).await {
         Ok(Ok(text)) => ([(CONTENT_TYPE, format.content())], text).into_response(),
         Ok(Err(error)) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
-        Err(_) => (StatusCode::INTERNAL_SERVER_ERROR, "internal error: please report this\n").into_response(),
+        Err(_) => panicked(),
     }
 }
 

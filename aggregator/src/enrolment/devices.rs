@@ -112,11 +112,18 @@ pub enum Admittance {
 const HERE: Duration = Duration::from_secs(25);
 
 impl Device {
-    /// Whether it may take part and is connected at `now`, in milliseconds since 1970, as far as is known.
+    /// What [`presence`](Self::presence) can be.
+    pub const PRESENCES: [&str; 4] = ["here", "away", "waiting", "revoked"];
+
+    /// Whether it may take part, and if so whether it is connected at `now`, in milliseconds since 1970, as far as is known.
     #[must_use]
-    pub fn is_here(&self, now: i64) -> bool {
+    pub fn presence(&self, now: i64) -> &'static str {
         let silent = now.saturating_sub(self.seen);
-        self.standing == Standing::In && silent < HERE.as_millis() as i64
+        match self.standing {
+            Standing::In if silent < HERE.as_millis() as i64 => "here",
+            Standing::In => "away",
+            standing => standing.name(),
+        }
     }
 
     /// Decides on a device at `address` that has proved `key`, by the table in [`enrolment`](crate::enrolment).

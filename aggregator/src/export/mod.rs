@@ -33,6 +33,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::io::{self, Write};
 
 use models::{Architecture, ArchitectureError, ModelError, ParamSet};
 use shared::algorithm::Fusion;
@@ -124,6 +125,23 @@ pub enum Content<'a> {
     Model(&'a Architecture, &'a ParamSet, BTreeMap<String, String>),
     /// A whole model in ONNX.
     Onnx(Box<Onnx>),
+}
+
+impl Content<'_> {
+    /// Writes it.
+    ///
+    /// # Errors
+    /// Those of `out`, or that a model does not fit its own network.
+    pub fn write(&self, out: &mut dyn Write) -> io::Result<()> {
+        match self {
+            Self::Text(text) => out.write_all(text.as_bytes()),
+            Self::Tensors(weights) => weights.write(out),
+            Self::Model(architecture, params, metadata) => {
+                models::write_model(architecture, params, metadata, out).map_err(io::Error::other)
+            }
+            Self::Onnx(onnx) => onnx.write(out),
+        }
+    }
 }
 
 /// Why nothing can be exported.

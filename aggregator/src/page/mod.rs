@@ -101,8 +101,7 @@ impl Found {
 
     /// The names of its devices, as far as its directory knows them.
     pub fn names(&self) -> impl Iterator<Item = (ClientId, String)> {
-        let all = self.devices.iter().flat_map(|devices| &devices.devices);
-        all.filter_map(|device| Some((device.device, device.name.clone()?)))
+        self.devices().filter_map(|device| Some((device.device, device.name.clone()?)))
     }
 
     /// Its figures.

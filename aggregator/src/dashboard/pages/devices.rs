@@ -10,12 +10,14 @@ use shared::calendar::{moment, utc};
 use shared::id::ClientId;
 
 use super::super::access::Access;
+use super::super::actions::MAX_HOURS;
 use super::super::audit::Change;
 use super::super::lab::{Lab, LabError};
 use super::{Forms, Shown, Tab, ago, document};
 use crate::database::Database;
 use crate::enrolment::{Device, IssuedTicket, Standing};
-use crate::issue::{NewTicket, code};
+use crate::issue::{MAX_USES, NewTicket, code};
+use crate::names::called;
 use crate::report::units::{bytes, counted, grouped, seconds};
 
 /// Changes that are told, the newest.
@@ -92,16 +94,6 @@ impl Totals {
     }
 }
 
-/// Whether a device may take part, and whether it is here.
-fn standing(device: &Device, now: i64) -> (&'static str, &'static str) {
-    match device.standing {
-        Standing::Waiting => ("waiting", "waits for approval"),
-        Standing::Revoked => ("revoked", "revoked"),
-        Standing::In if device.is_here(now) => ("running", "here"),
-        Standing::In => ("away", "away"),
-    }
-}
-
 fn table(devices: &[Device], totals: &BTreeMap<ClientId, Totals>, now: i64) -> Markup {
     let none = Totals::default();
     html! {
@@ -115,10 +107,12 @@ fn table(devices: &[Device], totals: &BTreeMap<ClientId, Totals>, now: i64) -> M
                 } }
                 tbody { @for device in devices {
                     @let of = totals.get(&device.client).unwrap_or(&none);
-                    @let (state, says) = standing(device, now);
+                    @let presence = device.presence(now);
                     tr {
-                        th.text scope="row" { (called(device)) }
-                        td.text { span.state data-state=(state) { (says) } }
+                        th.text scope="row" { (called(device.client)) }
+                        td.text { span.state data-state=(presence) {
+                            @if device.standing == Standing::Waiting { "waits for approval" } @else { (presence) }
+                        } }
                         td { (ago(device.seen, now)) }
                         td.text { (device.software.as_deref().unwrap_or("-")) }
                         td.text { (device.address.as_deref().unwrap_or("-")) }
@@ -136,13 +130,6 @@ fn table(devices: &[Device], totals: &BTreeMap<ClientId, Totals>, now: i64) -> M
     }
 }
 
-fn called(device: &Device) -> String {
-    match &device.name {
-        Some(name) => format!("{name} ({})", device.client.short()),
-        None => device.client.short(),
-    }
-}
-
 /// What can be changed. It is drawn when the page is loaded, so that nothing moves under a pointer.
 fn forms(devices: Vec<Device>) -> Forms {
     Box::new(move |form| {
@@ -151,8 +138,8 @@ fn forms(devices: Vec<Device>) -> Forms {
                 h2 { "Let devices in" }
                 form.line method="post" action="/tickets" {
                     input type="hidden" name="form" value=(form);
-                    label { "A ticket for " input type="number" name="uses" value="1" min="1" max="1000000" required; " devices" }
-                    label { " and " input type="number" name="hours" value="24" min="1" max="8784" required; " hours" }
+                    label { "A ticket for " input type="number" name="uses" value="1" min="1" max=(MAX_USES) required; " devices" }
+                    label { " and " input type="number" name="hours" value="24" min="1" max=(MAX_HOURS) required; " hours" }
                     button type="submit" { "Make ticket" }
                 }
                 @if !devices.is_empty() {
@@ -165,7 +152,7 @@ fn forms(devices: Vec<Device>) -> Forms {
 }
 
 fn row(device: &Device, form: &str) -> Markup {
-    let name = called(device);
+    let name = called(device.client);
     let act = |action: &str, says: &str| {
         html! { button type="submit" name="action" value=(action) aria-label=(format!("{says} {name}")) { (says) } }
     };

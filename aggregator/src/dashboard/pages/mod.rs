@@ -20,7 +20,7 @@ use shared::calendar::utc;
 
 use super::access::Access;
 use crate::report::clock::elapsed;
-use crate::report::html::STYLE;
+use crate::report::html::{STYLE, metas};
 
 /// Seconds after which a page without script loads itself again.
 const REFRESH: &str = "5";
@@ -133,9 +133,7 @@ fn document(tab: Option<Tab>, title: &str, lead: &Markup, body: &Markup, access:
         (DOCTYPE)
         html lang="en" {
             head {
-                meta charset="utf-8";
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                meta name="color-scheme" content="light dark";
+                (metas())
                 title { (title) " - federation" }
                 link rel="stylesheet" href="/style.css";
                 link rel="icon" href="data:,";

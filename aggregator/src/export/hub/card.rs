@@ -96,30 +96,29 @@ fn summary(model: &Model<'_>, parameters: usize) -> String {
 const MOST_NAMED: usize = 20;
 
 fn trained(model: &Model<'_>, training: &Training) -> String {
+    let clients = &training.clients;
+    let kind = if clients.simulated { "simulated client" } else { "device" };
     let mut rows = vec![
         ("algorithm", format!("`{}`", training.algorithm)),
         ("data", plain(&training.data)),
-        ("round", format!("{}", training.round)),
-        ("updates that counted", grouped(training.updates)),
-        ("sent by clients", bytes(training.bytes_up)),
+        ("clients", counted(clients.count as usize, kind)),
     ];
-    let clients = &training.clients;
-    let kind = if clients.simulated { "simulated client" } else { "device" };
-    rows.insert(2, ("clients", counted(clients.count as usize, kind)));
     if let Some(samples) = &clients.samples {
         let all = counted(samples.iter().sum(), "training sample");
-        let each: Vec<String> = samples
-            .iter()
-            .enumerate()
-            .map(|(class, &count)| {
-                let name =
-                    model.class_names().get(class).map_or_else(|| class.to_string(), |name| plain(name));
-                format!("{name} {}", grouped(count))
-            })
-            .collect();
-        let by_class = if each.len() > MOST_NAMED { String::new() } else { format!(": {}", each.join(", ")) };
-        rows.insert(3, ("samples", all + &by_class));
+        let each = samples.iter().enumerate();
+        let each = each.map(|(class, &count)| format!("{} {}", class_name(model, class), grouped(count)));
+        let by_class = if samples.len() > MOST_NAMED {
+            String::new()
+        } else {
+            format!(": {}", each.collect::<Vec<_>>().join(", "))
+        };
+        rows.push(("samples", all + &by_class));
     }
+    rows.extend([
+        ("round", training.round.to_string()),
+        ("updates that counted", grouped(training.updates)),
+        ("sent by clients", bytes(training.bytes_up)),
+    ]);
     rows.extend(training.begun.iter().map(|begun| ("begun", plain(begun))));
     rows.extend(training.version.iter().map(|version| ("aggregator", plain(version))));
     let mut text = String::from(
@@ -162,10 +161,10 @@ fn results(model: &Model<'_>, training: &Training) -> String {
         };
         for class in 0..found.classes() {
             let of = found.class(class);
-            let name = model.class_names().get(class).map_or_else(|| class.to_string(), |name| plain(name));
             let _ = writeln!(
                 text,
-                "| {name} | {} | {} | {} | {} |",
+                "| {} | {} | {} | {} | {} |",
+                class_name(model, class),
                 grouped(of.samples as usize),
                 share(of.precision()),
                 share(of.recall()),
@@ -193,6 +192,11 @@ fn usage(model: &Model<'_>, has_onnx: bool) -> String {
         text.push_str("`onnx/model.onnx` is the same model for runtimes of ONNX: from samples as they are, with crop and normalisation inside, to `logits` and `probabilities`.\n");
     }
     text + "\n"
+}
+
+/// What a class is called, or else its number.
+fn class_name(model: &Model<'_>, class: usize) -> String {
+    model.class_names().get(class).map_or_else(|| class.to_string(), |name| plain(name))
 }
 
 /// A string of YAML.

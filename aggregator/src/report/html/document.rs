@@ -17,6 +17,15 @@ pub(crate) struct Head<'a> {
     pub(crate) refresh: Option<u32>,
 }
 
+/// What every page tells the browser first.
+pub(crate) fn metas() -> Markup {
+    html! {
+        meta charset="utf-8";
+        meta name="viewport" content="width=device-width, initial-scale=1";
+        meta name="color-scheme" content="light dark";
+    }
+}
+
 /// A page of its own, as UTF-8 text: no script and no external resource, which its own policy forbids.
 pub(crate) fn document(head: &Head<'_>, body: &Markup, footer: &Markup) -> String {
     let Head { title, heading, lead, refresh } = head;
@@ -24,9 +33,7 @@ pub(crate) fn document(head: &Head<'_>, body: &Markup, footer: &Markup) -> Strin
         (DOCTYPE)
         html lang="en" {
             head {
-                meta charset="utf-8";
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                meta name="color-scheme" content="light dark";
+                (metas())
                 meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'";
                 @if let Some(seconds) = refresh { meta http-equiv="refresh" content=(seconds); }
                 title { (title) }

@@ -27,7 +27,7 @@ use crate::config::{Changed, Config};
 use crate::round::RoundRecord;
 
 pub(super) use clients::histograms;
-pub(crate) use document::{Head, STYLE, document, figure};
+pub(crate) use document::{Head, STYLE, document, figure, metas};
 pub(super) use setting::partition;
 
 /// What a report shows. Everything else on the page is derived from it.

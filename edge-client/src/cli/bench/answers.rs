@@ -84,14 +84,15 @@ fn print_rows(subjects: &[Subject], arguments: &BenchArguments) -> Result<(), Cl
 
 /// The models that are asked for, each in a file. Mistakes are reported before anything is measured.
 fn subjects(arguments: &BenchArguments, folder: &Path) -> Result<Vec<Subject>, CliError> {
-    let all: Vec<String> = BUILT_INS.iter().map(|model| model.name.to_owned()).collect();
-    let names = if arguments.models.is_empty() { &all } else { &arguments.models };
+    let built_in = |name: &str| drawn(super::architecture(name, arguments)?, folder);
+    if arguments.models.is_empty() {
+        return BUILT_INS.iter().map(|model| built_in(model.name)).collect();
+    }
     let subject = |name: &String| {
         let path = Path::new(name);
-        let trained_model = !arguments.models.is_empty() && path.exists();
-        if trained_model { trained(name, path) } else { drawn(super::architecture(name, arguments)?, folder) }
+        if path.exists() { trained(name, path) } else { built_in(name) }
     };
-    names.iter().map(subject).collect()
+    arguments.models.iter().map(subject).collect()
 }
 
 /// A network with drawn parameters: an answer takes as long with any.

@@ -2,6 +2,7 @@
 
 use crate::architecture::ArchitectureError;
 use crate::params::Mismatch;
+use crate::shape::spelled;
 
 /// Why a network could not be built, run or trained.
 #[derive(Debug, thiserror::Error)]
@@ -14,7 +15,7 @@ pub enum ModelError {
     #[error("the architecture is not valid")]
     Architecture(#[from] ArchitectureError),
     /// The samples do not have the shape that the architecture takes.
-    #[error("the model takes samples of shape {expected:?} and was given {found:?}")]
+    #[error("the model takes samples of shape {} and was given {}", spelled(.expected), spelled(.found))]
     Input {
         /// The shape of one sample in the architecture.
         expected: Vec<usize>,

@@ -44,6 +44,7 @@
 //! | `train`, `optimizer`, `sgd`, `adam`, `loss` | steps of gradient descent |
 //! | `evaluate`, `per_class` | loss and accuracy, in all and by class; predictions |
 //! | `kept_features` | features of samples under a frozen extractor, computed once |
+//! | [`shape`] | the spelling of a shape |
 //! | `contrast`, `prototypes`, [`pseudo_label`] | losses of particular algorithms |
 
 // Tests may unwrap, and compare floats exactly where the closed form is exact.
@@ -74,6 +75,7 @@ mod per_class;
 mod prototypes;
 pub mod pseudo_label;
 mod sgd;
+pub mod shape;
 mod spinning;
 mod token;
 mod train;

@@ -56,7 +56,6 @@ pub mod record;
 pub mod schedule;
 pub mod seed;
 pub mod settings;
-pub mod shape;
 pub mod share;
 pub mod spec;
 pub mod task;

@@ -4,11 +4,11 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use models::shape::spelled;
 use serde_json::json;
 use shared::cli::counted;
 use shared::data::DataError;
 use shared::data::survey::SurveyError;
-use shared::shape::spelled;
 
 use super::exit::Failure;
 use super::terminal;

@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use clap::Args;
 use models::params::codec::TensorStream;
+use models::shape::spelled;
 use models::{Architecture, Limits, ParamSet};
 use shared::algorithm::Fusion;
 use shared::cli::{Names, causes};
 use shared::data::{DataError, Dataset, Inputs, Preparation, ReadOptions, Split, View, inputs};
-use shared::shape::spelled;
 use shared::spec::{DataSpec, SAMPLES_KEY};
 
 use super::exit::Failure;

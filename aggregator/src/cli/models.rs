@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use clap::Args;
+use models::shape::spelled;
 use models::{Architecture, ArchitectureError, BUILT_INS, BuiltIn, Initialisation, Norm};
 use serde::Serialize;
 
@@ -147,8 +148,9 @@ fn layers(name: &str) -> Result<String, Failure> {
         Initialisation::He => "initialisation = \"he\"\n",
     };
     Ok(format!(
-        "# The layers of {name} for samples of {:?} and {} classes.\n[model]\n{initialisation}{layers}",
-        built_in.input, built_in.classes
+        "# The layers of {name} for samples of shape {} and {} classes.\n[model]\n{initialisation}{layers}",
+        spelled(built_in.input),
+        built_in.classes
     ))
 }
 

@@ -243,6 +243,6 @@ fn spelled_out(value: &Value) -> Option<Value> {
         Value::Integer(side) => side.to_string(),
         _ => return None,
     };
-    let sides = shared::shape::parse(&text).ok()?;
+    let sides = models::shape::parse(&text).ok()?;
     Some(Value::Array(sides.into_iter().map(|side| Value::Integer(side.cast_signed() as i64)).collect()))
 }

@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
+use models::shape::spelled;
 use shared::settings::{Key, Kind, table_of};
-use shared::shape::spelled;
 use toml::{Table, Value};
 
 use super::keys::KEYS;

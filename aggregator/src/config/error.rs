@@ -1,7 +1,7 @@
 //! What can be wrong with a configuration. The operator corrects all of it, and every message says where, what
 //! was given and what is accepted.
 
-use shared::shape::spelled;
+use models::shape::spelled;
 use std::fmt;
 use std::path::PathBuf;
 

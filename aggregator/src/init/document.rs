@@ -2,9 +2,9 @@
 
 use std::fmt::Write as _;
 
+use models::shape::spelled;
 use shared::data::Labels;
 use shared::data::survey::Survey;
-use shared::shape::spelled;
 
 use super::Choice;
 

@@ -2,8 +2,8 @@
 
 use std::fmt::{self, Display};
 
+use models::shape::spelled;
 use models::{Architecture, ParamSet};
-use shared::shape::spelled;
 
 use crate::config::nearest_of;
 

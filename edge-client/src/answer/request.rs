@@ -144,7 +144,7 @@ fn features(predictor: &Predictor, values: Vec<f32>) -> Result<Dataset, String> 
     let shape = shape_of(predictor);
     let (needed, found) = (shape.iter().product::<usize>(), values.len());
     if needed != found {
-        let spelled = shared::shape::spelled(&shape);
+        let spelled = models::shape::spelled(&shape);
         return Err(format!("the model takes {needed} values, of shape {spelled}, and these are {found}"));
     }
     Dataset::unlabelled(shape, Samples::Floats(values)).map_err(|error| causes(&error))

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use models::shape::spelled;
 use serde_json::{Map, Value, json};
 use shared::calendar::{moment, utc};
 use shared::cli::counted;
@@ -13,7 +14,6 @@ use shared::data::{Format, Skipped};
 use shared::id::ClientId;
 use shared::identity::PublicKey;
 use shared::message::{Purpose, TaskKind, TrainReport, Verdict};
-use shared::shape::spelled;
 use shared::spec::RunSpec;
 
 use super::repeats::Repeats;

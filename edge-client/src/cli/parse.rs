@@ -11,7 +11,7 @@ use shared::ticket::{ParseTicketError, Ticket};
 pub struct Shape(pub Vec<usize>);
 
 pub(super) fn shape(text: &str) -> Result<Shape, String> {
-    shared::shape::parse(text).map(Shape)
+    models::shape::parse(text).map(Shape)
 }
 
 pub(super) fn seconds(text: &str) -> Result<Duration, String> {

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use models::shape::spelled;
 use shared::data::error::MAX_CLASSES;
 use shared::data::{DataError, Dataset, Format, Labels, OnError, ReadOptions, Split, View, registry};
-use shared::shape::spelled;
 use shared::spec::{LabelsAt, Reading};
 use tracing::warn;
 

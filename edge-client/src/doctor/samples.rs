@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
+use models::shape::spelled;
 use shared::cli::counted;
 use shared::data::{DataError, Dataset, Format, Labels, OnError, ReadOptions, Split, registry, survey};
-use shared::shape::spelled;
 
 use super::Finding;
 

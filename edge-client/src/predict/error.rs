@@ -3,11 +3,11 @@
 use std::io;
 use std::path::PathBuf;
 
+use models::shape::spelled;
 use models::{BatchError, ModelError, ModelFileError};
 use shared::data::DataError;
 use shared::id::ClientId;
 use shared::personalisation::{Incoherent, Misfit};
-use shared::shape::spelled;
 use thiserror::Error;
 
 use super::TextError;

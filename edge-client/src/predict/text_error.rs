@@ -8,7 +8,7 @@ pub enum TextError {
     /// The model reads no tokens.
     #[error(
         "the model does not say what follows a text: it takes samples of shape {} as a whole; give values",
-        shared::shape::spelled(shape)
+        models::shape::spelled(shape)
     )]
     NotText {
         /// Shape of one sample in the model.

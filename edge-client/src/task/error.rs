@@ -1,6 +1,7 @@
 //! Errors of a task, and who can fix each.
 
 use models::ModelError;
+use models::shape::spelled;
 use shared::algorithm::TrainError;
 use shared::algorithm::registry::RegistryError;
 use shared::data::PreparationError;
@@ -29,7 +30,7 @@ pub enum TaskError {
         run: String,
     },
     /// The device's samples have another shape than the run's, although the server admitted the device.
-    #[error("the device's samples have the shape {device:?}, and the run's {run:?}")]
+    #[error("the device's samples have the shape {}, and the run's {}", spelled(.device), spelled(.run))]
     Shape {
         /// The shape of the device's samples.
         device: Vec<usize>,

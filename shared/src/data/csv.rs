@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use csv::{ByteRecord, StringRecord};
 use thiserror::Error;
 
-use crate::shape::spelled;
+use models::shape::spelled;
 
 use super::error::{FormatError, existing_file};
 use super::format::{About, Evidence, MAX_CONTENT, SampleFormat};

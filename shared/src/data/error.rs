@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-use crate::shape::spelled;
+use models::shape::spelled;
 
 /// The most classes there can be: a token has 16 bits, and so has every label in the files of this crate.
 pub const MAX_CLASSES: usize = 1 << 16;

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use flate2::bufread::GzDecoder;
 use thiserror::Error;
 
-use crate::shape::spelled;
+use models::shape::spelled;
 
 use super::error::{FormatError, check_directory, existing_file};
 use super::format::{About, Evidence, MAX_CONTENT, SampleFormat};

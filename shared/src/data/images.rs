@@ -24,7 +24,7 @@ use image::{DynamicImage, ImageFormat, ImageReader, Limits};
 use rayon::prelude::*;
 use thiserror::Error;
 
-use crate::shape::spelled;
+use models::shape::spelled;
 
 use super::error::{FormatError, check_directory};
 use super::format::{About, Evidence, MAX_CONTENT, SampleFormat, read_file};

@@ -12,6 +12,7 @@
 use std::collections::HashMap;
 use std::path::Path;
 
+use models::shape::spelled;
 use safetensors::SafeTensorError;
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use thiserror::Error;
@@ -158,7 +159,7 @@ impl Content {
         let too_large = || DataError::TooLarge { dimensions: x.shape().to_vec(), limit: MAX_CONTENT };
         let length = length.ok_or_else(too_large)?;
         if let Some(wanted) = options.shape.as_ref().filter(|wanted| *wanted != shape) {
-            return Err(wrong("x", &x, format!("[n, ...] with samples of shape {wanted:?}")));
+            return Err(wrong("x", &x, format!("[n, ...] with samples of shape {}", spelled(wanted))));
         }
         let samples = match (x.dtype(), shape) {
             (Dtype::U8, [_, _, _]) => Samples::Bytes(x.data().to_vec()),
@@ -333,7 +334,7 @@ mod tests {
         says(&[endless, y(&[0])], "would take [0, 1099511627776, 1099511627776] bytes");
         let shaped = ReadOptions { shape: Some(vec![4]), ..two() };
         let error = load(&file(&[x(&[2, 3]), y(&[2])]), &shaped).unwrap_err().to_string();
-        assert!(error.contains("`x` is F32 [2, 3]; needed: [n, ...] with samples of shape [4]"), "{error}");
+        assert!(error.contains("`x` is F32 [2, 3]; needed: [n, ...] with samples of shape 4"), "{error}");
         let cut = file(&[x(&[2, 3]), y(&[2])]);
         assert!(matches!(load(&cut[..cut.len() - 1], &two()), Err(DataError::InFile { .. })));
     }

@@ -13,7 +13,7 @@ use super::images::{self, Images};
 use super::line_breaks::LineFeeds;
 use super::safetensors::Safetensors;
 use super::{DataError, DataSet, Format, Labels, OnError, ReadOptions, Samples, Split, registry, sets, text};
-use crate::shape::spelled;
+use models::shape::spelled;
 
 /// Rows of a table that are looked at.
 const ROWS: usize = 100_000;

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::id::ClientId;
-use crate::shape::spelled;
+use models::shape::spelled;
 
 /// Why a client may not take part.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]

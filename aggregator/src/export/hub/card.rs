@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use shared::shape::spelled;
+use models::shape::spelled;
 
 use super::super::samples::Kind;
 use super::{Model, Tested, Training};

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::{Description, Range};
-use shared::shape::spelled;
+use models::shape::spelled;
 
 use crate::report::units::{counted, grouped};
 

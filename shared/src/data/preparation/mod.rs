@@ -14,6 +14,7 @@ mod colour;
 pub mod normalisation;
 mod placement;
 
+use models::shape::spelled;
 use models::{Batch, BatchError};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -43,7 +44,8 @@ pub struct Preparation {
 pub enum PreparationError {
     /// Only images can be augmented.
     #[error(
-        "augmentation is for images of shape [channels, height, width], and a sample has shape {shape:?}"
+        "augmentation is for images of shape channels x height x width, and a sample has shape {}",
+        spelled(.shape)
     )]
     NotImages { shape: Vec<usize> },
     /// The crop is larger than the image.

@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 
 use aggregator::coordinator::Outcome;
 use aggregator::database::Database;
-use aggregator::enrolment::{Device, Policy, Standing};
+use aggregator::enrolment::{Device, IssuedTicket, Policy, Standing};
 use aggregator::ensemble::Bundle;
 use aggregator::events::Notice;
 use aggregator::run::Run;
@@ -35,6 +35,8 @@ use federation_tests::simulator::Simulator;
 use federation_tests::testbed::Testbed;
 use models::model_file::{read_model, write_model};
 use models::{Architecture, ParamSet};
+use rusqlite::Connection;
+use rusqlite::types::Value;
 use shared::id::RunId;
 use shared::message::{TaskId, TrainReport, Verdict};
 use shared::seed::Seed;
@@ -159,6 +161,40 @@ fn held(directory: &Path) -> Result<Held, StoreError> {
     })
 }
 
+/// A run in the database, with what happened in it.
+const HISTORY: &str = "
+    INSERT INTO runs (run, directory, rounds, begun, served, process, told, status)
+        VALUES ('0707070707070707', 'runs/x', 20, 100, 100, 1, 100, 'null');
+    WITH RECURSIVE n(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < 20)
+        INSERT INTO rounds (run, round, opened, closed, cohort, record)
+        SELECT '0707070707070707', n, n, n + 1, 4, '{\"round\":' || n || ',\"accuracy\":0.5}' FROM n;
+    INSERT INTO metrics (run, round, device, name, value)
+        SELECT run, round, '', 'accuracy', round / 20.0 FROM rounds;
+    INSERT INTO arrivals (run, round, device, verdict, at, times)
+        SELECT run, round, hex(randomblob(16)), 'accepted', closed, 1 FROM rounds;
+    INSERT INTO events (run, at, alarm, text) SELECT run, closed, 0, 'round ' || round FROM rounds;
+    INSERT INTO changes (at, who, what) VALUES (1, 'page', 'approved 0707');
+    INSERT INTO listening (one, address) VALUES (1, '192.0.2.1:4433');
+";
+
+/// Every row of every table.
+fn rows(connection: &Connection) -> rusqlite::Result<Vec<String>> {
+    let mut names =
+        connection.prepare("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name")?;
+    let names: Vec<String> = names.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?;
+    let mut rows = Vec::new();
+    for name in names {
+        let mut all = connection.prepare(&format!("SELECT * FROM {name}"))?;
+        let columns = all.column_count();
+        let row = |row: &rusqlite::Row<'_>| {
+            let values: Result<Vec<Value>, _> = (0..columns).map(|column| row.get(column)).collect();
+            Ok(format!("{name} {:?}", values?))
+        };
+        rows.extend(all.query_map([], row)?.collect::<Result<Vec<_>, _>>()?);
+    }
+    Ok(rows)
+}
+
 /// A server's directory: its key, the former one, and its database.
 fn identity(each: usize) -> Flips {
     let folder = tempfile::tempdir().unwrap();
@@ -174,22 +210,25 @@ fn identity(each: usize) -> Flips {
             assert!(Device::stand(&database, key.client(), Standing::Revoked).unwrap());
         }
     }
+    for byte in 0..10 {
+        let secret = TicketSecret::from_bytes([byte; 16]);
+        IssuedTicket::make(&database, secret, 3, Duration::from_hours(1), now).unwrap();
+    }
+    database.write("fill", |transaction| transaction.execute_batch(HISTORY)).unwrap();
     drop(database);
     let read = |directory: &Path| -> Result<_, Box<dyn std::error::Error>> {
         let keys = ServerIdentity::load(&Unsynced, directory)?;
         let database = Database::open(directory)?;
         Device::verify(&database)?;
-        // Who may take part, by which key. Names, addresses and times are for people.
-        let devices: Vec<_> = Device::all(&database)?
-            .into_iter()
-            .map(|device| (device.client, device.key, device.standing))
-            .collect();
-        Ok((keys, devices, Device::standing(&database)?))
+        Ok(((keys, database.read("read", rows)?), !database.removed().is_empty()))
     };
-    let whole = read(folder.path()).unwrap();
-    assert_eq!(whole.1.len(), 40);
+    let (whole, told) = read(folder.path()).unwrap();
+    assert!(!told && whole.1.len() > 40 + 10 + 60, "{} rows", whole.1.len());
     // Each read closes the database, and leaves no log beside it.
-    let look = |trial: &Path| Seen::of(read(trial), &whole, "the server's identity");
+    let look = |trial: &Path| match read(trial) {
+        Ok((_, true)) => Seen::Told,
+        read => Seen::of(read.map(|(read, _)| read), &whole, "the server's identity"),
+    };
     flip_bits("the server's identity", folder.path(), each, |path| !path.ends_with("lock"), look)
 }
 

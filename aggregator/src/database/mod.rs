@@ -15,6 +15,7 @@
 //! A run continues from its own files (`runs/NAME/state`, `rounds.jsonl`): a database that is lost or cannot be written costs no
 //! round.
 
+mod checksums;
 mod error;
 mod schema;
 
@@ -30,6 +31,7 @@ use error::failed;
 
 pub use error::DatabaseError;
 pub use shared::calendar::moment;
+use shared::cli::counted;
 
 /// The database's file in the directory of the server's identity.
 pub const FILE: &str = "aggregator.sqlite3";
@@ -44,6 +46,16 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(5);
 pub struct Database {
     path: Arc<Path>,
     connection: Arc<Mutex<Connection>>,
+    removed: Arc<[RemovedRows]>,
+}
+
+/// Rows that were not as they were written, and are removed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RemovedRows {
+    /// The table.
+    pub table: String,
+    /// How many of its rows.
+    pub rows: usize,
 }
 
 impl Database {
@@ -73,7 +85,18 @@ impl Database {
             return Err(file("keep a write-ahead log beside", std::io::Error::other(reason)));
         }
         schema::migrate(&mut connection).map_err(&failed)?;
-        Ok(Self::of(path, connection))
+        let damaged = |reason| DatabaseError::Damaged { path: path.clone(), reason };
+        if !schema::is_ours(&connection).map_err(&failed)? {
+            return Err(damaged("its tables are not those of this program".to_owned()));
+        }
+        let removed = checksums::remove_damaged(&connection).map_err(&failed)?.map_err(|needed| {
+            damaged(format!("the checksum of {} of `{}` is wrong", counted(needed.rows, "row"), needed.table))
+        })?;
+        for RemovedRows { table, rows } in &removed {
+            let (rows, path) = (counted(*rows, "row"), path.display());
+            tracing::warn!("{rows} of `{table}` in {path} were not as written, and are removed");
+        }
+        Ok(Self { removed: removed.into(), ..Self::of(path, connection) })
     }
 
     /// Opens the database in `directory` for a command that reads or changes a little; `None` if there is none yet.
@@ -109,13 +132,19 @@ impl Database {
     }
 
     fn of(path: PathBuf, connection: Connection) -> Self {
-        Self { path: path.into(), connection: Arc::new(Mutex::new(connection)) }
+        Self { path: path.into(), connection: Arc::new(Mutex::new(connection)), removed: Arc::default() }
     }
 
     /// The file.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// What was removed when it was opened, since the disk had damaged it.
+    #[must_use]
+    pub fn removed(&self) -> &[RemovedRows] {
+        &self.removed
     }
 
     /// Reads in one transaction, which sees a consistent state. `action` completes "cannot ... FILE" in errors.
@@ -184,6 +213,7 @@ fn connect(path: &Path) -> Result<Connection, DatabaseError> {
         connection.busy_timeout(BUSY_TIMEOUT)?;
         connection.pragma_update(None, "synchronous", "full")?;
         connection.pragma_update(None, "foreign_keys", true)?;
+        checksums::register(&connection)?;
         schema::find(&connection)
     };
     let found = prepare().map_err(&failed)?;

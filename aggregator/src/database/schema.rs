@@ -2,6 +2,8 @@
 
 use rusqlite::{Connection, Result, TransactionBehavior};
 
+use super::checksums;
+
 /// The application id that marks our databases: `FEDA`.
 pub(super) const APPLICATION: i64 = 0x4645_4441;
 
@@ -12,6 +14,7 @@ pub(super) const STEPS: &[&str] = &[
     include_str!("migrations/2_devices.sql"),
     include_str!("migrations/3_left_out.sql"),
     include_str!("migrations/4_changes.sql"),
+    include_str!("migrations/5_checksums.sql"),
 ];
 
 /// The version of this program.
@@ -33,6 +36,18 @@ pub(super) fn find(connection: &Connection) -> Result<Found> {
         connection
             .query_row("SELECT count(*) FROM sqlite_schema WHERE type = 'table'", [], |row| row.get(0))?;
     Ok(Found { application: number("application_id")?, version: number("user_version")?, tables: tables > 0 })
+}
+
+/// Whether the schema is the one that the migrations make, to the letter.
+pub(super) fn is_ours(connection: &Connection) -> Result<bool> {
+    let mut fresh = Connection::open_in_memory()?;
+    checksums::register(&fresh)?;
+    migrate(&mut fresh)?;
+    let text = |connection: &Connection| -> Result<Vec<(String, String, Option<String>)>> {
+        let mut all = connection.prepare("SELECT type, name, sql FROM sqlite_schema ORDER BY type, name")?;
+        all.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?.collect()
+    };
+    Ok(text(connection)? == text(&fresh)?)
 }
 
 /// Migrates the database to this program's version in one transaction: a crash leaves it unchanged, and of two concurrent

@@ -19,7 +19,8 @@ fn version(directory: &Path) -> i64 {
     connection.pragma_query_value(None, "user_version", |row| row.get(0)).expect("it has one")
 }
 
-const RUN: &str = "INSERT INTO runs VALUES ('00', 'runs/x', 5, 0, 0, 1, NULL, NULL, 0, '{}')";
+const RUN: &str = "INSERT INTO runs (run, directory, rounds, begun, served, process, ended, outcome, told, status) \
+     VALUES ('00', 'runs/x', 5, 0, 0, 1, NULL, NULL, 0, '{}')";
 
 fn runs(database: &Database) -> i64 {
     let count =

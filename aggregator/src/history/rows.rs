@@ -12,6 +12,10 @@ const MAX_EVENTS: i64 = 10_000;
 /// Names of metrics: what an accepted update of a device took.
 pub(super) const TRAINING_SECONDS: &str = "training-seconds";
 pub(super) const UPDATE_BYTES: &str = "update-bytes";
+
+/// Enters a number of a round.
+const METRIC: &str =
+    "INSERT OR REPLACE INTO metrics (run, round, device, name, value) VALUES (?1, ?2, ?3, ?4, ?5)";
 /// Events between two clean-ups.
 const CLEAN_UP_INTERVAL: i64 = 256;
 
@@ -55,7 +59,7 @@ pub(super) fn closed(
     for client in contributors {
         accepted(transaction, run, round, *client, None)?;
     }
-    let mut metric = transaction.prepare("INSERT OR REPLACE INTO metrics VALUES (?1, ?2, ?3, ?4, ?5)")?;
+    let mut metric = transaction.prepare(METRIC)?;
     let global = [("accuracy", record.accuracy), ("loss", record.loss), ("train-loss", record.train_loss)];
     let global = global.into_iter().filter_map(|(name, value)| Some((name, value?)));
     let measured = record.metrics.iter().map(|(name, &value)| (name.as_str(), value));
@@ -77,7 +81,7 @@ pub(super) fn worked(
     round: u32,
     work: &BTreeMap<ClientId, UpdateWork>,
 ) -> Result<()> {
-    let mut metric = transaction.prepare("INSERT OR REPLACE INTO metrics VALUES (?1, ?2, ?3, ?4, ?5)")?;
+    let mut metric = transaction.prepare(METRIC)?;
     for (client, UpdateWork { seconds, bytes }) in work {
         let bytes = bytes.map(|bytes| bytes as f64);
         for (name, value) in [(TRAINING_SECONDS, Some(*seconds)), (UPDATE_BYTES, bytes)] {
@@ -117,8 +121,8 @@ pub(super) fn arrived(
 ) -> Result<()> {
     transaction
         .prepare(
-            "INSERT INTO arrivals VALUES (?1, ?2, ?3, ?4, ?5, 1, ?6) ON CONFLICT DO UPDATE SET at = excluded.at, \
-             times = times + 1, reason = excluded.reason",
+            "INSERT INTO arrivals (run, round, device, verdict, at, times, reason) \
+             VALUES (?1, ?2, ?3, ?4, ?5, 1, ?6) ON CONFLICT DO UPDATE SET at = excluded.at, times = times + 1, reason = excluded.reason",
         )?
         .execute(params![run.to_string(), round, client.to_string(), verdict, at, reason])
         .map(drop)

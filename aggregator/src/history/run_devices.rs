@@ -92,17 +92,18 @@ mod tests {
         database
             .write("fill", |transaction| {
                 transaction.execute_batch(&format!(
-                    "INSERT INTO runs VALUES ('0707070707070707', 'runs/x', 5, 100, 100, 1, NULL, NULL, 0, '{{}}');
+                    "INSERT INTO runs (run, directory, rounds, begun, served, process, ended, outcome, told, status)
+                        VALUES ('0707070707070707', 'runs/x', 5, 100, 100, 1, NULL, NULL, 0, '{{}}');
                      INSERT INTO devices (client, key, name, standing, since, seen, software, samples) VALUES
                         (unhex('{a}'), x'01', 'attic', 'in', 0, 250, 'edge-client 0.1.0', 80),
                         (unhex('{c}'), x'02', NULL, 'in', 0, 260, NULL, NULL),
                         (unhex('{d}'), x'03', NULL, 'in', 0, 99, NULL, NULL);
-                     INSERT INTO arrivals VALUES
+                     INSERT INTO arrivals (run, round, device, verdict, at, times, reason) VALUES
                         ('0707070707070707', 1, '{a}', 'accepted', 1, 1, NULL),
                         ('0707070707070707', 1, '{a}', 'discarded', 1, 3, 'sent twice'),
                         ('0707070707070707', 2, '{a}', 'rejected', 2, 1, 'not finite'),
                         ('0707070707070707', 2, '{b}', 'accepted', 2, 1, NULL);
-                     INSERT INTO metrics VALUES
+                     INSERT INTO metrics (run, round, device, name, value) VALUES
                         ('0707070707070707', 1, '{a}', '{TRAINING_SECONDS}', 1.5),
                         ('0707070707070707', 1, '{a}', '{UPDATE_BYTES}', 1000),
                         ('0707070707070707', 1, '{a}', 'own-accuracy', 0.25),

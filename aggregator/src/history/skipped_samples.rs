@@ -83,8 +83,7 @@ pub(super) fn note(transaction: &Transaction<'_>, run: RunId, client: ClientId, 
         return mended.execute(params![run, device]).map(drop);
     }
     let samples = i64::try_from(samples).unwrap_or(i64::MAX);
-    let note =
-        "INSERT INTO left_out VALUES (?1, ?2, ?3) ON CONFLICT DO UPDATE SET samples = excluded.samples";
+    let note = "INSERT INTO left_out (run, device, samples) VALUES (?1, ?2, ?3) ON CONFLICT DO UPDATE SET samples = excluded.samples";
     transaction.prepare(note)?.execute(params![run, device, samples]).map(drop)
 }
 
@@ -102,7 +101,8 @@ mod tests {
             .write("begin a run in", |transaction| {
                 let run = run.to_string();
                 transaction.execute(
-                    "INSERT INTO runs VALUES (?1, 'runs/x', 5, 0, 0, 1, NULL, NULL, 0, '{}')",
+                    "INSERT INTO runs (run, directory, rounds, begun, served, process, ended, outcome, told, status) \
+                     VALUES (?1, 'runs/x', 5, 0, 0, 1, NULL, NULL, 0, '{}')",
                     [run],
                 )?;
                 transaction.execute(

@@ -250,21 +250,62 @@ fn damaged_rounds_stop_the_run_until_they_are_moved_away_as_the_message_says() {
         fs::rename(run.rounds(), directory.path().join("away")).unwrap();
         assert_eq!(simulator.run_until_end(LIMIT), Some(Outcome::Completed), "{reason}");
         assert_eq!(simulator.model(), reference, "{reason}");
-        assert!(warnings(&simulator).contains("the report begins anew"), "{:?}", warnings(&simulator));
+        let told = warnings(&simulator);
+        assert!(told.contains("lacked 1 of 1 closed round: 1 written again"), "{told}");
         let rounds: Vec<_> =
             simulator.server().unwrap().run().records().iter().map(|record| record.round).collect();
-        assert_eq!(rounds, [2]);
+        assert_eq!(rounds, [1, 2]);
+    }
+}
+
+/// What happens to `rounds.jsonl` with three rounds, and how many of them are lost by it.
+const LOSSES: [(&str, Damage<str>, usize); 3] = [
+    ("emptied", |_| Vec::new(), 3),
+    ("cut at the end of a line", |text| text.split_inclusive('\n').next().unwrap().into(), 2),
+    ("without its first line", |text| text.split_once('\n').unwrap().1.into(), 1),
+];
+
+#[test]
+fn rounds_that_the_file_of_a_simulation_has_lost_come_back_from_their_copy() {
+    for (what, loss, lost) in LOSSES {
+        let directory = tempfile::tempdir().unwrap();
+        let scenario = Scenario::small(&["run.rounds=4", "round.min-updates=4", "evaluate.every=2"]);
+        let mut simulator = Simulator::new(scenario.clone(), Faults::NONE, 0, directory.path());
+        simulator.run_until(stands_at(2, 1));
+        simulator.kill_server();
+        simulator.run_until(stands_at(3, 1));
+        simulator.kill_server();
+        let run = simulator.run_directory();
+        let whole = fs::read_to_string(run.rounds()).unwrap();
+        assert_eq!(fs::read_to_string(run.rounds_copy()).unwrap(), whole, "{what}");
+
+        let resume = || {
+            fs::write(run.rounds(), loss(&whole)).unwrap();
+            let config = scenario.config.clone();
+            let (started, ()) =
+                start_on(Arc::new(Disk), config, directory.path(), false, |_| Ok(())).unwrap();
+            let (resumed, _, _lock) = started.into_parts();
+            (
+                resumed.missing_rounds().len(),
+                resumed.warnings().join(" "),
+                resumed.best().map(|best| best.round),
+            )
+        };
+        let (missing, told, best) = resume();
+        assert_eq!((missing, best), (0, Some(2)), "{what}");
+        assert!(told.contains(&format!("lacked {lost} of 3 closed rounds: {lost} written again")), "{told}");
+        assert_eq!(fs::read_to_string(run.rounds()).unwrap(), whole, "{what}");
+        // A copy that cannot be read is as good as none.
+        fs::write(run.rounds_copy(), "no rounds\n").unwrap();
+        let (missing, told, _) = resume();
+        assert_eq!(missing, lost, "{what}");
+        assert!(told.contains(&format!("lacks {lost} of 3 closed rounds")), "{what}: {told}");
     }
 }
 
 #[test]
 fn rounds_that_the_file_has_lost_are_told_and_come_back_from_the_database() {
-    let losses: [(&str, Damage<str>, usize); 3] = [
-        ("emptied", |_| Vec::new(), 3),
-        ("cut at the end of a line", |text| text.split_inclusive('\n').next().unwrap().into(), 2),
-        ("without its first line", |text| text.split_once('\n').unwrap().1.into(), 1),
-    ];
-    for (what, loss, lost) in losses {
+    for (what, loss, lost) in LOSSES {
         let directory = tempfile::tempdir().unwrap();
         let database = Database::open(&directory.path().join("identity")).unwrap();
         let scenario = Scenario::small(&["run.rounds=4", "round.min-updates=4", "evaluate.every=2"]);

@@ -36,6 +36,7 @@ impl Run {
         let path = self.directory.rounds();
         let line = jsonl::line(&round.record);
         append_durably(&*self.files, &path, line.as_bytes()).map_err(disk("append to", &path))?;
+        self.copy_line(&line)?;
         let state = self.resident.as_ref().expect("a closed round's state is at hand until it is written");
         self.write_checkpoint(round.record.round, state)?;
         self.settled = round.record.round;

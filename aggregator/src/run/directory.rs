@@ -10,6 +10,7 @@
 //!     report.html              the same for people, from the first round on
 //!     state/
 //!         run.json             the run's identity and configuration; written last, so its presence makes the directory a run
+//!         rounds.jsonl         a copy of its lines, where no database has the rounds
 //!         finished             the run is complete, and its model and report are written
 //!         pruned               what continues the run was removed: it stays as it is
 //!         about.json           machines, data and clients, for the report
@@ -61,6 +62,8 @@ impl RunDirectory {
         config = "config.toml";
         /// One line per closed round.
         rounds = "rounds.jsonl";
+        /// A copy of its lines, where no database has the rounds.
+        rounds_copy = "state/rounds.jsonl";
         /// The global model.
         model = "model.safetensors";
         /// The best global model, if that is not the last.

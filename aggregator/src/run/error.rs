@@ -50,8 +50,9 @@ pub enum RunError {
     },
     /// `rounds.jsonl` is not what this program wrote. The model does not depend on it; which round is the best does, and whether `[early-stopping]` was met.
     #[error(
-        "{} is damaged: {reason}; move this file away, and the same command continues the run: the report will lack \
-         the rounds in it, and [early-stopping] and the best model begin anew",
+        "{} is damaged: {reason}; move this file away, and the same command continues the run: its rounds come \
+         back from their copy in state/ or from the database; without either the report lacks them, and [early-stopping] and the \
+         best model begin anew",
         path.display()
     )]
     Rounds {

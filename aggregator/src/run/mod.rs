@@ -181,6 +181,8 @@ pub struct Run {
     records: Vec<RoundRecord>,
     /// Whether missing records may still come back ([`Run::restore_rounds`]).
     records_are_expected: bool,
+    /// Whether the copy of the rounds has every line of their file.
+    rounds_are_copied: bool,
     /// Closed rounds of training without a result. Also where their records are lost.
     failed: u32,
     /// The last closed round.
@@ -226,6 +228,7 @@ impl Run {
             backend: Backend::cpu(),
             records: Vec::new(),
             records_are_expected: false,
+            rounds_are_copied: false,
             failed: 0,
             closed: 0,
             open: None,

@@ -1,5 +1,7 @@
 //! `rounds.jsonl` when a run is resumed. The model does not depend on it, nor how many rounds the run has: which round is the best
 //! does, early stopping, and the report.
+//!
+//! Where no database has the rounds as well, as in a simulation, `state/rounds.jsonl` is a copy that lost rounds come back from.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +9,8 @@ use super::error::disk;
 use super::{Run, RunError, client_metrics, reader};
 use crate::round::jsonl::{self, Rounds};
 use crate::round::{RoundRecord, stopping};
-use crate::storage::write_durably;
+use crate::storage::{append_durably, read_if_there, write_durably};
+use shared::cli::counted;
 
 impl Run {
     /// The closed rounds as they are written down, with what each client measured.
@@ -32,7 +35,17 @@ impl Run {
         }
         self.records = records;
         client_metrics::keep_newest(&mut self.records);
-        let missing = self.missing_rounds().len();
+        let lost = self.missing_rounds().len();
+        let restored = if lost > 0 { self.restore_rounds(self.copied_records())? } else { 0 };
+        if restored > 0 {
+            self.warnings.push(format!(
+                "{} lacked {lost} of {}: {restored} written again from the copy in {}",
+                path.display(),
+                counted(closed as usize, "closed round"),
+                self.directory.rounds_copy().display()
+            ));
+        }
+        let missing = lost - restored;
         if missing > 0 {
             self.warnings.push(format!(
                 "{} lacks {missing} of {closed} closed rounds. The model does not depend on them. Unless the server's database has \
@@ -40,6 +53,29 @@ impl Run {
                 path.display()
             ));
         }
+        Ok(())
+    }
+
+    /// The rounds of the copy. It may lack some, and one that cannot be read is as good as none: it is made anew.
+    fn copied_records(&self) -> Vec<RoundRecord> {
+        let copy = read_if_there(&*self.files, &self.directory.rounds_copy());
+        let bytes = copy.unwrap_or_default().unwrap_or_default();
+        jsonl::read(&bytes).map_or(Vec::new(), |rounds| rounds.records)
+    }
+
+    /// Adds the line of a closed round to the copy; this process's first one makes the copy anew.
+    pub(super) fn copy_line(&mut self, line: &str) -> Result<(), RunError> {
+        if self.on_closed.is_some() {
+            return Ok(());
+        }
+        let path = self.directory.rounds_copy();
+        if self.rounds_are_copied {
+            return append_durably(&*self.files, &path, line.as_bytes()).map_err(disk("append to", &path));
+        }
+        let text = jsonl::write(&self.written_records()?);
+        write_durably(&*self.files, &path, |out| out.write_all(text.as_bytes()))
+            .map_err(disk("write", &path))?;
+        self.rounds_are_copied = true;
         Ok(())
     }
 

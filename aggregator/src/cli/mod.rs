@@ -1,5 +1,6 @@
 //! The command line: what a person types, and what the process answers.
 
+mod algorithms;
 #[cfg(feature = "simulate")]
 mod compare;
 mod control;
@@ -124,6 +125,8 @@ enum Command {
     /// Look at and prepare data
     #[command(subcommand)]
     Data(DataCommand),
+    /// List the algorithms, with the settings of each
+    Algorithms(algorithms::AlgorithmsArgs),
     /// List the models that come with the program, and the layers that others can be made of
     #[command(after_long_help = help::MODELS)]
     Models(models::ModelsArgs),
@@ -254,6 +257,7 @@ impl Cli {
             Command::Ensemble(command) => ensemble::ensemble(&command),
             Command::Data(DataCommand::Describe(arguments)) => describe::describe(&arguments),
             Command::Data(DataCommand::Split(arguments)) => split::split(&arguments),
+            Command::Algorithms(arguments) => algorithms::algorithms(&arguments),
             Command::Models(arguments) => models::models(&arguments),
             Command::Config { config, from } => {
                 let config = config.beginning_with(from.as_deref())?;

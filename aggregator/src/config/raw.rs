@@ -36,7 +36,7 @@ section! {
         pub model: ModelTable = ModelTable::default();
         /// Local training
         pub training: Training = Training::default();
-        /// Exactly one table: its name selects the algorithm
+        /// Exactly one table: its name selects the algorithm; `aggregator algorithms` lists them
         pub algorithm: BTreeMap<String, toml::Table> =
             BTreeMap::from([("fedavg".to_owned(), toml::Table::new())]), in Kind::Algorithm;
         /// What happens to the updates

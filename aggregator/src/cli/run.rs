@@ -16,7 +16,7 @@ use crate::config::Config;
 use crate::config::excerpt::{Difference, in_words};
 use crate::coordinator::Outcome;
 use crate::data::TestSet;
-use crate::report::{Summary, console};
+use crate::report::{Summary, console, own_tests};
 use crate::run::Run;
 use crate::start::{StartError, Started, start_on};
 use crate::storage::FileLayer;
@@ -95,12 +95,13 @@ pub(super) fn conclude(
     };
     if !json {
         let summary = console::summary(&Summary::of(run.records(), None));
+        let own = own_tests::text(run.records()).unwrap_or_default();
         let best = run.best().filter(|_| run.directory().best().exists());
         let best = best.map_or_else(String::new, |best| {
             format!("best    {} (round {})\n", run.directory().best().display(), best.round)
         });
         terminal::print(&format!(
-            "{summary}\nmodel   {}\n{best}report  {}\n",
+            "{summary}{own}\nmodel   {}\n{best}report  {}\n",
             model.display(),
             path.display()
         ))?;

@@ -6,6 +6,7 @@
 //! | [`html`] | a [`Report`] | a page that needs no network and no script |
 //! | [`console`] | one round, or all of them | lines for people |
 //! | [`data_summary`] | the clients' labels | figures, a picture for terminals, and a page |
+//! | [`own_tests`] | the clients' tests of a round | a table for people |
 //! | [`summary`] | rounds | the figures that both show |
 //! | `table` | cells of text | lines for a terminal, a table for a page |
 //!
@@ -18,6 +19,7 @@ pub mod console;
 pub mod data_summary;
 pub mod devices;
 pub mod html;
+pub mod own_tests;
 mod plots;
 pub mod standing;
 pub mod summary;

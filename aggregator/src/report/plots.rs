@@ -4,7 +4,7 @@ use maud::Markup;
 
 use super::chart::{Axis, Bars, Floor, Line, Lines, Stack};
 use super::summary::Summary;
-use super::units::{self, bytes, percent, seconds};
+use super::units::{self, bytes, counted, percent, seconds};
 use crate::round::RoundRecord;
 
 fn points(rounds: &[RoundRecord], value: impl Fn(&RoundRecord) -> Option<f64>) -> Vec<(u32, f64)> {
@@ -162,9 +162,9 @@ pub(super) fn arrivals(rounds: &[RoundRecord], summary: &Summary) -> Option<Mark
     Bars {
         title: "Clients and their updates",
         description: &format!(
-            "{} asked, {} updates accepted{}.",
+            "{} asked, {} accepted{}.",
             arrivals.sampled,
-            arrivals.accepted,
+            counted(arrivals.accepted, "update"),
             troubles.concat()
         ),
         unit: "",

@@ -9,6 +9,7 @@ use shared::message::Metric;
 use super::document::folded_table;
 use super::{Report, devices};
 use crate::report::chart::{Strip, Strips, quartiles};
+use crate::report::own_tests::newest;
 use crate::report::units::counted;
 
 /// What the names of these tests mean, as far as they are of personal models.
@@ -47,7 +48,7 @@ fn explained<'a>(names: impl Iterator<Item = &'a str>) -> String {
 
 /// The card with the clients' newest tests; `None` if there are none.
 pub(super) fn card(report: &Report<'_>) -> Option<Markup> {
-    let newest = report.rounds.iter().rfind(|round| !round.clients.is_empty())?;
+    let newest = newest(report.rounds)?;
     let names: BTreeSet<&str> =
         newest.clients.values().flat_map(|found| found.keys().map(String::as_str)).collect();
     let classes: Vec<String> = (0..names.len()).map(|index| format!("series-{}", index % 8 + 1)).collect();

@@ -84,23 +84,30 @@ impl Combinations<'_> {
             (Some(names), None) if by_names => Ok(Labels::Names(names.clone())),
             (None, Some(classes)) if by_number => Ok(Labels::Numbers(classes as usize)),
             _ if by_names && by_number => {
-                Err("say either data.classes = 10 or data.class-names = [\"cat\", \"dog\"]")
+                Err("either data.classes = 10 or data.class-names = [\"cat\", \"dog\"]")
             }
-            _ if by_number => Err("say the number of classes, data.classes = 10, and nothing else of them"),
-            _ => Err(
-                "say the names of the classes, data.class-names = [\"cat\", \"dog\"], and nothing else of them",
-            ),
+            _ if by_number => Err("the number of classes alone, data.classes = 10"),
+            _ => Err("the names of the classes alone, data.class-names = [\"cat\", \"dog\"]"),
         };
         match (labels, &data.shape) {
             (Ok(labels), Some(shape)) => Some((shape.iter().map(|&side| side as usize).collect(), labels)),
-            (Err(reason), _) => {
-                self.refuse(&[set, ("data.classes", "its classes".to_owned())], reason);
-                None
-            }
-            (_, None) => {
-                let reason =
-                    "say the shape of a sample, as in data.shape = \"3x32x32\" or data.shape = \"13\"";
-                self.refuse(&[set, ("data.shape", "no data.shape".to_owned())], reason);
+            (labels, shape) => {
+                // All that is missing at once.
+                let (mut keys, mut needed) = (vec![set], Vec::new());
+                if let Err(classes) = labels {
+                    keys.push(("data.classes", "its classes".to_owned()));
+                    needed.push(classes);
+                }
+                if shape.is_none() {
+                    keys.push(("data.shape", "no data.shape".to_owned()));
+                    needed
+                        .push("the shape of a sample, as in data.shape = \"3x32x32\" or data.shape = \"13\"");
+                }
+                let reason = format!(
+                    "say {}; `aggregator init FOLDER` writes a file with what it finds in a folder of samples",
+                    needed.join(", and ")
+                );
+                self.refuse(&keys, &reason);
                 None
             }
         }

@@ -292,7 +292,7 @@ mod processes {
         let late = testbed.path("late").join("late/ensemble.safetensors").display().to_string();
         let out = testbed.name("together.safetensors");
         let extended = aggregator(&["ensemble", "extend", &ensemble, "--with", &late, "--out", &out]);
-        let says = "4 members, of which 1 are new and 3 were replaced";
+        let says = "4 members, new 1, replaced 3";
         assert!(extended.code == Some(0) && extended.text.contains(says), "{}", extended.text);
         let shown = json(&["ensemble", "show", &out, "--json"]);
         assert_eq!(shown["members"].as_array().map(Vec::len), Some(4));
@@ -401,7 +401,7 @@ mod processes {
 
         let out = first.name("together.safetensors");
         let extended = aggregator(&["ensemble", "extend", &ensemble, "--with", &late, "--out", &out]);
-        let says = "3 members, of which 1 are new and 0 were replaced";
+        let says = "3 members, new 1, replaced 0";
         assert!(extended.code == Some(0) && extended.text.contains(says), "{}", extended.text);
         let after = json(&["evaluate", "--model", &out, &config, "--json"]);
         assert!(after["accuracy"].is_number(), "{after}");

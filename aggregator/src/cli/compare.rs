@@ -249,11 +249,12 @@ impl Display<'_> {
                 self.progress.closed(position, record.round, *took);
                 let accuracy =
                     record.accuracy.map_or_else(String::new, |accuracy| format!(" {}", percent(accuracy)));
+                // The figures first, since a narrow terminal cuts the end.
                 self.bar.set_message(format!(
-                    "{}: round {}/{}{accuracy}",
-                    run.title(self.plan),
+                    "round {}/{}{accuracy}: {}",
                     record.round,
-                    run.config.spec.rounds
+                    run.config.spec.rounds,
+                    run.title(self.plan)
                 ));
             }
             Step::Done => {
@@ -311,7 +312,7 @@ fn run_all(
         spread.jobs
     ));
     let progress = Progress::new(plan, standing, spread.jobs);
-    let bar = progress_bar(progress.rounds().1, "{bar:12} {prefix}  {wide_msg}");
+    let bar = progress_bar(progress.rounds().1, "{bar:8} {prefix}  {wide_msg}");
     let display = Mutex::new(Display { plan, bar, progress, failures: Vec::new(), stopped: false });
     let live = LivePage::new(plan, standing, runs, runs.with_file_name("report.html"));
     let runtime = runtime()?;

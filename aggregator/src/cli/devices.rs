@@ -1,6 +1,6 @@
 //! `aggregator devices`: who may take part.
 
-use std::fmt::Write as _;
+use std::io::IsTerminal as _;
 use std::time::SystemTime;
 
 use clap::Subcommand;
@@ -12,6 +12,7 @@ use crate::commands::command;
 use crate::database::{Database, DatabaseError, moment};
 use crate::enrolment::{Device, DeviceName, ENOUGH, Standing};
 use crate::events::printable;
+use crate::report::table::Table;
 use crate::report::units::seconds;
 
 #[derive(Debug, Subcommand)]
@@ -175,24 +176,27 @@ fn list(all: &[Device], json: bool) -> Result<(), Failure> {
             command("ticket")
         ));
     }
-    let now = moment(SystemTime::now());
-    let mut page = format!(
-        "{:<32}  {:<20}  {:<8}  {:>12}  {:>9}  {}\n",
-        "device", "name", "may join", "last here", "samples", "from"
-    );
-    for device in all {
-        let standing = device::standing(device.standing);
-        let ago = format!("{} ago", seconds((now - device.seen).max(0) as f64 / 1e3));
-        let _ = writeln!(
-            page,
-            "{}  {:<20}  {standing:<8}  {ago:>12}  {:>9}  {}",
-            device.client,
-            device.name.as_deref().unwrap_or("-"),
-            device.samples.map_or_else(|| "-".to_owned(), |samples| samples.to_string()),
-            printable(device.address.as_deref().unwrap_or("-")),
-        );
-    }
+    let columns = std::io::stdout().is_terminal().then(terminal::columns);
+    let table = table(all, moment(SystemTime::now()));
+    // What reads a pipe finds a device on each line.
+    let page = columns.map_or_else(|| table.text(), |columns| table.fitted(columns));
     terminal::print(&page)
+}
+
+fn table(all: &[Device], now: i64) -> Table {
+    let or_none = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
+    let row = |device: &Device| {
+        vec![
+            device.client.to_string(),
+            or_none(device.name.clone()),
+            device::standing(device.standing).to_string(),
+            format!("{} ago", seconds((now - device.seen).max(0) as f64 / 1e3)),
+            or_none(device.samples.map(|samples| samples.to_string())),
+            printable(device.address.as_deref().unwrap_or("-")),
+        ]
+    };
+    let head = ["device", "name", "may join", "last here", "samples", "from"].map(str::to_owned).to_vec();
+    Table { head, rows: all.iter().map(row).collect(), left: 3 }
 }
 
 #[cfg(test)]
@@ -214,6 +218,18 @@ mod tests {
             software: None,
             samples: None,
         }
+    }
+
+    #[test]
+    fn devices_of_a_narrow_terminal_stand_in_blocks() {
+        let all = [device(0xab, Some("bench-pi-1")), device(0xcd, None)];
+        let table = table(&all, 61_000);
+        let wide = table.text();
+        assert!(wide.lines().any(|line| line.starts_with("device ") && line.ends_with("from")), "{wide}");
+        assert!(wide.contains("bench-pi-1") && wide.contains("61.0 s ago"), "{wide}");
+        let narrow = table.fitted(79);
+        assert!(narrow.lines().all(|line| line.chars().count() <= 79), "{narrow}");
+        assert!(narrow.contains("\n  name       bench-pi-1\n"), "{narrow}");
     }
 
     #[test]

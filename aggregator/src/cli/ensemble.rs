@@ -72,9 +72,9 @@ pub(super) fn ensemble(command: &EnsembleCommand) -> Result<(), Failure> {
             let out = out.as_ref().unwrap_or(ensemble);
             let extended = extend(&*files, &bundle, &other, out)?;
             terminal::print(&format!(
-                "{}: {} members, of which {} are new and {} were replaced\n",
+                "{}: {}, new {}, replaced {}\n",
                 out.display(),
-                extended.members,
+                counted(extended.members, "member"),
                 extended.added,
                 extended.replaced
             ))

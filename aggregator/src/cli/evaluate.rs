@@ -4,7 +4,7 @@ use clap::Args;
 use models::{Architecture, Backend, Evaluation, ParamSet};
 use serde_json::{Value, json};
 use shared::algorithm::Fusion;
-use shared::cli::{by_class_json, by_class_text};
+use shared::cli::{by_class_json, by_class_text, counted};
 use shared::data::Split;
 use std::fmt::Write as _;
 
@@ -112,9 +112,9 @@ fn ensemble(given: &ModelArgs, bundle: &Bundle, samples: &Samples) -> Result<Res
         "fusion": chosen, "fusions": fusions, "members": alone, "by-class": by_class_json(&by_class, names),
     });
     let mut text = format!(
-        "{}, {} members, {chosen} fusion, on {called}: {}\n",
+        "{}, {}, {chosen} fusion, on {called}: {}\n",
         manifest.architecture.name,
-        members.len(),
+        counted(members.len(), "member"),
         in_words(&evaluation)
     );
     for (fusion, evaluation) in by.iter().filter(|(fusion, _)| **fusion != chosen) {

@@ -9,7 +9,7 @@ use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
-use crate::events::sinks::terminal::line;
+use crate::events::sinks::terminal::{error_columns, lines};
 
 /// Starts it; `RUST_LOG` overrides the level of `verbose`.
 pub(super) fn start(verbose: u8) {
@@ -50,7 +50,7 @@ where
             // A progress bar may stand in the line; it is drawn again below.
             writer.write_str("\r\x1b[2K")?;
         }
-        writer.write_str(&line(&format!("{mark}{text}"), self.terminal))
+        writer.write_str(&lines(&format!("{mark}{text}"), self.terminal.then(error_columns)))
     }
 }
 

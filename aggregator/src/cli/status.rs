@@ -253,7 +253,8 @@ fn text(shown: &Shown, now: i64) -> String {
         out.push_str("\nlast rounds\n");
     }
     for record in closed {
-        let line = console::line(record, run.rounds, 100).replace('\n', "\n  ");
+        let line =
+            console::line(record, run.rounds, terminal::columns().saturating_sub(2)).replace('\n', "\n  ");
         let _ = writeln!(out, "  {line}");
     }
     if !events.is_empty() {

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::path::Path;
 
-use shared::cli::counted;
+use shared::cli::{counted, wrapped};
 use shared::identity::{PublicKey, SecretKey};
 use shared::ticket::Ticket;
 
@@ -11,8 +11,8 @@ use super::arguments::DoctorArguments;
 use super::error::{CliError, Exit};
 use super::event::printable;
 use super::parse::Target;
+use super::stream::Stream;
 use super::ticket;
-use super::wrap::{Stream, wrapped};
 use crate::doctor::{self, Finding, Level, samples, server};
 use crate::quic::{QuicConnector, Reached};
 use crate::store::ServerFile;

@@ -5,11 +5,11 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use models::ArchitectureError;
-use shared::cli::{ManualError, NoCuda, StopSignal, causes};
+use shared::cli::{ManualError, NoCuda, StopSignal, causes, wrapped};
 use shared::data::{DataError, Lacks};
 
 use super::event::printable;
-use super::wrap::{Stream, wrapped};
+use super::stream::Stream;
 use crate::bench::BenchError;
 use crate::driver::DriverError;
 use crate::failure::Blame;

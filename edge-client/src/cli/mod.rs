@@ -19,11 +19,11 @@ mod repeats;
 mod samples;
 mod server;
 mod status;
+mod stream;
 mod summary;
 mod systemd;
 mod terminal;
 mod ticket;
-mod wrap;
 
 use clap::CommandFactory as _;
 

@@ -9,7 +9,9 @@ use std::time::SystemTime;
 
 use shared::calendar::{moment, utc};
 
-use super::wrap::{Stream, wrapped};
+use shared::cli::wrapped;
+
+use super::stream::Stream;
 
 /// The status line shown; empty without one.
 static STATUS: Mutex<String> = Mutex::new(String::new());

@@ -9,6 +9,7 @@ mod predictions;
 mod processor;
 mod signals;
 mod systemd;
+mod wrap;
 
 pub use address::address;
 pub use by_class::{by_class_json, by_class_text};
@@ -19,3 +20,4 @@ pub use predictions::{FormArgs, Names, Predictions, json_line};
 pub use processor::{NoCuda, Processor, cores};
 pub use signals::{Signals, StopSignal};
 pub use systemd::Systemd;
+pub use wrap::wrapped;

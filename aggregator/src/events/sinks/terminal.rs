@@ -6,6 +6,7 @@ use std::time::{Duration, Instant, SystemTime};
 use ::console::Term;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use shared::calendar::{moment, utc};
+use shared::cli::wrapped;
 
 use crate::coordinator::Status;
 use crate::events::remaining::Remaining;
@@ -32,13 +33,22 @@ fn stamped(text: &str, stamp: &str) -> String {
 
 /// Tells a person on standard error. Where it is no terminal but a log, with the time.
 pub fn tell(text: &str) {
-    eprint!("{}", line(text, io::stderr().is_terminal()));
+    eprint!("{}", lines(text, io::stderr().is_terminal().then(error_columns)));
 }
 
-/// What a person is told, as lines of a terminal or of a log.
+/// What a person is told, as lines of a terminal with this number of columns, or of a log.
 #[must_use]
-pub fn line(text: &str, terminal: bool) -> String {
-    if terminal { format!("{text}\n") } else { stamped(text, &stamp()) }
+pub fn lines(text: &str, columns: Option<usize>) -> String {
+    match columns {
+        Some(_) => text.lines().map(|line| wrapped(line, columns, 2) + "\n").collect(),
+        None => stamped(text, &stamp()),
+    }
+}
+
+/// Columns of the terminal at standard error.
+#[must_use]
+pub fn error_columns() -> usize {
+    Term::stderr().size_checked().map_or(COLUMNS, |(_, columns)| usize::from(columns))
 }
 
 /// Columns of the terminal at standard output.
@@ -84,6 +94,13 @@ fn surplus(connected: usize, expected: usize) -> Option<String> {
     })
 }
 
+/// The time that is left, behind the rounds of the bar; nothing while the run is paused.
+fn prefix(status: &Status, left: Option<Duration>) -> String {
+    let going_on = !status.paused && !status.held;
+    let left = left.filter(|left| going_on && left.as_secs() > 0);
+    left.map_or_else(String::new, |left| format!(", about {} left", seconds(left.as_secs_f64())))
+}
+
 /// Shows a run: rounds on standard output, everything else on standard error.
 pub struct Terminal {
     bar: ProgressBar,
@@ -121,9 +138,7 @@ impl Terminal {
             self.bar.suspend(|| tell(&text));
             self.expected = None;
         }
-        let left = self.remaining.at(Instant::now()).filter(|left| !status.paused && left.as_secs() > 0);
-        let left =
-            left.map_or_else(String::new, |left| format!(", about {} left", seconds(left.as_secs_f64())));
+        let left = prefix(status, self.remaining.at(Instant::now()));
         if left != self.bar.prefix() {
             self.bar.set_prefix(left);
         }
@@ -197,6 +212,34 @@ mod tests {
         let shape: String = stamp.chars().map(|c| if c.is_ascii_digit() { '0' } else { c }).collect();
         assert_eq!(shape, "0000-00-00T00:00:00Z ");
         assert_eq!(stamped("a\n  b", "T "), "T a\nT   b\n");
+    }
+
+    #[test]
+    fn lines_of_a_terminal_break_between_words() {
+        let text = "listening on 127.0.0.1:4433, key 0a1b\n  beside it";
+        assert_eq!(lines(text, Some(80)), format!("{text}\n"));
+        assert_eq!(lines(text, Some(30)), "listening on 127.0.0.1:4433,\n  key 0a1b\n  beside it\n");
+        assert!(lines(text, None).ends_with("Z   beside it\n"), "a log has the time instead");
+    }
+
+    #[test]
+    fn a_run_that_is_paused_has_no_time_left() {
+        let status = |held| Status {
+            closed: 3,
+            rounds: 9,
+            failed: 0,
+            connected: 1,
+            known: 1,
+            waiting_for: crate::coordinator::WaitingFor::Clients { connected: 1, needed: 2 },
+            since: Duration::ZERO,
+            paused: false,
+            held,
+            own: None,
+        };
+        let left = Some(Duration::from_mins(1));
+        assert!(prefix(&status(false), left).starts_with(", about "), "{}", prefix(&status(false), left));
+        assert_eq!(prefix(&status(true), left), "", "what is paused takes as long as it is paused");
+        assert_eq!(prefix(&status(false), None), "");
     }
 
     #[test]

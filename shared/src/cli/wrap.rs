@@ -1,36 +1,9 @@
-//! Text in the columns of a terminal, broken between words.
-
-/// The stream that a text goes to.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Stream {
-    /// Standard output.
-    Out,
-    /// Standard error.
-    Err,
-}
-
-impl Stream {
-    /// Its columns, if it is a terminal that has some.
-    #[cfg(unix)]
-    pub(super) fn columns(self) -> Option<usize> {
-        use rustix::termios::tcgetwinsize;
-        let size = match self {
-            Self::Out => tcgetwinsize(std::io::stdout()),
-            Self::Err => tcgetwinsize(std::io::stderr()),
-        };
-        size.ok().map(|size| usize::from(size.ws_col)).filter(|&columns| columns > 0)
-    }
-
-    /// Not known on other systems.
-    #[cfg(not(unix))]
-    pub(super) fn columns(self) -> Option<usize> {
-        None
-    }
-}
+//! Text in lines of a terminal, broken between words.
 
 /// The text in lines of at most this number of columns, where words are shorter than that; all lines but the first begin with
 /// `indent` spaces. Without columns, as in a file, it stays one line.
-pub(super) fn wrapped(text: &str, columns: Option<usize>, indent: usize) -> String {
+#[must_use]
+pub fn wrapped(text: &str, columns: Option<usize>, indent: usize) -> String {
     let Some(columns) = columns.filter(|&columns| text.chars().count() > columns) else {
         return text.to_owned();
     };

@@ -1,8 +1,8 @@
 //! Client state: what a device keeps of a run from round to round, and what holds when device and server disagree on it.
 //!
 //! Some algorithms keep something on the device ([`Algorithm::Local`](crate::algorithm::Algorithm::Local)), and so does every
-//! algorithm whose buffers or optimiser's state stay there. Such state *stands after a round*: the last one in which the client's update counted.
-//! The server knows that round as well, and keeps it in the run's folder, so that a backup of the folder has it. Both say it on every
+//! algorithm whose buffers or optimiser's state stay there. Such state *stands after an update*: the client's last one that counted. The
+//! server knows that update as well, by its round and its [fingerprint](crate::message::TrainReport::fingerprint), and keeps it in the run's folder, so that a backup of the folder has it. Both say it on every
 //! connection, the server by [`Counted`](crate::message::ToClient::Counted) and the device by
 //! [`ClientState`](crate::message::ToServer::ClientState); both compare, and both tell their people of a [`Difference`].
 //!
@@ -26,8 +26,11 @@
 //!
 //! Personal models do not depend on earlier ones: each is made from its round's broadcast and the device's samples.
 
+use std::cmp::Ordering;
+
 use crate::aggregation::Buffers;
 use crate::algorithm::registry;
+use crate::message::CountedUpdate;
 use crate::spec::RunSpec;
 
 /// Whether clients of this run keep state.
@@ -43,9 +46,9 @@ fn has_buffers(spec: &RunSpec) -> bool {
     specs.iter().any(|parameter| parameter.kind == models::ParameterKind::Buffer)
 }
 
-/// Where client state stands: the last round whose update counted, or before any.
+/// Where client state stands: after the last update that counted, or before any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stands(pub Option<u32>);
+pub struct Stands(pub Option<CountedUpdate>);
 
 /// How the state that a device keeps differs from the one that it must have by what the server knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -56,17 +59,25 @@ pub enum Difference {
     Behind,
     /// The device has none.
     Missing,
+    /// The device's is of another update of the same round.
+    Other,
 }
 
 impl Difference {
-    /// Compares the round that the server says with the one that the device says. `None` if they agree.
+    /// Compares the update that the server says with the one that the device says. `None` if they agree, as far as is known.
     #[must_use]
-    pub fn between(server: Option<u32>, device: Option<u32>) -> Option<Self> {
-        match (server, device) {
-            (Some(_), None) => Some(Self::Missing),
-            (Some(server), Some(device)) if device < server => Some(Self::Behind),
-            _ if device > server => Some(Self::Ahead),
-            _ => None,
+    pub fn between(server: Option<CountedUpdate>, device: Option<CountedUpdate>) -> Option<Self> {
+        let (server, device) = match (server, device) {
+            (Some(server), Some(device)) => (server, device),
+            (Some(_), None) => return Some(Self::Missing),
+            (None, Some(_)) => return Some(Self::Ahead),
+            (None, None) => return None,
+        };
+        let known = server.fingerprint.zip(device.fingerprint);
+        match device.round.cmp(&server.round) {
+            Ordering::Less => Some(Self::Behind),
+            Ordering::Greater => Some(Self::Ahead),
+            Ordering::Equal => known.filter(|(server, device)| server != device).map(|_| Self::Other),
         }
     }
 
@@ -79,12 +90,15 @@ impl Difference {
                 "the device's state directory was probably restored from a backup, or its disk has lost what was synced"
             }
             Self::Missing => "it was probably removed, by hand or to make room for later runs",
+            Self::Other => {
+                "the run was probably put back to an earlier round once, and the device's state is of the rounds before that"
+            }
         }
     }
 
     fn consequence(self) -> &'static str {
         match self {
-            Self::Ahead | Self::Behind => "The device goes on with it",
+            Self::Ahead | Self::Behind | Self::Other => "The device goes on with it",
             Self::Missing => "The device begins afresh",
         }
     }
@@ -92,15 +106,18 @@ impl Difference {
 
 /// A difference as a sentence for people; `None` if server and device agree.
 #[must_use]
-pub fn difference_in_words(server: Option<u32>, device: Option<u32>) -> Option<String> {
+pub fn difference_in_words(server: Option<CountedUpdate>, device: Option<CountedUpdate>) -> Option<String> {
     let difference = Difference::between(server, device)?;
     let stands = device.map_or_else(
         || "the device has no client state of this run".to_owned(),
-        |round| format!("the device's client state stands after round {round}"),
+        |update| format!("the device's client state stands after round {}", update.round),
     );
     let counts = server.map_or_else(
         || "the server knows of no update of it that counts".to_owned(),
-        |round| format!("its last update that counts is of round {round}"),
+        |update| {
+            let other = if difference == Difference::Other { "another one " } else { "" };
+            format!("its last update that counts is {other}of round {}", update.round)
+        },
     );
     Some(format!(
         "{stands}, and {counts}: {}. {}, and the run ends in another model than it would have: begin a new run if that matters",
@@ -115,13 +132,17 @@ mod tests {
 
     #[test]
     fn the_two_words_are_compared() {
+        let update = |round, fingerprint| CountedUpdate { round, fingerprint };
+        let of = |round| update(round, Some(7));
         for (server, device, difference) in [
             (None, None, None),
-            (Some(5), Some(5), None),
-            (Some(5), Some(15), Some(Difference::Ahead)),
-            (None, Some(1), Some(Difference::Ahead)),
-            (Some(5), Some(4), Some(Difference::Behind)),
-            (Some(5), None, Some(Difference::Missing)),
+            (Some(of(5)), Some(of(5)), None),
+            (Some(of(5)), Some(update(5, None)), None),
+            (Some(of(5)), Some(update(5, Some(8))), Some(Difference::Other)),
+            (Some(of(5)), Some(of(15)), Some(Difference::Ahead)),
+            (None, Some(of(1)), Some(Difference::Ahead)),
+            (Some(of(5)), Some(of(4)), Some(Difference::Behind)),
+            (Some(of(5)), None, Some(Difference::Missing)),
         ] {
             assert_eq!(Difference::between(server, device), difference, "{server:?} {device:?}");
         }

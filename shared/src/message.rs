@@ -5,6 +5,7 @@
 //! model never delays a heart-beat. postcard is not self-describing: enum variants are numbered by their
 //! order here, so new variants go last, and the golden bytes in `tests/golden/` guard the encoding.
 
+mod counted_update;
 mod metric;
 pub mod positional;
 mod refusal;
@@ -24,6 +25,7 @@ pub use crate::task::{Progress, Purpose, TaskKind};
 use crate::ticket::TicketSecret;
 use positional::PositionalSpec;
 
+pub use counted_update::CountedUpdate;
 pub use metric::{Fraction, MAX_METRICS, Metric, Metrics};
 pub use refusal::Refusal;
 pub use verdict::{Discard, Rejection, Verdict};
@@ -89,8 +91,8 @@ pub enum ToServer {
     /// Which [client state](crate::client_state) the device keeps of the run. After a welcome that [`ToClient::Counted`] came before,
     /// once. A device that does not know, since an earlier program wrote its state, says nothing.
     ClientState {
-        /// The round after whose update it stands; `None` if there is none.
-        round: Option<u32>,
+        /// The update that it stands after; `None` if there is none.
+        after: Option<CountedUpdate>,
     },
     /// The run has its models tested on its devices, and this one has nothing to test them on; it trains all the same. After a
     /// welcome, as soon as the device has looked.
@@ -177,8 +179,8 @@ pub enum ToClient {
     /// Which [client state](crate::client_state) the device must have, by what the server knows. Before the welcome, in runs whose
     /// clients keep any.
     Counted {
-        /// The last round of training in which the client's update counted; `None` if none has.
-        round: Option<u32>,
+        /// The client's last update of training that counted; `None` if none has.
+        update: Option<CountedUpdate>,
     },
     /// Answer to a hello that [asks](Hello::asks): how the run's samples are to be read. Nothing follows; the device comes again
     /// once it has read them.

@@ -19,8 +19,8 @@ use shared::id::{ClientId, RunId};
 use shared::identity::PublicKey;
 use shared::message::positional::{PositionalPersonalisation, PositionalSpec, PositionalTraining};
 use shared::message::{
-    Discard, Fraction, Hello, Metric, Metrics, Progress, Refusal, Rejection, ResumePoint, TaskId, TaskKind,
-    ToClient, ToServer, TrainReport, UpdateHeader, Verdict,
+    CountedUpdate, Discard, Fraction, Hello, Metric, Metrics, Progress, Refusal, Rejection, ResumePoint,
+    TaskId, TaskKind, ToClient, ToServer, TrainReport, UpdateHeader, Verdict,
 };
 use shared::schedule::Schedule;
 use shared::spec::personalisation::{GateTraining, Method, Methods, Mix, Reports, Tuning};
@@ -103,8 +103,13 @@ fn to_server() -> Vec<(&'static str, ToServer)> {
         ),
         ("left-out", ToServer::SkippedSamples { samples: 300 }),
         ("declined", ToServer::Declined { reason: "privacy.clip".to_owned() }),
-        ("client-state", ToServer::ClientState { round: Some(300) }),
-        ("client-state-none", ToServer::ClientState { round: None }),
+        (
+            "client-state",
+            ToServer::ClientState {
+                after: Some(CountedUpdate { round: 300, fingerprint: Some(0xcafe_f00d) }),
+            },
+        ),
+        ("client-state-none", ToServer::ClientState { after: None }),
         ("untested", ToServer::Untested { reason: "there are no test samples".to_owned() }),
         ("wants-frozen", ToServer::WantsFrozen { digest: "0123456789abcdef".repeat(4) }),
         ("redeem", ToServer::Redeem(TicketSecret::from_bytes(*b"sixteen  letters"))),
@@ -259,8 +264,8 @@ fn to_client() -> Vec<(&'static str, ToClient)> {
         ("receipt-duplicate", discarded(Discard::Duplicate)),
         ("finished", ToClient::Finished { rounds: 1_000 }),
         ("partial", ToClient::ResumePoint(ResumePoint { round: 300, bytes: 1 << 20, digest: [5; 32] })),
-        ("counted", ToClient::Counted { round: Some(300) }),
-        ("counted-none", ToClient::Counted { round: None }),
+        ("counted", ToClient::Counted { update: Some(CountedUpdate { round: 300, fingerprint: None }) }),
+        ("counted-none", ToClient::Counted { update: None }),
         ("frozen", ToClient::Frozen { digest: "0123456789abcdef".repeat(4) }),
         (
             "samples",

@@ -13,7 +13,7 @@ use edge_client::task::{Task, TaskHandle, TaskOutput, TestSamples, run_task};
 use models::Backend;
 use shared::data::View;
 use shared::id::{ClientId, RunId};
-use shared::message::{TaskId, ToServer};
+use shared::message::{CountedUpdate, TaskId, ToServer};
 
 use crate::faulty_disk::Loss;
 use kept::Kept;
@@ -63,7 +63,7 @@ pub struct Device {
     /// How many times it was started.
     pub life: u32,
     /// The differences in client state that its user was notified of: the round of the server, and its own.
-    pub told: Vec<(Option<u32>, Option<u32>)>,
+    pub told: Vec<(Option<CountedUpdate>, Option<CountedUpdate>)>,
     /// How its session ended, once it has.
     pub outcome: Option<SessionEnd>,
 }
@@ -248,12 +248,12 @@ impl Device {
                 session.handle(now, Event::Synced { round });
             }
             Action::LookUpState { run } => {
-                let round = match self.kept.with(|store| store.standing(run))? {
-                    Standing::After(round) => Some(round),
+                let after = match self.kept.with(|store| store.standing(run))? {
+                    Standing::After(update) => Some(update),
                     Standing::Absent => None,
                     Standing::Unknown => return Ok(()),
                 };
-                session.handle(now, Event::State { round });
+                session.handle(now, Event::State { after });
             }
             Action::NotifyState { server, device } => self.told.push((server, device)),
             Action::Upload(header) => {

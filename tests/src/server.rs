@@ -21,7 +21,7 @@ use aggregator::storage::checksum::Checksum;
 use bytes::Bytes;
 use shared::frame;
 use shared::id::ClientId;
-use shared::message::{Rejection, ToClient, ToServer, UpdateHeader};
+use shared::message::{CountedUpdate, Rejection, ToClient, ToServer, UpdateHeader};
 
 /// What the server asks of the simulator.
 #[derive(Debug)]
@@ -34,10 +34,10 @@ pub enum Effect {
     StateDiffers {
         /// The device.
         client: ClientId,
-        /// The round that the server knows.
-        server: Option<u32>,
-        /// The round that the device says.
-        device: Option<u32>,
+        /// The update that the server knows.
+        server: Option<CountedUpdate>,
+        /// The update that the device says.
+        device: Option<CountedUpdate>,
     },
 }
 
@@ -210,7 +210,7 @@ impl Server {
                     uploads.push((client, file.into()));
                 }
                 let outcomes = self.run.fold(round, &uploads)?;
-                let told = |(client, outcome): (ClientId, Result<(), Rejection>)| {
+                let told = |(client, outcome): (ClientId, Result<u32, Rejection>)| {
                     let again = outcome.is_ok() && !self.accepted.insert((round, client));
                     assert!(!again, "the update of {} in round {round} is folded twice", client.short());
                     Event::Folded { round, client, outcome }

@@ -28,7 +28,7 @@ use rand::RngExt as _;
 use rand_chacha::ChaCha8Rng;
 use shared::frame::{self, HEADER_LEN};
 use shared::id::ClientId;
-use shared::message::{ResumePoint, TaskHeader, ToClient, ToServer};
+use shared::message::{CountedUpdate, ResumePoint, TaskHeader, ToClient, ToServer};
 use shared::seed::Seed;
 
 use crate::device::{self, Device};
@@ -67,7 +67,7 @@ pub struct Simulator {
     /// Devices whose training takes this long, regardless of the fault profile.
     slow: BTreeMap<usize, Duration>,
     /// The differences in client state that the operator was notified of.
-    told: Vec<(ClientId, Option<u32>, Option<u32>)>,
+    told: Vec<(ClientId, Option<CountedUpdate>, Option<CountedUpdate>)>,
     /// The loss with which the aggregator's power fails when that of a device does.
     shared_power: Option<Loss>,
     /// Updates that a device was told were durable.
@@ -174,7 +174,7 @@ impl Simulator {
     /// The differences in client state that the operator was notified of: the client, the round of the server, and that of the
     /// device.
     #[must_use]
-    pub fn told(&self) -> &[(ClientId, Option<u32>, Option<u32>)] {
+    pub fn told(&self) -> &[(ClientId, Option<CountedUpdate>, Option<CountedUpdate>)] {
         &self.told
     }
 

@@ -60,7 +60,8 @@ fn model(algorithm: &str, together: usize) -> (ParamSet, Vec<Result<(), Rejectio
         })
         .collect();
     let groups = uploads.chunks(together);
-    let outcomes = groups.flat_map(|group| run.fold(1, group).unwrap()).collect();
+    let outcomes =
+        groups.flat_map(|group| run.fold(1, group).unwrap()).map(|outcome| outcome.map(drop)).collect();
     let accepted = usize::from(CLIENTS) - 1;
     let tally = Tally { sampled: accepted + 1, accepted, rejected: 1, ..Tally::default() };
     run.close(1, &tally, Traffic::default()).unwrap();

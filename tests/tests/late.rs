@@ -63,7 +63,7 @@ fn update(run: &Run, n: u8, round: u32, value: f32) -> std::path::PathBuf {
 
 fn fold(run: &mut Run, round: u32, n: u8, trained: u32, value: f32) -> Result<(), Rejection> {
     let upload = update(run, n, trained, value);
-    run.fold(round, &[(client(n), upload.into())]).unwrap().remove(0)
+    run.fold(round, &[(client(n), upload.into())]).unwrap().remove(0).map(drop)
 }
 
 fn resumed(folder: &Path, scenario: &Scenario) -> (Run, Resume) {

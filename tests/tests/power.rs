@@ -13,6 +13,7 @@ use federation_tests::scenario::Scenario;
 use federation_tests::simulator::{Power, Simulator, copy};
 use models::ParamSet;
 use shared::id::RunId;
+use shared::message::CountedUpdate;
 use tempfile::TempDir;
 
 const LIMIT: Duration = Duration::from_hours(24);
@@ -89,12 +90,23 @@ impl Federation {
     fn told(&self) -> Told {
         let devices = self.simulator.devices();
         let index = |client| devices.iter().position(|device| device.client() == client).unwrap();
-        let mut operator: Vec<_> =
-            self.simulator.told().iter().map(|&(client, server, own)| (index(client), server, own)).collect();
+        let rounds = |server: Option<CountedUpdate>, own: Option<CountedUpdate>| {
+            (server.map(|update| update.round), own.map(|update| update.round))
+        };
+        let told = |&(client, server, own)| {
+            let (server, own) = rounds(server, own);
+            (index(client), server, own)
+        };
+        let mut operator: Vec<_> = self.simulator.told().iter().map(told).collect();
         operator.sort_unstable();
         let owners = devices.iter().enumerate();
         let mut owners: Vec<_> = owners
-            .flat_map(|(index, device)| device.told.iter().map(move |&(server, own)| (index, server, own)))
+            .flat_map(|(index, device)| {
+                device.told.iter().map(move |&(server, own)| {
+                    let (server, own) = rounds(server, own);
+                    (index, server, own)
+                })
+            })
             .collect();
         owners.sort_unstable();
         assert_eq!(operator, owners, "one side says what the other does not");
@@ -150,6 +162,8 @@ enum Fault {
     Device,
     LostState,
     Both,
+    /// The run, and later one device's state of a round that the run has had twice.
+    DeviceOfThatCourse,
 }
 
 #[test]
@@ -158,13 +172,21 @@ fn a_backup_that_does_not_belong_to_the_other_side_is_told_on_both() {
     let (five, fifteen) = (Some(5), Some(15));
     let scaffold = &["algorithm.scaffold={}", "training.batch=0"][..];
     let moon = &["algorithm.moon={}", "model.name=mlp-2nn", "data.max-samples=40"][..];
-    let rows: [(&str, &[&str], Fault, Told); 6] = [
+    let mut twice = [vec![(2, Some(12), Some(12))], all(five, fifteen)].concat();
+    twice.sort_unstable();
+    let rows: [(&str, &[&str], Fault, Told); 7] = [
         ("fedavg keeps nothing", &[], Fault::Run, Vec::new()),
         ("scaffold, the run", scaffold, Fault::Run, all(five, fifteen)),
         ("moon, the run", moon, Fault::Run, all(five, fifteen)),
         ("scaffold, a device", scaffold, Fault::Device, vec![(2, fifteen, five)]),
         ("scaffold, a device without its state", scaffold, Fault::LostState, vec![(2, fifteen, None)]),
         ("scaffold, the run and all devices", scaffold, Fault::Both, Vec::new()),
+        (
+            "scaffold, the run and later a device of the rounds before",
+            scaffold,
+            Fault::DeviceOfThatCourse,
+            twice,
+        ),
     ];
     for (name, settings, fault, told) in rows {
         let undisturbed = Federation::new(settings, 17).ends();
@@ -174,6 +196,9 @@ fn a_backup_that_does_not_belong_to_the_other_side_is_told_on_both() {
             let (backup, devices) = (federation.backup(), federation.folder.path().join("backups"));
             federation.simulator.back_up(&backup).unwrap();
             copy(&federation.folder.path().join("devices"), &devices).unwrap();
+            federation.reaches(12);
+            let twelfth = federation.folder.path().join("twelfth");
+            copy(&federation.device(2), &twelfth).unwrap();
             federation.reaches(15);
             let back = |federation: &mut Federation, device: usize, from: Option<&Path>| {
                 let directory = federation.device(device);
@@ -183,6 +208,11 @@ fn a_backup_that_does_not_belong_to_the_other_side_is_told_on_both() {
                 Fault::Run => federation.simulator.put_back(&backup).unwrap(),
                 Fault::Device => back(&mut federation, 2, Some(&devices.join("2"))),
                 Fault::LostState => back(&mut federation, 2, None),
+                Fault::DeviceOfThatCourse => {
+                    federation.simulator.put_back(&backup).unwrap();
+                    federation.reaches(12);
+                    back(&mut federation, 2, Some(&twelfth));
+                }
                 Fault::Both => {
                     federation.simulator.put_back(&backup).unwrap();
                     (0..4).for_each(|device| {

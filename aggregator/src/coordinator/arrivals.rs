@@ -69,7 +69,7 @@ impl Coordinator {
                     format!("it says that it leaves out {samples} samples, more than a device can have");
                 self.breaks_protocol(peer, claim);
             }
-            ToServer::ClientState { round } => self.compare_state(client, round),
+            ToServer::ClientState { after } => self.compare_state(client, after),
             // The first two are for people alone; to the last the driver answers.
             ToServer::SkippedSamples { .. } | ToServer::Untested { .. } | ToServer::WantsFrozen { .. } => {}
             // The transport handles these, before the hello or with a payload.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use shared::id::ClientId;
-use shared::message::{Rejection, TaskKind, ToClient, ToServer, UpdateHeader};
+use shared::message::{CountedUpdate, Rejection, TaskKind, ToClient, ToServer, UpdateHeader};
 
 use crate::round::{SampleCap, Tally};
 
@@ -67,8 +67,8 @@ pub enum Event {
         round: u32,
         /// The client that sent it.
         client: ClientId,
-        /// Whether it was accepted.
-        outcome: Result<(), Rejection>,
+        /// The [fingerprint](shared::message::TrainReport::fingerprint) of its report if it was accepted.
+        outcome: Result<u32, Rejection>,
     },
     /// [`Action::Close`] is durable.
     Closed {
@@ -130,14 +130,14 @@ pub enum Action {
         /// The payload, with the report.
         upload: UploadId,
     },
-    /// Tell the operator that the client state of a device is not what it must be. Each is the round after whose update it stands.
+    /// Tell the operator that the client state of a device is not what it must be. Each is the update that it stands after.
     StateDiffers {
         /// The client.
         client: ClientId,
         /// By what the server knows.
-        server: Option<u32>,
+        server: Option<CountedUpdate>,
         /// By the device's word.
-        device: Option<u32>,
+        device: Option<CountedUpdate>,
     },
     /// Delete the payload.
     Drop {
@@ -189,10 +189,10 @@ pub struct Opening {
     /// Clients that are away and may not know that their last update was accepted, with the round that it was trained in.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub counted: BTreeMap<ClientId, u32>,
-    /// Where clients keep state: the last round in which each client's update counted. `None` where they keep none, and in openings of
+    /// Where clients keep state: the last update of each client that counted. `None` where they keep none, and in openings of
     /// earlier programs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ledger: Option<BTreeMap<ClientId, u32>>,
+    pub ledger: Option<BTreeMap<ClientId, CountedUpdate>>,
 }
 
 impl Opening {
@@ -259,8 +259,8 @@ pub struct Resume {
     pub owed: BTreeMap<ClientId, OutstandingTask>,
     /// Clients that may not know that their last update was accepted, with the round that it was trained in.
     pub counted: BTreeMap<ClientId, u32>,
-    /// Where clients keep state: the last round in which each client's update counted. `None` if that is not known.
-    pub ledger: Option<BTreeMap<ClientId, u32>>,
+    /// Where clients keep state: the last update of each client that counted. `None` if that is not known.
+    pub ledger: Option<BTreeMap<ClientId, CountedUpdate>>,
     /// The round that was open, if one was.
     pub open: Option<Reopened>,
 }

@@ -90,7 +90,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use shared::id::ClientId;
-use shared::message::{Rejection, ToClient, ToServer, Verdict};
+use shared::message::{CountedUpdate, Rejection, ToClient, ToServer, Verdict};
 use shared::spec::{RunSpec, SpecText};
 
 use crate::round::RoundPolicy;
@@ -375,17 +375,17 @@ impl Coordinator {
         }
     }
 
-    fn folded(&mut self, number: u32, client: ClientId, outcome: Result<(), Rejection>) {
+    fn folded(&mut self, number: u32, client: ClientId, outcome: Result<u32, Rejection>) {
         let Some(round) = self.state.round_numbered(number) else { return };
-        let verdict = match outcome {
-            Ok(()) => Verdict::Accepted,
-            Err(rejection) => Verdict::Rejected(rejection),
+        let (verdict, fingerprint) = match outcome {
+            Ok(fingerprint) => (Verdict::Accepted, Some(fingerprint)),
+            Err(rejection) => (Verdict::Rejected(rejection), None),
         };
         let trained = round.settled(client, &verdict);
         let learned = round.opening.work.train;
         self.owes_no_more(client, trained);
         if verdict == Verdict::Accepted && learned {
-            self.ledger.count(client, trained);
+            self.ledger.count(client, CountedUpdate { round: trained, fingerprint });
         }
         let Some(member) = self.members.get_mut(&client) else { return };
         if verdict == Verdict::Accepted {

@@ -39,7 +39,7 @@ pub(super) enum Done {
     Folded {
         round: u32,
         client: ClientId,
-        outcome: Result<(), Rejection>,
+        outcome: Result<u32, Rejection>,
     },
     Closed {
         round: u32,

@@ -18,6 +18,7 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use shared::id::ClientId;
+use shared::message::CountedUpdate;
 
 use crate::coordinator::MAX_ROSTER;
 use crate::round::RoundRecord;
@@ -74,7 +75,7 @@ pub struct Events<'s> {
     skipped: Throttle<ClientId, u64>,
     untested: Throttle<ClientId, ()>,
     /// By device: the rounds of the difference that was told last.
-    states: Throttle<ClientId, (Option<u32>, Option<u32>)>,
+    states: Throttle<ClientId, (Option<CountedUpdate>, Option<CountedUpdate>)>,
     /// By device, until it declares another number of samples.
     dominant: Throttle<ClientId, u64>,
     lookups: Throttle<()>,

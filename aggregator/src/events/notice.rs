@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde::{Serialize, Serializer};
 use shared::id::ClientId;
 use shared::identity::PublicKey;
-use shared::message::Refusal;
+use shared::message::{CountedUpdate, Refusal};
 
 use crate::coordinator::Status;
 use crate::names::called;
@@ -218,14 +218,14 @@ pub enum Notice<'a> {
         /// What is missing, in its words.
         reason: &'a str,
     },
-    /// The client state that a device keeps is not what it must be. Each is the round after whose update it stands.
+    /// The client state that a device keeps is not what it must be. Each is the update that it stands after.
     ClientState {
         /// The client.
         client: ClientId,
-        /// By what the server knows: the last round in which its update counted.
-        server: Option<u32>,
+        /// By what the server knows: its last update that counted.
+        server: Option<CountedUpdate>,
         /// By the device's word.
-        device: Option<u32>,
+        device: Option<CountedUpdate>,
     },
     /// Repeated or irrelevant messages of clients, of which no notice was made one by one.
     Suppressed {

@@ -1,6 +1,6 @@
 use std::net::IpAddr;
 
-use shared::message::Refusal;
+use shared::message::{CountedUpdate, Refusal};
 
 use super::*;
 use crate::round::Dominance;
@@ -164,6 +164,7 @@ fn the_same_number_of_skipped_samples_is_told_once_and_made_up_clients_fill_no_m
 
 #[test]
 fn client_state_that_differs_is_told_once_until_it_differs_otherwise() {
+    let of = |round| Some(CountedUpdate { round, fingerprint: None });
     let log = Log::default();
     let mut sink = sink(&log);
     let mut events = Events::new(&mut sink);
@@ -173,15 +174,15 @@ fn client_state_that_differs_is_told_once_until_it_differs_otherwise() {
             events.tell(&notice);
         })
     };
-    let told = tell(1, Some(5), Some(15));
+    let told = tell(1, of(5), of(15));
     let [text] = &told[..] else { panic!("{told:?}") };
     for part in ["after round 15", "of round 5", "restored from a backup", "goes on with it"] {
         assert!(text.contains(part), "{text}");
     }
-    assert_eq!(tell(1, Some(5), Some(15)).len(), 0, "on another connection");
-    assert_eq!((tell(2, Some(5), Some(15)).len(), tell(1, Some(5), None).len()), (1, 1));
+    assert_eq!(tell(1, of(5), of(15)).len(), 0, "on another connection");
+    assert_eq!((tell(2, of(5), of(15)).len(), tell(1, of(5), None).len()), (1, 1));
     for n in 0..2 * crate::coordinator::MAX_ROSTER as u32 {
-        tell(n, None, Some(1));
+        tell(n, None, of(1));
     }
     assert!(events.states.len() <= crate::coordinator::MAX_ROSTER);
 }

@@ -56,7 +56,7 @@ impl Run {
         &mut self,
         round: u32,
         uploads: &[(ClientId, Upload)],
-    ) -> Result<Vec<Result<(), Rejection>>, RunError> {
+    ) -> Result<Vec<Result<u32, Rejection>>, RunError> {
         self.checkpoint()?;
         let (acceptance, open) = self.acceptance()?;
         let threads = fold::threads(acceptance.round.template.parameters(), uploads.len());

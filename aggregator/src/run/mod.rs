@@ -392,7 +392,8 @@ impl OpenRound {
     }
 
     /// Takes note of an accepted update's report.
-    fn note(&mut self, client: ClientId, header: UpdateHeader, tested: ByClass) {
+    /// Returns its fingerprint.
+    fn note(&mut self, client: ClientId, header: UpdateHeader, tested: ByClass) -> u32 {
         let mut report = header.report;
         if header.round < self.opening.round {
             self.late.insert(client, header.round);
@@ -402,5 +403,6 @@ impl OpenRound {
             self.tested.insert(client, tested);
         }
         self.reports.insert(client, report);
+        report.fingerprint()
     }
 }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use shared::id::ClientId;
+use shared::message::{CountedUpdate, TrainReport};
 
 use super::accept::Judged;
 use super::directory::{RunDirectory, client_in, newest_checkpoint, uploader_in};
@@ -123,7 +124,8 @@ impl Run {
             let owed = self.still_owed(&last, &late, closing.as_ref());
             let whole = || last.cohort.keys().copied().collect();
             let contributors = closing.map_or_else(whole, |closing| closing.contributors);
-            let ledger = ledger_after(&last, &contributors, &late);
+            // The updates are deleted, and so are their reports.
+            let ledger = ledger_after(&last, &contributors, &late, &BTreeMap::new());
             let roster = self.known_since(closed)?.unwrap_or_else(|| last.known());
             return Ok(Resume { closed, ended, failed, void, roster, owed, counted, ledger, open: None });
         };
@@ -133,9 +135,12 @@ impl Run {
         let roster = self.known_since(closed + 1)?.unwrap_or_else(|| opening.known());
         let closing = decision.as_ref().map(|decision| decision.closing.clone());
         let accepted = self.refold(&opening, closing.as_ref())?;
-        let late = self.open.as_ref().map_or(BTreeMap::new(), |sums| sums.late.clone());
+        let (late, reports) = self
+            .open
+            .as_ref()
+            .map_or((BTreeMap::new(), BTreeMap::new()), |sums| (sums.late.clone(), sums.reports.clone()));
         counted.extend(trained_in(closed + 1, &accepted, &late));
-        let ledger = ledger_after(&opening, &accepted, &late);
+        let ledger = ledger_after(&opening, &accepted, &late, &reports);
         let reopened = Reopened { opening, accepted, late, closing };
         let owed = self.still_owed(&reopened.opening, &reopened.late, reopened.decided());
         if reopened.decided().is_some()
@@ -252,10 +257,15 @@ fn ledger_after(
     opening: &Opening,
     accepted: &BTreeSet<ClientId>,
     late: &BTreeMap<ClientId, u32>,
-) -> Option<BTreeMap<ClientId, u32>> {
+    reports: &BTreeMap<ClientId, TrainReport>,
+) -> Option<BTreeMap<ClientId, CountedUpdate>> {
     let mut ledger = opening.ledger.clone()?;
     if opening.work.train {
-        ledger.extend(trained_in(opening.round, accepted, late));
+        let counted = |(client, round)| {
+            let fingerprint = reports.get(&client).map(TrainReport::fingerprint);
+            (client, CountedUpdate { round, fingerprint })
+        };
+        ledger.extend(trained_in(opening.round, accepted, late).map(counted));
     }
     Some(ledger)
 }

@@ -19,7 +19,7 @@ use edge_client::store::{
 };
 use shared::durable::absent_is_ok;
 use shared::id::{ClientId, RunId};
-use shared::message::{TaskId, TrainReport, Verdict};
+use shared::message::{CountedUpdate, TaskId, TrainReport, Verdict};
 use shared::payload::Payload;
 use tracing::warn;
 
@@ -78,7 +78,7 @@ impl ClientStore {
         let Some(Left { closed, counted }) = self.left else { return Ok(self.newest) };
         let mut found: Option<(u32, usize)> = None;
         for (slot, path) in self.slots.iter().enumerate() {
-            match self.read(path)?.map(|(round, _)| round) {
+            match self.read(path)?.map(|(after, _)| after.round) {
                 Some(round) if round <= closed.max(counted.unwrap_or(0)) => {
                     found = found.max(Some((round, slot)));
                 }
@@ -87,7 +87,7 @@ impl ClientStore {
             }
         }
         self.newest = found.map(|(_, slot)| slot);
-        match self.read(&self.pending)?.map(|(round, _)| round) {
+        match self.read(&self.pending)?.map(|(after, _)| after.round) {
             None => {}
             // The process died before its client had the receipt.
             pending if pending == counted => self.adopt()?,
@@ -97,13 +97,13 @@ impl ClientStore {
         Ok(self.newest)
     }
 
-    /// The round and the state in a file; `None` without a file. A damaged one is removed.
-    fn read(&self, path: &Path) -> Result<Option<(u32, Vec<u8>)>, StoreError> {
+    /// The update that it stands after and the state in a file; `None` without a file. A damaged one is removed.
+    fn read(&self, path: &Path) -> Result<Option<(CountedUpdate, Vec<u8>)>, StoreError> {
         match read_state(path, self.run) {
-            Ok(found) => Ok(found.and_then(|found| Some((found.round?, found.state)))),
+            Ok(found) => Ok(found.and_then(|found| Some((found.after?, found.state)))),
             Err(StoreError::Damaged { problem, .. }) => {
-                if let Some(found) = read_old(path).map_err(|error| failed("read", path, error))? {
-                    return Ok(Some(found));
+                if let Some((round, state)) = read_old(path).map_err(|error| failed("read", path, error))? {
+                    return Ok(Some((CountedUpdate { round, fingerprint: None }, state)));
                 }
                 warn!("removing client state of a simulation in {}: {problem}", path.display());
                 remove(path)?;
@@ -139,7 +139,7 @@ impl Store for ClientStore {
         self.memory.save(&Update { id, report, payload: payload.clone(), local: None })?;
         let Some(local) = local else { return Ok(()) };
         let path = &self.pending;
-        replace(path, |partial| write_state(partial, id, local))?;
+        replace(path, |partial| write_state(partial, id, &report, local))?;
         self.pends = true;
         Ok(())
     }
@@ -169,7 +169,7 @@ impl Store for ClientStore {
 
     fn standing(&mut self, _: RunId) -> Result<Standing, StoreError> {
         let Some(slot) = self.newest()? else { return Ok(Standing::Absent) };
-        Ok(self.read(&self.slots[slot])?.map_or(Standing::Absent, |(round, _)| Standing::After(round)))
+        Ok(self.read(&self.slots[slot])?.map_or(Standing::Absent, |(after, _)| Standing::After(after)))
     }
 
     fn save_personal(&mut self, _: RunId, bytes: &[u8]) -> Result<(), StoreError> {
@@ -324,9 +324,13 @@ mod tests {
         fs::write(folder.path().join(format!("{CLIENT}.a")), old).expect("written");
         let mut store = opened(folder.path(), 4, None);
         assert_eq!(found(&mut store).as_deref(), Some("four"));
-        assert_eq!(store.standing(RUN).expect("readable"), Standing::After(4));
+        let four = CountedUpdate { round: 4, fingerprint: None };
+        assert_eq!(store.standing(RUN).expect("readable"), Standing::After(four));
         train(&mut store, 5, "five");
-        assert_eq!(store.standing(RUN).expect("readable"), Standing::After(5));
+        assert_eq!(
+            store.standing(RUN).expect("readable"),
+            Standing::After(CountedUpdate::of(5, &TrainReport::default()))
+        );
         let path = folder.path().join(format!("{CLIENT}.b"));
         let whole = fs::read(&path).expect("readable");
         let flipped = whole.iter().enumerate().map(|(at, byte)| byte ^ u8::from(at + 2 == whole.len()));
@@ -334,7 +338,11 @@ mod tests {
             fs::write(&path, damaged).expect("written");
             let mut store = opened(folder.path(), 5, Some(5));
             assert_eq!(found(&mut store).as_deref(), Some("four"), "the state before it");
-            assert_eq!(store.standing(RUN).expect("readable"), Standing::After(4), "which the run hears of");
+            assert_eq!(
+                store.standing(RUN).expect("readable"),
+                Standing::After(four),
+                "which the run hears of"
+            );
             assert!(!path.exists());
         }
     }

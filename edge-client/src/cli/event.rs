@@ -313,7 +313,11 @@ fn said_of_notice(notice: &Notice) -> Option<Said> {
         ),
         &Notice::State { server, device } => (
             format!("WARNING: {}", difference_in_words(server, device)?),
-            json!({ "event": "client-state", "device_round": device, "server_round": server }),
+            json!({
+                "event": "client-state",
+                "device_round": device.map(|update| update.round),
+                "server_round": server.map(|update| update.round),
+            }),
         ),
         Notice::Untested { reason } => (
             format!(

@@ -304,8 +304,8 @@ impl<'a, C: Connector, S: Store> Driver<'a, C, S> {
                     }
                 }
                 Action::LookUpState { run } => {
-                    let round = match self.store.standing(run) {
-                        Ok(Standing::After(round)) => Some(round),
+                    let after = match self.store.standing(run) {
+                        Ok(Standing::After(update)) => Some(update),
                         Ok(Standing::Absent) => None,
                         Ok(Standing::Unknown) => continue,
                         // Both sides hear of it when it is needed: the task fails.
@@ -314,7 +314,7 @@ impl<'a, C: Connector, S: Store> Driver<'a, C, S> {
                             continue;
                         }
                     };
-                    self.session.handle(now, Event::State { round });
+                    self.session.handle(now, Event::State { after });
                 }
                 Action::NotifyState { server, device } => (self.notice)(Notice::State { server, device }),
                 Action::LookForTests { spec } => self.look_for_tests(spec),

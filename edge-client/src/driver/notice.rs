@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use shared::eligibility::Ineligible;
 use shared::identity::PublicKey;
-use shared::message::{Progress, Refusal, TaskKind, TrainReport, Verdict};
+use shared::message::{CountedUpdate, Progress, Refusal, TaskKind, TrainReport, Verdict};
 use shared::spec::RunSpec;
 
 use crate::failure::Failure;
@@ -96,13 +96,13 @@ pub enum Notice {
         /// The disk's error.
         reason: String,
     },
-    /// The client state of the run is not what it must be by what the server knows. Each is the round after whose update it
-    /// stands.
+    /// The client state of the run is not what it must be by what the server knows. Each is the update that it stands
+    /// after.
     State {
         /// The server's word.
-        server: Option<u32>,
+        server: Option<CountedUpdate>,
         /// What the device has.
-        device: Option<u32>,
+        device: Option<CountedUpdate>,
     },
     /// The run has its models tested on its devices, and this one has nothing to test them on.
     Untested {

@@ -6,7 +6,8 @@ use shared::data::View;
 use shared::eligibility::Ineligible;
 use shared::id::{ClientId, RunId};
 use shared::message::{
-    Progress, Refusal, TaskId, TaskKind, ToClient, ToServer, TrainReport, UpdateHeader, Verdict,
+    CountedUpdate, Progress, Refusal, TaskId, TaskKind, ToClient, ToServer, TrainReport, UpdateHeader,
+    Verdict,
 };
 use shared::spec::{Reading, RunSpec, SpecError};
 
@@ -99,8 +100,8 @@ pub enum Event {
     },
     /// What [`Action::LookUpState`] has found.
     State {
-        /// The round after whose update the client state stands; `None` if there is none.
-        round: Option<u32>,
+        /// The update that the client state stands after; `None` if there is none.
+        after: Option<CountedUpdate>,
     },
     /// [`Action::LookForTests`] has found nothing to test models on.
     Untested {
@@ -143,12 +144,12 @@ pub enum Action {
         /// The run.
         run: RunId,
     },
-    /// Report that client state is not what it must be by what the server knows: the rounds after which either stands.
+    /// Report that client state is not what it must be by what the server knows: the updates after which either stands.
     NotifyState {
         /// The server's word.
-        server: Option<u32>,
+        server: Option<CountedUpdate>,
         /// What the device has.
-        device: Option<u32>,
+        device: Option<CountedUpdate>,
     },
     /// Look whether the device can test the run's models, then report [`Event::Untested`] if it cannot.
     LookForTests {

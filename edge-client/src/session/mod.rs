@@ -69,7 +69,9 @@ use std::time::Duration;
 use shared::algorithm::registry;
 use shared::client_state::{Difference, Stands};
 use shared::eligibility::Eligibility;
-use shared::message::{self, Hello, Progress, Refusal, TaskId, TaskKind, ToClient, ToServer, TrainReport};
+use shared::message::{
+    self, CountedUpdate, Hello, Progress, Refusal, TaskId, TaskKind, ToClient, ToServer, TrainReport,
+};
 use shared::spec::{Reading, RunSpec, SpecError};
 
 use crate::task::fits;
@@ -116,7 +118,7 @@ pub struct Session {
     /// The round after whose update the client state must stand, as the server has said on this connection.
     counted: Option<Stands>,
     /// The difference that was reported last: what the server said, and what the device has.
-    differed: Option<(Option<u32>, Option<u32>)>,
+    differed: Option<(Option<CountedUpdate>, Option<CountedUpdate>)>,
     progress: Progress,
     /// Whether the task in training makes a personal model and nothing else.
     personal: bool,
@@ -226,7 +228,7 @@ impl Session {
             Event::Progressed(progress) => self.progress = progress,
             Event::Trained { round, outcome, keeps } => self.trained(round, outcome, keeps),
             Event::Synced { round } => self.synced(round),
-            Event::State { round } => self.state_found(round),
+            Event::State { after } => self.state_found(after),
             Event::Ineligible { round, reason } => self.ineligible(round, reason),
             Event::Untested { reason } if matches!(self.connection, ConnState::Joined(_)) => {
                 let reason = message::reason(&reason);
@@ -287,7 +289,7 @@ impl Session {
             | ToClient::TaskAfterFailures { .. }
             | ToClient::Frozen { .. } => {}
             ToClient::Conditions(conditions) => self.conditions = conditions,
-            ToClient::Counted { round } => self.counted = Some(Stands(round)),
+            ToClient::Counted { update } => self.counted = Some(Stands(update)),
             ToClient::Samples { reading } => self.told_how(&reading),
             ToClient::Task { round, work } => self.task(round, work),
             ToClient::Receipt { round, verdict } => self.receipt(round, verdict),
@@ -356,13 +358,13 @@ impl Session {
     }
 
     /// Says which client state there is, and reports one that is not what it must be; the same one once.
-    fn state_found(&mut self, device: Option<u32>) {
+    fn state_found(&mut self, device: Option<CountedUpdate>) {
         let Some(Stands(server)) =
             self.counted.take().filter(|_| matches!(self.connection, ConnState::Joined(_)))
         else {
             return;
         };
-        self.actions.push_back(Action::Send(ToServer::ClientState { round: device }));
+        self.actions.push_back(Action::Send(ToServer::ClientState { after: device }));
         let differs = Difference::between(server, device).map(|_| (server, device));
         if let Some((server, device)) = differs.filter(|_| self.differed != differs) {
             self.actions.push_back(Action::NotifyState { server, device });

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use shared::id::RunId;
-use shared::message::TaskId;
+use shared::message::{CountedUpdate, TaskId, TrainReport};
 
 use super::durable;
 use super::error::StoreError;
@@ -30,8 +30,8 @@ impl ClientStates {
     pub(super) fn standing(&self, run: RunId) -> Result<Standing, StoreError> {
         Ok(match read_state(&self.path(run), run)? {
             None => Standing::Absent,
-            Some(StoredState { round: None, .. }) => Standing::Unknown,
-            Some(StoredState { round: Some(round), .. }) => Standing::After(round),
+            Some(StoredState { after: None, .. }) => Standing::Unknown,
+            Some(StoredState { after: Some(update), .. }) => Standing::After(update),
         })
     }
 
@@ -75,15 +75,16 @@ impl ClientStates {
 ///
 /// # Errors
 /// [`StoreError::Io`] if the disk fails.
-pub fn write_state(path: &Path, id: TaskId, state: &[u8]) -> Result<(), StoreError> {
-    file_format::write(path, Kind::Local, &StateHead { run: id.run, round: Some(id.round) }, state)
+pub fn write_state(path: &Path, id: TaskId, report: &TrainReport, state: &[u8]) -> Result<(), StoreError> {
+    let after = Some(CountedUpdate::of(id.round, report));
+    file_format::write(path, Kind::Local, &StateHead { run: id.run, after }, state)
 }
 
 /// Client state in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredState {
-    /// The round after whose update it stands. Files of earlier programs do not say.
-    pub round: Option<u32>,
+    /// The update that it stands after. Files of earlier programs do not say.
+    pub after: Option<CountedUpdate>,
     /// The algorithm's own bytes.
     pub state: Vec<u8>,
 }
@@ -99,7 +100,7 @@ pub fn read_state(path: &Path, run: RunId) -> Result<Option<StoredState>, StoreE
     match file_format::read::<StateHead>(path, Kind::Local) {
         Ok(None) => Ok(None),
         Ok(Some((found, local))) if found.run == run => {
-            Ok(Some(StoredState { round: found.round, state: local.into() }))
+            Ok(Some(StoredState { after: found.after, state: local.into() }))
         }
         Ok(Some((found, _))) => Err(damaged(format!("it is of run {}", found.run))),
         Err(OpenError::Damaged(problem)) => Err(damaged(format!("it {problem}"))),
@@ -120,7 +121,7 @@ mod tests {
 
     fn adopt(locals: &ClientStates, folder: &Path, run: RunId, content: &[u8]) {
         let file = folder.join("local");
-        write_state(&file, TaskId { run, round: 3 }, content).unwrap();
+        write_state(&file, TaskId { run, round: 3 }, &TrainReport::default(), content).unwrap();
         locals.adopt(run, &file).unwrap();
     }
 

@@ -25,7 +25,7 @@ use models::Limits;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use shared::id::RunId;
-use shared::message::{TaskId, TrainReport};
+use shared::message::{CountedUpdate, TaskId, TrainReport};
 
 use super::durable;
 use super::error::StoreError;
@@ -59,8 +59,9 @@ impl Kind {
     fn versions(self) -> RangeInclusive<u8> {
         match self {
             Self::Update => 3..=3,
-            // Versions 2 and 3 changed the report, which client state does not have; version 4 brought the round.
-            Self::Local => 1..=4,
+            // Versions 2 and 3 changed the report, which client state does not have; version 4 brought the round, version 5 the update's
+            // fingerprint.
+            Self::Local => 1..=5,
         }
     }
 }
@@ -88,19 +89,23 @@ impl Head for (TaskId, TrainReport) {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct StateHead {
     pub(super) run: RunId,
-    /// The round after whose update it stands. Versions before 4 did not say.
-    pub(super) round: Option<u32>,
+    /// The update that it stands after. Versions before 4 did not say, and version 4 did not have its fingerprint.
+    pub(super) after: Option<CountedUpdate>,
 }
 
 impl Head for StateHead {
     fn encode(&self) -> Vec<u8> {
-        encoded(&(self.run, self.round))
+        encoded(&(self.run, self.after))
     }
 
     fn decode(version: u8, bytes: &[u8]) -> Option<Self> {
         match version {
-            ..=3 => Some(Self { run: whole(bytes)?, round: None }),
-            _ => whole(bytes).map(|(run, round)| Self { run, round }),
+            ..=3 => Some(Self { run: whole(bytes)?, after: None }),
+            4 => {
+                let (run, round): (RunId, Option<u32>) = whole(bytes)?;
+                Some(Self { run, after: round.map(|round| CountedUpdate { round, fingerprint: None }) })
+            }
+            _ => whole(bytes).map(|(run, after)| Self { run, after }),
         }
     }
 }
@@ -278,21 +283,28 @@ mod tests {
             expected.extend(b"run-0001state");
             fs::write(&path, &expected).unwrap();
             let found = read::<StateHead>(&path, Kind::Local).unwrap();
-            let head = StateHead { run, round: None };
+            let head = StateHead { run, after: None };
             assert_eq!(found, Some((head, Bytes::from_static(b"state"))), "version {version}");
         }
-        let head = StateHead { run, round: Some(300) };
+        let after = |fingerprint| StateHead { run, after: Some(CountedUpdate { round: 300, fingerprint }) };
+        let mut fourth = b"FLL\x04\x0b\0\0\0\x05\0\0\0\0\0\0\0".to_vec();
+        fourth.extend(0xd0bb_2391u32.to_le_bytes());
+        fourth.extend(b"run-0001\x01\xac\x02state");
+        fs::write(&path, fourth).unwrap();
+        let found = read::<StateHead>(&path, Kind::Local).unwrap();
+        assert_eq!(found, Some((after(None), Bytes::from_static(b"state"))));
+        let head = after(Some(7));
         write(&path, Kind::Local, &head, b"state").unwrap();
-        let mut expected = b"FLL\x04\x0b\0\0\0\x05\0\0\0\0\0\0\0".to_vec();
-        expected.extend(0xd0bb_2391u32.to_le_bytes());
-        expected.extend(b"run-0001\x01\xac\x02state");
+        let mut expected = b"FLL\x05\x0d\0\0\0\x05\0\0\0\0\0\0\0".to_vec();
+        expected.extend(0x91a2_51fau32.to_le_bytes());
+        expected.extend(b"run-0001\x01\xac\x02\x01\x07state");
         let now = fs::read(&path).unwrap();
         assert_eq!(now, expected, "old state would be misread: raise the version of client state");
         let found = read::<StateHead>(&path, Kind::Local).unwrap();
         assert_eq!(found, Some((head, Bytes::from_static(b"state"))));
-        fs::write(&path, b"FLL\x05\x08\0\0\0\x05\0\0\0\0\0\0\0\0\0\0\0run-0001state").unwrap();
+        fs::write(&path, b"FLL\x06\x08\0\0\0\x05\0\0\0\0\0\0\0\0\0\0\0run-0001state").unwrap();
         let newer = read::<StateHead>(&path, Kind::Local);
-        assert!(matches!(newer, Err(OpenError::Store(StoreError::Newer { found: 5, known: 4, .. }))));
+        assert!(matches!(newer, Err(OpenError::Store(StoreError::Newer { found: 6, known: 5, .. }))));
     }
 
     #[test]

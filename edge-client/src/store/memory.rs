@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
 use shared::id::RunId;
-use shared::message::{TaskId, TrainReport, Verdict};
+use shared::message::{CountedUpdate, TaskId, TrainReport, Verdict};
 use shared::payload::Payload;
 
 use super::download::{Beginning, SharedDownload};
@@ -16,8 +16,8 @@ use super::{RUNS_KEPT, Standing, Store, SyncHandle, Update};
 pub struct MemoryStore {
     /// The update without a receipt.
     update: Option<Update>,
-    /// The client state of each run, and the update that it stands after. The last written run comes last.
-    locals: VecDeque<(TaskId, Vec<u8>)>,
+    /// The client state of each run, behind the update that it stands after. The last written run comes last.
+    locals: VecDeque<(TaskId, TrainReport, Vec<u8>)>,
     personal: Option<(RunId, Vec<u8>)>,
     download: Arc<Mutex<Option<Beginning>>>,
 }
@@ -57,9 +57,9 @@ impl Store for MemoryStore {
 
     fn forget(&mut self, verdict: Option<&Verdict>) -> Result<(), StoreError> {
         let update = self.update.take().filter(|_| verdict.is_some_and(Verdict::counts));
-        if let Some(Update { id, local: Some(local), .. }) = update {
-            self.locals.retain(|(of, _)| of.run != id.run);
-            self.locals.push_back((id, local));
+        if let Some(Update { id, report, local: Some(local), .. }) = update {
+            self.locals.retain(|(of, ..)| of.run != id.run);
+            self.locals.push_back((id, report, local));
             if self.locals.len() > RUNS_KEPT {
                 self.locals.pop_front();
             }
@@ -70,13 +70,14 @@ impl Store for MemoryStore {
     fn client_state(&mut self, run: RunId) -> Result<Option<Vec<u8>>, StoreError> {
         let held = self.update.as_ref().filter(|update| update.id.run == run);
         let newest = held.and_then(|update| update.local.as_ref());
-        let before = || self.locals.iter().find(|(of, _)| of.run == run).map(|(_, local)| local);
+        let before = || self.locals.iter().find(|(of, ..)| of.run == run).map(|(.., local)| local);
         Ok(newest.or_else(before).cloned())
     }
 
     fn standing(&mut self, run: RunId) -> Result<Standing, StoreError> {
-        let kept = self.locals.iter().find(|(of, _)| of.run == run);
-        Ok(kept.map_or(Standing::Absent, |(of, _)| Standing::After(of.round)))
+        let kept = self.locals.iter().find(|(of, ..)| of.run == run);
+        Ok(kept
+            .map_or(Standing::Absent, |(of, report, _)| Standing::After(CountedUpdate::of(of.round, report))))
     }
 
     fn save_personal(&mut self, run: RunId, bytes: &[u8]) -> Result<(), StoreError> {

@@ -56,7 +56,7 @@ use std::sync::PoisonError;
 
 use bytes::Bytes;
 use shared::id::RunId;
-use shared::message::{TaskId, TrainReport, Verdict};
+use shared::message::{CountedUpdate, TaskId, TrainReport, Verdict};
 use shared::payload::Payload;
 
 pub use client_state::{StoredState, read_state, write_state};
@@ -81,8 +81,8 @@ pub enum Standing {
     Absent,
     /// That of an earlier program, which did not write down the round.
     Unknown,
-    /// That of the update of this round, which counted.
-    After(u32),
+    /// That of this update, which counted.
+    After(CountedUpdate),
 }
 
 /// A finished update, to be saved until its receipt.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use bytes::Bytes;
 use shared::id::RunId;
-use shared::message::{TaskId, TrainReport};
+use shared::message::{CountedUpdate, TaskId, TrainReport};
 
 use super::client_state::{self, ClientStates};
 use super::durable;
@@ -111,7 +111,7 @@ impl Outbox {
         durable::create_dir(&partial)?;
         file_format::write(&partial.join("update"), Kind::Update, &(*id, *report), payload)?;
         if let Some(local) = local {
-            client_state::write_state(&partial.join("local"), *id, local)?;
+            client_state::write_state(&partial.join("local"), *id, report, local)?;
         }
         durable::rename(&partial, &self.directory)
     }
@@ -152,8 +152,10 @@ impl Outbox {
     /// Which client state of `run` counts: that of the pending update only if the server has counted it.
     pub(super) fn standing(&self, run: RunId) -> Result<Standing, StoreError> {
         match self.held {
-            Some((held, _)) if self.counts && held.run == run && durable::exists(&self.local_path())? => {
-                Ok(Standing::After(held.round))
+            Some((held, report))
+                if self.counts && held.run == run && durable::exists(&self.local_path())? =>
+            {
+                Ok(Standing::After(CountedUpdate::of(held.round, &report)))
             }
             _ => self.locals.standing(run),
         }

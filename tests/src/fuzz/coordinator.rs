@@ -144,7 +144,7 @@ impl Driver {
         match kind % 3 {
             0 => self.give(Event::Opened { round }),
             1 => self.give(Event::Closed { round, enough: false }),
-            _ => self.give(Event::Folded { round, client: client(kind), outcome: Ok(()) }),
+            _ => self.give(Event::Folded { round, client: client(kind), outcome: Ok(7) }),
         }
     }
 

@@ -9,7 +9,9 @@ use edge_client::session::{Action, Activity, DeviceProfile, Event, Session};
 use rand::RngExt as _;
 use shared::frame;
 use shared::id::{ClientId, RunId};
-use shared::message::{Progress, Refusal, TaskId, TaskKind, ToClient, ToServer, TrainReport, Verdict};
+use shared::message::{
+    CountedUpdate, Progress, Refusal, TaskId, TaskKind, ToClient, ToServer, TrainReport, Verdict,
+};
 use shared::seed::Seed;
 use shared::spec::{RunSpec, SpecText};
 
@@ -239,7 +241,13 @@ impl Driver {
                 self.trained(self.training.filter(|_| round > 9).unwrap_or(u32::from(round)), fine);
             }
             Op::Synced { round } => self.synced(u32::from(round % 4)),
-            Op::State { round } => self.give(Event::State { round: round.map(u32::from) }),
+            Op::State { round } => {
+                let after = round.map(|round| CountedUpdate {
+                    round: u32::from(round % 8),
+                    fingerprint: Some(round.into()),
+                });
+                self.give(Event::State { after });
+            }
             Op::Lost { round } => {
                 self.give(Event::Lost { round: u32::from(round % 4), reason: "a bad block".to_owned() });
             }

@@ -4,6 +4,11 @@ use proptest::prelude::*;
 
 use super::*;
 
+fn counted() -> impl Strategy<Value = Option<CountedUpdate>> {
+    let update = (1..4u32, prop::option::of(0..2u32));
+    prop::option::of(update.prop_map(|(round, fingerprint)| CountedUpdate { round, fingerprint }))
+}
+
 /// What the driver would know, and what must hold of the actions it is given.
 #[derive(Default)]
 #[expect(clippy::struct_excessive_bools, reason = "each is one thing that the driver knows")]
@@ -74,7 +79,7 @@ enum Op {
     Trained(u32, bool),
     Lost(u32),
     Synced(u32),
-    State(Option<u32>),
+    State(Option<CountedUpdate>),
     Progressed(u32),
     Deadline,
     Stop,
@@ -101,8 +106,8 @@ fn op() -> impl Strategy<Value = Op> {
         80 => (round(), prop::bool::weighted(0.7)).prop_map(|(round, fine)| Op::Trained(round, fine)),
         10 => round().prop_map(Op::Lost),
         40 => round().prop_map(Op::Synced),
-        10 => prop::option::of(round()).prop_map(|round| Op::Hears(ToClient::Counted { round })),
-        20 => prop::option::of(round()).prop_map(Op::State),
+        10 => counted().prop_map(|update| Op::Hears(ToClient::Counted { update })),
+        20 => counted().prop_map(Op::State),
         10 => round().prop_map(Op::Progressed),
         60 => Just(Op::Deadline),
         2 => end,
@@ -142,7 +147,7 @@ fn play(holding: Option<TaskId>, ops: Vec<Op>) {
                 books.syncing &= books.holding != Some(round);
                 bench.give(Event::Synced { round })
             }
-            Op::State(round) => bench.give(Event::State { round }),
+            Op::State(after) => bench.give(Event::State { after }),
             Op::Lost(round) => bench.give(Event::Lost { round, reason: "a bad block".to_owned() }),
             Op::Progressed(round) => {
                 bench.give(Event::Progressed(Progress { round: Some(round), done: 1, total: 2 }))

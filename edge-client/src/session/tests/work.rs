@@ -353,25 +353,28 @@ fn an_update_with_client_state_is_sent_once_it_is_durable() {
 #[test]
 fn client_state_is_told_and_a_difference_is_reported_once() {
     let look_up = Action::LookUpState { run: RunId::from_bytes([1; 8]) };
-    let says = |round| Action::Send(ToServer::ClientState { round });
+    let of = |round: u32| Some(CountedUpdate { round, fingerprint: Some(7) });
+    let says = |after| Action::Send(ToServer::ClientState { after });
     let mut bench = Bench::greeting(None);
     let mut connection = |server, device| {
-        assert_eq!(bench.hears(ToClient::Counted { round: server }), []);
+        assert_eq!(bench.hears(ToClient::Counted { update: server }), []);
         assert_eq!(bench.welcome(1, None), [look_up.clone(), heartbeat(None, 0, 0)]);
-        let said = bench.give(Event::State { round: device });
-        assert_eq!(bench.give(Event::State { round: device }), [], "once");
+        let said = bench.give(Event::State { after: device });
+        assert_eq!(bench.give(Event::State { after: device }), [], "once");
         bench.comes_back();
         said
     };
-    for agreed in [None, Some(3)] {
+    for agreed in [None, of(3)] {
         assert_eq!(connection(agreed, agreed), [says(agreed)]);
     }
     let differs = |server, device| [says(device), Action::NotifyState { server, device }];
-    assert_eq!(connection(Some(3), Some(9)), differs(Some(3), Some(9)));
-    assert_eq!(connection(Some(3), Some(9)), [says(Some(9))], "it is known");
-    assert_eq!(connection(Some(4), Some(3)), differs(Some(4), Some(3)));
-    assert_eq!(connection(Some(4), None), differs(Some(4), None));
-    assert_eq!(connection(None, Some(4)), differs(None, Some(4)));
+    assert_eq!(connection(of(3), of(9)), differs(of(3), of(9)));
+    assert_eq!(connection(of(3), of(9)), [says(of(9))], "it is known");
+    assert_eq!(connection(of(4), of(3)), differs(of(4), of(3)));
+    assert_eq!(connection(of(4), None), differs(of(4), None));
+    assert_eq!(connection(None, of(4)), differs(None, of(4)));
+    let other = Some(CountedUpdate { round: 3, fingerprint: Some(8) });
+    assert_eq!(connection(of(3), other), differs(of(3), other));
     // A server that does not say anything of it hears nothing.
     assert_eq!(bench.welcome(1, None), [heartbeat(None, 0, 0)]);
 }
@@ -382,7 +385,7 @@ fn the_receipt_before_the_welcome_is_settled_before_the_state_is_looked_up() {
     assert_eq!(bench.comes_back(), [hello(Some(held(1, 1)))]);
     let receipt = ToClient::Receipt { round: 1, verdict: Verdict::Accepted };
     assert_eq!(bench.hears(receipt), [forget(1, Some(Verdict::Accepted))]);
-    bench.hears(ToClient::Counted { round: Some(1) });
+    bench.hears(ToClient::Counted { update: Some(CountedUpdate { round: 1, fingerprint: None }) });
     let look_up = Action::LookUpState { run: RunId::from_bytes([1; 8]) };
     assert_eq!(bench.welcome(1, None), [look_up, heartbeat(None, 0, 0)]);
 }

@@ -250,7 +250,7 @@ impl Driver {
                     if trained != round {
                         open.late.insert(client, trained);
                     }
-                    return Event::Folded { round, client, outcome: Ok(()) };
+                    return Event::Folded { round, client, outcome: Ok(7) };
                 }
                 self.rejections += 1;
                 let rejection = Rejection::NotFinite { tensor: "w".to_owned() };

@@ -1,6 +1,6 @@
 //! The schema and its migrations.
 
-use rusqlite::{Connection, Result, TransactionBehavior};
+use rusqlite::{Connection, Result, Row, TransactionBehavior};
 
 use super::checksums;
 
@@ -38,16 +38,25 @@ pub(super) fn find(connection: &Connection) -> Result<Found> {
     Ok(Found { application: number("application_id")?, version: number("user_version")?, tables: tables > 0 })
 }
 
-/// Whether the schema is the one that the migrations make, to the letter.
+/// Whether the schema is the one that the migrations make, up to comments and blanks.
 pub(super) fn is_ours(connection: &Connection) -> Result<bool> {
     let mut fresh = Connection::open_in_memory()?;
     checksums::register(&fresh)?;
     migrate(&mut fresh)?;
     let text = |connection: &Connection| -> Result<Vec<(String, String, Option<String>)>> {
         let mut all = connection.prepare("SELECT type, name, sql FROM sqlite_schema ORDER BY type, name")?;
-        all.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?.collect()
+        let row = |row: &Row<'_>| {
+            Ok((row.get(0)?, row.get(1)?, row.get::<_, Option<String>>(2)?.map(|sql| bare(&sql))))
+        };
+        all.query_map([], row)?.collect()
     };
     Ok(text(connection)? == text(&fresh)?)
+}
+
+/// A statement without its comments, and with one blank between words.
+fn bare(sql: &str) -> String {
+    let words = sql.lines().flat_map(|line| line.split("--").next().unwrap_or_default().split_whitespace());
+    words.collect::<Vec<_>>().join(" ")
 }
 
 /// Migrates the database to this program's version in one transaction: a crash leaves it unchanged, and of two concurrent

@@ -161,3 +161,58 @@ fn a_device_goes_on_with_an_earlier_copy_of_its_state() {
     });
     testbed.assert_completed(server, vec![first, second]);
 }
+
+/// Makes the files of server and devices those of a newer program: their format has the next number.
+fn made_newer(testbed: &Testbed) {
+    let database = rusqlite::Connection::open(testbed.path("identity").join("aggregator.sqlite3")).unwrap();
+    let version: i64 = database.pragma_query_value(None, "user_version", |row| row.get(0)).unwrap();
+    database.pragma_update(None, "user_version", version + 1).unwrap();
+    for index in 0..2 {
+        let state = testbed.state(index);
+        let run = fs::read_dir(state.join("runs")).unwrap().next().unwrap().unwrap().path();
+        let file = run.join("local");
+        let mut bytes = fs::read(&file).unwrap();
+        // The format version stands behind the three letters of the kind.
+        bytes[3] += 1;
+        fs::write(&file, bytes).unwrap();
+    }
+}
+
+#[test]
+fn after_a_downgrade_what_is_too_new_is_named_and_the_backup_goes_on() {
+    let settings = ["run.rounds=8", "data.max-samples=80", "algorithm.scaffold={}"];
+    let (testbed, backup) = (Testbed::new(2, &settings), tempfile::tempdir().unwrap());
+    let server = serve(&testbed);
+    let devices = [enrolled(&testbed, 0), enrolled(&testbed, 1)];
+    reaches(&testbed, 2);
+    for device in devices {
+        device.interrupt();
+        assert_eq!(device.wait().code, Some(INTERRUPTED));
+    }
+    stop(server);
+    copy_all(&testbed, backup.path());
+    let kept = |index: u32| backup.path().join(format!("state-{index}"));
+    (0..2).for_each(|index| copy_folder(&testbed.state(index), &kept(index)));
+
+    made_newer(&testbed);
+    let refused = testbed.try_to_serve().wait();
+    assert_eq!(refused.code, Some(3), "{}", refused.text);
+    assert!(refused.text.contains("was made by a newer aggregator"), "{}", refused.text);
+    put_back(&testbed, backup.path());
+    let server = serve(&testbed);
+    let mut devices = [testbed.join(0), testbed.join(1)];
+    for device in &mut devices {
+        let said = device.line("what is too new", |line| line.contains("newer"));
+        assert!(said.contains("local"), "{said}");
+    }
+    for device in devices {
+        device.interrupt();
+        assert_eq!(device.wait().code, Some(INTERRUPTED));
+    }
+    for index in 0..2 {
+        fs::remove_dir_all(testbed.state(index)).unwrap();
+        copy_folder(&kept(index), &testbed.state(index));
+    }
+    let devices = vec![testbed.join(0), testbed.join(1)];
+    testbed.assert_completed(server, devices);
+}

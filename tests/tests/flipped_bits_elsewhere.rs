@@ -3,6 +3,7 @@
 //!
 //! Each test is a row of a table: a folder of files, and what a reader of it sees.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
@@ -328,12 +329,22 @@ fn personal(each: usize) -> Flips {
     flips
 }
 
+/// What the page of a run is made of, beside its rounds.
+const KNOWN: [&str; 4] = ["about.json", "ended.json", "by-class.json", "devices.json"];
+
 /// What `aggregator report` reads beside configuration and rounds, by the program itself: its warnings are what the operator is
 /// told.
 fn page(each: usize) -> Flips {
     let testbed = Testbed::new(2, &["run.rounds=1"]);
-    let _ = testbed.simulated();
-    let folder = testbed.path("simulated");
+    let server = testbed.serve();
+    let devices = vec![testbed.join(0), testbed.join(1)];
+    testbed.assert_completed(server, devices);
+    let folder = testbed.path("runs");
+    let kept: BTreeSet<String> = fs::read_dir(testbed.run().join("state"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
+        .collect();
+    assert!(KNOWN.iter().all(|name| kept.contains(*name)), "{kept:?}");
     let name = testbed.run().file_name().unwrap().to_owned();
     let report = |runs: &Path| {
         let run_directory = runs.join(&name);
@@ -345,7 +356,7 @@ fn page(each: usize) -> Flips {
     };
     let (whole, _) = report(&folder).unwrap();
     let look = |trial: &Path| match report(trial) {
-        Ok((_, text)) if text.contains("about.json") || text.contains("ended.json") => Seen::Told,
+        Ok((_, text)) if KNOWN.iter().any(|name| text.contains(name)) => Seen::Told,
         read => Seen::of(read.map(|(page, _)| page), &whole, "the page"),
     };
     // A program is started for each.
@@ -354,7 +365,7 @@ fn page(each: usize) -> Flips {
         "what the page knows",
         &folder,
         each,
-        |path| path.ends_with("about.json") || path.ends_with("ended.json"),
+        |path| KNOWN.iter().any(|name| path.ends_with(name)),
         look,
     )
 }

@@ -54,14 +54,16 @@ fn text(rows: &[Row], columns: usize) -> String {
         let _ = writeln!(text, "{:<width$}{}", row.name, said.join("\n").replace('\n', &indent));
     }
     text.push_str(
-        "\nA configuration names one by its table, and below it what differs from the defaults above:\n\
+        "\nA configuration names one by its table, and in it what differs from the defaults\n\
+         above:\n\
          \x20   [algorithm.fedprox]\n\
          \x20   mu = 0.1\n\
-         On the command line: --set algorithm.fedprox.mu=0.1, or --set algorithm.fedsgd={}.\n\n\
-         Personal models (FT, FB, MF, MFE) are [personalisation] methods and go with most of them;\n\
-         rules against outliers, momentum and adaptive steps of the server are in [aggregation].\n\
-         `aggregator config` prints every key; a combination that makes no sense is refused with\n\
-         the reason.\n",
+         On the command line: --set algorithm.fedprox.mu=0.1, or\n\
+         --set algorithm.fedsgd={}.\n\n\
+         Personal models (FT, FB, MF, MFE) are [personalisation] methods and go with most\n\
+         of them; rules against outliers, momentum and adaptive steps of the server are in\n\
+         [aggregation]. `aggregator config` prints every key; a combination that makes no\n\
+         sense is refused with the reason.\n",
     );
     text
 }

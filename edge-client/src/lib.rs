@@ -21,6 +21,7 @@
 //! | [`personal`] | the file format of personal models |
 //! | [`predict`] | predictions of a trained model |
 //! | [`answer`] | answers to programs on the device |
+//! | [`status`] | what the device does, for people and programs that do not read its log |
 //! | [`evaluate`] | tests of the personal model |
 //! | [`cli`] | the command line |
 
@@ -39,6 +40,7 @@ pub mod predict;
 pub mod quic;
 pub mod sensors;
 pub mod session;
+pub mod status;
 pub mod store;
 pub mod system;
 pub mod task;

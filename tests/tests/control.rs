@@ -1,6 +1,9 @@
 //! Requests to a running server from another shell, and what `status` and `devices show` say, with the two real programs.
 #![cfg(unix)]
 
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+
 use federation_tests::process::{Ended, Process, run, until};
 use federation_tests::programs::programs;
 use federation_tests::testbed::Testbed;
@@ -95,4 +98,51 @@ fn a_watcher_on_a_pipe_prints_what_changes_and_ends_with_the_run() {
     assert_eq!(seen.code, Some(0), "{}", seen.text);
     assert!(seen.text.contains("complete since"), "{}", seen.text);
     assert!(!seen.text.contains('\u{1b}'), "{}", seen.text);
+}
+
+/// What `edge-client status --json` says of a device.
+fn device_status(testbed: &Testbed, index: u32) -> Value {
+    let state = testbed.state(index).display().to_string();
+    let said = run(&programs().edge_client, &["status", "--json", "--state", &state]);
+    assert_eq!(said.code, Some(0), "{}", said.text);
+    serde_json::from_str(said.text.trim()).unwrap()
+}
+
+#[test]
+fn a_device_says_what_it_does_to_people_and_to_programs() {
+    let testbed = Testbed::new(2, &["run.rounds=400", "training.epochs=20"]);
+    let none = device_status(&testbed, 0);
+    assert_eq!((&none["running"], &none["status"]), (&json!(false), &Value::Null));
+    let server = testbed.serve();
+    let socket = testbed.path("status");
+    let first = testbed.join_with(0, &["--listen", &format!("unix:{}", socket.display())]);
+    let second = testbed.join(1);
+    until("an update of each is accepted", || {
+        (0..2).all(|index| device_status(&testbed, index)["status"]["accepted"].as_u64().unwrap_or(0) > 0)
+    });
+    let said = device_status(&testbed, 0);
+    assert_eq!(said["running"], true, "{said}");
+    let status = &said["status"];
+    assert_eq!(status["client"], json!(testbed.client(0)), "{said}");
+    assert!(status["connected"].is_i64() && status["ended"].is_null(), "{said}");
+    assert_eq!(status["last"][0]["result"], "accepted", "{said}");
+    let mut stream = UnixStream::connect(&socket).unwrap();
+    stream.write_all(b"\n").unwrap();
+    let mut told = String::new();
+    stream.read_to_string(&mut told).unwrap();
+    let told: Value = serde_json::from_str(&told).unwrap();
+    assert!(told["accepted"].as_u64() >= status["accepted"].as_u64(), "{told} after {said}");
+
+    second.kill();
+    let killed = device_status(&testbed, 1);
+    assert_eq!((&killed["running"], &killed["status"]["ended"]), (&json!(false), &Value::Null));
+    let stopped = [server, first];
+    for process in stopped {
+        process.interrupt();
+        process.wait();
+    }
+    let stopped = device_status(&testbed, 0);
+    assert_eq!(stopped["running"], false, "{stopped}");
+    assert!(stopped["status"]["ended"].as_str().is_some_and(|how| how.contains("stopped")), "{stopped}");
+    assert!(!socket.exists(), "no program finds a socket that nothing answers");
 }

@@ -9,6 +9,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use socket2::Socket;
+
 use super::conversation::{Connections, converse};
 use super::model::Loaded;
 
@@ -100,9 +102,17 @@ impl Listener {
     /// Answers until the process ends. A connection has a thread of its own; the model answers one request at a time.
     ///
     /// # Errors
-    /// The system's, if no connection can be accepted any more.
+    /// As [`each`](Self::each).
     pub fn serve(&self, model: Loaded) -> io::Result<()> {
         let connections = Connections::new(model);
+        self.each(|socket| converse(socket, &connections))
+    }
+
+    /// Hands on each connection, until the process ends.
+    ///
+    /// # Errors
+    /// The system's, if no connection can be accepted any more.
+    pub fn each(&self, mut handle: impl FnMut(Socket)) -> io::Result<()> {
         loop {
             let accepted = match self {
                 #[cfg(unix)]
@@ -110,7 +120,7 @@ impl Listener {
                 Self::Loopback(listener) => listener.accept().map(|(stream, _)| stream.into()),
             };
             match accepted {
-                Ok(socket) => converse(socket, &connections),
+                Ok(socket) => handle(socket),
                 Err(error) if is_passing(&error) => std::thread::sleep(PAUSE),
                 Err(error) => return Err(error),
             }

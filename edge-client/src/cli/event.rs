@@ -17,11 +17,11 @@ use shared::message::{Purpose, TaskKind, TrainReport, Verdict};
 use shared::spec::RunSpec;
 
 use super::repeats::Repeats;
-use super::status::{Status, size};
 use super::terminal;
 use crate::driver::Notice;
 use crate::failure::Failure;
 use crate::session::SessionEnd;
+use crate::status::line::{StatusLine, size};
 
 /// An event.
 #[derive(Debug)]
@@ -85,7 +85,7 @@ pub(super) enum Output {
     /// Standard error, a line with its time per event.
     Lines(Arc<Mutex<Repeats>>),
     /// Standard error on a terminal: lines that stay, and a status line below them.
-    Screen(Arc<Mutex<(Status, Repeats)>>),
+    Screen(Arc<Mutex<(StatusLine, Repeats)>>),
     /// Standard output, one JSON object per line.
     Json,
 }
@@ -97,7 +97,7 @@ impl Output {
             Self::Json
         } else if terminal::is_there() {
             terminal::take_panics();
-            Self::Screen(Arc::new(Mutex::new((Status::new(), Repeats::default()))))
+            Self::Screen(Arc::new(Mutex::new((StatusLine::new(), Repeats::default()))))
         } else {
             Self::Lines(Arc::default())
         }

@@ -1,5 +1,9 @@
 //! `edge-client join`.
 
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use shared::calendar::moment;
 use shared::cli::{Processor, Signals, StopSignal, Systemd, cores};
 use tokio::sync::watch;
 
@@ -12,13 +16,18 @@ use super::summary::Summary;
 use super::systemd::Service;
 use super::terminal;
 use crate::allowance::Allowance;
+use crate::answer::Address;
 use crate::driver::{self, Notice, Participant};
 use crate::memory;
 use crate::pool::TrainPool;
 use crate::quic::QuicConnector;
 use crate::sensors::Sensors;
 use crate::session::SessionEnd;
+use crate::status::{DeviceStatus, StatusFile, StatusSocket};
 use crate::store::{DiskStore, Store as _};
+
+/// The interval of progress where no terminal and no service manager shows it.
+const PROGRESS: Duration = Duration::from_secs(10);
 
 pub(super) fn run(arguments: &JoinArguments) -> Result<(), CliError> {
     memory::keep_freed(memory::Heaps::One);
@@ -49,9 +58,11 @@ pub(super) fn run(arguments: &JoinArguments) -> Result<(), CliError> {
         backend,
         pool: TrainPool::single(threads)?,
         at_rest: memory::give_back,
-        progress: output.progress().or(systemd.progress()),
+        progress: output.progress().or(systemd.progress()).or(Some(PROGRESS)),
         alive: systemd.alive(),
     };
+    let addresses = server.addresses.join(" or ");
+    let mut live = LiveStatus::begin(&store, &addresses, arguments.listen.as_ref())?;
     let started = Event::Started {
         client: participant.client,
         format,
@@ -73,16 +84,21 @@ pub(super) fn run(arguments: &JoinArguments) -> Result<(), CliError> {
     let result = runtime.block_on(async {
         let signals = Signals::new().map_err(|error| CliError::system("receive signals", &error))?;
         output.show(&started);
-        let addresses = server.addresses.join(" or ");
         systemd.ready(&addresses);
         output.show(&Event::Connecting { server: addresses });
-        take_part(participant, connector, store, server, signals, &output, systemd).await
+        let watchers = Watchers { systemd, live: &mut live, output: &output };
+        take_part(participant, connector, store, server, signals, watchers).await
     });
     // The driver has finished. Only a name lookup by the system may still run, which cannot be cancelled.
     runtime.shutdown_background();
     if result.is_err() {
         terminal::status("");
     }
+    let ended = match &result {
+        Ok((end, ..)) => event::ending(end),
+        Err(error) => error.to_string(),
+    };
+    live.end(&ended);
     let (end, summary, signal) = result?;
     let result = match (&end, signal) {
         (SessionEnd::Stopped, Some(signal)) => Err(CliError::stopped(signal)),
@@ -118,6 +134,52 @@ fn outcome(end: &SessionEnd, rounds: Summary) -> Result<(), CliError> {
     Err(CliError::new(exit, event::ending(end)))
 }
 
+/// Who is told what happens.
+struct Watchers<'a> {
+    systemd: Service,
+    live: &'a mut LiveStatus,
+    output: &'a Output,
+}
+
+/// The status in the state directory and on the socket.
+struct LiveStatus {
+    status: Arc<Mutex<DeviceStatus>>,
+    file: StatusFile,
+    /// Closed when the command ends.
+    _socket: Option<StatusSocket>,
+}
+
+impl LiveStatus {
+    fn begin(store: &DiskStore, server: &str, listen: Option<&Address>) -> Result<Self, CliError> {
+        let status = DeviceStatus::begin(store.client(), server, now());
+        let mut file = StatusFile::of(&store.directory);
+        file.write(&status, false);
+        let status = Arc::new(Mutex::new(status));
+        let open = |address: &Address| {
+            StatusSocket::open(address, status.clone())
+                .map_err(|error| CliError::new(Exit::Local, format!("cannot listen at {address}: {error}")))
+        };
+        let socket = listen.map(open).transpose()?;
+        Ok(Self { status, file, _socket: socket })
+    }
+
+    fn handle(&mut self, notice: &Notice) {
+        let mut status = self.status.lock().unwrap_or_else(PoisonError::into_inner);
+        let news = status.handle(notice, now());
+        self.file.write(&status, !news);
+    }
+
+    fn end(&mut self, why: &str) {
+        let mut status = self.status.lock().unwrap_or_else(PoisonError::into_inner);
+        status.end(why, now());
+        self.file.write(&status, false);
+    }
+}
+
+fn now() -> i64 {
+    moment(SystemTime::now())
+}
+
 /// Takes part until the run is over or a signal asks to stop, which is returned; a second one ends it at once.
 async fn take_part(
     participant: Participant,
@@ -125,8 +187,7 @@ async fn take_part(
     store: DiskStore,
     mut server: Server,
     mut signals: Signals,
-    output: &Output,
-    mut systemd: Service,
+    Watchers { mut systemd, live, output }: Watchers<'_>,
 ) -> Result<(SessionEnd, Summary, Option<StopSignal>), CliError> {
     let (stop, stopped) = watch::channel(false);
     let mut summary = Summary::default();
@@ -135,6 +196,7 @@ async fn take_part(
     let result = {
         let mut notice = |notice: Notice| {
             systemd.handle(&notice);
+            live.handle(&notice);
             if matches!(notice, Notice::Alive) {
                 return;
             }

@@ -29,7 +29,7 @@ use clap::CommandFactory as _;
 
 pub use arguments::{
     Arguments, BenchArguments, Command, DoctorArguments, EvaluateArguments, JoinArguments, PersonalArguments,
-    PredictArguments, ReadArguments, RebaseArguments, StateArguments,
+    PredictArguments, ReadArguments, RebaseArguments, StateArguments, StatusArguments,
 };
 pub use error::{CliError, Exit};
 
@@ -38,6 +38,7 @@ pub fn run(arguments: &Arguments) -> Result<(), CliError> {
     log::start(arguments.verbose);
     match &arguments.command {
         Command::Join(join) => join::run(join),
+        Command::Status(arguments) => status::run(arguments),
         Command::Predict(predict) => predict::run(predict),
         Command::Evaluate(evaluate) => evaluate::run(evaluate),
         Command::Rebase(rebase) => rebase::run(rebase),

@@ -1,219 +1,224 @@
-//! The status line: what the client is doing now.
+//! `edge-client status`.
 
-use shared::message::{Progress, Purpose};
+use std::fmt::Write as _;
+use std::io::{self, IsTerminal as _, Write as _};
+use std::path::Path;
+use std::time::{Duration, SystemTime};
 
-use crate::driver::Notice;
+use serde::Serialize;
+use shared::calendar::{moment, utc};
 
-/// Characters of a bar.
-const BAR: usize = 24;
+use super::arguments::StatusArguments;
+use super::error::{CliError, Exit};
+use super::event::printable;
+use super::stream::Stream;
+use crate::status::line::size;
+use crate::status::{DeviceStatus, StatusFile};
+use crate::store::{PersonalModels, is_in_use};
+use crate::system::System;
+use crate::system::power::{batteries, plugged_in, zones};
 
-const WAITING: &str = "waiting for a task";
+/// How often `--watch` looks again.
+const INTERVAL: Duration = Duration::from_secs(1);
 
-/// What the client is doing now.
-#[derive(Clone, Debug)]
-pub(super) struct Status {
-    doing: Doing,
-    line: String,
-    /// Epochs per round of the joined run.
-    epochs: u64,
+/// What `--json` prints.
+#[derive(Debug, Serialize)]
+struct Found {
+    /// Whether a process takes part now.
+    running: bool,
+    /// What it does, or what the last one did.
+    status: Option<DeviceStatus>,
+    /// Bytes of the update that waits for the server; absent if none does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    waiting_update: Option<u64>,
+    /// When the newest personal model was made, milliseconds since 1970.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    personal_model: Option<i64>,
+    /// Of the hottest part, in degrees Celsius.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    temperature: Option<f64>,
+    /// Per cent in the emptiest battery.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    battery: Option<u8>,
+    /// Whether it has another supply than batteries; absent without a battery.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    plugged_in: Option<bool>,
 }
 
-/// What decides which notices change the line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Doing {
-    /// The next notice is shown.
-    Waiting,
-    /// The operator has to approve the device, whether it is connected or not.
-    Approval,
-    /// Training, which needs no connection.
-    Training,
-    /// A test, or a personal model: as training, but without progress.
-    OtherTask,
-    Sending,
-}
-
-impl Status {
-    pub(super) fn new() -> Self {
-        Self { doing: Doing::Waiting, line: String::new(), epochs: 0 }
-    }
-
-    pub(super) fn connecting(&mut self, server: &str) {
-        (self.doing, self.line) = (Doing::Waiting, format!("connecting to {server}"));
-    }
-
-    pub(super) fn over(&mut self) {
-        *self = Self::new();
-    }
-
-    pub(super) fn handle(&mut self, notice: &Notice) {
-        let works = matches!(self.doing, Doing::Training | Doing::OtherTask);
-        (self.doing, self.line) = match notice {
-            // The task of a newer round may arrive while this one is trained.
-            Notice::Connected { .. } | Notice::Disconnected { .. } | Notice::Receiving { .. } if works => {
-                return;
-            }
-            Notice::Connected { .. } | Notice::Disconnected { .. } if self.doing == Doing::Approval => return,
-            Notice::Disconnected { server, .. } => return self.connecting(server),
-            Notice::Joined { spec } => {
-                self.epochs = spec.training.epochs.into();
-                if works || self.doing == Doing::Sending {
-                    return;
-                }
-                (Doing::Waiting, WAITING.to_owned())
-            }
-            &Notice::Receiving { round, received, total } => {
-                let (bar, received, total) = (bar(received, total), size(received), size(total));
-                (Doing::Waiting, format!("round {round}: receiving {bar} {received} of {total}"))
-            }
-            &Notice::Training { round, work } => match work.purpose() {
-                Purpose::Training => {
-                    let progress = Progress { round: Some(round), done: 0, total: 0 };
-                    (Doing::Training, self.training(progress))
-                }
-                Purpose::Personalising => {
-                    (Doing::OtherTask, format!("round {round}: making a model of its own"))
-                }
-                Purpose::Testing => (Doing::OtherTask, format!("round {round}: testing the model")),
-            },
-            Notice::NoRoom { .. }
-            | Notice::NoRoomForState { .. }
-            | Notice::ServerKey { .. }
-            | Notice::State { .. }
-            | Notice::Untested { .. }
-            | Notice::Alive => return,
-            Notice::Progress(_) if self.doing == Doing::OtherTask => return,
-            Notice::Progress(progress) => (Doing::Training, self.training(*progress)),
-            &Notice::Trained { round, bytes, .. } => {
-                (Doing::Sending, format!("round {round}: sending {}", size(bytes as u64)))
-            }
-            Notice::TurnedBack { .. } => (Doing::Approval, "waiting for the operator's approval".to_owned()),
-            // The server asks again later.
-            Notice::Ineligible { round, reason } => {
-                (Doing::Waiting, format!("round {round}: not trained ({reason}); {WAITING}"))
-            }
-            Notice::Connected { .. } | Notice::Failed { .. } | Notice::Receipt { .. } => {
-                (Doing::Waiting, WAITING.to_owned())
-            }
+impl Found {
+    fn look(state: &Path, system: &System) -> Result<Self, CliError> {
+        let failed = |error: io::Error| {
+            CliError::new(Exit::Local, format!("cannot read the status in {}: {error}", state.display()))
         };
+        let status = StatusFile::of(state).read().map_err(failed)?;
+        let modified = |path: &Path| path.metadata().and_then(|found| found.modified()).ok().map(moment);
+        let personal = PersonalModels::of(state);
+        let batteries = batteries(system);
+        Ok(Self {
+            running: is_in_use(state),
+            status,
+            waiting_update: state.join("outbox/update").metadata().ok().map(|found| found.len()),
+            personal_model: personal.latest().and_then(|run| modified(&personal.path(run))),
+            temperature: zones(system).into_iter().map(|zone| zone.celsius).max_by(f64::total_cmp),
+            battery: batteries.iter().filter_map(|battery| battery.percent).min(),
+            plugged_in: (!batteries.is_empty()).then(|| plugged_in(system)),
+        })
     }
 
-    /// The line; empty if there is nothing to show.
-    pub(super) fn line(&self) -> &str {
-        &self.line
-    }
-
-    fn training(&self, Progress { round, done, total }: Progress) -> String {
-        let round = round.map(|round| format!("round {round}: ")).unwrap_or_default();
-        let bar = bar(done, total);
-        // All epochs have the same number of steps.
-        let ended = (u128::from(done) * u128::from(self.epochs)).checked_div(total.into());
-        match ended.filter(|_| self.epochs > 0) {
-            Some(ended) => {
-                let epoch = (ended + 1).min(self.epochs.into());
-                format!("{round}training {bar} epoch {epoch}/{}, step {done}/{total}", self.epochs)
-            }
-            None => format!("{round}training {bar}"),
+    /// For people.
+    fn text(&self, state: &Path, now: i64) -> String {
+        let mut text = String::new();
+        let mut line = |name: &str, says: &str| {
+            let _ = writeln!(text, "{name:<10}{}", printable(says));
+        };
+        let Some(status) = &self.status else {
+            let never = if self.running { "takes part, and says nothing yet" } else { "has not joined yet" };
+            return format!("the device of {} {never}\n", state.display());
+        };
+        let ago = |at: i64| span(now - at);
+        let whole = status.client.to_string();
+        line("device", &format!("{} ({whole}), {}", status.client.short(), status.software));
+        if self.running {
+            line("process", &format!("{}, for {}", status.process, ago(status.began)));
+            line("doing", &format!("{}, for {}", status.doing, ago(status.since)));
+        } else {
+            let how = status.ended.as_deref().unwrap_or("its process was killed, or the power failed");
+            line(
+                "doing",
+                &format!("nothing: not running since {} ({} ago): {how}", utc(status.told), ago(status.told)),
+            );
         }
+        let next = status.next_attempt.map(|at| format!(", tries again in {}", span((at - now).max(0))));
+        let connected = match status.connected {
+            Some(since) if self.running => format!("connected for {}", ago(since)),
+            _ => format!("not connected{}", next.filter(|_| self.running).unwrap_or_default()),
+        };
+        line("server", &format!("{}, {connected}", status.server));
+        if let Some(trouble) = &status.trouble {
+            line("trouble", trouble);
+        }
+        if let Some(run) = status.run {
+            line("run", &run.to_string());
+        }
+        let DeviceStatus { accepted, rejected, discarded, failed, .. } = status;
+        line(
+            "updates",
+            &format!("{accepted} accepted, {rejected} rejected, {discarded} not needed, {failed} failed"),
+        );
+        for (index, last) in status.last.iter().enumerate() {
+            let because = if last.reason.is_empty() { String::new() } else { format!(": {}", last.reason) };
+            let says = format!("round {} {}{because}, {} ago", last.round, last.result, ago(last.at));
+            line(if index == 0 { "last" } else { "" }, &says);
+        }
+        if let Some(bytes) = self.waiting_update {
+            line("outbox", &format!("holds an update of {} until the server has confirmed it", size(bytes)));
+        }
+        if let Some(made) = self.personal_model {
+            line("personal", &format!("model made {} ago", ago(made)));
+        }
+        if let Some(celsius) = self.temperature {
+            line("heat", &format!("{celsius:.0} \u{b0}C"));
+        }
+        if let Some(percent) = self.battery {
+            let supply = if self.plugged_in == Some(true) { "plugged in" } else { "on battery" };
+            line("battery", &format!("{percent} %, {supply}"));
+        }
+        text
     }
 }
 
-/// A size for people.
-pub(super) fn size(bytes: u64) -> String {
-    match bytes {
-        0..1_000 => format!("{bytes} bytes"),
-        1_000..1_000_000 => format!("{:.0} kB", bytes as f64 / 1e3),
-        _ => format!("{:.1} MB", bytes as f64 / 1e6),
+/// `12 s`, `3.5 min`.
+fn span(milliseconds: i64) -> String {
+    let seconds = milliseconds.max(0) as f64 / 1e3;
+    match seconds {
+        0.0..120.0 => format!("{seconds:.0} s"),
+        120.0..7200.0 => format!("{:.1} min", seconds / 60.0),
+        7200.0..172_800.0 => format!("{:.1} h", seconds / 3600.0),
+        _ => format!("{:.1} days", seconds / 86_400.0),
     }
 }
 
-fn bar(done: u64, total: u64) -> String {
-    let full = (u128::from(done.min(total)) * BAR as u128).checked_div(total.into()).unwrap_or(0) as usize;
-    format!("[{}{}]", "=".repeat(full), " ".repeat(BAR - full))
+pub(super) fn run(arguments: &StatusArguments) -> Result<(), CliError> {
+    let state = arguments.state.directory()?;
+    let system = System::this();
+    let mut out = io::stdout().lock();
+    // On a terminal each look takes the place of the one before.
+    let clear = if arguments.watch && out.is_terminal() && !arguments.json { "\x1b[H\x1b[2J" } else { "" };
+    loop {
+        let found = Found::look(&state, &system)?;
+        let text = if arguments.json {
+            serde_json::to_string(&found).expect("a status is text and numbers") + "\n"
+        } else {
+            wrapped_lines(&found.text(&state, moment(SystemTime::now())))
+        };
+        write!(out, "{clear}{text}").and_then(|()| out.flush()).map_err(CliError::output)?;
+        if !arguments.watch {
+            return Ok(());
+        }
+        std::thread::sleep(INTERVAL);
+    }
+}
+
+fn wrapped_lines(text: &str) -> String {
+    let columns = Stream::Out.columns();
+    text.lines().map(|line| shared::cli::wrapped(line, columns, 10) + "\n").collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
-    use shared::eligibility::Ineligible;
-    use shared::message::{TaskKind, TrainReport, Verdict};
-    use shared::spec::RunSpec;
+    use shared::id::ClientId;
+    use shared::message::Verdict;
 
     use super::*;
+    use crate::driver::Notice;
 
-    #[test]
-    fn a_round_is_followed_step_by_step() {
-        let mut status = Status::new();
-        assert_eq!(status.line(), "");
-        status.connecting("lab:4433");
-        assert_eq!(status.line(), "connecting to lab:4433");
-        let mut spec = RunSpec::example("fedavg");
-        spec.training.epochs = 5;
-        let progress = |done| Notice::Progress(Progress { round: Some(2), done, total: 50 });
-        let lost = || Notice::Disconnected {
-            server: "lab:4433".to_owned(),
-            reason: "gone".to_owned(),
-            retry: Duration::ZERO,
-        };
-        let receipt = Notice::Receipt { round: 2, verdict: Verdict::Accepted };
-        for (notice, line) in [
-            (Notice::Connected { server: "lab:4433".to_owned() }, "waiting for a task"),
-            (Notice::Joined { spec: spec.into() }, "waiting for a task"),
-            (
-                Notice::Receiving { round: 2, received: 500_000, total: 1_000_000 },
-                "round 2: receiving [============            ] 500 kB of 1.0 MB",
-            ),
-            (
-                Notice::Training { round: 2, work: TaskKind { train: false, ..TaskKind::TRAIN } },
-                "round 2: testing the model",
-            ),
-            (
-                Notice::Training {
-                    round: 2,
-                    work: TaskKind { train: false, personalise: true, ..TaskKind::TRAIN },
-                },
-                "round 2: making a model of its own",
-            ),
-            (progress(1), "round 2: making a model of its own"),
-            (
-                Notice::Ineligible { round: 2, reason: Ineligible::Battery },
-                "round 2: not trained (on battery, and the run asks for mains power); waiting for a task",
-            ),
-            (
-                Notice::Training { round: 2, work: TaskKind::TRAIN },
-                "round 2: training [                        ]",
-            ),
-            (progress(0), "round 2: training [                        ] epoch 1/5, step 0/50"),
-            (progress(10), "round 2: training [====                    ] epoch 2/5, step 10/50"),
-            (
-                Notice::Receiving { round: 3, received: 0, total: 9 },
-                "round 2: training [====                    ] epoch 2/5, step 10/50",
-            ),
-            (lost(), "round 2: training [====                    ] epoch 2/5, step 10/50"),
-            (progress(50), "round 2: training [========================] epoch 5/5, step 50/50"),
-            (
-                Notice::Trained {
-                    round: 2,
-                    work: TaskKind::TRAIN,
-                    report: TrainReport::default(),
-                    bytes: 2_000_000,
-                },
-                "round 2: sending 2.0 MB",
-            ),
-            (lost(), "connecting to lab:4433"),
-            (receipt, "waiting for a task"),
-        ] {
-            status.handle(&notice);
-            assert_eq!(status.line(), line, "{notice:?}");
+    fn found(running: bool) -> Found {
+        let mut status = DeviceStatus::begin(ClientId::from_bytes([7; 16]), "lab:4433", 0);
+        status.handle(&Notice::Connected { server: "lab:4433".to_owned() }, 1_000);
+        status.handle(&Notice::Receipt { round: 3, verdict: Verdict::Accepted }, 61_000);
+        Found {
+            running,
+            status: Some(status),
+            waiting_update: Some(642_000),
+            personal_model: None,
+            temperature: Some(48.4),
+            battery: Some(80),
+            plugged_in: Some(false),
         }
-        status.over();
-        assert_eq!(status.line(), "");
     }
 
     #[test]
-    fn no_numbers_break_a_bar() {
-        for (done, total) in [(0, 0), (5, 0), (u64::MAX, 1), (u64::MAX, u64::MAX), (1, u64::MAX)] {
-            assert_eq!(bar(done, total).len(), BAR + 2);
+    fn a_running_device_says_what_it_does_and_has_done() {
+        let text = found(true).text(Path::new("state"), 121_000);
+        for part in [
+            "device    07070707 (07070707070707070707070707070707), edge-client ",
+            "doing     waiting for a task, for ",
+            "server    lab:4433, connected for 2.0 min\n",
+            "updates   1 accepted, 0 rejected, 0 not needed, 0 failed\n",
+            "last      round 3 accepted, 60 s ago\n",
+            "outbox    holds an update of 642 kB",
+            "heat      48 \u{b0}C\n",
+            "battery   80 %, on battery\n",
+        ] {
+            assert!(text.contains(part), "{part:?} is not in\n{text}");
         }
+    }
+
+    #[test]
+    fn a_device_that_does_not_run_says_since_when_and_why() {
+        let killed = found(false).text(Path::new("state"), 121_000);
+        assert!(
+            killed.contains(
+                "nothing: not running since 1970-01-01T00:01:01Z (60 s ago): its process was killed"
+            ),
+            "{killed}"
+        );
+        assert!(killed.contains("not connected\n"), "{killed}");
+        let mut stopped = found(false);
+        stopped.status.as_mut().unwrap().end("the run is over after 3 rounds", 61_000);
+        let stopped = stopped.text(Path::new("state"), 121_000);
+        assert!(stopped.contains("the run is over after 3 rounds"), "{stopped}");
+        let none = Found { status: None, ..found(false) }.text(Path::new("state"), 0);
+        assert_eq!(none, "the device of state has not joined yet\n");
     }
 }

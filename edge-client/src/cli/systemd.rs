@@ -5,8 +5,9 @@ use std::time::Duration;
 use shared::cli::Systemd;
 
 use super::event::printable;
-use super::status::Status;
+
 use crate::driver::Notice;
+use crate::status::line::StatusLine;
 
 /// Interval of progress in the status line.
 const PROGRESS: Duration = Duration::from_secs(10);
@@ -17,13 +18,13 @@ const KEEP_ALIVES: u32 = 4;
 /// The service manager, and the status line that it shows.
 pub(super) struct Service {
     systemd: Systemd,
-    status: Status,
+    status: StatusLine,
     sent: String,
 }
 
 impl Service {
     pub(super) fn new() -> Self {
-        Self { systemd: Systemd::of_environment(), status: Status::new(), sent: String::new() }
+        Self { systemd: Systemd::of_environment(), status: StatusLine::new(), sent: String::new() }
     }
 
     /// The interval of progress notices.

@@ -151,6 +151,14 @@ pub fn client_of(directory: &Path) -> Result<Option<ClientId>, StoreError> {
     Ok(key.map(|key| key.public().client()))
 }
 
+/// Whether a process takes part with this state directory now.
+#[must_use]
+pub fn is_in_use(directory: &Path) -> bool {
+    // Shared, so that two that look do not see each other.
+    let held = |file: File| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock));
+    File::open(directory.join("lock")).is_ok_and(held)
+}
+
 fn lock(directory: &Path) -> Result<File, StoreError> {
     let path = directory.join("lock");
     let file = durable::private().open(&path).map_err(StoreError::io("create", &path))?;

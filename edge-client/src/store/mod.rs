@@ -60,7 +60,7 @@ use shared::message::{CountedUpdate, TaskId, TrainReport, Verdict};
 use shared::payload::Payload;
 
 pub use client_state::{StoredState, read_state, write_state};
-pub use disk::{DiskStore, client_of};
+pub use disk::{DiskStore, client_of, is_in_use};
 pub use download::{Beginning, PartialDownload, SharedDownload};
 pub use error::StoreError;
 pub use memory::MemoryStore;

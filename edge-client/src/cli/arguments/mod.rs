@@ -55,6 +55,12 @@ pub enum Command {
     /// update waits on disk until the server has confirmed it, also over a restart.
     #[command(after_long_help = data())]
     Join(JoinArguments),
+    /// Say what the process that takes part does, and what it has done
+    ///
+    /// Reads STATE/status.json, which `join` keeps: what it does and since when, the round and its progress, the server and the next
+    /// attempt to reach it, the last results, the update that waits for the server, temperature and battery. Programs can read the
+    /// same from that file, or from `join --listen`.
+    Status(StatusArguments),
     /// Use a trained model on samples, with labels or without
     ///
     /// Prints the predicted class and its probability for each sample, and with labels the accuracy. The model is one that a
@@ -108,6 +114,20 @@ impl StateArguments {
         let variable = std::env::var_os;
         self.state.clone().map_or_else(|| default_state(variable("XDG_STATE_HOME"), variable("HOME")), Ok)
     }
+}
+
+/// What the process of a state directory does.
+#[derive(Clone, Debug, Args)]
+pub struct StatusArguments {
+    /// The state directory.
+    #[command(flatten)]
+    pub state: StateArguments,
+    /// Look again every second
+    #[arg(long)]
+    pub watch: bool,
+    /// Print one JSON object in a line instead of text
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// How a device reads its samples.
@@ -177,6 +197,11 @@ pub struct JoinArguments {
     /// half.
     #[arg(long, value_name = "SIZE", value_parser = memory, allow_negative_numbers = true)]
     pub max_memory: Option<u64>,
+    /// Tell programs on this device what it does: a socket at unix:PATH or 127.0.0.1:PORT
+    ///
+    /// Each line that a program sends, or an HTTP GET, is answered with the JSON object of STATE/status.json as of then.
+    #[arg(long, value_name = "ADDRESS")]
+    pub listen: Option<Address>,
     /// How this device finds out what the network takes of what it sends
     #[arg(long, value_enum, default_value_t)]
     pub congestion: Congestion,

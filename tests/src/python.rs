@@ -59,15 +59,24 @@ pub fn with_torch() -> Result<PathBuf, String> {
     ))
 }
 
-/// A Python that has onnx and onnxruntime. `Err` is why there is none. The variable may name one without them: they are younger than it.
+/// A Python that has onnx and onnxruntime. `Err` is why there is none.
 pub fn with_onnx() -> Result<PathBuf, String> {
-    const ONNX: &str = "import numpy, onnx, onnxruntime";
+    with("import numpy, onnx, onnxruntime", "onnxruntime")
+}
+
+/// A Python that has TensorBoard. `Err` is why there is none.
+pub fn with_tensorboard() -> Result<PathBuf, String> {
+    with("import tensorboard", "TensorBoard")
+}
+
+/// A Python with this package. The variable may name one without it: these packages are younger than the variable.
+fn with(imports: &str, package: &str) -> Result<PathBuf, String> {
     let given = std::env::var_os(VARIABLE).filter(|value| !value.is_empty()).map(PathBuf::from);
     let made = target()?.join("peers/bin/python");
     let mut pythons = given.into_iter().chain([made.clone()]);
-    pythons.find(|python| has(python, ONNX)).ok_or_else(|| {
+    pythons.find(|python| has(python, imports)).ok_or_else(|| {
         format!(
-            "neither {VARIABLE} nor {} has onnxruntime: `python3 tests/peers/environment.py` installs it",
+            "neither {VARIABLE} nor {} has {package}: `python3 tests/peers/environment.py` installs it",
             made.display()
         )
     })

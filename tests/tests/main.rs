@@ -53,6 +53,7 @@ mod simulator;
 mod skipped_samples;
 mod start;
 mod systemd;
+mod tensorboard;
 mod unlabelled_devices;
 mod upgrade;
 mod weight_bounds;

@@ -228,6 +228,9 @@ struct RunArgs {
     /// Print one JSON object per round, as in rounds.jsonl, and nothing else on standard output
     #[arg(long)]
     json: bool,
+    /// Write the rounds for TensorBoard as well, into RUN/tensorboard: `tensorboard --logdir runs` shows them
+    #[arg(long)]
+    tensorboard: bool,
 }
 
 impl Cli {

@@ -13,6 +13,7 @@ use crate::page::Found;
 use crate::report::console;
 use crate::report::standing::Standing;
 use crate::storage::{Disk, write_durably};
+use crate::tensorboard::TensorBoard;
 
 #[derive(Debug, Args)]
 pub(super) struct ReportArgs {
@@ -24,6 +25,9 @@ pub(super) struct ReportArgs {
     /// Write the page to this file [default: RUN/report.html]
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
+    /// Write the rounds for TensorBoard as well, into RUN/tensorboard
+    #[arg(long)]
+    tensorboard: bool,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -42,12 +46,19 @@ pub(super) fn report(arguments: &ReportArgs) -> Result<(), Failure> {
         .and_then(|()| std::fs::rename(&draft, &path))
         .inspect_err(|_| drop(std::fs::remove_file(&draft)))
         .map_err(|error| Failure::file("write", &path, error))?;
+    let events = if arguments.tensorboard {
+        let begun = TensorBoard::begin(&directory, &found.config, &found.rounds.records);
+        Some(begun.map_err(|(path, error)| Failure::file("write", &path, error))?.path().to_owned())
+    } else {
+        None
+    };
     let summary = found.summary();
     if arguments.json {
         let (last, best) = (summary.last.unzip(), summary.best.unzip());
         return terminal::print_json(&json!({
             "run": directory.root(),
             "report": path,
+            "tensorboard": events,
             "standing": found.standing,
             "rounds": summary.rounds,
             "planned": found.config.spec.rounds,
@@ -68,7 +79,8 @@ pub(super) fn report(arguments: &ReportArgs) -> Result<(), Failure> {
         summary.rounds,
         console::summary(&summary),
         path.display()
-    ))
+    ))?;
+    events.map_or(Ok(()), |events| terminal::print(&format!("events  {}\n", events.display())))
 }
 
 #[cfg(all(test, feature = "simulate"))]

@@ -20,6 +20,7 @@ use crate::report::{Summary, console, own_tests};
 use crate::run::Run;
 use crate::start::{StartError, Started, start_on};
 use crate::storage::FileLayer;
+use crate::tensorboard::TensorBoard;
 
 impl ConfigArgs {
     /// The configuration, of a run that has no identity yet.
@@ -124,6 +125,15 @@ pub(super) fn conclude(
         outcome => Failure::of_outcome(outcome),
     };
     failure.map_or(Ok(()), Err)
+}
+
+/// The event file for TensorBoard, if it is asked for.
+pub(super) fn tensorboard(given: &RunArgs, run: &Run) -> Result<Option<TensorBoard>, Failure> {
+    if !given.tensorboard {
+        return Ok(None);
+    }
+    let begun = TensorBoard::begin(run.directory(), run.config(), &run.written_records()?);
+    begun.map(Some).map_err(|(path, error)| Failure::file("write", &path, error))
 }
 
 pub(super) fn runtime() -> Result<tokio::runtime::Runtime, Failure> {

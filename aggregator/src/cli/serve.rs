@@ -16,7 +16,7 @@ use super::history::{History, Sinks};
 use super::lost_identity::refuse_if_lost;
 use super::page::RunPage;
 use super::parse::{address, count};
-use super::run::{conclude, report_skipped, runtime};
+use super::run::{conclude, report_skipped, runtime, tensorboard};
 use super::{RunArgs, lab_options, state_directory, terminal};
 use crate::attack::Attackers;
 use crate::commands::{command, set_options};
@@ -134,8 +134,10 @@ pub(super) fn serve(arguments: &ServeArgs) -> Result<(), Failure> {
     let planned = run.spec().rounds.saturating_add(resume.failed);
     let mut display =
         Terminal::new(planned, resume.closed, given.json, true).expecting(run.config().data.clients);
+    let mut tensorboard = tensorboard(given, &run)?;
     let mut systemd = Service::of_environment();
     let mut sinks: Vec<&mut dyn Sink> = vec![&mut systemd, &mut history.recorder, page.sink(), &mut display];
+    sinks.extend(tensorboard.as_mut().map(|file| file as &mut dyn Sink));
     sinks.extend(event_log.as_mut().map(|log| log as &mut dyn Sink));
     let mut sink = Sinks { all: sinks, health: history.health.clone(), shortage: shortage.clone() };
     let ready_file = arguments.ready_file.as_deref();

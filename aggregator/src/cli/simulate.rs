@@ -12,7 +12,7 @@ use super::dashboard::{ADDRESS, Beside};
 use super::exit::Failure;
 use super::page::RunPage;
 use super::parse::{address, whole};
-use super::run::{conclude, report_skipped, runtime};
+use super::run::{conclude, report_skipped, runtime, tensorboard};
 use super::terminal;
 use crate::events::Sink;
 use crate::events::sinks::terminal::Terminal;
@@ -58,7 +58,9 @@ pub(super) fn simulate(arguments: &SimulateArgs, verbose: bool) -> Result<(), Fa
     let tests = run.tests.as_ref().map(|tests| ("test", tests.view().dataset().clone()));
     let data = shares.first().map(|share| ("training", share.dataset().clone())).into_iter().chain(tests);
     let mut page = RunPage::begin(&run, None, Some(histograms), skipped, data.collect())?;
+    let mut tensorboard = tensorboard(given, &run)?;
     let mut sinks: Vec<&mut dyn Sink> = vec![page.sink(), &mut display];
+    sinks.extend(tensorboard.as_mut().map(|file| file as &mut dyn Sink));
     let runtime = runtime_for(*transport)?;
     let stop = {
         let _inside = runtime.enter();

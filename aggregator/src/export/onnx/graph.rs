@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use super::protobuf::Message;
+use crate::protobuf::Message;
 
 /// An attribute of an operator.
 #[derive(Clone, Debug)]

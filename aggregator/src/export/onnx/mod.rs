@@ -3,14 +3,13 @@
 //! The input is `samples`, `[n, ...]`: numbers, or tokens as 64-bit integers. The outputs are `logits` and `probabilities`, of any
 //! number of samples `n`. Nothing of opsets after [`OPSET`] is used, and no operator that is not of ONNX itself.
 //!
-//! * `protobuf`: the format of the file; `graph`: operators and constants;
+//! * `graph`: operators and constants;
 //! * `layers`, `sequences`: each kind of layer; `ensemble`: many networks with one answer; `preparation`: what comes before them.
 
 mod ensemble;
 mod graph;
 mod layers;
 mod preparation;
-mod protobuf;
 mod sequences;
 
 use std::fmt;
@@ -22,9 +21,9 @@ use shared::data::text;
 use self::graph::Attribute::Int;
 use self::graph::{Graph, declared};
 use self::layers::Layers;
-use self::protobuf::Message;
 use super::samples::Kind;
 use super::{ExportError, Subject};
+use crate::protobuf::Message;
 
 /// The version of ONNX's operators: the first that has layer normalisation, so that old runtimes read the file.
 pub const OPSET: i64 = 17;

@@ -1,68 +1,83 @@
-//! Writing of protocol buffers: the few kinds of fields that ONNX has.
+//! Writing of protocol buffers: the few kinds of fields that ONNX and TensorBoard have.
 //!
-//! Nothing is read, and eleven messages are written, each in one place: that is less than a generator or a library brings.
+//! Nothing is read, and two dozen messages are written, each in one place: that is less than a generator or a library brings.
 
 /// The content of a message.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Message(Vec<u8>);
+pub(crate) struct Message(Vec<u8>);
 
 /// How a field's value is spelled.
 #[derive(Clone, Copy)]
 enum Wire {
     Varint = 0,
+    Fixed64 = 1,
     Delimited = 2,
     Fixed32 = 5,
 }
 
 impl Message {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::default()
     }
 
-    pub(super) fn as_bytes(&self) -> &[u8] {
+    pub(crate) fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
     /// An integer; a negative one has ten bytes.
     #[must_use]
-    pub(super) fn integer(mut self, field: u32, value: i64) -> Self {
+    pub(crate) fn integer(mut self, field: u32, value: i64) -> Self {
         self.key(field, Wire::Varint);
         self.varint(value as u64);
         self
     }
 
     #[must_use]
-    pub(super) fn float(mut self, field: u32, value: f32) -> Self {
+    pub(crate) fn float(mut self, field: u32, value: f32) -> Self {
         self.key(field, Wire::Fixed32);
         self.0.extend(value.to_le_bytes());
         self
     }
 
     #[must_use]
-    pub(super) fn text(self, field: u32, text: &str) -> Self {
+    pub(crate) fn double(mut self, field: u32, value: f64) -> Self {
+        self.key(field, Wire::Fixed64);
+        self.0.extend(value.to_le_bytes());
+        self
+    }
+
+    /// A packed field of doubles.
+    #[must_use]
+    pub(crate) fn doubles(self, field: u32, values: &[f64]) -> Self {
+        let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        self.bytes(field, &bytes)
+    }
+
+    #[must_use]
+    pub(crate) fn text(self, field: u32, text: &str) -> Self {
         self.bytes(field, text.as_bytes())
     }
 
     #[must_use]
-    pub(super) fn bytes(mut self, field: u32, bytes: &[u8]) -> Self {
+    pub(crate) fn bytes(mut self, field: u32, bytes: &[u8]) -> Self {
         self.begin(field, bytes.len());
         self.0.extend(bytes);
         self
     }
 
     #[must_use]
-    pub(super) fn message(self, field: u32, message: &Self) -> Self {
+    pub(crate) fn message(self, field: u32, message: &Self) -> Self {
         self.bytes(field, &message.0)
     }
 
     /// The beginning of a field of this many bytes, which follow.
-    pub(super) fn begin(&mut self, field: u32, bytes: usize) {
+    pub(crate) fn begin(&mut self, field: u32, bytes: usize) {
         self.key(field, Wire::Delimited);
         self.varint(bytes as u64);
     }
 
     /// A field that is a message, behind the others.
-    pub(super) fn add(&mut self, field: u32, message: &Self) {
+    pub(crate) fn add(&mut self, field: u32, message: &Self) {
         self.begin(field, message.0.len());
         self.0.extend(&message.0);
     }
@@ -94,6 +109,8 @@ mod tests {
         let minus_two = Message::new().integer(1, -2);
         assert_eq!(minus_two.as_bytes(), [0x08, 0xfe, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01]);
         assert_eq!(Message::new().float(2, 1.0).as_bytes(), [0x15, 0, 0, 0x80, 0x3f]);
+        assert_eq!(Message::new().double(1, 1.0).as_bytes(), [0x09, 0, 0, 0, 0, 0, 0, 0xf0, 0x3f]);
+        assert_eq!(Message::new().doubles(6, &[1.0]).as_bytes(), [0x32, 8, 0, 0, 0, 0, 0, 0, 0xf0, 0x3f]);
         assert_eq!(Message::new().integer(20, 1).as_bytes(), [0xa0, 0x01, 0x01]);
     }
 }

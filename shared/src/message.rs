@@ -5,7 +5,7 @@
 //! model never delays a heart-beat. postcard is not self-describing: enum variants are numbered by their
 //! order here, so new variants go last, and the golden bytes in `tests/golden/` guard the encoding.
 
-mod counted_update;
+pub mod counted_update;
 mod metric;
 pub mod positional;
 mod refusal;

@@ -4,7 +4,7 @@
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 
-use federation_tests::process::{Ended, Process, run, until};
+use federation_tests::process::{Ended, INTERRUPTED, Process, run, until};
 use federation_tests::programs::programs;
 use federation_tests::testbed::Testbed;
 use serde_json::{Value, json};
@@ -139,7 +139,7 @@ fn a_device_says_what_it_does_to_people_and_to_programs() {
     let stopped = [server, first];
     for process in stopped {
         process.interrupt();
-        process.wait();
+        assert_eq!(process.wait().code, Some(INTERRUPTED));
     }
     let stopped = device_status(&testbed, 0);
     assert_eq!(stopped["running"], false, "{stopped}");

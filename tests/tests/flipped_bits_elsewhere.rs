@@ -335,7 +335,7 @@ const KNOWN: [&str; 4] = ["about.json", "ended.json", "by-class.json", "devices.
 /// What `aggregator report` reads beside configuration and rounds, by the program itself: its warnings are what the operator is
 /// told.
 fn page(each: usize) -> Flips {
-    let testbed = Testbed::new(2, &["run.rounds=1"]);
+    let testbed = Testbed::new(2, &["run.rounds=1", "evaluate.every=1"]);
     let server = testbed.serve();
     let devices = vec![testbed.join(0), testbed.join(1)];
     testbed.assert_completed(server, devices);

@@ -30,14 +30,16 @@ impl Combinations<'_> {
         if keys.any(|key| self.findings.is_doubtful(key)) {
             return None;
         }
-        let preparation = Preparation { augmentation: raw.augment, normalisation: self.normalisation(raw)? };
+        // Both, so that all that is missing is told at once.
+        let (normalisation, form) = (self.normalisation(raw), self.form(raw));
+        let (normalisation, (shape, labels)) = (normalisation?, form?);
+        let preparation = Preparation { augmentation: raw.augment, normalisation };
         let set = ("data.set", format!("data.set = \"{}\"", raw.data.set));
         if raw.data.set.is_text() && !preparation.is_nothing() {
             let given = ("data.normalise", "[augment] or data.normalise".to_owned());
             self.refuse(&[set, given], "text is neither augmented nor normalised; leave them out");
             return None;
         }
-        let (shape, labels) = self.form(raw)?;
         match preparation.shape(&shape) {
             Ok(prepared) => {
                 let (column, on_error) = (raw.data.label.clone(), raw.data.on_error);

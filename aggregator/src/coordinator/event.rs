@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use shared::id::ClientId;
-use shared::message::{CountedUpdate, Rejection, TaskKind, ToClient, ToServer, UpdateHeader};
+use shared::message::{CountedUpdate, Rejection, TaskKind, ToClient, ToServer, UpdateHeader, counted_update};
 
 use crate::round::{SampleCap, Tally};
 
@@ -191,7 +191,7 @@ pub struct Opening {
     pub counted: BTreeMap<ClientId, u32>,
     /// Where clients keep state: the last update of each client that counted. `None` where they keep none, and in openings of
     /// earlier programs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "counted_update::ledger")]
     pub ledger: Option<BTreeMap<ClientId, CountedUpdate>>,
 }
 

@@ -67,25 +67,39 @@ pub(super) fn tables(connection: &Connection) -> Result<Vec<(String, Vec<String>
 const NEEDED: [&str; 1] = ["devices"];
 
 /// Removes the rows that are not as they were written, from history, which rounds do not depend on, and from tickets, which can be
-/// made anew. The inner error is of rows that cannot be done without, and stay.
+/// made anew; what belongs to a removed run stays. The inner error is of rows that cannot be done without; then all stay.
 pub(super) fn remove_damaged(
     connection: &Connection,
+    tables: &[(String, Vec<String>)],
 ) -> Result<std::result::Result<Vec<RemovedRows>, RemovedRows>> {
-    let mut removed = Vec::new();
-    for (table, columns) in tables(connection)? {
-        let damaged = format!("FROM {table} WHERE {COLUMN} IS NOT {FUNCTION}({})", columns.join(", "));
-        let count: i64 = connection.query_row(&format!("SELECT count(*) {damaged}"), [], |row| row.get(0))?;
-        if count == 0 {
-            continue;
+    let mut damaged = Vec::new();
+    for (table, columns) in tables {
+        let rows = format!("FROM {table} WHERE {COLUMN} IS NOT {FUNCTION}({})", columns.join(", "));
+        let count: i64 = connection.query_row(&format!("SELECT count(*) {rows}"), [], |row| row.get(0))?;
+        if count > 0 {
+            damaged.push((RemovedRows { table: table.clone(), rows: count as usize }, rows));
         }
-        let found = RemovedRows { table, rows: count as usize };
-        if NEEDED.contains(&&*found.table) {
-            return Ok(Err(found));
-        }
-        connection.execute(&format!("DELETE {damaged}"), [])?;
-        removed.push(found);
     }
-    Ok(Ok(removed))
+    if let Some((needed, _)) = damaged.iter().find(|(found, _)| NEEDED.contains(&&*found.table)) {
+        return Ok(Err(needed.clone()));
+    }
+    if !damaged.is_empty() {
+        // Whole rows that belong to a damaged one are not to be deleted with it.
+        connection.pragma_update(None, "foreign_keys", false)?;
+        let deleted = delete(connection, &damaged);
+        connection.pragma_update(None, "foreign_keys", true)?;
+        deleted?;
+    }
+    Ok(Ok(damaged.into_iter().map(|(found, _)| found).collect()))
+}
+
+/// All or none.
+fn delete(connection: &Connection, damaged: &[(RemovedRows, String)]) -> Result<()> {
+    let transaction = connection.unchecked_transaction()?;
+    for (_, rows) in damaged {
+        transaction.execute(&format!("DELETE {rows}"), [])?;
+    }
+    transaction.commit()
 }
 
 #[cfg(test)]
@@ -130,22 +144,35 @@ mod tests {
                    INSERT OR REPLACE INTO metrics (run, round, device, name, value)
                        VALUES ('01', 1, '', 'accuracy', 0.5);";
         connection.execute_batch(all).expect("written");
+        let tables = tables(&connection).expect("read");
         let of = |table: &str| RemovedRows { table: table.to_owned(), rows: 1 };
-        assert_eq!(remove_damaged(&connection).expect("read"), Ok(Vec::new()));
+        assert_eq!(remove_damaged(&connection, &tables).expect("read"), Ok(Vec::new()));
         // As a disk does it: without a trigger.
         connection
             .execute_batch("DROP TRIGGER changes_changed; UPDATE changes SET at = 3 WHERE what = 'y'")
             .expect("changed");
-        assert_eq!(remove_damaged(&connection).expect("read"), Ok(vec![of("changes")]));
+        assert_eq!(remove_damaged(&connection, &tables).expect("read"), Ok(vec![of("changes")]));
         let left: String =
             connection.query_row("SELECT what FROM changes", [], |row| row.get(0)).expect("one");
         assert_eq!(left, "x");
+        // What belongs to a run stays when its own row is damaged.
+        connection
+            .execute_batch("DROP TRIGGER runs_changed; UPDATE runs SET status = 'nulk'")
+            .expect("changed");
+        assert_eq!(remove_damaged(&connection, &tables).expect("read"), Ok(vec![of("runs")]));
+        let metrics: i64 =
+            connection.query_row("SELECT count(*) FROM metrics", [], |row| row.get(0)).expect("counted");
+        assert_eq!(metrics, 1);
         connection
             .execute_batch(
-                "INSERT INTO devices (client, key, standing, since, seen) VALUES (x'01', x'02', 'in', 1, 1);
+                "DROP TRIGGER changes_written; INSERT INTO changes (at, who, what) VALUES (4, 'page', 'z');
+                 INSERT INTO devices (client, key, standing, since, seen) VALUES (x'01', x'02', 'in', 1, 1);
                  DROP TRIGGER devices_changed; UPDATE devices SET standing = 'revoked'",
             )
             .expect("changed");
-        assert_eq!(remove_damaged(&connection).expect("read"), Err(of("devices")));
+        assert_eq!(remove_damaged(&connection, &tables).expect("read"), Err(of("devices")));
+        let changes: i64 =
+            connection.query_row("SELECT count(*) FROM changes", [], |row| row.get(0)).expect("counted");
+        assert_eq!(changes, 2, "nothing is removed where a server cannot begin");
     }
 }

@@ -86,12 +86,19 @@ impl Database {
         }
         schema::migrate(&mut connection).map_err(&failed)?;
         let damaged = |reason| DatabaseError::Damaged { path: path.clone(), reason };
-        if !schema::is_ours(&connection).map_err(&failed)? {
+        let fresh = schema::fresh().map_err(&failed)?;
+        if !schema::holds(&connection, &fresh).map_err(&failed)? {
             return Err(damaged("its tables are not those of this program".to_owned()));
         }
-        let removed = checksums::remove_damaged(&connection).map_err(&failed)?.map_err(|needed| {
-            damaged(format!("the checksum of {} of `{}` is wrong", counted(needed.rows, "row"), needed.table))
-        })?;
+        let tables = checksums::tables(&fresh).map_err(&failed)?;
+        let removed =
+            checksums::remove_damaged(&connection, &tables).map_err(&failed)?.map_err(|needed| {
+                damaged(format!(
+                    "the checksum of {} of `{}` is wrong",
+                    counted(needed.rows, "row"),
+                    needed.table
+                ))
+            })?;
         for RemovedRows { table, rows } in &removed {
             let (rows, path) = (counted(*rows, "row"), path.display());
             tracing::warn!("{rows} of `{table}` in {path} were not as written, and are removed");

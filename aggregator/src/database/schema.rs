@@ -38,11 +38,16 @@ pub(super) fn find(connection: &Connection) -> Result<Found> {
     Ok(Found { application: number("application_id")?, version: number("user_version")?, tables: tables > 0 })
 }
 
-/// Whether the schema is the one that the migrations make, up to comments and blanks.
-pub(super) fn is_ours(connection: &Connection) -> Result<bool> {
+/// An empty database in memory.
+pub(super) fn fresh() -> Result<Connection> {
     let mut fresh = Connection::open_in_memory()?;
     checksums::register(&fresh)?;
     migrate(&mut fresh)?;
+    Ok(fresh)
+}
+
+/// Whether all tables and triggers of `fresh` are there, up to comments and blanks. Others are of other programs.
+pub(super) fn holds(connection: &Connection, fresh: &Connection) -> Result<bool> {
     let text = |connection: &Connection| -> Result<Vec<(String, String, Option<String>)>> {
         let mut all = connection.prepare("SELECT type, name, sql FROM sqlite_schema ORDER BY type, name")?;
         let row = |row: &Row<'_>| {
@@ -50,7 +55,8 @@ pub(super) fn is_ours(connection: &Connection) -> Result<bool> {
         };
         all.query_map([], row)?.collect()
     };
-    Ok(text(connection)? == text(&fresh)?)
+    let found = text(connection)?;
+    Ok(text(fresh)?.iter().all(|wanted| found.contains(wanted)))
 }
 
 /// A statement without its comments, and with one blank between words.

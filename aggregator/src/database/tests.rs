@@ -99,6 +99,11 @@ fn a_file_that_is_not_ours_or_not_whole_is_refused_and_left_alone() {
     {
         assert!(matches!(error, DatabaseError::Damaged { .. }), "{error}");
     }
+    // Tables of other programs, as `ANALYZE` makes them, are left alone.
+    let beside = folder();
+    made(beside.path());
+    meddle(beside.path(), "ANALYZE; CREATE TABLE songs (title TEXT)");
+    drop(Database::open(beside.path()).expect("opened"));
     // A page in the middle is lost: `open` looks, a command that only reads meets it when it gets there.
     let folder = folder();
     made(folder.path());

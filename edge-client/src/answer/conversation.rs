@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use serde_json::Value;
 use socket2::Socket;
 
 use super::http;
@@ -86,8 +87,21 @@ fn hold(socket: &Socket, connections: &Connections) -> io::Result<()> {
     leave(socket, &mut input)
 }
 
-/// Says why there is no answer, in the form of the request.
+/// Says why there is no answer.
 fn refuse(socket: &Socket) -> io::Result<()> {
+    reply(socket, "503 Service Unavailable", || {
+        refusal(&format!(
+            "{MAX_CONNECTIONS} connections are open, which is the most: close one, or try again"
+        ))
+    })
+}
+
+/// Gives one line or HTTP request this answer, in the form of the request, and ends the connection. A program that takes
+/// more than two seconds to ask is answered nothing.
+///
+/// # Errors
+/// The program has disconnected.
+pub fn reply(socket: &Socket, status: &str, object: impl FnOnce() -> Value) -> io::Result<()> {
     socket.set_write_timeout(Some(SHORT))?;
     let wait_for = |time| socket.set_read_timeout(Some(time));
     let patience = Patience { idle: SHORT, arrival: SHORT };
@@ -97,14 +111,11 @@ fn refuse(socket: &Socket) -> io::Result<()> {
         Err(Unread::Gone(error)) => return Err(error),
         Err(_) => false,
     };
-    let reason = refusal(&format!(
-        "{MAX_CONNECTIONS} connections are open, which is the most: close one, or try again"
-    ));
-    let mut out = socket;
+    let (object, mut out) = (object(), socket);
     if in_http {
-        http::respond(&mut out, "503 Service Unavailable", &reason)?;
+        http::respond(&mut out, status, &object)?;
     } else {
-        writeln!(out, "{reason}")?;
+        writeln!(out, "{object}")?;
     }
     leave(socket, &mut input)
 }

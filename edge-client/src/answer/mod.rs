@@ -24,5 +24,6 @@ pub mod model;
 mod reading;
 mod request;
 
+pub use conversation::reply;
 pub use listen::{Address, Listener};
 pub use model::{Loaded, Origin};

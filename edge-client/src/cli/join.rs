@@ -153,13 +153,14 @@ impl LiveStatus {
     fn begin(store: &DiskStore, server: &str, listen: Option<&Address>) -> Result<Self, CliError> {
         let status = DeviceStatus::begin(store.client(), server, now());
         let mut file = StatusFile::of(&store.directory);
-        file.write(&status, false);
         let status = Arc::new(Mutex::new(status));
         let open = |address: &Address| {
             StatusSocket::open(address, status.clone())
                 .map_err(|error| CliError::new(Exit::Local, format!("cannot listen at {address}: {error}")))
         };
         let socket = listen.map(open).transpose()?;
+        // Only now, so that what the process before has said is not lost to one that ends at once.
+        file.write(&status.lock().unwrap_or_else(PoisonError::into_inner), false);
         Ok(Self { status, file, _socket: socket })
     }
 

@@ -78,15 +78,20 @@ impl Found {
         let ago = |at: i64| span(now - at);
         let whole = status.client.to_string();
         line("device", &format!("{} ({whole}), {}", status.client.short(), status.software));
-        if self.running {
+        if self.running && status.ended.is_some() {
+            line("process", "another command uses the state directory");
+        } else if self.running {
             line("process", &format!("{}, for {}", status.process, ago(status.began)));
             line("doing", &format!("{}, for {}", status.doing, ago(status.since)));
         } else {
-            let how = status.ended.as_deref().unwrap_or("its process was killed, or the power failed");
-            line(
-                "doing",
-                &format!("nothing: not running since {} ({} ago): {how}", utc(status.told), ago(status.told)),
-            );
+            let (told, ago) = (utc(status.told), ago(status.told));
+            let how = match &status.ended {
+                Some(how) => format!("not running since {told} ({ago} ago): {how}"),
+                None => format!(
+                    "not running: its process was killed, or the power failed, after {told} ({ago} ago), when it was heard of last"
+                ),
+            };
+            line("doing", &format!("nothing: {how}"));
         }
         let next = status.next_attempt.map(|at| format!(", tries again in {}", span((at - now).max(0))));
         let connected = match status.connected {
@@ -207,12 +212,8 @@ mod tests {
     #[test]
     fn a_device_that_does_not_run_says_since_when_and_why() {
         let killed = found(false).text(Path::new("state"), 121_000);
-        assert!(
-            killed.contains(
-                "nothing: not running since 1970-01-01T00:01:01Z (60 s ago): its process was killed"
-            ),
-            "{killed}"
-        );
+        let heard = "nothing: not running: its process was killed, or the power failed, after 1970-01-01T00:01:01Z (60 s ago)";
+        assert!(killed.contains(heard), "{killed}");
         assert!(killed.contains("not connected\n"), "{killed}");
         let mut stopped = found(false);
         stopped.status.as_mut().unwrap().end("the run is over after 3 rounds", 61_000);

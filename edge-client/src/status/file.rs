@@ -49,13 +49,13 @@ impl StatusFile {
         self.failed = written.is_err();
     }
 
-    /// Reads it; `None` if there is none, or if it was written by a program that says other things.
+    /// Reads it; `None` if there is none.
     ///
     /// # Errors
-    /// The system's.
+    /// The system's; or it is damaged, as after a power failure, or of another version.
     pub fn read(&self) -> io::Result<Option<DeviceStatus>> {
         match fs::read(&self.path) {
-            Ok(bytes) => Ok(serde_json::from_slice(&bytes).ok()),
+            Ok(bytes) => Ok(Some(serde_json::from_slice(&bytes)?)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         }
@@ -81,7 +81,7 @@ mod tests {
         file.write(&status, false);
         assert_eq!(file.read().unwrap().map(|read| read.accepted), Some(1));
         fs::write(folder.path().join("status.json"), "[]").unwrap();
-        assert_eq!(file.read().unwrap(), None);
+        assert!(file.read().is_err(), "it is no status");
     }
 
     #[test]

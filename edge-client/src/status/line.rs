@@ -50,7 +50,13 @@ impl StatusLine {
         let works = matches!(self.doing, Doing::Training | Doing::OtherTask);
         (self.doing, self.line) = match notice {
             // The task of a newer round may arrive while this one is trained.
-            Notice::Connected { .. } | Notice::Disconnected { .. } | Notice::Receiving { .. } if works => {
+            // So may the receipt of an older one.
+            Notice::Connected { .. }
+            | Notice::Disconnected { .. }
+            | Notice::Receiving { .. }
+            | Notice::Receipt { .. }
+                if works =>
+            {
                 return;
             }
             Notice::Connected { .. } | Notice::Disconnected { .. } if self.doing == Doing::Approval => return,

@@ -1,20 +1,12 @@
 //! The status for programs on the device: a socket that says it in JSON.
 //!
-//! A program that sends a line is answered with one JSON object in a line; an HTTP GET with the same object. Then the connection ends.
+//! A program that sends a line or an HTTP request is answered once, with one JSON object; then the connection ends.
 
-use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
-
-use socket2::Socket;
 
 use super::record::DeviceStatus;
-use crate::answer::{Address, Listener};
-
-/// How long a program may take to ask, and to read the answer. They are answered one after another.
-const PATIENCE: Duration = Duration::from_secs(2);
-/// The longest line that a program may ask with.
-const MAX_LINE: u64 = 8192;
+use crate::answer::{Address, Listener, reply};
 
 /// An open socket; closed when this is dropped.
 #[derive(Debug)]
@@ -31,9 +23,13 @@ impl StatusSocket {
         let listener = Arc::new(Listener::bind(address)?);
         let accepting = listener.clone();
         std::thread::Builder::new().name("status".to_owned()).spawn(move || {
+            let object = || {
+                let status = status.lock().unwrap_or_else(PoisonError::into_inner);
+                serde_json::to_value(&*status).expect("a status is text and numbers")
+            };
             let ended = accepting.each(|socket| {
-                // The program has left, or was silent: nothing depends on it.
-                let _ = answer(socket, &status);
+                // The program has left, or was silent: nothing depends on it. They are answered one after another.
+                let _ = reply(&socket, "200 OK", object);
             });
             if let Err(error) = ended {
                 tracing::warn!("programs on this device are told no status any more: {error}");
@@ -55,42 +51,9 @@ impl Drop for StatusSocket {
     }
 }
 
-fn answer(mut socket: Socket, status: &Mutex<DeviceStatus>) -> io::Result<()> {
-    socket.set_read_timeout(Some(PATIENCE))?;
-    socket.set_write_timeout(Some(PATIENCE))?;
-    let mut reader = BufReader::new(&socket).take(MAX_LINE);
-    let mut asked = String::new();
-    reader.read_line(&mut asked)?;
-    let method = asked.split(' ').next().unwrap_or_default();
-    let http = asked.trim_end().rsplit(' ').next().is_some_and(|last| last.starts_with("HTTP/"));
-    if http {
-        // The rest of the head, so that closing the connection does not reset it before the answer is read.
-        let mut header = String::from("-");
-        while !header.trim_end().is_empty() {
-            header.clear();
-            reader.read_line(&mut header)?;
-        }
-    }
-    let object = {
-        let status = status.lock().unwrap_or_else(PoisonError::into_inner);
-        serde_json::to_string(&*status).expect("a status is text and numbers") + "\n"
-    };
-    let text = match (http, method) {
-        (false, _) => object,
-        (true, "GET") => format!(
-            "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{object}",
-            object.len()
-        ),
-        (true, _) => {
-            "HTTP/1.1 405 Method Not Allowed\r\nAllow: GET\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
-                .to_owned()
-        }
-    };
-    socket.write_all(text.as_bytes())
-}
-
 #[cfg(all(test, unix))]
 mod tests {
+    use std::io::{Read as _, Write as _};
     use std::os::unix::net::UnixStream;
 
     use shared::id::ClientId;
@@ -123,7 +86,6 @@ mod tests {
         let (head, body) = page.split_once("\r\n\r\n").unwrap();
         assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
         assert_eq!(serde_json::from_str::<DeviceStatus>(body).unwrap().accepted, 5);
-        assert!(asked(&address, "POST / HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 405 "));
         drop(socket);
         assert!(!folder.path().join("status").exists(), "no program finds it any more");
     }

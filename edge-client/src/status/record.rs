@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use shared::id::{ClientId, RunId};
 use shared::message::Verdict;
 
-use super::line::StatusLine;
+use super::line::{Doing, StatusLine};
 use crate::driver::Notice;
 
 /// Results of rounds that are kept, the newest first.
@@ -114,6 +114,7 @@ impl DeviceStatus {
         self.told = now;
         let round = |round: &u32| Some(*round);
         let before = (self.round, self.line.kind());
+        let works = matches!(before.1, Doing::Training | Doing::OtherTask);
         match notice {
             Notice::Connected { server } => {
                 (self.server, self.connected) = (server.clone(), Some(now));
@@ -122,11 +123,19 @@ impl DeviceStatus {
             Notice::Disconnected { server, reason, retry } => {
                 self.server.clone_from(server);
                 self.connected = None;
+                if !works {
+                    (self.round, self.progress) = (None, None);
+                }
                 self.next_attempt = Some(now + i64::try_from(retry.as_millis()).unwrap_or(i64::MAX));
-                self.trouble = Some(reason.clone());
+                // While it waits for approval, that is why.
+                if before.1 != Doing::Approval {
+                    self.trouble = Some(reason.clone());
+                }
             }
             Notice::TurnedBack { refusal } => self.trouble = Some(refusal.to_string()),
             Notice::Joined { spec } => (self.run, self.trouble) = (Some(spec.run), None),
+            // The task of a newer round may arrive while this one is trained.
+            Notice::Receiving { .. } if works => {}
             Notice::Receiving { round: of, .. } | Notice::Training { round: of, .. } => {
                 (self.round, self.progress) = (round(of), None);
             }
@@ -134,7 +143,11 @@ impl DeviceStatus {
                 self.round = progress.round.or(self.round);
                 self.progress = Some((progress.done, progress.total));
             }
-            Notice::Trained { round: of, .. } => (self.round, self.progress) = (round(of), None),
+            Notice::Trained { round: of, .. } => {
+                (self.round, self.progress) = (round(of), None);
+                // It has found room.
+                self.trouble = None;
+            }
             Notice::Ineligible { round, reason } => self.result(*round, "not-now", reason.to_string(), now),
             Notice::Failed { round, failure } => {
                 self.failed += 1;
@@ -176,7 +189,10 @@ impl DeviceStatus {
     }
 
     fn result(&mut self, round: u32, result: &str, reason: String, at: i64) {
-        (self.round, self.progress) = (None, None);
+        // The receipt of a round may come while the next one is trained.
+        if self.round == Some(round) {
+            (self.round, self.progress) = (None, None);
+        }
         self.last.insert(0, RoundResult { round, result: result.to_owned(), reason, at });
         self.last.truncate(KEPT);
     }
@@ -207,15 +223,18 @@ mod tests {
         assert!(!status.handle(&progress(4), 6_000), "it is known that it trains");
         assert_eq!((status.round, status.progress, status.since), (Some(3), Some((4, 10)), 5_000));
         assert!(status.doing.contains("round 3: training"), "{}", status.doing);
+        status.handle(&Notice::Receiving { round: 4, received: 1, total: 9 }, 6_500);
+        status.handle(&Notice::Receipt { round: 2, verdict: Verdict::Accepted }, 6_600);
+        assert_eq!((status.round, status.progress, status.since), (Some(3), Some((4, 10)), 5_000));
         let report = TrainReport::default();
         status.handle(&Notice::Trained { round: 3, work: TaskKind::TRAIN, report, bytes: 10 }, 7_000);
         assert_eq!((status.since, status.progress), (7_000, None));
         status.handle(&Notice::Receipt { round: 3, verdict: Verdict::Accepted }, 8_000);
         let rejected = Verdict::Rejected(Rejection::NotInCohort { round: 4 });
         status.handle(&Notice::Receipt { round: 4, verdict: rejected }, 9_000);
-        assert_eq!((status.accepted, status.rejected, status.round), (1, 1, None));
+        assert_eq!((status.accepted, status.rejected, status.round), (2, 1, None));
         let last: Vec<_> = status.last.iter().map(|last| (last.round, last.result.as_str())).collect();
-        assert_eq!(last, [(4, "rejected"), (3, "accepted")]);
+        assert_eq!(last, [(4, "rejected"), (3, "accepted"), (2, "accepted")]);
         for round in 5..20 {
             status.handle(&Notice::Receipt { round, verdict: Verdict::Accepted }, 10_000);
         }

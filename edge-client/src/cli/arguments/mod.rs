@@ -199,7 +199,7 @@ pub struct JoinArguments {
     pub max_memory: Option<u64>,
     /// Tell programs on this device what it does: a socket at unix:PATH or 127.0.0.1:PORT
     ///
-    /// Each line that a program sends, or an HTTP GET, is answered with the JSON object of STATE/status.json as of then.
+    /// A program that sends a line, or an HTTP GET, is answered once, with the JSON object of STATE/status.json as of then.
     #[arg(long, value_name = "ADDRESS")]
     pub listen: Option<Address>,
     /// How this device finds out what the network takes of what it sends

@@ -9,7 +9,7 @@ fn main() -> ExitCode {
     let result = Cli::of_arguments(&line).unwrap_or_else(|error| error.exit()).run();
     match &result {
         Err(Failure::Stopped(signal)) => signal.end_process(),
-        Err(failure) => eprintln!("aggregator: {failure}"),
+        Err(failure) => failure.report(),
         Ok(()) => {}
     }
     exit_code(&result)

@@ -33,6 +33,7 @@
 //! | [`raw_peer`] | a QUIC peer that sends any messages |
 //! | [`gate`] | a client whose training waits until the test lets it go on |
 
+pub mod browser;
 pub mod copy_folder;
 pub mod device;
 pub mod exported;
@@ -43,6 +44,7 @@ pub mod faulty_disk;
 pub mod flips;
 pub mod fuzz;
 pub mod gate;
+pub mod http;
 pub mod imports;
 pub mod in_process;
 pub mod keys;

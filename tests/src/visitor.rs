@@ -1,44 +1,15 @@
 //! A visitor of the live page: requests as a browser sends them, and answers as they come.
 
-use std::fmt::Write as _;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpStream;
 use std::process::Command;
 use std::time::Instant;
 
 use serde_json::Value;
 
+use crate::http::{Answer, request};
 use crate::process::{PATIENCE, Process};
 use crate::programs::programs;
-
-/// An answer.
-#[derive(Debug)]
-pub struct Answer {
-    /// The status; 0 if the connection was closed without an answer.
-    pub status: u16,
-    /// The lines of the head, without the first.
-    pub head: Vec<String>,
-    /// The body.
-    pub body: String,
-}
-
-impl Answer {
-    /// The value of a header.
-    #[must_use]
-    pub fn header(&self, name: &str) -> Option<&str> {
-        self.head.iter().find_map(|line| {
-            let (found, value) = line.split_once(':')?;
-            found.eq_ignore_ascii_case(name).then(|| value.trim())
-        })
-    }
-
-    /// What stands in the body behind `before`, as far as a quotation mark.
-    #[must_use]
-    pub fn quoted(&self, before: &str) -> Option<&str> {
-        let (_, rest) = self.body.split_once(before)?;
-        rest.split('"').next()
-    }
-}
 
 /// A page that is served, and who visits it.
 pub struct Visitor {
@@ -71,26 +42,7 @@ impl Visitor {
     /// If there is no connection.
     #[must_use]
     pub fn asks(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Answer {
-        let mut stream = TcpStream::connect(&self.address).expect("the page is served");
-        stream.set_read_timeout(Some(PATIENCE)).expect("a time");
-        let mut head = format!("{method} {path} HTTP/1.1\r\nConnection: close\r\n");
-        if !headers.iter().any(|(name, _)| *name == "Host") {
-            let _ = write!(head, "Host: {}\r\n", self.address);
-        }
-        for (name, value) in headers {
-            let _ = write!(head, "{name}: {value}\r\n");
-        }
-        let _ = write!(head, "Content-Length: {}\r\n\r\n", body.len());
-        // The page may have refused it already.
-        let _ = stream.write_all((head + body).as_bytes());
-        let mut text = Vec::new();
-        let _ = stream.read_to_end(&mut text);
-        let text = String::from_utf8_lossy(&text);
-        let (head, body) = text.split_once("\r\n\r\n").unwrap_or(("", ""));
-        let mut lines = head.lines().map(str::to_owned);
-        let first = lines.next().unwrap_or_default();
-        let status = first.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0);
-        Answer { status, head: lines.collect(), body: body.to_owned() }
+        request(&self.address, (method, path), headers, body).expect("the page is served")
     }
 
     /// A page.

@@ -146,3 +146,28 @@ fn a_device_says_what_it_does_to_people_and_to_programs() {
     assert!(stopped["status"]["ended"].as_str().is_some_and(|how| how.contains("stopped")), "{stopped}");
     assert!(!socket.exists(), "no program finds a socket that nothing answers");
 }
+
+#[test]
+fn the_log_is_json_for_collectors_of_logs() {
+    let folder = tempfile::tempdir().unwrap();
+    let runs = folder.path().join("runs").display().to_string();
+    let settings = ["--set", "run.rounds=2", "--set", "data.clients=2", "--set", "data.max-samples=100"];
+    let arguments =
+        [&["simulate", "--log-format", "json", "--json", "--runs", &runs][..], &settings].concat();
+    let ended = run(&programs().aggregator, &arguments);
+    assert_eq!(ended.code, Some(0), "{}", ended.text);
+    let lines: Vec<Value> = ended
+        .text
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}")))
+        .collect();
+    let new = lines.iter().find(|line| line["text"].as_str().is_some_and(|text| text.contains("new run in")));
+    assert_eq!(new.unwrap()["run"], "glyphs-fedavg", "{}", ended.text);
+    let rounds = lines.iter().filter(|line| line["event"] == "round" && line["run"] == "glyphs-fedavg");
+    assert_eq!(rounds.count(), 2, "{}", ended.text);
+    // And the last word of a command that fails.
+    let wrong = run(&programs().aggregator, &["report", "none", "--log-format", "json", "--runs", &runs]);
+    let told: Value = serde_json::from_str(wrong.text.lines().last().unwrap()).unwrap();
+    assert_eq!(told["level"], "alarm", "{}", wrong.text);
+    assert!(wrong.code.is_some_and(|code| code != 0) && told["text"].is_string(), "{told}");
+}

@@ -6,6 +6,7 @@
 mod algorithms;
 mod backlog;
 mod backup;
+mod browser;
 mod control;
 mod database;
 mod describe;

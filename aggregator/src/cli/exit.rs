@@ -16,6 +16,7 @@ use crate::data::{EvaluateError, PlanError};
 use crate::database::DatabaseError;
 use crate::ensemble::EnsembleError;
 use crate::events::printable_reasons;
+use crate::events::sinks::json_log;
 use crate::run::RunError;
 use crate::start::StartError;
 use crate::transport::identity::IdentityError;
@@ -46,6 +47,15 @@ pub enum Failure {
 impl Failure {
     pub(super) fn environment(error: impl Display) -> Self {
         Self::Environment(error.to_string())
+    }
+
+    /// Prints it on standard error, in the form of the log.
+    pub fn report(&self) {
+        if json_log::is_on() {
+            eprint!("{}", json_log::of_text(&format!("WARNING: {self}"), serde_json::Map::new()));
+        } else {
+            eprintln!("aggregator: {self}");
+        }
     }
 
     /// Our bug. Some errors say so themselves, which is not said twice.

@@ -3,16 +3,32 @@
 use std::fmt;
 use std::io::{self, IsTerminal as _};
 
+use serde_json::{Map, Value};
+use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
+use crate::events::sinks::json_log;
 use crate::events::sinks::terminal::{error_columns, lines};
 
+/// The form of the log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum LogFormat {
+    /// Sentences
+    #[default]
+    Text,
+    /// JSON objects in lines, for collectors of logs
+    Json,
+}
+
 /// Starts it; `RUST_LOG` overrides the level of `verbose`.
-pub(super) fn start(verbose: u8) {
+pub(super) fn start(verbose: u8, format: LogFormat) {
+    if format == LogFormat::Json {
+        json_log::turn_on();
+    }
     let level = match verbose {
         0 => "warn",
         1 => "warn,aggregator=info,edge_client=info",
@@ -43,6 +59,13 @@ where
         mut writer: Writer<'_>,
         event: &Event<'_>,
     ) -> fmt::Result {
+        if json_log::is_on() {
+            let mut fields = Fields::default();
+            event.record(&mut fields);
+            let warning = *event.metadata().level() <= Level::WARN;
+            let text = if warning { format!("WARNING: {}", fields.text) } else { fields.text };
+            return writer.write_str(&json_log::of_text(&text, fields.others));
+        }
         let mut text = String::new();
         context.format_fields(Writer::new(&mut text), event)?;
         let mark = if *event.metadata().level() <= Level::WARN { "WARNING: " } else { "" };
@@ -51,6 +74,40 @@ where
             writer.write_str("\r\x1b[2K")?;
         }
         writer.write_str(&lines(&format!("{mark}{text}"), self.terminal.then(error_columns)))
+    }
+}
+
+/// The message of an event, and its other fields.
+#[derive(Default)]
+struct Fields {
+    text: String,
+    others: Map<String, Value>,
+}
+
+impl Visit for Fields {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        let value = format!("{value:?}");
+        if field.name() == "message" {
+            self.text = value;
+        } else {
+            self.others.insert(field.name().to_owned(), value.into());
+        }
+    }
+
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.others.insert(field.name().to_owned(), value.into());
+    }
+
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.others.insert(field.name().to_owned(), value.into());
+    }
+
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        self.others.insert(field.name().to_owned(), value.into());
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.others.insert(field.name().to_owned(), value.into());
     }
 }
 

@@ -60,6 +60,9 @@ pub struct Cli {
     /// Say more: -v connections and arrivals, -vv every action
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     verbose: u8,
+    /// The form of what is told on standard error
+    #[arg(long, global = true, value_enum, value_name = "FORMAT", default_value_t)]
+    log_format: log::LogFormat,
 }
 
 #[derive(Debug, Subcommand)]
@@ -236,7 +239,7 @@ struct RunArgs {
 impl Cli {
     /// Does what was asked for.
     pub fn run(self) -> Result<(), Failure> {
-        log::start(self.verbose);
+        log::start(self.verbose, self.log_format);
         match self.command {
             Command::Init(arguments) => init::init(&arguments),
             #[cfg(feature = "simulate")]

@@ -16,6 +16,7 @@ use crate::config::Config;
 use crate::config::excerpt::{Difference, in_words};
 use crate::coordinator::Outcome;
 use crate::data::TestSet;
+use crate::events::sinks::json_log;
 use crate::report::{Summary, console, own_tests};
 use crate::run::Run;
 use crate::start::{StartError, Started, start_on};
@@ -41,6 +42,7 @@ impl RunArgs {
         prepare: impl FnOnce(&Config) -> Result<T, StartError>,
     ) -> Result<(Started, T), Failure> {
         let (started, prepared) = start_on(files, config, &self.runs, self.fresh, prepare)?;
+        json_log::name_run(&started.run.spec().name);
         let origin = begun_from(&started);
         let place = started.run.directory().root().display();
         let closed = started.run.closed();

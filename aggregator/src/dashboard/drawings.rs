@@ -29,7 +29,7 @@ impl Kept {
         let (Some(then), Some(now)) = (self.then, now) else { return false };
         let unchanged = match part {
             Part::Rounds => then.rounds == now.rounds,
-            Part::All | Part::Status => then == now,
+            Part::All | Part::Status | Part::Forms => then == now,
         };
         unchanged && self.at.elapsed() < KEPT_FOR
     }

@@ -3,12 +3,15 @@
   'use strict';
   const told = document.getElementById('told');
   const waiting = new Set();
+  const last = new WeakMap();
   let busy = false;
 
   // What a person has opened, ticked or is writing stays as it is.
   function swap(part, text) {
     const active = document.activeElement;
+    if (last.get(part) === text) return;
     if (part.contains(active) && active.matches('input:not([type=checkbox]), textarea, select')) return;
+    last.set(part, text);
     const open = new Set([...part.querySelectorAll('details[open] > summary')].map(summary => summary.textContent));
     const ticked = new Set([...part.querySelectorAll('input[type=checkbox]:checked')].map(box => box.value));
     const focus = part.contains(active) ? active.id : '';
@@ -49,8 +52,8 @@
   function connect() {
     if (source || document.hidden) return;
     source = new EventSource('/changes');
-    source.addEventListener('status', () => changed('status'));
-    source.addEventListener('rounds', () => changed('rounds', 'status'));
+    source.addEventListener('status', () => changed('status', 'forms'));
+    source.addEventListener('rounds', () => changed('rounds', 'status', 'forms'));
     source.onopen = () => { told.textContent = 'live'; };
     source.onerror = () => {
       told.textContent = 'not connected';

@@ -34,6 +34,8 @@ pub(super) enum Part {
     All,
     /// What changes with every progress.
     Status,
+    /// Forms, which change with what they are about.
+    Forms,
     /// What changes when a round closes.
     Rounds,
 }
@@ -76,6 +78,7 @@ pub(super) type Forms = Box<dyn FnOnce(&str) -> Markup + Send>;
 pub(super) struct Drawn {
     all: String,
     status: String,
+    forms: String,
     rounds: String,
 }
 
@@ -84,6 +87,7 @@ impl Drawn {
         match part {
             Part::All => &self.all,
             Part::Status => &self.status,
+            Part::Forms => &self.forms,
             Part::Rounds => &self.rounds,
         }
     }
@@ -95,11 +99,12 @@ impl Shown {
         let forms = self.forms.filter(|_| !access.is_read_only()).map(|forms| forms(&access.form()));
         let body = html! {
             div #status .part { (self.status) }
-            @if let Some(forms) = forms { (forms) }
+            @if let Some(forms) = &forms { div #forms .part { (forms) } }
             div #rounds .part { (self.rounds) }
         };
         let all = document(Some(self.tab), &self.title, &self.lead, &body, access).into_string();
-        Drawn { all, status: self.status.into_string(), rounds: self.rounds.into_string() }
+        let forms = forms.map_or_else(String::new, Markup::into_string);
+        Drawn { all, status: self.status.into_string(), forms, rounds: self.rounds.into_string() }
     }
 }
 

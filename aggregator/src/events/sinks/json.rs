@@ -16,12 +16,21 @@ struct Line<'a> {
     /// UTC, to the second.
     time: String,
     level: Level,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    run: Option<&'a str>,
     /// `event` is the notice's name; the other keys are its fields.
     #[serde(flatten)]
     notice: &'a Notice<'a>,
     /// The sentence for people.
     #[serde(skip_serializing_if = "Option::is_none")]
     text: Option<String>,
+}
+
+/// A notice as an object, with the name of its run if others stand beside it. Status and keep-alives are none.
+pub(super) fn object(notice: &Notice<'_>, run: Option<&str>) -> String {
+    let (time, level) = (utc(moment(SystemTime::now())), notice.level());
+    let line = Line { time, level, run, notice, text: text(notice) };
+    serde_json::to_string(&line).expect("every notice but a status is JSON")
 }
 
 /// Appends notices to a file. Status and keep-alives are left out: they repeat what `aggregator status --json` says.
@@ -46,12 +55,8 @@ impl Sink for JsonLines {
         if matches!(notice, Notice::Status(_) | Notice::Alive) {
             return;
         }
-        let (time, level) = (utc(moment(SystemTime::now())), notice.level());
-        let line = Line { time, level, notice, text: text(notice) };
-        let mut json = serde_json::to_string(&line).expect("every notice but a status is JSON");
-        json.push('\n');
         // One write a line: readers see whole lines, and a crash loses none that was written.
-        let written = self.file.write_all(json.as_bytes());
+        let written = self.file.write_all((object(notice, None) + "\n").as_bytes());
         if let Err(error) = &written
             && !self.failed
         {

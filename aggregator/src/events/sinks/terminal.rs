@@ -8,6 +8,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use shared::calendar::{moment, utc};
 use shared::cli::wrapped;
 
+use super::json_log;
 use crate::coordinator::Status;
 use crate::events::remaining::Remaining;
 use crate::events::{Level, Notice, Sink, text};
@@ -33,6 +34,10 @@ fn stamped(text: &str, stamp: &str) -> String {
 
 /// Tells a person on standard error. Where it is no terminal but a log, with the time.
 pub fn tell(text: &str) {
+    if json_log::is_on() {
+        eprint!("{}", json_log::of_text(text, serde_json::Map::new()));
+        return;
+    }
     eprint!("{}", lines(text, io::stderr().is_terminal().then(error_columns)));
 }
 
@@ -63,10 +68,11 @@ pub fn columns() -> usize {
 /// If `template` does not parse.
 #[must_use]
 pub fn progress_bar(steps: u64, template: &str) -> ProgressBar {
-    let bar = ProgressBar::with_draw_target(Some(steps), ProgressDrawTarget::stderr());
+    let target = if json_log::is_on() { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
+    let bar = ProgressBar::with_draw_target(Some(steps), target);
     let style = ProgressStyle::with_template(template).expect("the template is a constant that parses");
     bar.set_style(style.progress_chars("=> "));
-    if io::stderr().is_terminal() {
+    if io::stderr().is_terminal() && !json_log::is_on() {
         bar.enable_steady_tick(Duration::from_millis(200));
     }
     bar
@@ -189,12 +195,21 @@ impl Sink for Terminal {
     fn receive(&mut self, notice: &Notice<'_>) {
         match notice {
             Notice::Status(status) => self.show_status(status),
-            Notice::Round(record) => self.show_round(record),
+            Notice::Round(record) => {
+                self.show_round(record);
+                if json_log::is_on() {
+                    eprint!("{}", json_log::of_notice(notice));
+                }
+            }
             _ => {
                 let level = notice.level();
                 let Some(text) = text(notice).filter(|_| self.remarks || level == Level::Alarm) else {
                     return;
                 };
+                if json_log::is_on() {
+                    eprint!("{}", json_log::of_notice(notice));
+                    return;
+                }
                 let warning = if level == Level::Alarm { "WARNING: " } else { "" };
                 self.bar.suspend(|| tell(&format!("{warning}{text}")));
             }

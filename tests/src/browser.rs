@@ -1,4 +1,4 @@
-//! A real browser: Chromium, driven by the WebDriver protocol through its own driver.
+//! A real browser: Chromium, driven by the protocol of W3C's web drivers through its own driver.
 //!
 //! Four calls of the protocol, each a request with JSON: a client library would bring an HTTP stack and TLS.
 
@@ -70,7 +70,7 @@ impl Browser {
         let asked = json!({ "capabilities": { "alwaysMatch": options } });
         let mut browser = Self { address, session: String::new(), _driver: driver };
         let session = browser.post("", &asked);
-        browser.session = session["sessionId"].as_str().expect("a session").to_owned();
+        session["sessionId"].as_str().expect("a session").clone_into(&mut browser.session);
         Ok(browser)
     }
 
@@ -123,7 +123,7 @@ impl Browser {
         until(&format!("{selector} is there"), || self.script(&script) == true);
     }
 
-    /// Writes a text into the element of this CSS selector, in place of what is there.
+    /// Writes a text into the element of this CSS selector, in place of the former one.
     ///
     /// # Panics
     /// If it never is there.

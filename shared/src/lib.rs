@@ -23,7 +23,6 @@
 //! | [`text_checksum`] | the checksum of a small text file |
 //! | [`chown`] | files that root creates are given to the owner of their directory |
 //! | [`watchdog`] | whether a program makes progress |
-//! | [`mod@shape`] | the one spelling of a shape |
 //! | `cli` | what both command lines have in common, with the feature `cli` alone |
 //!
 //! The crate has no clock, no sockets and no runtime, but for `cli`: its dependency list enforces that. Both state

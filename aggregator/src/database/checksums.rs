@@ -109,9 +109,7 @@ mod tests {
 
     #[test]
     fn each_table_writes_the_checksum_of_all_of_its_columns() {
-        let mut connection = Connection::open_in_memory().expect("memory");
-        register(&connection).expect("registered");
-        schema::migrate(&mut connection).expect("migrated");
+        let connection = schema::fresh().expect("migrated");
         let tables = tables(&connection).expect("read");
         assert!(tables.len() >= 10, "{tables:?}");
         for (table, columns) in tables {
@@ -133,9 +131,7 @@ mod tests {
 
     #[test]
     fn a_row_that_was_changed_beside_the_program_is_found() {
-        let mut connection = Connection::open_in_memory().expect("memory");
-        register(&connection).expect("registered");
-        schema::migrate(&mut connection).expect("migrated");
+        let connection = schema::fresh().expect("migrated");
         let all = "INSERT INTO changes (at, who, what) VALUES (1, 'page', 'x'), (2, 'page', 'y');
                    INSERT INTO runs (run, directory, rounds, begun, served, process, told, status)
                        VALUES ('01', 'runs/x', 5, 1, 1, 1, 1, 'null');

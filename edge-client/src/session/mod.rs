@@ -80,7 +80,7 @@ use backoff::{Backoff, MAX_DELAY};
 pub use event::{Action, Activity, DeviceProfile, Event, SessionEnd};
 
 /// Name and version, for the operator.
-const SOFTWARE: &str = concat!(env!("CARGO_PKG_NAME"), " ", env!("CARGO_PKG_VERSION"));
+pub(crate) const SOFTWARE: &str = concat!(env!("CARGO_PKG_NAME"), " ", env!("CARGO_PKG_VERSION"));
 /// The shortest interval of heart-beats that a server can ask for.
 const MIN_HEARTBEAT: Duration = Duration::from_millis(100);
 

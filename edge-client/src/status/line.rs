@@ -47,7 +47,7 @@ impl StatusLine {
     }
 
     pub(crate) fn handle(&mut self, notice: &Notice) {
-        let works = matches!(self.doing, Doing::Training | Doing::OtherTask);
+        let works = self.works();
         (self.doing, self.line) = match notice {
             // The task of a newer round may arrive while this one is trained.
             // So may the receipt of an older one.
@@ -102,6 +102,11 @@ impl StatusLine {
                 (Doing::Waiting, WAITING.to_owned())
             }
         };
+    }
+
+    /// Whether the device works on a task.
+    pub(crate) fn works(&self) -> bool {
+        matches!(self.doing, Doing::Training | Doing::OtherTask)
     }
 
     /// What decides which notices change it.

@@ -6,6 +6,7 @@ use shared::message::Verdict;
 
 use super::line::{Doing, StatusLine};
 use crate::driver::Notice;
+use crate::session::SOFTWARE;
 
 /// Results of rounds that are kept, the newest first.
 const KEPT: usize = 5;
@@ -86,7 +87,7 @@ impl DeviceStatus {
         line.connecting(server);
         Self {
             client,
-            software: concat!("edge-client ", env!("CARGO_PKG_VERSION")).to_owned(),
+            software: SOFTWARE.to_owned(),
             process: std::process::id(),
             began: now,
             told: now,
@@ -112,9 +113,8 @@ impl DeviceStatus {
     /// Something happened. Returns whether it is more than progress of what is known.
     pub fn handle(&mut self, notice: &Notice, now: i64) -> bool {
         self.told = now;
-        let round = |round: &u32| Some(*round);
         let before = (self.round, self.line.kind());
-        let works = matches!(before.1, Doing::Training | Doing::OtherTask);
+        let works = self.line.works();
         match notice {
             Notice::Connected { server } => {
                 (self.server, self.connected) = (server.clone(), Some(now));
@@ -137,14 +137,14 @@ impl DeviceStatus {
             // The task of a newer round may arrive while this one is trained.
             Notice::Receiving { .. } if works => {}
             Notice::Receiving { round: of, .. } | Notice::Training { round: of, .. } => {
-                (self.round, self.progress) = (round(of), None);
+                (self.round, self.progress) = (Some(*of), None);
             }
             Notice::Progress(progress) => {
                 self.round = progress.round.or(self.round);
                 self.progress = Some((progress.done, progress.total));
             }
             Notice::Trained { round: of, .. } => {
-                (self.round, self.progress) = (round(of), None);
+                (self.round, self.progress) = (Some(*of), None);
                 // It has found room.
                 self.trouble = None;
             }

@@ -6,10 +6,10 @@ use clap::Args;
 use serde::Serialize;
 use shared::algorithm::ALGORITHMS;
 use shared::algorithm::registry::{Entry, RegistryError, by_default, complete};
+use shared::cli::wrapped;
 
 use super::exit::Failure;
 use super::terminal;
-use crate::report::console::wrapped;
 
 #[derive(Debug, Args)]
 pub(super) struct AlgorithmsArgs {
@@ -48,7 +48,7 @@ fn text(rows: &[Row], columns: usize) -> String {
     let width = rows.iter().map(|row| row.name.len()).max().unwrap_or(0) + 2;
     let mut text = String::new();
     for row in rows {
-        let mut said = vec![wrapped(row.summary, columns.saturating_sub(width))];
+        let mut said = vec![wrapped(row.summary, Some(columns.saturating_sub(width)), 0)];
         said.extend(row.settings.iter().map(|(key, value)| format!("  {key} = {value}")));
         let indent = format!("\n{:width$}", "");
         let _ = writeln!(text, "{:<width$}{}", row.name, said.join("\n").replace('\n', &indent));

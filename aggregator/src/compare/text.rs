@@ -1,12 +1,13 @@
 //! The results for a terminal.
 
+use shared::cli::wrapped;
+
 use super::experiment::Experiment;
 use super::notes::notes;
 use super::personal;
 use super::plan::Plan;
 use super::results::Line;
 use super::table;
-use crate::report::console::wrapped;
 
 /// One table for each cell, then the notes.
 ///
@@ -35,7 +36,7 @@ pub fn text(plan: &Plan, lines: &[Line], columns: Option<usize>) -> String {
         }
     }
     for note in notes(plan, &lines.iter().collect::<Vec<_>>()) {
-        text.push_str(&columns.map_or_else(|| note.clone(), |columns| wrapped(&note, columns)));
+        text.push_str(&wrapped(&note, columns, 0));
         text.push('\n');
     }
     text

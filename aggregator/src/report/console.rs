@@ -117,22 +117,6 @@ fn figure(loss: Option<f64>) -> String {
     }
 }
 
-/// Broken between words into lines of at most this many columns.
-#[must_use]
-pub fn wrapped(text: &str, columns: usize) -> String {
-    let mut lines: Vec<String> = Vec::new();
-    for word in text.split(' ') {
-        match lines.last_mut() {
-            Some(line) if line.chars().count() + 1 + word.chars().count() <= columns => {
-                line.push(' ');
-                line.push_str(word);
-            }
-            _ => lines.push(word.to_owned()),
-        }
-    }
-    lines.join("\n")
-}
-
 /// The run as a whole, in a few lines with line breaks.
 #[must_use]
 pub fn summary(summary: &Summary) -> String {

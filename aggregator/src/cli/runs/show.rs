@@ -6,6 +6,7 @@ use std::time::SystemTime;
 
 use serde_json::json;
 use shared::calendar::moment;
+use shared::cli::wrapped;
 
 use super::super::exit::Failure;
 use super::super::terminal;
@@ -69,7 +70,7 @@ fn text(
     let rounds = format!("{} of {} closed", counted(run.rounds, "round"), grouped(run.planned as usize));
     let _ = writeln!(text, "{}{since}, {rounds}", run.state);
     if let Some(reason) = &run.reason {
-        let reason = console::wrapped(reason, columns.saturating_sub(2));
+        let reason = wrapped(reason, Some(columns.saturating_sub(2)), 0);
         let _ = writeln!(text, "  {}", reason.replace('\n', "\n  "));
     }
     if run.pruned {

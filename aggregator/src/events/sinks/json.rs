@@ -26,11 +26,14 @@ struct Line<'a> {
     text: Option<String>,
 }
 
-/// A notice as an object, with the name of its run if others stand beside it. Status and keep-alives are none.
-pub(super) fn object(notice: &Notice<'_>, run: Option<&str>) -> String {
+/// A notice as a line with an object, with the name of its run if others stand beside it. `None` of a status and a keep-alive.
+pub(super) fn line(notice: &Notice<'_>, run: Option<&str>) -> Option<String> {
+    if matches!(notice, Notice::Status(_) | Notice::Alive) {
+        return None;
+    }
     let (time, level) = (utc(moment(SystemTime::now())), notice.level());
     let line = Line { time, level, run, notice, text: text(notice) };
-    serde_json::to_string(&line).expect("every notice but a status is JSON")
+    Some(serde_json::to_string(&line).expect("every notice but a status is JSON") + "\n")
 }
 
 /// Appends notices to a file. Status and keep-alives are left out: they repeat what `aggregator status --json` says.
@@ -52,11 +55,9 @@ impl JsonLines {
 
 impl Sink for JsonLines {
     fn receive(&mut self, notice: &Notice<'_>) {
-        if matches!(notice, Notice::Status(_) | Notice::Alive) {
-            return;
-        }
+        let Some(line) = line(notice, None) else { return };
         // One write a line: readers see whole lines, and a crash loses none that was written.
-        let written = self.file.write_all((object(notice, None) + "\n").as_bytes());
+        let written = self.file.write_all(line.as_bytes());
         if let Err(error) = &written
             && !self.failed
         {

@@ -9,7 +9,7 @@ use std::time::SystemTime;
 use serde_json::{Map, Value, json};
 use shared::calendar::{moment, utc};
 
-use super::json::object;
+use super::json::line;
 use crate::events::{Level, Notice};
 
 static ON: OnceLock<()> = OnceLock::new();
@@ -41,10 +41,7 @@ fn run() -> Option<&'static str> {
 /// The line of a notice; empty for a status and a keep-alive.
 #[must_use]
 pub fn of_notice(notice: &Notice<'_>) -> String {
-    match notice {
-        Notice::Status(_) | Notice::Alive => String::new(),
-        _ => object(notice, run()) + "\n",
-    }
+    line(notice, run()).unwrap_or_default()
 }
 
 /// The line of a sentence with these fields.

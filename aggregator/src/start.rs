@@ -11,7 +11,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use shared::cli::counted;
-use shared::data::View;
 use shared::id::RunId;
 
 use crate::config::Config;
@@ -59,6 +58,25 @@ pub enum StartError {
         /// The run's directory.
         path: PathBuf,
     },
+    /// A network of another framework is to be simulated, and nothing trains it.
+    #[error(
+        "the run's network is of another framework (model.parameters), and a simulation needs the program that trains its clients: \
+         give --set simulation.trainer='python3 train.py', or serve the run to devices"
+    )]
+    NoTrainer,
+    /// The program that trains clients of a simulation does not answer.
+    #[error("simulation.trainer: {0}")]
+    Trainer(String),
+    /// It has no samples, or too many.
+    #[error(
+        "simulation.trainer: it says that client {client} has {count} training samples, and of all clients one at least needs some"
+    )]
+    Samples {
+        /// The client, counted from 0.
+        client: u32,
+        /// What it says.
+        count: u64,
+    },
     /// The system gives no random bytes for the run's identity.
     #[error("the system gives no random bytes: {0}")]
     Random(getrandom::Error),
@@ -70,11 +88,6 @@ impl Started {
     pub fn into_parts(self) -> (Run, Resume, File) {
         (self.run, self.resume, self.lock)
     }
-}
-
-/// For [`start_on`]: every client's part of the training samples, which a simulation needs before it makes a directory.
-pub fn training_shares(config: &Config) -> Result<Vec<View>, StartError> {
-    Ok(data::shares(config).map_err(RunError::from)?)
 }
 
 /// Begins or continues the run that `config` describes, under `runs`. `fresh` never continues. The run's

@@ -83,7 +83,7 @@ mod train;
 pub use adam::Adam;
 pub use architecture::{
     Architecture, ArchitectureError, BUILT_INS, BuiltIn, Frozen, FrozenError, Initial, Initialisation, Layer,
-    Norm, ParameterKind, ParameterSpec, Variant,
+    Norm, OpaqueTensor, ParameterKind, ParameterSpec, Variant,
 };
 pub use batch::{Batch, BatchError};
 pub use contrast::{mean_cosine, model_contrast};

@@ -58,6 +58,9 @@ impl Network {
         params: &ParamSet,
         backend: &Backend,
     ) -> Result<Self, ModelError> {
+        if architecture.is_opaque() {
+            return Err(ArchitectureError::Opaque { name: architecture.name.clone() }.into());
+        }
         check_fit(architecture, params)??;
         let specs = architecture.all_parameter_specs()?;
         let params = &*architecture.compose(params)?;

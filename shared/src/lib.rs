@@ -24,8 +24,9 @@
 //! | [`chown`] | files that root creates are given to the owner of their directory |
 //! | [`watchdog`] | whether a program makes progress |
 //! | `cli` | what both command lines have in common, with the feature `cli` alone |
+//! | `trainer` | programs of a user's own that train and test, with the feature `trainer` alone |
 //!
-//! The crate has no clock, no sockets and no runtime, but for `cli`: its dependency list enforces that. Both state
+//! The crate has no clock, no sockets and no runtime, but for these two: its dependency list enforces that. Both state
 //! machines (`edge_client::session`, `aggregator::coordinator`) are built from these types alone.
 
 pub mod aggregation;
@@ -60,4 +61,6 @@ pub mod spec;
 pub mod task;
 pub mod text_checksum;
 pub mod ticket;
+#[cfg(feature = "trainer")]
+pub mod trainer;
 pub mod watchdog;

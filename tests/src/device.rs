@@ -274,6 +274,7 @@ impl Device {
                     client: self.identity.client,
                     data: self.data.clone(),
                     backend: Backend::cpu(),
+                    trainer: None,
                     broadcast,
                 };
                 self.begun.push((round, task.broadcast.clone(), task.local.clone()));

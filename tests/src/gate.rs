@@ -71,7 +71,12 @@ impl Gate {
         let pool = TrainPool::single(1).expect("the system gives two threads");
         let participant = Participant {
             client: key.public().client(),
-            samples: Source::Read(DeviceSamples { data, skipped: 0, tests: TestSamples::none() }),
+            samples: Source::Read(DeviceSamples {
+                data,
+                skipped: 0,
+                tests: TestSamples::none(),
+                trainer: None,
+            }),
             sensors: Sensors::none(),
             backend: Backend::cpu(),
             pool: pool.clone(),

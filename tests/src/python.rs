@@ -69,8 +69,9 @@ pub fn with_tensorboard() -> Result<PathBuf, String> {
     with("import tensorboard", "TensorBoard")
 }
 
-/// A Python with this package. The variable may name one without it: these packages are younger than the variable.
-fn with(imports: &str, package: &str) -> Result<PathBuf, String> {
+/// A Python with this package. The variable may name one without it: these packages are younger than the variable. `Err` is why
+/// there is none.
+pub fn with(imports: &str, package: &str) -> Result<PathBuf, String> {
     let given = std::env::var_os(VARIABLE).filter(|value| !value.is_empty()).map(PathBuf::from);
     let made = target()?.join("peers/bin/python");
     let mut pythons = given.into_iter().chain([made.clone()]);

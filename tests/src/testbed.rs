@@ -329,7 +329,11 @@ fn model_in(run: &Path) -> Vec<u8> {
 }
 
 /// A free port, which no other test of this process will be given.
-fn free_port() -> u16 {
+///
+/// # Panics
+/// If there is none.
+#[must_use]
+pub fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     // Suites that run at the same time begin at different ports.
     let begin = std::process::id() as u16;

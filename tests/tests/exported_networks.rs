@@ -45,6 +45,7 @@ fn network(input: &[usize], extractor: Vec<Layer>, projection: Vec<Layer>, head:
         projection,
         head,
         frozen: None,
+        tensors: None,
     }
 }
 

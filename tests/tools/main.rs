@@ -12,6 +12,7 @@ mod null_round;
 mod schedules;
 mod soak;
 mod stragglers;
+mod trainer;
 mod virtual_clients;
 
 use std::process::ExitCode;
@@ -38,6 +39,7 @@ enum Tool {
     VirtualClients(virtual_clients::Arguments),
     Fold(fold::Arguments),
     CorrectedStep(corrected_step::Arguments),
+    Trainer(trainer::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -55,6 +57,7 @@ fn main() -> ExitCode {
         Tool::VirtualClients(arguments) => virtual_clients::run(&arguments),
         Tool::Fold(arguments) => fold::run(&arguments),
         Tool::CorrectedStep(arguments) => corrected_step::run(&arguments),
+        Tool::Trainer(arguments) => trainer::run(&arguments),
     }
     ExitCode::SUCCESS
 }

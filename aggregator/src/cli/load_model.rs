@@ -215,6 +215,14 @@ impl Usable {
         }
         let (architecture, params, metadata) = models::read_model(&mut open()?)
             .map_err(|error| Failure::file("read the model", path, causes(&error)))?;
+        if architecture.is_opaque() {
+            let reason = format!(
+                "its network has no layers here: the file has the tensors of {} under the names of its own framework, which \
+                 loads them (in Python: model.load_state_dict(safetensors.torch.load_file(...)))",
+                architecture.name
+            );
+            return Err(Failure::file("use the model", path, reason));
+        }
         if let Some(tensor) = params.first_non_finite() {
             let reason = format!(
                 "tensor `{tensor}` holds a value that is not a number: its training diverged, or the file is damaged; use another \
@@ -282,6 +290,7 @@ impl Usable {
         let set = config.data.set;
         let called = match &config.data.source {
             Source::Drawn { .. } => format!("{set}, which are built in"),
+            Source::Trainers => "what trainers read".to_owned(),
             Source::Files { folder, .. } => format!("{set} in {}", folder.display()),
         };
         let dataset = data::load(&config, split).map_err(|error| unread(&error, split))?;

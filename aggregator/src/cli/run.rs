@@ -42,7 +42,7 @@ impl RunArgs {
         prepare: impl FnOnce(&Config) -> Result<T, StartError>,
     ) -> Result<(Started, T), Failure> {
         let (started, prepared) = start_on(files, config, &self.runs, self.fresh, prepare)?;
-        json_log::name_run(&started.run.spec().name);
+        json_log::name_run(&started.run.spec().name, started.run.directory().root());
         let origin = begun_from(&started);
         let place = started.run.directory().root().display();
         let closed = started.run.closed();

@@ -16,8 +16,7 @@ use super::run::{conclude, report_skipped, runtime, tensorboard};
 use super::terminal;
 use crate::events::Sink;
 use crate::events::sinks::terminal::Terminal;
-use crate::simulate::{SimulateError, Transport, simulate as simulate_run};
-use crate::start::training_shares;
+use crate::simulate::{Clients, SimulateError, Transport, simulate as simulate_run};
 use crate::storage::unsynced::Unsynced;
 
 #[derive(Debug, Args)]
@@ -40,7 +39,8 @@ pub(super) fn simulate(arguments: &SimulateArgs, verbose: bool) -> Result<(), Fa
     edge_client::memory::keep_freed(edge_client::memory::Heaps::Each);
     let SimulateArgs { run: given, transport, threads, page } = arguments;
     let backend = Processor::backend(given.device)?;
-    let (started, shares) = given.start(given.validated()?, Arc::new(Unsynced), training_shares)?;
+    let (started, clients) = given.start(given.validated()?, Arc::new(Unsynced), Clients::of)?;
+    let shares = &clients.shares;
     let _page = page.and_then(|at| Beside::start(at, &given.runs, None));
     let threads = threads.map_or_else(|| cores().get(), usize::from);
     if let Some(attackers) = &started.run.config().attackers {
@@ -49,7 +49,7 @@ pub(super) fn simulate(arguments: &SimulateArgs, verbose: bool) -> Result<(), Fa
     }
     let (mut run, resume, _lock) = started.into_parts();
     run.backend = backend;
-    let skipped = report_skipped(&shares, &run);
+    let skipped = report_skipped(shares, &run);
     let planned = run.spec().rounds.saturating_add(resume.failed);
     let mut display = Terminal::new(planned, resume.closed, given.json, verbose);
     let name = |index| format!("client {index}");
@@ -68,7 +68,7 @@ pub(super) fn simulate(arguments: &SimulateArgs, verbose: bool) -> Result<(), Fa
     };
     let stopped = stop.stopped.clone();
     let simulated =
-        runtime.block_on(simulate_run(run, resume, shares, *transport, threads, stopped, &mut sinks));
+        runtime.block_on(simulate_run(run, resume, clients, *transport, threads, stopped, &mut sinks));
     let failed = |error| match error {
         SimulateError::Run(error) => error.into(),
         error => Failure::environment(error),

@@ -35,7 +35,7 @@ impl Content {
 
     /// Stores the digests with a new run, if it reads files.
     pub(super) fn keep(&self, files: &dyn FileLayer, run: &Planned, runs: &Path) -> std::io::Result<()> {
-        if matches!(run.config.data.source, Source::Drawn { .. }) {
+        if matches!(run.config.data.source, Source::Drawn { .. } | Source::Trainers) {
             return Ok(());
         }
         let json = serde_json::to_vec(self).expect("texts are JSON");

@@ -23,8 +23,8 @@ use crate::page::{Found, PageError, by_class, ending};
 use crate::report::standing;
 use crate::round::RoundRecord;
 use crate::run::reader;
-use crate::simulate::{SimulateError, Transport, simulate};
-use crate::start::{StartError, start_on, training_shares};
+use crate::simulate::{Clients, SimulateError, Transport, simulate};
+use crate::start::{StartError, start_on};
 use crate::storage::unsynced::Unsynced;
 use crate::storage::{Disk, FileLayer};
 
@@ -195,16 +195,17 @@ fn run(
     tell: &mut (dyn FnMut(&Step<'_>) + Send),
 ) -> Result<bool, RunFailure> {
     let config = planned.config.clone();
-    let (started, shares) = start_on(Arc::new(Unsynced), config, runs, false, training_shares)?;
+    let (started, clients) = start_on(Arc::new(Unsynced), config, runs, false, Clients::of)?;
+    let shares = &clients.shares;
     if !started.passed.is_empty() {
         return Err(RunFailure::Taken(started.passed.join("; ")));
     }
     tell(&Step::Begun(started.run.closed()));
     let histograms: Vec<(String, Vec<usize>)> = (0..)
-        .zip(&shares)
+        .zip(shares)
         .map(|(index, share): (usize, &View)| (format!("client {index}"), share.histogram()))
         .collect();
-    let left_out = data::left_out(&shares, started.run.tests.as_ref().map(TestSet::skipped));
+    let left_out = data::left_out(shares, started.run.tests.as_ref().map(TestSet::skipped));
     let directory = started.run.directory();
     ending::forget(&Unsynced, directory).map_err(SimulateError::Run)?;
     let mut about = About::begin(&Unsynced, directory, Some(histograms), left_out);
@@ -237,7 +238,7 @@ fn run(
         }
         _ => {}
     };
-    let simulated = simulate(run, resume, shares, Transport::Memory, threads, stop, &mut sink);
+    let simulated = simulate(run, resume, clients, Transport::Memory, threads, stop, &mut sink);
     let (mut run, outcome) = runtime.block_on(simulated)?;
     let left = match &outcome {
         Outcome::Completed => standing::Standing::Complete,

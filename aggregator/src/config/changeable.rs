@@ -3,12 +3,14 @@
 use super::excerpt::Difference;
 
 /// Such keys, or what they begin with.
-const CHANGEABLE: [&str; 8] = [
+const CHANGEABLE: [&str; 10] = [
     "run.rounds",
     "early-stopping.",
     "evaluate.every",
     "evaluate.batch",
     "evaluate.on-clients-every",
+    "evaluate.command",
+    "simulation.trainer",
     "round.",
     "eligibility.",
     "connection.",

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::LazyLock;
 
 use shared::algorithm::registry;
+use shared::data::sets::TRAINER;
 use shared::settings::{self, SettingType, Shape, table_of};
 use toml::de::DeTable;
 use toml::{Table, Value};
@@ -184,6 +185,9 @@ pub(super) fn beside(mut layer: Table, path: &Path) -> Result<Table, ConfigError
             }
         }
     }
+    if let Some(Value::String(text)) = layer.get_mut("model").and_then(|model| model.get_mut("parameters")) {
+        join("model.parameters", folder, text)?;
+    }
     Ok(layer)
 }
 
@@ -232,16 +236,27 @@ fn from_table(table: Table) -> Result<Raw, ConfigError> {
     Ok(raw)
 }
 
+/// The keys that name a network, each before those that go with it alone.
+const NETWORKS: [&[&str]; 3] = [&["name"], &["layers"], &["parameters", "buffers", "tensors"]];
+
 /// Lays a checked layer over `base`.
 fn lay_over(base: &mut Table, layer: Table) {
-    // A model has a name or layers.
+    // A model has a name, layers or a file of tensors.
     if let (Some(Value::Table(model)), Some(Value::Table(given))) =
         (base.get_mut("model"), layer.get("model"))
     {
-        match (given.contains_key("name"), given.contains_key("layers")) {
-            (true, false) => drop(model.remove("layers")),
-            (false, true) => drop(model.remove("name")),
-            _ => {}
+        let named = NETWORKS.map(|keys| given.contains_key(keys[0]));
+        if named.into_iter().filter(|named| *named).count() == 1 {
+            let others = NETWORKS.iter().zip(named).filter(|(_, named)| !named);
+            others.flat_map(|(keys, _)| keys.iter()).for_each(|key| drop(model.remove(*key)));
+        }
+        // What such a network learns from, its trainers read.
+        let says_set = layer.get("data").is_some_and(|data| data.get("set").is_some());
+        if given.contains_key("parameters")
+            && !says_set
+            && let Some(Value::Table(data)) = base.get_mut("data")
+        {
+            data.insert("set".to_owned(), Value::String(TRAINER.name.to_owned()));
         }
     }
     settings::lay_over(base, layer, &SHAPE);

@@ -16,8 +16,8 @@
 //! | table | joins the table below it, key by key |
 //! | `algorithm`, `data.partition`, `training.optimizer`, `training.schedule`, `aggregation.rule`, `aggregation.server-optimizer` | hold exactly one alternative; naming the one below joins it, naming another replaces it |
 //! | a key's former name | is read as its name of today, and reported ([`Renamed`]) |
-//! | `model.name`, `model.layers` | either; naming one replaces the other |
-//! | `data.path`, `model.from` | relative to the file that has it; in `--set`, to the working directory |
+//! | `model.name`, `model.layers`, `model.parameters` | one; naming it replaces the others; with the last one `data.set` is `trainer` |
+//! | `data.path`, `model.from`, `model.parameters` | relative to the file that has it; in `--set`, to the working directory |
 //! | `--set data.max-samples=` (nothing after `=`) | takes an optional key back to unset |
 //!
 //! ```
@@ -50,6 +50,7 @@ mod model;
 mod model_origin;
 mod network;
 mod overrides;
+mod own_network;
 mod paths;
 mod personal;
 mod places;

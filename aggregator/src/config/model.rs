@@ -7,7 +7,7 @@ use toml::Table;
 
 use super::combinations::{Combinations, Shown};
 use super::samples::Samples;
-use super::{ConfigError, ModelTable, nearest_of, network};
+use super::{ConfigError, ModelTable, nearest_of, network, own_network};
 
 /// `None` if there is none, which is noted. Puts the number of classes into the layers of `model`.
 pub(super) fn architecture(
@@ -16,9 +16,15 @@ pub(super) fn architecture(
     samples: &Samples,
     checks: &mut Combinations<'_>,
 ) -> Option<Architecture> {
-    let keys = ["model.name", "model.layers", "model.norm", "model.initialisation", "data.set"];
+    let keys =
+        ["model.name", "model.layers", "model.parameters", "model.norm", "model.initialisation", "data.set"];
     if keys.iter().any(|key| checks.findings.is_doubtful(key)) {
         return None;
+    }
+    if model.parameters.is_some() {
+        let made = own_network::architecture(model, checks)?;
+        let given = ("model.parameters", format!("the model {}", made.name));
+        return frozen(made, model.freeze.as_deref(), given, checks);
     }
     let variant = Variant { norm: model.norm, initialisation: model.initialisation };
     let made = match (&model.name, &mut model.layers) {

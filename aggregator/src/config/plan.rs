@@ -43,6 +43,8 @@ pub enum Source {
         /// Test samples.
         test: usize,
     },
+    /// What the trainers of the clients read.
+    Trainers,
     /// The files of the set.
     Files {
         /// The folder they are in; absolute, and not yet looked into.

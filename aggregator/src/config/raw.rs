@@ -101,6 +101,16 @@ section! {
         ///
         /// Patterns of their names; `*` stands for any characters.
         pub freeze: Option<Vec<String>> = None, in Kind::Names, unset "all are learned";
+        /// The safetensors file of a network of another framework
+        ///
+        /// Programs of the devices' owners train it (`edge-client join --trainer`).
+        pub parameters: Option<String> = None, in Kind::Text(4096), unset "edge-client trains";
+        /// Its statistics, as in *.running_mean
+        ///
+        /// Patterns of their names; `*` stands for any characters.
+        pub buffers: Option<Vec<String>> = None, in Kind::Names, unset "*running_* and whole numbers";
+        /// Its tensors with their shapes
+        pub tensors: Option<Vec<String>> = None, in Kind::Names, unset "those of the file; noted when the run begins";
     }
 }
 
@@ -224,6 +234,8 @@ section! {
         pub attackers: f64 = 0.2, in Kind::Number(Excluded(0.0), Included(1.0));
         /// Ids of the clients: those of real devices, to repeat a run
         pub devices: Option<Vec<String>> = None, in Kind::Names, unset "made from run.seed";
+        /// The program that trains the clients of a model.parameters
+        pub trainer: Option<String> = None, in Kind::Text(4096), unset "none: there are devices";
     }
 }
 
@@ -248,6 +260,7 @@ impl Raw {
         raw.data.path.take_if(|path| !set.is_own() && Path::new(path).ends_with(set.name));
         if let Some(from) = raw.model.from.as_mut().filter(|from| from.digest.is_some()) {
             *from = ModelOrigin { digest: from.digest.take(), ..ModelOrigin::default() };
+            raw.model.parameters.take();
         }
         raw.round.timeout.take_if(|timeout| *timeout == RoundTable::TIMEOUT);
         raw

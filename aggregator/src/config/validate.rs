@@ -18,7 +18,7 @@ use super::full_names::absolute;
 use super::layers::Layers;
 use super::{
     ConfigError, ConfigErrors, DataPlan, Raw, Renamed, RunTable, ServerPlan, Source, begins_with, model,
-    personal,
+    own_network, personal,
 };
 
 /// A configuration that makes sense: what the program runs on.
@@ -91,6 +91,7 @@ pub(super) fn validate(layers: Layers, data_root: Option<&Path>, run: RunId) -> 
         .as_ref()
         .and_then(|samples| model::architecture(&mut raw.model, raw.data.set, samples, &mut checks));
     begins_with::check(&mut raw, &mut checks);
+    own_network::check(&raw, &mut checks);
     let server = checks.server(&mut raw);
     let (training, aggregation) = (raw.training, raw.aggregation);
     let settings = Settings {
@@ -150,7 +151,7 @@ pub(super) fn validate(layers: Layers, data_root: Option<&Path>, run: RunId) -> 
             algorithm,
             aggregation: raw.aggregation,
             update: raw.update,
-            evaluate: raw.evaluate,
+            evaluate: raw.evaluate.clone(),
             personalisation: raw.personalisation.clone(),
             heartbeat: seconds(raw.connection.heartbeat),
         },
@@ -240,6 +241,9 @@ fn source(raw: &mut Raw, data_root: Option<&Path>, checks: &mut Combinations<'_>
         return None;
     }
     let set = raw.data.set;
+    if set.is_of_trainers() {
+        return Some(Source::Trainers);
+    }
     if set.format.is_none() {
         if let Some(path) = &raw.data.path {
             checks.refuse(

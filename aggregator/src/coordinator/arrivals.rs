@@ -177,7 +177,7 @@ impl Coordinator {
         }
         // If the labels of devices are not used, any or none are accepted.
         let labels_count = self.spec.data.labels == LabelsAt::Device;
-        if labels_count && hello.classes == 0 {
+        if labels_count && hello.classes == 0 && architecture.classes != 0 {
             return Err(Refusal::Unlabelled);
         }
         if labels_count && hello.classes as usize != architecture.classes {

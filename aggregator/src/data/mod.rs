@@ -56,6 +56,7 @@ pub fn load(config: &Config, split: Split) -> Result<Dataset, DataError> {
             let count = if split == Split::Train { *train } else { *test };
             glyphs::generate(&config.spec.root_seed(), split, count)
         }
+        Source::Trainers => Err(DataError::OfTrainers),
         Source::Files { folder, limit } => {
             let format = config.data.set.format.expect("a set that is not drawn has a format");
             let whole = format.load(folder, split, &config.data.reading)?;
@@ -97,7 +98,7 @@ fn needs_test_split(config: &Config) -> bool {
 
 /// The test set, if the run evaluates models and there are samples for it.
 pub fn test_set(config: &Config) -> Result<Option<TestSet>, DataError> {
-    if !is_tested(config) {
+    if !is_tested(config) || config.data.source == Source::Trainers {
         return Ok(None);
     }
     let Some(tests) = test_samples(config)? else { return Ok(None) };

@@ -39,6 +39,7 @@ fn architecture(hidden: usize) -> Architecture {
         projection: vec![],
         head: vec![linear("out", 3)],
         frozen: None,
+        tensors: None,
     };
     let fafi = registry::specify(<Fafi as shared::algorithm::Algorithm>::NAME, toml::Table::new()).unwrap();
     registry::build(&fafi).unwrap().network(configured).unwrap()

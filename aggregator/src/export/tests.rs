@@ -61,6 +61,7 @@ fn nested() -> Architecture {
         projection: vec![],
         head: vec![Layer::Linear { name: "forward".to_owned(), out: 2, bias: true }],
         frozen: None,
+        tensors: None,
     }
 }
 

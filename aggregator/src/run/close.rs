@@ -149,7 +149,12 @@ impl Run {
             Some(tests) => self.tested(global, open, tests)?,
             None => None,
         };
-        let took = tests.map(|_| begun.elapsed());
+        let own = self.tester.as_ref().filter(|_| due).and_then(|tester| {
+            let params = self.algorithm.current_model(global);
+            let found = tester.test(&self.config.spec, round, params);
+            found.map_err(|error| warn!("round {round}: the model is not tested: {error}")).ok()
+        });
+        let took = tests.map(|_| ()).or(own.map(|_| ())).map(|()| begun.elapsed());
         let (evaluation, more) = tested.map(|tested| (tested.evaluation, tested.metrics)).unzip();
         metrics.extend(more.unwrap_or_default());
         let trained = work.train && !reports.is_empty();
@@ -157,8 +162,11 @@ impl Run {
         let samples = reports.iter().map(|(&client, report)| (client, report.samples));
         let mut record = RoundRecord {
             round,
-            accuracy: evaluation.map(|evaluation| evaluation.accuracy),
-            loss: evaluation.map(|evaluation| evaluation.loss).filter(|loss| loss.is_finite()),
+            accuracy: evaluation.map(|evaluation| evaluation.accuracy).or(own.and_then(|own| own.accuracy)),
+            loss: evaluation
+                .map(|evaluation| evaluation.loss)
+                .or(own.map(|own| own.loss))
+                .filter(|loss| loss.is_finite()),
             train_loss: if trained { mean(reports) } else { None },
             metrics,
             closing: !work.train,

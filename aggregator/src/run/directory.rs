@@ -26,6 +26,7 @@
 //!         broadcast-000008.safetensors     what round 8 is sent; made again when absent
 //!         served               locked by the process that serves the run, so that others can tell
 //!         clients/             what simulated clients keep from round to round
+//!         tester/              what the operator's own program is given to test
 //!         spool/               payloads under way; after a restart the beginnings of devices' updates go on
 //! ```
 //!
@@ -94,6 +95,8 @@ impl RunDirectory {
         presence = "state/served";
         /// What simulated clients keep from round to round.
         clients = "state/clients";
+        /// The files of the program that tests models (`evaluate.command`).
+        tester = "state/tester";
         /// Payloads under way.
         spool = "state/spool";
         /// Who is known by now, if that has changed since the newest round was opened.

@@ -11,6 +11,7 @@ use data_encoding::HEXLOWER;
 use models::architecture::matches;
 use models::model_file::ARCHITECTURE_KEY;
 use models::params::codec::TensorStream;
+use models::params::foreign::is_pickle;
 use models::{Architecture, Limits, ParamSet};
 use sha2::{Digest as _, Sha256};
 use shared::algorithm::registry;
@@ -60,6 +61,12 @@ impl InitialModel {
         let mut remarks = Vec::new();
         let mut read = match (&origin.run, &origin.names) {
             (Some(_), _) => of_run(files, &place, origin.in_round)?,
+            (None, _) if config.spec.architecture.is_opaque() => Read {
+                params: foreign::read_as_named(files, &place)?,
+                round: None,
+                accuracy: None,
+                samples: None,
+            },
             (None, None) => of_file(files, &place)?,
             (None, Some(names)) => {
                 let taken = foreign::read(files, &place, names, &config.spec.architecture, &is_fresh)?;
@@ -206,7 +213,7 @@ fn of_file(files: &dyn FileLayer, path: &Path) -> Result<Read, InitialModelError
         return Err(InitialModelError::NotOne { place: path.to_owned(), reason });
     }
     let mut beginning = [0; 4];
-    if open()?.read_exact(&mut beginning).is_ok() && foreign::is_pickle(&beginning) {
+    if open()?.read_exact(&mut beginning).is_ok() && is_pickle(&beginning) {
         return Err(InitialModelError::Pickle { place: path.to_owned() });
     }
     let mut input = open()?;

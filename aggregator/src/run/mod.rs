@@ -78,6 +78,7 @@ mod roster_file;
 mod rounds_file;
 mod stored;
 mod supervised;
+mod tester;
 pub(crate) mod update_file;
 mod upload;
 
@@ -107,6 +108,7 @@ use directory::RunDirectory;
 pub(crate) use error::{damaged, disk};
 use opening::Decision;
 use supervised::OwnTraining;
+use tester::Tester;
 
 pub use broadcast::Broadcast;
 pub use change::Extent;
@@ -169,6 +171,8 @@ pub struct Run {
     template: Template,
     /// What the model is tested on, if it is.
     pub tests: Option<TestSet>,
+    /// The operator's own program that tests it, where its network has no layers here.
+    tester: Option<Tester>,
     /// The samples whose labels the server has.
     labelled: Option<View>,
     /// How far the server's own training is.
@@ -215,7 +219,9 @@ impl Run {
         let specs = config.spec.architecture.parameter_specs().map_err(models::ModelError::from)?;
         let template = Template::of_updates(specs, config.spec.aggregation.buffers);
         let labelled = data::labelled(&config)?;
+        let tester = Tester::of(&config, &directory);
         Ok(Self {
+            tester,
             files,
             directory,
             config,

@@ -7,6 +7,7 @@
 //! Some clients may attack if the configuration says so, see [`attack`](crate::attack).
 
 mod adversary;
+mod clients;
 mod memory;
 mod store;
 
@@ -17,13 +18,14 @@ use edge_client::pool::{NoThreads, TrainPool};
 use edge_client::quic::QuicConnector;
 use edge_client::sensors::Sensors;
 use edge_client::session::SessionEnd as Ended;
-use edge_client::task::TestSamples;
+use edge_client::task::{OwnTrainer, TestSamples};
 use edge_client::transport::Connector;
 use edge_client::trust::Trust;
 use shared::congestion::Congestion;
 use shared::data::{DataError, View};
 use shared::id::ClientId;
 use shared::identity::SecretKey;
+use shared::trainer::ClientNumber;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tracing::warn;
@@ -37,6 +39,8 @@ use crate::transport::identity::{IdentityError, ServerIdentity};
 use crate::transport::{ListenError, Listener};
 use adversary::{Adversary, Distorting};
 use memory::MemoryConnector;
+
+pub use clients::Clients;
 use store::ClientStore;
 
 /// How simulated clients reach the coordinator.
@@ -74,12 +78,13 @@ pub enum SimulateError {
 pub async fn simulate(
     mut run: Run,
     resume: Resume,
-    shares: Vec<View>,
+    clients: impl Into<Clients>,
     transport: Transport,
     threads: usize,
     stop: watch::Receiver<bool>,
     sink: &mut dyn Sink,
 ) -> Result<(Run, Outcome), SimulateError> {
+    let Clients { shares, trainers } = clients.into();
     let (to_driver, from_peers) = mpsc::unbounded_channel();
     let seed = run.spec().root_seed();
     let identities: Vec<_> = (0..shares.len() as u32).map(|index| run.config().client(index)).collect();
@@ -102,12 +107,21 @@ pub async fn simulate(
         |(index, data): &(usize, &View)| !data.is_empty() && adversary.declared(*index, data.len()) <= bound;
     // Those that are refused are not waited for.
     run.simulates(shares.iter().enumerate().filter(admitted).count());
+    let count = shares.len() as u32;
     let shares = adversary.poisoned(shares)?;
     let participants = shares.into_iter().zip(0..).filter(present).map(|(data, index)| {
         let participant = Participant {
             client: identities[index as usize],
             // All shares are from one data set, whose skipped samples the run reports itself.
-            samples: Source::Read(DeviceSamples { data, skipped: 0, tests: tests.clone() }),
+            samples: Source::Read(DeviceSamples {
+                data,
+                skipped: 0,
+                tests: tests.clone(),
+                trainer: trainers.clone().map(|trainers| OwnTrainer {
+                    trainers,
+                    number: Some(ClientNumber { client: index, clients: count }),
+                }),
+            }),
             sensors: Sensors::none(),
             backend: backend.clone(),
             pool: pool.clone(),

@@ -23,6 +23,20 @@ use crate::failure::Failure;
 use crate::session::SessionEnd;
 use crate::status::line::{StatusLine, size};
 
+/// Where a client's samples are, and who learns from them.
+#[derive(Clone, Debug)]
+pub(super) enum Learned {
+    /// This program, from files.
+    From {
+        /// Their format.
+        format: Format,
+        /// Their folder.
+        folder: PathBuf,
+    },
+    /// A program of the owner's own, by this command.
+    By(String),
+}
+
 /// An event.
 #[derive(Debug)]
 pub(super) enum Event {
@@ -30,10 +44,8 @@ pub(super) enum Event {
     Started {
         /// Its id.
         client: ClientId,
-        /// The format of its samples.
-        format: Format,
-        /// Their folder.
-        folder: PathBuf,
+        /// Its samples.
+        data: Learned,
         /// The processor that it trains on: `cpu` or `cuda`.
         device: &'static str,
         /// Number of threads that train.
@@ -170,7 +182,7 @@ fn one(line: String, object: Value) -> Said {
 /// What is said of an event; nothing of those that only the status line shows.
 fn said(event: &Event) -> Option<Said> {
     Some(match event {
-        Event::Started { client, format, folder, device, threads, state } => {
+        Event::Started { client, data: Learned::From { format, folder }, device, threads, state } => {
             let (state, folder) = (state.display().to_string(), folder.display().to_string());
             let started = format!(
                 "client {client}: {format} in {folder}, training on {device} ({}), state in {state}",
@@ -180,6 +192,12 @@ fn said(event: &Event) -> Option<Said> {
                 "event": "started", "client": client, "data": format.to_string(), "folder": folder,
                 "device": device, "threads": threads, "state": state,
             });
+            one(started, object)
+        }
+        Event::Started { client, data: Learned::By(trainer), state, .. } => {
+            let state = state.display().to_string();
+            let started = format!("client {client}: trained by `{trainer}`, state in {state}");
+            let object = json!({ "event": "started", "client": client, "trainer": trainer, "state": state });
             one(started, object)
         }
         Event::Samples { format, skipped, samples, shape } => {

@@ -37,8 +37,14 @@ pub(super) fn run(arguments: &JoinArguments) -> Result<(), CliError> {
     if let Ok(state) = &state {
         take_ticket(arguments, state)?;
     }
-    let (format, samples) = reading::source(arguments, &output)?;
-    let store = DiskStore::open(&state?)?;
+    let state = state?;
+    let (samples, data) = if let Some((samples, command)) = arguments.trainer.start(&state)? {
+        (samples, event::Learned::By(command))
+    } else {
+        let (format, samples) = reading::source(arguments, &output)?;
+        (samples, event::Learned::From { format, folder: arguments.samples.folder().to_owned() })
+    };
+    let store = DiskStore::open(&state)?;
     let server = Server::new(store.server(), arguments, output.clone())?;
     let threads = arguments.threads.unwrap_or_else(cores).get();
     let mut systemd = Service::new();
@@ -65,8 +71,7 @@ pub(super) fn run(arguments: &JoinArguments) -> Result<(), CliError> {
     let mut live = LiveStatus::begin(&store, &addresses, arguments.listen.as_ref())?;
     let started = Event::Started {
         client: participant.client,
-        format,
-        folder: arguments.samples.data.clone(),
+        data,
         device: participant.backend.name(),
         threads,
         state: store.directory.clone(),

@@ -1,4 +1,4 @@
-//! The log on standard error, for debugging.
+//! The log on standard error, for debugging. What a trainer of the owner's own writes to its standard error is there as well.
 
 use std::io::{self, IsTerminal as _};
 
@@ -15,6 +15,7 @@ pub(super) fn start(verbose: u8) {
         2 => EnvFilter::new("info,edge_client=debug"),
         _ => EnvFilter::new("trace"),
     };
+    let filter = filter.add_directive("trainer=info".parse().expect("a target and a level"));
     // Fails if the process has a log already, as a program that uses this library: then that one is used.
     let _ = tracing_subscriber::fmt()
         .with_env_filter(filter)

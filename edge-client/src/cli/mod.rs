@@ -24,6 +24,7 @@ mod summary;
 mod systemd;
 mod terminal;
 mod ticket;
+mod trainer;
 
 use clap::CommandFactory as _;
 

@@ -78,7 +78,7 @@ impl Given {
     fn of(arguments: &JoinArguments) -> Self {
         let (samples, reading) = (&arguments.samples, &arguments.reading);
         Self {
-            folder: samples.data.clone(),
+            folder: samples.folder().to_owned(),
             label: samples.label.clone(),
             on_error: samples.on_error,
             classes: reading.classes.clone(),
@@ -140,7 +140,7 @@ impl Given {
         let data = View::whole(Arc::new(data));
         // Reading has freed large buffers, which are not needed before the first round.
         memory::give_back();
-        DeviceSamples { data, skipped: count, tests }
+        DeviceSamples { data, skipped: count, tests, trainer: None }
     }
 }
 
@@ -158,7 +158,7 @@ fn at_once(arguments: &JoinArguments) -> Result<Found, CliError> {
 /// The device's training samples, their format, and how they are read.
 pub(super) fn samples(arguments: &JoinArguments) -> Result<Found, DataError> {
     let options = arguments.reading.options(arguments.samples.label.as_deref(), arguments.samples.on_error);
-    let (format, data) = read(&arguments.samples.data, &options)?;
+    let (format, data) = read(arguments.samples.folder(), &options)?;
     Ok(Found { format, options, data })
 }
 
@@ -168,7 +168,7 @@ pub(super) fn or_unlabelled(problem: DataError, arguments: &JoinArguments) -> Cl
     let unsorted = || {
         let options = ReadOptions::unlabelled();
         matches!(problem, DataError::Unclear { .. })
-            && registry::detect(&arguments.samples.data, Split::Train, &options).is_ok()
+            && registry::detect(arguments.samples.folder(), Split::Train, &options).is_ok()
     };
     if !arguments.reading.unlabelled && (problem.lacks_labels() || unsorted()) {
         let way = "join with --unlabelled if the run's labels are at the server";

@@ -44,6 +44,28 @@ impl SampleArguments {
     }
 }
 
+/// The samples of a device that joins.
+#[derive(Clone, Debug, Args)]
+pub struct OwnSampleArguments {
+    /// Directory of the samples, in any of the formats that --help lists
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, required_unless_present = "trainer")]
+    data: Option<PathBuf>,
+    /// Column of a CSV table that holds the labels [default: as the run or the model says, else label]
+    #[arg(long, value_name = "COLUMN")]
+    pub label: Option<String>,
+    /// What to do about a sample that cannot be used: a damaged image, a row without a label
+    #[arg(long, value_enum, default_value_t = OnError::Stop)]
+    pub on_error: OnError,
+}
+
+impl OwnSampleArguments {
+    /// Their directory. It is asked for wherever a trainer does not read them.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        self.data.as_deref().unwrap_or(Path::new("."))
+    }
+}
+
 /// What a model is asked about.
 #[derive(Clone, Debug, Args)]
 pub struct InputArguments {

@@ -451,6 +451,7 @@ impl<'a, C: Connector, S: Store> Driver<'a, C, S> {
             client: self.participant.client,
             data: samples.data,
             tests: samples.tests,
+            trainer: samples.trainer,
             backend: self.participant.backend.clone(),
             broadcast,
         };

@@ -9,7 +9,7 @@ use shared::spec::{Reading, RunSpec};
 use super::{Connector, Driver, Notice, Store};
 use crate::failure::Failure;
 use crate::session::{DeviceProfile, Event};
-use crate::task::{TestSamples, Untested, untested};
+use crate::task::{OwnTrainer, TestSamples, Untested, untested};
 
 /// What a device has to learn from.
 #[derive(Clone, Debug)]
@@ -20,6 +20,8 @@ pub struct DeviceSamples {
     pub skipped: u64,
     /// Its test samples, for runs that ask for tests.
     pub tests: TestSamples,
+    /// The owner's own program that reads them, trains and tests: their number alone is known then.
+    pub trainer: Option<OwnTrainer>,
 }
 
 /// Where the samples come from.
@@ -64,7 +66,11 @@ impl<C: Connector, S: Store> Driver<'_, C, S> {
 
     /// Looks beside the driver whether the device can test the run's models: a test split may be large.
     pub(super) fn look_for_tests(&mut self, spec: Arc<RunSpec>) {
-        let Some(DeviceSamples { data, tests, .. }) = self.samples.clone() else { return };
+        let Some(DeviceSamples { data, tests, trainer, .. }) = self.samples.clone() else { return };
+        if trainer.is_some() {
+            // What it tests on it says when it is asked.
+            return;
+        }
         let client = self.participant.client;
         self.looking = Some(tokio::task::spawn_blocking(move || untested(&spec, client, &data, &tests)));
     }

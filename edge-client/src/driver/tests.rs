@@ -183,7 +183,7 @@ fn data() -> View {
 }
 
 fn of(data: View) -> Source {
-    Source::Read(DeviceSamples { data, skipped: 0, tests: TestSamples::none() })
+    Source::Read(DeviceSamples { data, skipped: 0, tests: TestSamples::none(), trainer: None })
 }
 
 fn participant() -> Participant {

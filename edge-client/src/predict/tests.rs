@@ -223,6 +223,7 @@ fn text_model(
         projection: Vec::new(),
         head: vec![last],
         frozen: None,
+        tensors: None,
     };
     let mut samples = shared::spec::RunSpec::example("fedavg").data;
     samples.shape = vec![window];
@@ -268,6 +269,7 @@ fn a_short_text_is_answered_as_the_same_beginning_of_a_long_one() {
         projection: Vec::new(),
         head: vec![linear()],
         frozen: None,
+        tensors: None,
     };
     let params = architecture.initialise(|name| shared::seed::Seed::root(3).derive(name).rng()).unwrap();
     text_model(&path, 6, extractor(), linear(), &params, &[]);

@@ -37,6 +37,19 @@ pub enum TaskError {
         /// The shape of the run's.
         run: Vec<usize>,
     },
+    /// The run's network has layers and the device a trainer of its own, or neither.
+    #[error(
+        "{}",
+        if *.has_one {
+            "this run's network is trained by edge-client itself: leave --trainer out and give the samples with --data"
+        } else {
+            "this run's network has no layers that edge-client could train: give the program that trains it with --trainer"
+        }
+    )]
+    Trainer {
+        /// Whether the device has a trainer.
+        has_one: bool,
+    },
     /// Training failed.
     #[error(transparent)]
     Train(#[from] TrainError),
@@ -46,7 +59,10 @@ impl TaskError {
     /// The failure that the driver reports.
     #[must_use]
     pub fn failure(&self) -> Failure {
-        let permanent = matches!(self, Self::Algorithm(_) | Self::ClassNames { .. } | Self::Shape { .. });
+        let permanent = matches!(
+            self,
+            Self::Algorithm(_) | Self::ClassNames { .. } | Self::Shape { .. } | Self::Trainer { .. }
+        );
         Failure { permanent, ..Failure::new(self.blame(), self) }
     }
 
@@ -55,11 +71,13 @@ impl TaskError {
         match self {
             Self::Algorithm(_) | Self::Broadcast(_) => Blame::Server,
             Self::Local(_) => Blame::Machine,
-            Self::ClassNames { .. } | Self::Shape { .. } => Blame::Owner,
+            Self::ClassNames { .. } | Self::Shape { .. } | Self::Trainer { .. } => Blame::Owner,
             Self::Train(error) => match error {
                 TrainError::Model(error) => blame_of_model(error),
                 // The server knows the shape of the device's samples, and not their values.
-                TrainError::Preparation(PreparationError::Range { .. }) => Blame::Owner,
+                TrainError::Preparation(PreparationError::Range { .. }) | TrainError::Trainer(_) => {
+                    Blame::Owner
+                }
                 TrainError::Preparation(_) | TrainError::Broadcast(_) | TrainError::NoModel => Blame::Server,
                 TrainError::Local(_) => Blame::Machine,
                 // The result of a cancelled task is dropped before it could be reported.

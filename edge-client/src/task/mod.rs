@@ -4,6 +4,7 @@ mod error;
 mod fit;
 mod handle;
 mod test_samples;
+mod trainer;
 mod untested;
 
 use std::ops::ControlFlow;
@@ -12,7 +13,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use models::{Backend, Limits, ParamSet};
-use shared::algorithm::{Client, TrainError, Workbench, registry};
+use shared::algorithm::{Client, TrainError, Trainer, Workbench, registry};
 use shared::by_class::ByClass;
 use shared::data::View;
 use shared::evaluation;
@@ -30,6 +31,7 @@ pub use error::TaskError;
 pub(crate) use fit::fits;
 pub use handle::TaskHandle;
 pub use test_samples::TestSamples;
+pub use trainer::OwnTrainer;
 pub(crate) use untested::{Untested, untested};
 
 /// The input of a task.
@@ -51,6 +53,8 @@ pub struct Task {
     pub tests: TestSamples,
     /// The processor that trains.
     pub backend: Backend,
+    /// The owner's own program that trains and tests, where the run's network is one of its framework's.
+    pub trainer: Option<OwnTrainer>,
     /// The server's broadcast, an encoded record.
     pub broadcast: Bytes,
     /// The client state after the previous round in this run, an encoded record.
@@ -94,7 +98,9 @@ pub fn run_task(
     let data = task.spec.data_in(task.round, task.client, &task.data);
     let mut client =
         Client::new(&task.spec, task.round, seed, &data, &task.backend, &mut monitor).with_id(task.client);
-    client = client.after_failures(task.failed).with_workbench(workbench);
+    let mut trainer = task.trainer.as_ref().map(OwnTrainer::at_work);
+    let trainer = trainer.as_mut().map(|trainer| trainer as &mut dyn Trainer);
+    client = client.after_failures(task.failed).with_workbench(workbench).with_trainer(trainer);
     let used = || -> Result<_, TaskError> { Ok(algorithm.eval_model(received()?, local()?)?) };
     let mut personal = None;
     if task.work.personalise {
@@ -102,7 +108,10 @@ pub fn run_task(
         personal = personalise(task, &used()?, &mut monitor, &mut |metric| client.report(metric))?;
     }
     let mut tested = ByClass::default();
-    if task.work.evaluate {
+    if let Some(trainer) = task.trainer.as_ref().filter(|_| task.work.evaluate) {
+        let mut monitor = |progress| handle.train_step(progress);
+        trainer.report_test(task, &used()?, &mut monitor, &mut |metric| client.report(metric))?;
+    } else if task.work.evaluate {
         match untested::tests(&task.spec, task.client, &task.data, &task.tests) {
             Ok(tests) => {
                 let params = used()?;
@@ -143,6 +152,12 @@ pub fn run_task(
 
 /// Whether the device's samples fit the run. The server should have checked this, but is not trusted to.
 fn check(task: &Task) -> Result<(), TaskError> {
+    if task.spec.architecture.is_opaque() != task.trainer.is_some() {
+        return Err(TaskError::Trainer { has_one: task.trainer.is_some() });
+    }
+    if task.trainer.is_some() {
+        return Ok(());
+    }
     fits(&task.spec, task.data.shape(), task.data.dataset().class_names())?;
     let labelled = task.spec.data.labels == LabelsAt::Device;
     let preparation = &task.spec.data.preparation;

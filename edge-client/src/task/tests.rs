@@ -30,8 +30,19 @@ fn a_slice_of_the_data_is_trained_on_as_if_there_were_no_more() {
         let spec = Arc::new(spec);
         let (backend, broadcast) = (Backend::cpu(), broadcast.clone());
         let (work, tests) = (TaskKind::TRAIN, TestSamples::none());
-        let task =
-            Task { spec, round, failed: 0, work, client, data, tests, backend, broadcast, local: None };
+        let task = Task {
+            spec,
+            round,
+            failed: 0,
+            work,
+            client,
+            data,
+            tests,
+            backend,
+            trainer: None,
+            broadcast,
+            local: None,
+        };
         let result = run_task(&task, &TaskHandle::default(), None).unwrap();
         (result.update.report.samples, result.update.payload)
     };
@@ -56,7 +67,19 @@ fn a_task_about_other_samples_is_refused_whatever_the_server_says() {
     let spec = Arc::new(spec);
     let (backend, tests, client) = (Backend::cpu(), TestSamples::none(), ClientId::from_bytes([5; 16]));
     let (work, broadcast) = (TaskKind::TRAIN, Bytes::new());
-    let task = Task { spec, round: 1, failed: 0, work, client, data, tests, backend, broadcast, local: None };
+    let task = Task {
+        spec,
+        round: 1,
+        failed: 0,
+        work,
+        client,
+        data,
+        tests,
+        backend,
+        trainer: None,
+        broadcast,
+        local: None,
+    };
     let refused = run_task(&task, &TaskHandle::default(), None).unwrap_err();
     assert!(matches!(refused, TaskError::Shape { .. }), "{refused}");
 }
@@ -73,8 +96,19 @@ fn classes_of_other_names_are_refused_where_the_devices_labels_are_used() {
         let (backend, tests, client) = (Backend::cpu(), TestSamples::none(), ClientId::from_bytes([5; 16]));
         // What comes after this is that the broadcast is read, and there is none.
         let (work, broadcast) = (TaskKind::TRAIN, Bytes::new());
-        let task =
-            Task { spec, round: 1, failed: 0, work, client, data, tests, backend, broadcast, local: None };
+        let task = Task {
+            spec,
+            round: 1,
+            failed: 0,
+            work,
+            client,
+            data,
+            tests,
+            backend,
+            trainer: None,
+            broadcast,
+            local: None,
+        };
         run_task(&task, &TaskHandle::default(), None).unwrap_err()
     };
     for other in [["dog", "cat"], ["cat", "bird"]] {
@@ -154,7 +188,19 @@ fn personalised(report: Reports, work: TaskKind, tests: TestSamples) -> TaskOutp
     let broadcast = broadcast(&spec);
     let client = ClientId::from_bytes([5; 16]);
     let (backend, local) = (Backend::cpu(), Some(kept()).filter(|_| !work.train));
-    let task = Task { spec, round: 4, failed: 0, work, client, data, tests, backend, broadcast, local };
+    let task = Task {
+        spec,
+        round: 4,
+        failed: 0,
+        work,
+        client,
+        data,
+        tests,
+        backend,
+        trainer: None,
+        broadcast,
+        local,
+    };
     run_task(&task, &TaskHandle::default(), None).unwrap()
 }
 

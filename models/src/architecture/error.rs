@@ -76,6 +76,18 @@ pub enum ArchitectureError {
         /// The number of classes.
         classes: usize,
     },
+    /// Tensors stand for a network without layers, and this one has both, or samples with a shape or classes.
+    #[error("the network has layers or samples of its own, and tensors as well, which are for one without")]
+    LayersAndTensors,
+    /// A network without layers was to be run.
+    #[error(
+        "the network {name} has no layers that could be run here: it is trained and tested by programs of its own \
+         (model.parameters)"
+    )]
+    Opaque {
+        /// The network.
+        name: String,
+    },
     /// The architecture exceeds [`MAX_ELEMENTS`](super::MAX_ELEMENTS).
     #[error(
         "layer `{layer}` brings the model to {} {quantity}; {MAX_ELEMENTS} are the limit",
@@ -101,7 +113,11 @@ impl ArchitectureError {
             | Self::Residual { layer, .. }
             | Self::SqueezeExcite { layer, .. }
             | Self::TooLarge { layer, .. } => Some(layer),
-            Self::UnknownModel { .. } | Self::NoNorm { .. } | Self::Output { .. } => None,
+            Self::UnknownModel { .. }
+            | Self::NoNorm { .. }
+            | Self::Output { .. }
+            | Self::LayersAndTensors
+            | Self::Opaque { .. } => None,
         }
     }
 }

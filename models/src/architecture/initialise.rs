@@ -186,6 +186,7 @@ mod tests {
             projection: vec![],
             head: vec![],
             frozen: None,
+            tensors: None,
         };
         let params = architecture.initialise(rng_for(5)).unwrap();
         let values = |name: &str| params.get(&format!("extractor.{name}")).unwrap().values();

@@ -11,6 +11,7 @@ mod inference;
 mod initialise;
 mod layer;
 mod nesting;
+mod opaque;
 mod specs;
 
 use serde::{Deserialize, Serialize};
@@ -21,6 +22,7 @@ pub use frozen::{Frozen, FrozenError, encode_frozen, frozen_digest, matches};
 pub use initialise::Initialisation;
 pub use layer::Layer;
 pub use nesting::MAX_NESTING;
+pub use opaque::{MAX_TENSORS, OpaqueTensor};
 pub use specs::{Initial, MAX_LAYERS, MAX_NAME, ParameterKind, ParameterSpec};
 
 /// The limit of an architecture's parameters, of the values between two layers, and of the values that a training pass of one
@@ -59,6 +61,9 @@ pub struct Architecture {
     /// The tensors that are not learned; `None` if all are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub frozen: Option<Frozen>,
+    /// The tensors of an opaque network, which has no layers; `None` if the layers say what they are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tensors: Option<Vec<OpaqueTensor>>,
 }
 
 impl Architecture {

@@ -93,6 +93,7 @@ mod tests {
             projection: vec![],
             head: vec![],
             frozen: None,
+            tensors: None,
         };
         assert!(architecture(MAX_NESTING).parameter_specs().is_ok());
         let error = architecture(MAX_NESTING + 1).parameter_specs();

@@ -19,6 +19,7 @@ fn architecture() -> Architecture {
         projection: vec![linear("b", 1)],
         head: vec![linear("c", 1)],
         frozen: None,
+        tensors: None,
     }
 }
 
@@ -82,6 +83,7 @@ fn parts_that_learn_nothing_may_change_the_shape() {
         projection: vec![Layer::GlobalAvgPool],
         head: vec![fc],
         frozen: None,
+        tensors: None,
     };
     let mut params = ParamSet::new();
     params.insert("head.fc.weight", Array::new([1, 1], vec![3.0]).unwrap());

@@ -69,6 +69,7 @@ fn architecture() -> Architecture {
         projection: vec![linear("b", 5, true)],
         head: vec![linear("prototypes", 3, false)],
         frozen: None,
+        tensors: None,
     }
 }
 

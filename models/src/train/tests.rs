@@ -106,6 +106,7 @@ fn start(input: &[usize], extractor: Vec<Layer>, head: Vec<Layer>) -> (Architect
         projection: vec![],
         head,
         frozen: None,
+        tensors: None,
     };
     let seed = |name: &str| name.bytes().map(u64::from).sum();
     let params = architecture.initialise(|name| ChaCha8Rng::seed_from_u64(seed(name))).unwrap();

@@ -47,6 +47,9 @@ impl Chain {
     /// # Errors
     /// [`NotAChain`] for one with normalisation, residual blocks, embeddings or recurrence: their units are tied to others.
     pub fn of(architecture: &Architecture) -> Result<Self, NotAChain> {
+        if architecture.is_opaque() {
+            return Err(NotAChain::Layer { layer: "none here, but tensors alone" });
+        }
         let specs = architecture
             .parameter_specs()
             .map_err(|error| NotAChain::Architecture { reason: error.to_string() })?;

@@ -4,10 +4,12 @@ use std::borrow::Cow;
 use std::ops::ControlFlow;
 
 use models::{Backend, Batch, Correction, Learner, ModelError, Optimizer, ParamSet, ParameterKind};
+use rand::Rng as _;
 
 use super::TrainError;
 use super::frozen_features::FrozenFeatures;
 use super::kept::Kept;
+use super::trainer::{self, Trainer, TrainerJob, TrainerResult};
 use crate::aggregation::Buffers;
 use crate::data::{Preparation, View};
 use crate::id::ClientId;
@@ -44,6 +46,7 @@ pub struct Client<'a> {
     kept: Kept,
     metrics: Metrics,
     workbench: Option<&'a mut Workbench>,
+    trainer: Option<&'a mut dyn Trainer>,
 }
 
 /// Reuses one network's buffers across simulated clients that train in turn on a thread. What a client learns does not depend on
@@ -105,7 +108,14 @@ impl<'a> Client<'a> {
             kept: Kept::default(),
             metrics: Metrics::default(),
             workbench: None,
+            trainer: None,
         }
+    }
+
+    /// The same client, whose owner has a program that trains.
+    #[must_use]
+    pub fn with_trainer(self, trainer: Option<&'a mut dyn Trainer>) -> Self {
+        Self { trainer, ..self }
     }
 
     /// The same client at a workbench.
@@ -240,8 +250,11 @@ impl<'a> Client<'a> {
 
     /// E epochs of minibatch steps over freshly shuffled data, from `start`
     /// (McMahan et al. 2017, Algorithm 1, `ClientUpdate`). The last batch of an epoch may be smaller, unless
-    /// `training.drop-last` leaves it out. No epochs leave `start` as it is.
+    /// `training.drop-last` leaves it out. No epochs leave `start` as it is. A trainer of the device's owner does what it does.
     pub fn sgd(&mut self, start: &ParamSet) -> Result<ParamSet, TrainError> {
+        if let Some(trainer) = self.trainer.take() {
+            return self.trained_by(trainer, start);
+        }
         self.sgd_corrected(start, &Correction::default())
     }
 
@@ -318,6 +331,28 @@ impl<'a> Client<'a> {
         }
         self.put_away(learner);
         Ok(trained)
+    }
+
+    /// What a program of the device's owner makes of `start`.
+    fn trained_by(&mut self, trainer: &mut dyn Trainer, start: &ParamSet) -> Result<ParamSet, TrainError> {
+        let start = self.start(start)?;
+        let whole = self.spec.architecture.compose(&start).map_err(ModelError::from)?;
+        let job = TrainerJob {
+            round: self.round,
+            samples: self.samples(),
+            seed: self.seed.derive("trainer").rng().next_u32(),
+            training: &self.spec.training,
+            learning_rate: self.optimizer().rate(),
+            params: &whole,
+        };
+        let TrainerResult { params, steps, loss, accuracy } = trainer.train(&job, self.monitor)?;
+        let params = trainer::learned(&start, &whole, params)?;
+        self.steps += steps;
+        self.loss_sum += loss * steps as f64;
+        if let Some(accuracy) = accuracy {
+            self.report(Metric::TrainAccuracy(accuracy));
+        }
+        Ok(params)
     }
 
     /// A learner that starts from these parameters.

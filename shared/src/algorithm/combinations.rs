@@ -61,6 +61,8 @@ pub enum Setting {
     Late,
     /// Some parameters are frozen.
     Frozen,
+    /// The network has no layers here: programs of the devices' owners train it.
+    Opaque,
 }
 
 /// A choice that an algorithm makes no sense with, and why; what to do instead belongs to the reason.
@@ -119,7 +121,9 @@ impl Setting {
                 choice("training.measure", "training.measure.drift = true")
             }
             Self::Bare => {
-                let bare = architecture.filter(|architecture| !architecture.has_representation())?;
+                let has_none =
+                    |network: &&&Architecture| !network.is_opaque() && !network.has_representation();
+                let bare = architecture.as_ref().filter(has_none)?;
                 choice("model", format!("the model {}", bare.name))
             }
             Self::UniformWeights if *weights == Weights::Uniform => set("aggregation.weights", "\"uniform\""),
@@ -150,6 +154,10 @@ impl Setting {
             Self::Frozen => {
                 let frozen = architecture.and_then(|architecture| architecture.frozen.as_ref())?;
                 set("model.freeze", format!("{:?}", frozen.names))
+            }
+            Self::Opaque => {
+                architecture.filter(|architecture| architecture.is_opaque())?;
+                choice("model.parameters", "model.parameters")
             }
             _ => return None,
         })
@@ -190,7 +198,7 @@ mod tests {
     use crate::spec::{Measures, RunSpec};
 
     /// All of them.
-    const ALL: [Setting; 20] = [
+    const ALL: [Setting; 21] = [
         Setting::Epochs,
         Setting::Batches,
         Setting::Momentum,
@@ -211,6 +219,7 @@ mod tests {
         Setting::Mixed,
         Setting::Late,
         Setting::Frozen,
+        Setting::Opaque,
     ];
 
     /// Every way to make a choice, with the name of its column.
@@ -249,6 +258,7 @@ mod tests {
             // The network is that of the whole test.
             Setting::Bare => ("bare", vec![(plain, mean)]),
             Setting::Frozen => ("freeze", vec![(plain, mean)]),
+            Setting::Opaque => ("own-trainer", vec![(plain, mean)]),
             Setting::UniformWeights => {
                 ("uniform-weights", vec![(plain, Aggregation { weights: Weights::Uniform, ..mean })])
             }
@@ -314,6 +324,10 @@ mod tests {
                     let architecture = if choice == Setting::Bare { "linear" } else { "mlp-2nn" };
                     let mut architecture =
                         Architecture::by_name(architecture, &[1, 2, 2], 2).expect("built in");
+                    if choice == Setting::Opaque {
+                        let tensor = "w: 2".parse().expect("a tensor");
+                        architecture = Architecture::of_tensors("mine", vec![tensor]);
+                    }
                     if choice == Setting::Frozen {
                         architecture.frozen = Some(models::Frozen::named(vec!["head.*".to_owned()]));
                     }

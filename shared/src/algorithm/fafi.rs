@@ -126,6 +126,10 @@ impl Algorithm for Fafi {
     const NAME: &'static str = "fafi";
     const INCOMPATIBLE: &'static [Incompatible] = &[
         (
+            Setting::Opaque,
+            "fafi fuses representations, which a network of a trainer does not show: use fedavg",
+        ),
+        (
             Setting::Bare,
             "fafi fuses representations, which are the samples themselves where nothing is learned below the last layer: \
              use a model with hidden layers",

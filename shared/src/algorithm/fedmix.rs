@@ -28,7 +28,7 @@ use models::{Batch, pseudo_label};
 use serde::{Deserialize, Serialize};
 
 use super::unlabelled::{Seen, perturbed, suit};
-use super::{Client, ClientMemory, Drawn, Objective, TrainError};
+use super::{Client, ClientMemory, Drawn, Incompatible, Objective, Setting, TrainError};
 use crate::data::Preparation;
 use crate::settings::{self, Kind};
 use crate::spec::{DataSpec, Training};
@@ -84,6 +84,10 @@ impl FedMix {
 
 impl Objective for FedMix {
     const NAME: &'static str = "fedmix";
+    const INCOMPATIBLE: &'static [Incompatible] = &[(
+        Setting::Opaque,
+        "fedmix learns from pseudo-labels of our engine, and a trainer of a device's owner has its own: use fedavg",
+    )];
     type Local = ();
 
     fn validate(&self) -> Result<(), String> {

@@ -87,6 +87,10 @@ impl Algorithm for FedNova {
     const NAME: &'static str = "fednova";
     const INCOMPATIBLE: &'static [Incompatible] = &[
         (
+            Setting::Opaque,
+            "fednova divides by what the steps of our optimisers weigh, and a trainer of a device's owner takes its own: use fedavg",
+        ),
+        (
             Setting::LossWeights,
             "fednova weighs the numbers of steps as it weighs models, one by one as they arrive, and weights by loss are \
              known only when all are there: weigh by samples or uniformly",

@@ -11,7 +11,7 @@
 use models::Correction;
 use models::params::ParamSet;
 
-use super::{Client, Objective, TrainError};
+use super::{Client, Incompatible, Objective, Setting, TrainError};
 use crate::settings::{self, Kind};
 
 crate::section! {
@@ -25,6 +25,10 @@ crate::section! {
 
 impl Objective for FedProx {
     const NAME: &'static str = "fedprox";
+    const INCOMPATIBLE: &'static [Incompatible] = &[(
+        Setting::Opaque,
+        "fedprox pulls every step back, and a trainer of a device's owner takes its own: use fedavg",
+    )];
     type Local = ();
 
     fn validate(&self) -> Result<(), String> {

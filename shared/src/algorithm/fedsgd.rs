@@ -24,6 +24,10 @@ pub struct FedSgd {}
 impl Objective for FedSgd {
     const NAME: &'static str = "fedsgd";
     const INCOMPATIBLE: &'static [Incompatible] = &[
+        (
+            Setting::Opaque,
+            "fedsgd takes the gradient by our engine, and a trainer of a device's owner gives a trained model: use fedavg",
+        ),
         (Setting::Epochs, "fedsgd takes one step per round, so training.epochs must be 1"),
         (
             Setting::Batches,

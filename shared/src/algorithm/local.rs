@@ -24,6 +24,10 @@ const ALONE: &str = "in local every client is alone and nothing is aggregated: l
 impl Algorithm for Local {
     const NAME: &'static str = "local";
     const INCOMPATIBLE: &'static [Incompatible] = &[
+        (
+            Setting::Opaque,
+            "local tests the models of single clients by our engine, which has no layers of them: use fedavg",
+        ),
         (Setting::UniformWeights, ALONE),
         (Setting::LossWeights, ALONE),
         (Setting::ServerSgd, ALONE),

@@ -125,6 +125,8 @@ pub mod registry;
 mod round;
 mod server_model;
 mod train_error;
+pub mod trainer;
+mod trainer_error;
 mod unlabelled;
 
 pub mod fafi;
@@ -152,6 +154,8 @@ pub use objective::Objective;
 pub use round::{Contribution, Round};
 pub use server_model::ServerModel;
 pub use train_error::TrainError;
+pub use trainer::Trainer;
+pub use trainer_error::TrainerError;
 
 /// All algorithms of this build.
 pub const ALGORITHMS: &[Entry] = &[

@@ -67,6 +67,10 @@ impl Algorithm for Scaffold {
     const NAME: &'static str = "scaffold";
     const INCOMPATIBLE: &'static [Incompatible] = &[
         (
+            Setting::Opaque,
+            "scaffold corrects every step, and a trainer of a device's owner takes its own: use fedavg",
+        ),
+        (
             Setting::Mixed,
             "scaffold's control variates stand for the steps that lead to its model, and not for what that is mixed with: leave \
              server.mixing and data.labelled out",

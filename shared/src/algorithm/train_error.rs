@@ -2,6 +2,7 @@
 
 use models::{BatchError, ModelError};
 
+use super::trainer_error::TrainerError;
 use crate::data::PreparationError;
 
 /// Why local training gave no update.
@@ -25,6 +26,9 @@ pub enum TrainError {
     /// The run asks for tests of a model that its algorithm does not send: the server's fault.
     #[error("the server asks to test a model, and its algorithm sends none")]
     NoModel,
+    /// The program of the device's owner that trains has failed.
+    #[error(transparent)]
+    Trainer(#[from] TrainerError),
     /// Training was told to stop: a newer round, or the client is leaving.
     #[error("training was cancelled")]
     Cancelled,

@@ -84,6 +84,31 @@ impl Dataset {
         }
     }
 
+    /// Samples of which the number alone is known: a program of their owner's reads them. They have no shape, no values, no labels
+    /// and no classes.
+    ///
+    /// # Errors
+    /// [`DataError`] if there are none, or too many.
+    pub fn counted(count: u64) -> Result<Self, DataError> {
+        let count = usize::try_from(count).unwrap_or(usize::MAX);
+        if count == 0 {
+            return Err(DataError::Empty);
+        }
+        if u32::try_from(count).is_err() {
+            return Err(DataError::TooManySamples { found: count });
+        }
+        Ok(Self {
+            shape: Vec::new(),
+            samples: Samples::Bytes(Vec::new()),
+            labels: Vec::new(),
+            count,
+            classes: 0,
+            authors: Vec::new(),
+            class_names: Vec::new(),
+            skipped: Skipped::default(),
+        })
+    }
+
     /// `count` samples, whose shape and labels are checked.
     fn checked(
         shape: Vec<usize>,

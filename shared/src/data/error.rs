@@ -62,6 +62,11 @@ impl<E: FormatError> From<E> for DataError {
 #[derive(Debug, Error)]
 #[expect(missing_docs, reason = "fields are described once, above")]
 pub enum DataError {
+    /// The samples are known to the clients' trainers alone.
+    #[error(
+        "the samples are read by the programs that train (data.set = \"trainer\"), and cannot be read here"
+    )]
+    OfTrainers,
     /// The named folder does not exist.
     #[error("{}: no such directory; name the folder that holds the data files", .path.display())]
     DirectoryAbsent { path: PathBuf },

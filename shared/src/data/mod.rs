@@ -79,4 +79,5 @@ pub const DATA_SETS: &[&DataSet] = &[
     &sets::IDX,
     &sets::TEXT,
     &safetensors::SET,
+    &sets::TRAINER,
 ];

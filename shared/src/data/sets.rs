@@ -118,7 +118,24 @@ pub const IDX: DataSet = DataSet {
 /// Text of the user's own, read like the plays.
 pub const TEXT: DataSet = DataSet { name: "text", ..SHAKESPEARE };
 
+/// What the trainers of devices read, which is known to them alone.
+pub const TRAINER: DataSet = DataSet {
+    name: "trainer",
+    format: None,
+    files: "none",
+    labels_each: None,
+    samples: SetSamples::Published { shape: &[], classes: 0 },
+    training_samples: None,
+    moments: None,
+};
+
 impl DataSet {
+    /// Whether its samples are read by programs of their owners, and not here.
+    #[must_use]
+    pub fn is_of_trainers(&self) -> bool {
+        *self == TRAINER
+    }
+
     /// Whether it is a set of the user's own, and not a published one.
     #[must_use]
     pub fn is_own(&self) -> bool {

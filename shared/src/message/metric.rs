@@ -35,6 +35,8 @@ pub enum Metric {
     Tests(Option<Method>, Option<Fraction>, Option<Fraction>),
     /// Mean weight of the global expert in the mixture of this method.
     Gate(Method, f64),
+    /// Share of the training samples that the trained model classifies correctly, as a trainer of the device's owner says.
+    TrainAccuracy(f64),
 }
 
 /// A number from 0 to 1 in 32 bits, so that both tests of a model take no more room than any other metric.
@@ -74,6 +76,7 @@ impl Metric {
                 let test = |name, share: Option<Fraction>| Some((format!("{of}{name}"), share?.value()));
                 [test("local-test", local), test("global-test", global)]
             }
+            Self::TrainAccuracy(value) => one("train-accuracy", value),
             Self::Gate(of, value) => one(&format!("{}-gate", of.name()), value),
         };
         values.into_iter().flatten()
@@ -88,7 +91,8 @@ impl Metric {
             | Self::Drift(_)
             | Self::Coverage(_)
             | Self::ClassCoverage(_)
-            | Self::Entropy(_) => false,
+            | Self::Entropy(_)
+            | Self::TrainAccuracy(_) => false,
             Self::OwnAccuracy(_) | Self::OwnLoss(_) | Self::Tests(..) | Self::Gate(..) => true,
         }
     }

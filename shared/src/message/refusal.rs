@@ -9,10 +9,7 @@ use models::shape::spelled;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum Refusal {
     /// Its samples have another shape than the model's input.
-    #[error(
-        "this run's model takes samples of shape {}, the device's data has {}: use other data or another model",
-        spelled(.expected), spelled(.found)
-    )]
+    #[error("{}", other_shape(.expected, .found))]
     Shape {
         /// What the model takes.
         expected: Vec<u32>,
@@ -100,6 +97,22 @@ pub enum Refusal {
     },
 }
 
+/// Samples that a program of the device's owner reads have no shape, and the samples of its run's model have none.
+fn other_shape(expected: &[u32], found: &[u32]) -> String {
+    match (expected, found) {
+        ([], _) => "this run's model is of a framework of its users' own, and a program on the device trains it: join with \
+                    --trainer COMMAND"
+            .to_owned(),
+        (_, []) => "this run's model is trained by edge-client itself: leave --trainer out, and give the samples with --data"
+            .to_owned(),
+        (expected, found) => format!(
+            "this run's model takes samples of shape {}, the device's data has {}: use other data or another model",
+            spelled(expected),
+            spelled(found)
+        ),
+    }
+}
+
 impl Refusal {
     /// Whether it is about what the samples are, and not about who the device is.
     #[must_use]
@@ -117,6 +130,16 @@ impl Refusal {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_device_learns_whether_it_needs_a_trainer() {
+        let said = |expected: &[u32], found: &[u32]| {
+            Refusal::Shape { expected: expected.to_vec(), found: found.to_vec() }.to_string()
+        };
+        assert!(said(&[], &[1, 28, 28]).contains("join with --trainer COMMAND"));
+        assert!(said(&[1, 28, 28], &[]).contains("leave --trainer out"));
+        assert!(said(&[1, 28, 28], &[13]).contains("shape 1x28x28, the device's data has 13"));
+    }
 
     #[test]
     fn a_revoked_device_is_told_of_what_lets_it_in_again() {

@@ -31,6 +31,7 @@ fn spec() -> RunSpec {
         projection: Vec::new(),
         head: vec![linear("b", 5), Layer::Relu, linear("c", 3)],
         frozen: None,
+        tensors: None,
     };
     spec
 }

@@ -114,10 +114,19 @@ fn explicit(mut spec: RunSpec) -> RunSpec {
 }
 
 impl From<Architecture> for PositionalArchitecture {
-    /// Without what is frozen.
+    /// Without what is frozen, or opaque.
     fn from(architecture: Architecture) -> Self {
-        let Architecture { name, input, classes, initialisation, extractor, projection, head, frozen: _ } =
-            architecture;
+        let Architecture {
+            name,
+            input,
+            classes,
+            initialisation,
+            extractor,
+            projection,
+            head,
+            frozen: _,
+            tensors: _,
+        } = architecture;
         Self { name, input, classes, initialisation, extractor, projection, head }
     }
 }
@@ -126,7 +135,17 @@ impl From<PositionalArchitecture> for Architecture {
     fn from(architecture: PositionalArchitecture) -> Self {
         let PositionalArchitecture { name, input, classes, initialisation, extractor, projection, head } =
             architecture;
-        Self { name, input, classes, initialisation, extractor, projection, head, frozen: None }
+        Self {
+            name,
+            input,
+            classes,
+            initialisation,
+            extractor,
+            projection,
+            head,
+            frozen: None,
+            tensors: None,
+        }
     }
 }
 

@@ -9,7 +9,6 @@ use crate::share;
 
 crate::section! {
     /// Tests of the global model.
-    #[derive(Copy)]
     pub struct Evaluation {
         /// Rounds between tests of the global model; 0 is never
         pub every: u32 = 1, in Kind::COUNT;
@@ -23,6 +22,10 @@ crate::section! {
         ///
         /// That says how many test samples of each class a client has.
         pub by_class: bool = false;
+        /// The program that tests a model of model.parameters here
+        ///
+        /// A trainer, as devices have: `python3 test.py`.
+        pub command: Option<String> = None, in Kind::Text(4096), unset "nothing does";
     }
 }
 

@@ -64,6 +64,7 @@ pub const SERVER_KEYS: &[(&str, &str)] = &[
     ("update", "max-abs"),
     ("evaluate", "every"),
     ("evaluate", "batch"),
+    ("evaluate", "command"),
 ];
 
 /// `[run]`, with the run's identity.

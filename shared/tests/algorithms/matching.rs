@@ -17,6 +17,7 @@ fn network() -> Architecture {
         projection: vec![Layer::Linear { name: named("fc1"), out: 5, bias: true }, Layer::Relu],
         head: vec![Layer::Linear { name: named("fc2"), out: 2, bias: true }],
         frozen: None,
+        tensors: None,
     };
     architecture.parameter_specs().unwrap();
     architecture

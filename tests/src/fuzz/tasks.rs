@@ -48,6 +48,7 @@ pub fn run(bytes: &[u8]) -> Seen {
         data: data(),
         tests: TestSamples::of(data()),
         backend: Backend::cpu(),
+        trainer: None,
         broadcast: broadcast.to_vec().into(),
         local: None,
     };

@@ -92,6 +92,7 @@ pub(in crate::config) fn architecture(
         projection: part("projection")?,
         head: part("head")?,
         frozen: None,
+        tensors: None,
     })
 }
 

@@ -3,6 +3,7 @@
 //!
 //! There is one standard error, and what is told there comes from everywhere: whether it is told so is a static.
 
+use std::path::Path;
 use std::sync::OnceLock;
 use std::time::SystemTime;
 
@@ -13,7 +14,7 @@ use super::json::line;
 use crate::events::{Level, Notice};
 
 static ON: OnceLock<()> = OnceLock::new();
-static RUN: OnceLock<String> = OnceLock::new();
+static RUN: OnceLock<(String, String)> = OnceLock::new();
 
 /// How a sentence begins that is a warning.
 const WARNING: &str = "WARNING: ";
@@ -29,13 +30,13 @@ pub fn is_on() -> bool {
     ON.get().is_some()
 }
 
-/// From now on lines name this run. A process works on one.
-pub fn name_run(name: &str) {
-    let _ = RUN.set(name.to_owned());
+/// From now on lines name this run, and sentences its folder as well. A process works on one.
+pub fn name_run(name: &str, folder: &Path) {
+    let _ = RUN.set((name.to_owned(), folder.display().to_string()));
 }
 
 fn run() -> Option<&'static str> {
-    RUN.get().map(String::as_str)
+    RUN.get().map(|(name, _)| name.as_str())
 }
 
 /// The line of a notice; empty for a status and a keep-alive.
@@ -52,7 +53,9 @@ pub fn of_text(text: &str, fields: Map<String, Value>) -> String {
         ("time".to_owned(), json!(utc(moment(SystemTime::now())))),
         ("level".to_owned(), json!(level)),
     ]);
-    line.extend(run().map(|run| ("run".to_owned(), json!(run))));
+    if let Some((run, folder)) = RUN.get() {
+        line.extend([("run".to_owned(), json!(run)), ("folder".to_owned(), json!(folder))]);
+    }
     line.extend(fields);
     line.insert("text".to_owned(), json!(text));
     Value::Object(line).to_string() + "\n"

@@ -88,6 +88,7 @@ fn simulated(config: &Config) -> Vec<Row> {
         Source::Drawn { train, test } => {
             format!("{} samples to train on, {} to test on", grouped(*train), grouped(*test))
         }
+        Source::Trainers => "read by trainers".to_owned(),
         Source::Files { limit: Some(limit), .. } => format!("at most {} training samples", grouped(*limit)),
         Source::Files { limit: None, .. } => "all training samples".to_owned(),
     };

@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 
-use half::{bf16, f16};
+use models::params::foreign::{foreign_tensor, is_pickle, read_foreign};
 use models::{Architecture, Array, ParamSet};
-use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+use safetensors::tensor::{SafeTensors, TensorView};
 
 pub use names::NamesError;
 
@@ -38,17 +38,7 @@ pub(super) fn read(
 ) -> Result<Taken, InitialModelError> {
     let map = NameMap::find(files, names)?;
     let unreadable = |reason: String| InitialModelError::Unreadable { place: place.to_owned(), reason };
-    let mut bytes = Vec::new();
-    let mut input = files.open(place).map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => {
-            InitialModelError::Absent { place: place.to_owned(), reason: "the file is not there".to_owned() }
-        }
-        _ => unreadable(error.to_string()),
-    })?;
-    input.read_to_end(&mut bytes).map_err(|error| unreadable(error.to_string()))?;
-    if is_pickle(&bytes) {
-        return Err(InitialModelError::Pickle { place: place.to_owned() });
-    }
+    let bytes = whole(files, place)?;
     let file = SafeTensors::deserialize(&bytes).map_err(|error| unreadable(error.to_string()))?;
     let mut there: BTreeMap<&str, TensorView<'_>> = file.iter().collect();
     let all: Vec<&str> = there.keys().copied().collect();
@@ -93,15 +83,17 @@ pub(super) fn read(
         }
         let mut values = Vec::with_capacity(spec.shape.iter().product());
         for (view, name) in views.iter().zip(&theirs) {
-            if view.dtype() != Dtype::F32 {
-                *converted.entry(view.dtype().to_string()).or_insert(0_usize) += 1;
+            let tensor = foreign_tensor(name, view).map_err(|error| unreadable(error.to_string()))?;
+            if tensor.is_integer {
+                let kind = tensor.kind;
+                return Err(unreadable(format!(
+                    "`{name}` holds values of the kind {kind}, which are no parameters"
+                )));
             }
-            append(view, &mut values).ok_or_else(|| {
-                unreadable(format!(
-                    "`{name}` holds values of the kind {}, which are no parameters",
-                    view.dtype()
-                ))
-            })?;
+            if tensor.kind != "F32" {
+                *converted.entry(tensor.kind).or_insert(0_usize) += 1;
+            }
+            values.extend_from_slice(tensor.array.values());
         }
         let array =
             Array::new(spec.shape.as_slice(), values).map_err(|error| unreadable(error.to_string()))?;
@@ -139,24 +131,28 @@ fn part_of(shape: &[usize], parts: usize) -> Vec<usize> {
     part
 }
 
-/// Appends the values of a tensor in single precision; `None` if they are not floating-point numbers.
-fn append(view: &TensorView<'_>, values: &mut Vec<f32>) -> Option<()> {
-    match view.dtype() {
-        Dtype::F32 => extend(values, view, f32::from_le_bytes),
-        Dtype::F64 => extend(values, view, |bytes| f64::from_le_bytes(bytes) as f32),
-        Dtype::F16 => extend(values, view, |bytes| f16::from_le_bytes(bytes).to_f32()),
-        Dtype::BF16 => extend(values, view, |bytes| bf16::from_le_bytes(bytes).to_f32()),
-        _ => return None,
+/// The tensors of a network without layers, by the names that they have in the file.
+pub(super) fn read_as_named(files: &dyn FileLayer, place: &Path) -> Result<ParamSet, InitialModelError> {
+    let tensors = read_foreign(&whole(files, place)?).map_err(|error| InitialModelError::Unreadable {
+        place: place.to_owned(),
+        reason: error.to_string(),
+    })?;
+    Ok(tensors.into_iter().map(|(name, tensor)| (name, tensor.array)).collect())
+}
+
+/// A file's bytes, of which it is known that they are no pickle.
+fn whole(files: &dyn FileLayer, place: &Path) -> Result<Vec<u8>, InitialModelError> {
+    let unreadable = |reason: String| InitialModelError::Unreadable { place: place.to_owned(), reason };
+    let mut bytes = Vec::new();
+    let mut input = files.open(place).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => {
+            InitialModelError::Absent { place: place.to_owned(), reason: "the file is not there".to_owned() }
+        }
+        _ => unreadable(error.to_string()),
+    })?;
+    input.read_to_end(&mut bytes).map_err(|error| unreadable(error.to_string()))?;
+    if is_pickle(&bytes) {
+        return Err(InitialModelError::Pickle { place: place.to_owned() });
     }
-    Some(())
-}
-
-/// Appends values of `N` bytes each.
-fn extend<const N: usize>(values: &mut Vec<f32>, view: &TensorView<'_>, read: impl Fn([u8; N]) -> f32) {
-    values.extend(view.data().as_chunks().0.iter().map(|&bytes| read(bytes)));
-}
-
-/// Whether this is a file of `torch.save`: an archive, or of old versions a pickle.
-pub(super) fn is_pickle(beginning: &[u8]) -> bool {
-    beginning.starts_with(b"PK\x03\x04") || beginning.starts_with(b"\x80\x02")
+    Ok(bytes)
 }

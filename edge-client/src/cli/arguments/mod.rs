@@ -19,7 +19,8 @@ use crate::answer::Address;
 use self::help::{ABOUT, LONG_ABOUT, after_long_help, data};
 use super::error::{CliError, Exit};
 use super::parse::{Shape, Target, limit, memory, samples, seconds, shape, target, threads};
-use super::samples::{InputArguments, SampleArguments, classes};
+use super::samples::{InputArguments, OwnSampleArguments, SampleArguments, classes};
+use super::trainer::TrainerArguments;
 
 /// The command line.
 #[derive(Clone, Debug, Parser)]
@@ -178,7 +179,10 @@ pub struct JoinArguments {
     pub ticket_file: Option<PathBuf>,
     /// The samples of this device.
     #[command(flatten)]
-    pub samples: SampleArguments,
+    pub samples: OwnSampleArguments,
+    /// The program that trains, if it is not this one.
+    #[command(flatten)]
+    pub trainer: TrainerArguments,
     /// The state directory.
     #[command(flatten)]
     pub state: StateArguments,

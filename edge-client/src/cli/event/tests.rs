@@ -37,8 +37,7 @@ fn events() -> Vec<Event> {
     let mut events = vec![
         Event::Started {
             client: ClientId::from_bytes([0xab; 16]),
-            format: &shared::data::csv::Csv,
-            folder: "d".into(),
+            data: Learned::From { format: &shared::data::csv::Csv, folder: "d".into() },
             device: "cpu",
             threads: 2,
             state: "s".into(),

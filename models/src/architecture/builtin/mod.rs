@@ -91,7 +91,17 @@ impl BuiltIn {
             (self.build)(&Given { input, classes, norm });
         let initialisation = variant.initialisation.unwrap_or(initialisation);
         let (name, input) = (self.name.to_owned(), input.to_vec());
-        Ok(Architecture { name, input, classes, initialisation, extractor, projection, head, frozen: None })
+        Ok(Architecture {
+            name,
+            input,
+            classes,
+            initialisation,
+            extractor,
+            projection,
+            head,
+            frozen: None,
+            tensors: None,
+        })
     }
 }
 

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use super::MAX_ELEMENTS;
 use super::specs::{Initial, MAX_LAYERS, ParameterKind, ParameterSpec, check_name, check_size, too_large};
-use super::{Architecture, ArchitectureError, Initialisation, Layer, MAX_NESTING, Quantity};
+use super::{Architecture, ArchitectureError, Initialisation, Layer, MAX_NESTING, OpaqueTensor, Quantity};
 use crate::params::element_count;
 
 /// The results of one walk over the layers.
@@ -94,6 +94,9 @@ impl Architecture {
     }
 
     fn infer(&self) -> Result<Inference, ArchitectureError> {
+        if let Some(tensors) = &self.tensors {
+            return self.of_opaque(tensors);
+        }
         let mut inference = Inference { initialisation: self.initialisation, ..Inference::default() };
         let mut shape = self.input.clone();
         inference.activations = check_size("input", &shape)?;
@@ -110,6 +113,21 @@ impl Architecture {
             }
             _ => Err(ArchitectureError::Output { got: shape, classes: self.classes }),
         }
+    }
+
+    /// What is known without layers: the tensors.
+    fn of_opaque(&self, tensors: &[OpaqueTensor]) -> Result<Inference, ArchitectureError> {
+        let has_layers = self.parts().iter().any(|(_, layers)| !layers.is_empty());
+        if has_layers || !self.input.is_empty() || self.classes != 0 {
+            return Err(ArchitectureError::LayersAndTensors);
+        }
+        let specs = Self::opaque_specs(tensors)?;
+        let count = |specs: &mut dyn Iterator<Item = &ParameterSpec>| -> usize {
+            specs.map(|spec| spec.shape.iter().product::<usize>()).sum()
+        };
+        let values = count(&mut specs.iter());
+        let parameters = count(&mut specs.iter().filter(|spec| spec.kind != ParameterKind::Buffer));
+        Ok(Inference { specs, parameters, values, ..Inference::default() })
     }
 }
 

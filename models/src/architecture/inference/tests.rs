@@ -32,6 +32,7 @@ fn network(input: &[usize], extractor: Vec<Layer>, head: Vec<Layer>) -> Architec
         projection: vec![],
         head,
         frozen: None,
+        tensors: None,
     }
 }
 

@@ -121,6 +121,10 @@ impl Algorithm for FedMatch {
     const NAME: &'static str = "fedmatch";
     const INCOMPATIBLE: &'static [Incompatible] = &[
         (
+            Setting::Opaque,
+            "fedmatch needs two losses of our engine, and a trainer of a device's owner has its own: use fedavg",
+        ),
+        (
             Setting::Mixed,
             "fedmatch adds what its server has trained to what its clients have, and mixes nothing: leave server.mixing out",
         ),

@@ -61,11 +61,17 @@ crate::section! {
 
 impl Objective for Moon {
     const NAME: &'static str = "moon";
-    const INCOMPATIBLE: &'static [Incompatible] = &[(
-        Setting::Bare,
-        "moon compares representations, which are the samples themselves where nothing is learned below the head, and equal \
+    const INCOMPATIBLE: &'static [Incompatible] = &[
+        (
+            Setting::Opaque,
+            "moon compares representations, which a network of a trainer does not show: use fedavg",
+        ),
+        (
+            Setting::Bare,
+            "moon compares representations, which are the samples themselves where nothing is learned below the head, and equal \
          under all models: use a model with hidden layers in its extractor or projection",
-    )];
+        ),
+    ];
     /// The model that this client trained last, statistics included; without tensors before its first round.
     type Local = ParamSet;
 

@@ -1,0 +1,47 @@
+//! Tests of a network of another framework by a program of the operator's own (`evaluate.command`).
+
+use std::ops::ControlFlow;
+
+use models::ParamSet;
+use shared::algorithm::{TrainError, Trainer as _};
+use shared::spec::RunSpec;
+use shared::trainer::{TrainerAtWork, TrainerCommand, Trainers};
+
+use super::directory::RunDirectory;
+use crate::config::Config;
+
+/// What a program has found of a model.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Found {
+    /// Share of the test samples that were classified correctly, if they have classes.
+    pub(super) accuracy: Option<f64>,
+    /// Mean loss on them.
+    pub(super) loss: f64,
+}
+
+/// The program, which is started when it is needed first.
+pub(super) struct Tester(Trainers);
+
+impl Tester {
+    /// That of this configuration, if it names one.
+    pub(super) fn of(config: &Config, directory: &RunDirectory) -> Option<Self> {
+        let line = config.spec.evaluate.command.clone()?;
+        Some(Self(Trainers::new(TrainerCommand {
+            line,
+            directory: directory.tester(),
+            timeout: TrainerCommand::TIMEOUT,
+            max_memory: None,
+        })))
+    }
+
+    /// Has a model tested.
+    ///
+    /// # Errors
+    /// [`TrainError::Trainer`], which costs the round its test and nothing else.
+    pub(super) fn test(&self, spec: &RunSpec, round: u32, params: &ParamSet) -> Result<Found, TrainError> {
+        let whole = spec.architecture.compose(params).map_err(models::ModelError::from)?;
+        let mut at_work = TrainerAtWork { trainers: &self.0, number: None };
+        let found = at_work.test(round, &whole, &mut |_| ControlFlow::Continue(()))?;
+        Ok(Found { accuracy: found.accuracy, loss: found.loss })
+    }
+}

@@ -1,0 +1,242 @@
+//! The processes of one trainer: one on a device, and in a simulation as many as train at once.
+
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use models::ParamSet;
+use models::params::foreign::read_foreign;
+
+use super::command::TrainerCommand;
+use super::line::{Answer, Request, Test, Train, Who};
+use super::process::TrainerProcess;
+use crate::algorithm::trainer::{Trainer, TrainerJob, TrainerResult, TrainerTest, encoded};
+use crate::algorithm::{TrainError, TrainerError};
+use crate::task::Progress;
+
+/// The first wait before a trainer that has failed is started again; it doubles with each failure in a row.
+const FIRST_BACKOFF: Duration = Duration::from_secs(1);
+/// The longest.
+const MAX_BACKOFF: Duration = Duration::from_mins(1);
+/// How often the one who waits is asked whether to go on.
+const POLL: Duration = Duration::from_millis(100);
+
+/// Which client of a simulation it is, and of how many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClientNumber {
+    /// Counted from 0.
+    pub client: u32,
+    /// The number of clients.
+    pub clients: u32,
+}
+
+/// Processes of one command. They are started when they are needed, and kept.
+pub struct Trainers {
+    command: TrainerCommand,
+    idle: Mutex<Vec<TrainerProcess>>,
+    failures: Mutex<Failures>,
+    started: AtomicU64,
+}
+
+/// Failures in a row.
+#[derive(Default)]
+struct Failures {
+    count: u32,
+    not_before: Option<Instant>,
+}
+
+/// A trainer for one client.
+pub struct TrainerAtWork<'a> {
+    /// The processes.
+    pub trainers: &'a Trainers,
+    /// The client, in a simulation.
+    pub number: Option<ClientNumber>,
+}
+
+impl Trainers {
+    /// No process yet.
+    #[must_use]
+    pub fn new(command: TrainerCommand) -> Self {
+        Self { command, idle: Mutex::default(), failures: Mutex::default(), started: AtomicU64::default() }
+    }
+
+    /// The command.
+    #[must_use]
+    pub fn command(&self) -> &TrainerCommand {
+        &self.command
+    }
+
+    /// Asks for the number of training samples.
+    ///
+    /// # Errors
+    /// [`TrainError::Trainer`] or [`TrainError::Cancelled`].
+    pub fn samples(
+        &self,
+        number: Option<ClientNumber>,
+        monitor: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+    ) -> Result<u64, TrainError> {
+        self.with(monitor, |process, monitor| {
+            match process.ask(&Request::Describe(who(number)), None, monitor)? {
+                Answer::Described { samples } => Ok(samples),
+                other => Err(not_asked(&other, "described")),
+            }
+        })
+    }
+
+    /// Lets a process work. One that is of no use any more is ended, and the next starts after a backoff.
+    fn with<T>(
+        &self,
+        monitor: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+        work: impl FnOnce(
+            &mut TrainerProcess,
+            &mut dyn FnMut(Progress) -> ControlFlow<()>,
+        ) -> Result<T, TrainError>,
+    ) -> Result<T, TrainError> {
+        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let mut process = match idle.filter_running() {
+            Some(process) => process,
+            None => self.start(monitor)?,
+        };
+        let result = work(&mut process, monitor);
+        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        let failed = matches!(&result, Err(TrainError::Trainer(error)) if !matches!(error, TrainerError::Failed { .. }));
+        if failed {
+            failures.add();
+        } else if process.is_running() {
+            *failures = Failures::default();
+            self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(process);
+        }
+        result
+    }
+
+    fn start(
+        &self,
+        monitor: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+    ) -> Result<TrainerProcess, TrainError> {
+        let not_before = self.failures.lock().unwrap_or_else(PoisonError::into_inner).not_before;
+        while not_before.is_some_and(|moment| Instant::now() < moment) {
+            if monitor(Progress::default()).is_break() {
+                return Err(TrainError::Cancelled);
+            }
+            std::thread::sleep(POLL);
+        }
+        let number = self.started.fetch_add(1, Ordering::Relaxed);
+        let directory = self.command.directory.join(number.to_string());
+        TrainerProcess::start(&self.command, &directory).map_err(|error| {
+            self.failures.lock().unwrap_or_else(PoisonError::into_inner).add();
+            error.into()
+        })
+    }
+}
+
+impl Failures {
+    fn add(&mut self) {
+        let wait = FIRST_BACKOFF.saturating_mul(1 << self.count.min(10)).min(MAX_BACKOFF);
+        self.count += 1;
+        self.not_before = Some(Instant::now() + wait);
+    }
+}
+
+/// What an idle process may have become meanwhile.
+trait FilterRunning {
+    fn filter_running(self) -> Self;
+}
+
+impl FilterRunning for Option<TrainerProcess> {
+    fn filter_running(self) -> Self {
+        self.and_then(|mut process| process.is_running().then_some(process))
+    }
+}
+
+fn who(number: Option<ClientNumber>) -> Who {
+    number.map_or_else(Who::default, |ClientNumber { client, clients }| Who {
+        client: Some(client),
+        clients: Some(clients),
+    })
+}
+
+fn not_asked(answer: &Answer, expected: &str) -> TrainError {
+    let given = format!("{answer:?}");
+    TrainerError::Answer { given, problem: format!("no `{expected}`, which it was asked for") }.into()
+}
+
+impl Trainer for TrainerAtWork<'_> {
+    fn train(
+        &mut self,
+        job: &TrainerJob<'_>,
+        monitor: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+    ) -> Result<TrainerResult, TrainError> {
+        self.trainers.with(monitor, |process, monitor| {
+            let (model, out) = (process.file("model.safetensors"), process.file("trained.safetensors"));
+            write(&model, job.params)?;
+            // What an earlier round has left is not taken for this one's.
+            let _ = std::fs::remove_file(&out);
+            let request = Request::Train(Train {
+                round: job.round,
+                who: who(self.number),
+                model: &model,
+                out: &out,
+                learning_rate: job.learning_rate,
+                seed: job.seed,
+                training: job.training,
+            });
+            let answer = process.ask(&request, Some(job.round), monitor)?;
+            let Answer::Finished { loss, steps, samples, metrics } = answer else {
+                return Err(not_asked(&answer, "finished"));
+            };
+            if let Some(samples) = samples.filter(|samples| *samples != job.samples) {
+                let reason = format!(
+                    "it has trained on {samples} samples and was asked about {} when the device joined: describe those that it trains on",
+                    job.samples
+                );
+                return Err(TrainerError::Failed { reason }.into());
+            }
+            if !loss.is_finite() {
+                return Err(TrainerError::Failed { reason: format!("its loss is {loss}") }.into());
+            }
+            let params = read(&out)?;
+            let accuracy = metrics.get("accuracy").copied().filter(|share| (0.0..=1.0).contains(share));
+            Ok(TrainerResult { params, steps: steps.max(1), loss, accuracy })
+        })
+    }
+
+    fn test(
+        &mut self,
+        round: u32,
+        params: &ParamSet,
+        monitor: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+    ) -> Result<TrainerTest, TrainError> {
+        self.trainers.with(monitor, |process, monitor| {
+            let model = process.file("model.safetensors");
+            write(&model, params)?;
+            let request = Request::Test(Test { round, who: who(self.number), model: &model });
+            let answer = process.ask(&request, Some(round), monitor)?;
+            let Answer::Tested { samples, loss, accuracy } = answer else {
+                return Err(not_asked(&answer, "tested"));
+            };
+            let accuracy = match accuracy {
+                Some(share) if !(0.0..=1.0).contains(&share) => {
+                    let reason = format!("its accuracy is {share}: give a share from 0 to 1");
+                    return Err(TrainerError::Failed { reason }.into());
+                }
+                accuracy => accuracy,
+            };
+            Ok(TrainerTest { samples, loss, accuracy })
+        })
+    }
+}
+
+fn write(path: &Path, params: &ParamSet) -> Result<(), TrainerError> {
+    std::fs::write(path, encoded(params))
+        .map_err(|error| TrainerError::Files { reason: format!("{}: {error}", path.display()) })
+}
+
+/// The model that it has written.
+fn read(path: &Path) -> Result<ParamSet, TrainerError> {
+    let unusable = |reason: String| TrainerError::Model { reason: format!("{}: {reason}", path.display()) };
+    let bytes = std::fs::read(path).map_err(|error| unusable(error.to_string()))?;
+    let tensors = read_foreign(&bytes).map_err(|error| unusable(error.to_string()))?;
+    Ok(tensors.into_iter().map(|(name, tensor)| (name, tensor.array)).collect())
+}

@@ -154,7 +154,7 @@ class Server:
 
 
 def runs(folder: Folder = "runs") -> list[Run]:
-    """The runs in a folder, the newest first."""
+    """The runs in a folder, in the order in which they began."""
     listed = json.loads(_ask("runs", "--runs", folder, "--json"))
     return [Run(run["path"]) for run in listed["runs"]]
 

@@ -36,7 +36,7 @@ async fn simulated(scenario: &Scenario, transport: Transport, threads: usize) ->
     let (_stop, stopped) = watch::channel(false);
     let (mut run, outcome) = tokio::time::timeout(
         PATIENCE,
-        simulate(
+        Box::pin(simulate(
             run,
             Resume::default(),
             scenario.shares.clone(),
@@ -44,7 +44,7 @@ async fn simulated(scenario: &Scenario, transport: Transport, threads: usize) ->
             threads,
             stopped,
             &mut |_: &Notice<'_>| {},
-        ),
+        )),
     )
     .await
     .expect("the simulation ends in time")

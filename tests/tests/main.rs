@@ -3,6 +3,7 @@
 //! `fuzz.rs` is a program of its own, because it counts the memory of its whole process.
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
+mod adapters;
 mod algorithms;
 mod backlog;
 mod backup;

@@ -74,7 +74,8 @@ pub use model_origin::{LIBRARIES, ModelOrigin};
 pub use paths::value_at;
 pub use plan::{DataPlan, ServerPlan, Source};
 pub use raw::{
-    ConnectionTable, Mixing, ModelTable, Raw, RoundTable, RunTable, ServerTable, SimulationTable, Staleness,
+    Adapters, ConnectionTable, Lora, Mixing, ModelTable, Raw, RoundTable, RunTable, ServerTable,
+    SimulationTable, Staleness,
 };
 pub use renamed::Renamed;
 pub use validate::Config;

@@ -7,7 +7,7 @@ use toml::Table;
 
 use super::combinations::{Combinations, Shown};
 use super::samples::Samples;
-use super::{ConfigError, ModelTable, nearest_of, network, own_network};
+use super::{ConfigError, ModelOrigin, ModelTable, nearest_of, network, own_network};
 
 /// `None` if there is none, which is noted. Puts the number of classes into the layers of `model`.
 pub(super) fn architecture(
@@ -45,8 +45,48 @@ pub(super) fn architecture(
         None => ("model.layers", "model.layers".to_owned()),
     };
     let fits = predicts_labels(&made, set, given.clone(), checks);
+    if let Some(rank) = model.adapters.lora.rank {
+        let adapted = adapted(&made, rank as usize, model, given, checks)?;
+        return fits.then_some(adapted);
+    }
     let frozen = frozen(made, model.freeze.as_deref(), given, checks)?;
     fits.then_some(frozen)
+}
+
+/// The network with adapters of this rank, which learn alone but for what is drawn (`model.fresh`); `None` if it cannot have them,
+/// which is noted.
+fn adapted(
+    made: &Architecture,
+    rank: usize,
+    model: &ModelTable,
+    given: Shown,
+    checks: &mut Combinations<'_>,
+) -> Option<Architecture> {
+    let lora = ("model.adapters.lora.rank", format!("model.adapters.lora.rank = {rank}"));
+    if let Some(freeze) = &model.freeze {
+        let freeze = ("model.freeze", format!("model.freeze = {freeze:?}"));
+        let reason =
+            "with adapters all is frozen but them, and what model.fresh names; leave model.freeze out";
+        checks.refuse(&[lora, freeze], reason);
+        return None;
+    }
+    if model.from.as_ref().is_none_or(|from| *from == ModelOrigin::default()) {
+        let reason =
+            "adapters learn beside a model that knows something already: give model.from, or leave them out";
+        checks.refuse(&[lora, ("model.from", "no model.from".to_owned())], reason);
+        return None;
+    }
+    let fresh = model.fresh.as_deref().unwrap_or_default();
+    let learned = |name: &str| fresh.iter().any(|pattern| matches(pattern, name));
+    let all = ["*".to_owned()];
+    let on = model.adapters.lora.on.as_deref().unwrap_or(&all);
+    match made.with_adapters(rank, on, &learned) {
+        Ok(adapted) => Some(adapted),
+        Err(error) => {
+            checks.refuse(&[given, lora], &error.to_string());
+            None
+        }
+    }
 }
 
 /// The network with what `model.freeze` names frozen; `None` if it names what is not there, or all, which is noted.

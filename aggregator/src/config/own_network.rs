@@ -28,6 +28,7 @@ pub(super) fn architecture(model: &mut ModelTable, checks: &mut Combinations<'_>
         ("model.norm", model.norm.is_some()),
         ("model.initialisation", model.initialisation.is_some()),
         ("model.fresh", model.fresh.is_some()),
+        ("model.adapters", model.adapters.lora.rank.is_some()),
     ];
     if let Some((key, _)) = others.into_iter().find(|(_, given)| *given) {
         let reason = "the file has all tensors of the network, and their values; leave one of the two out";

@@ -101,6 +101,8 @@ section! {
         ///
         /// Patterns of their names; `*` stands for any characters.
         pub freeze: Option<Vec<String>> = None, in Kind::Names, unset "all are learned";
+        /// Small layers that learn beside the model's, which stay as they are
+        pub adapters: Adapters = Adapters::default();
         /// The safetensors file of a network of another framework
         ///
         /// Programs of the devices' owners train it (`edge-client join --trainer`).
@@ -111,6 +113,28 @@ section! {
         pub buffers: Option<Vec<String>> = None, in Kind::Names, unset "*running_* and whole numbers";
         /// Its tensors with their shapes
         pub tensors: Option<Vec<String>> = None, in Kind::Names, unset "those of the file; noted when the run begins";
+    }
+}
+
+section! {
+    /// `model.adapters`
+    pub struct Adapters {
+        /// Low-rank adapters (Hu et al. 2022) beside linear layers
+        pub lora: Lora = Lora::default();
+    }
+}
+
+section! {
+    /// `model.adapters.lora`
+    pub struct Lora {
+        /// Values between the two layers of an adapter
+        ///
+        /// Adapters are merged into every model that is written.
+        pub rank: Option<u32> = None, in Kind::Whole(1, 4096), unset "no adapters";
+        /// The weights of the linear layers that have one, as in *attn-*
+        ///
+        /// Patterns of their names; `*` stands for any characters.
+        pub on: Option<Vec<String>> = None, in Kind::Names, unset "all linear layers";
     }
 }
 

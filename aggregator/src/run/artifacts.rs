@@ -77,9 +77,9 @@ impl Run {
         let samples = serde_json::to_string(&spec.data).expect("numbers and names are JSON");
         extra.insert(SAMPLES_KEY.to_owned(), samples);
         let whole = spec.architecture.compose(params).map_err(models::ModelError::from)?;
+        let (architecture, whole) = spec.architecture.merged(whole.into_owned());
         let written = write_durably(&*self.files, path, |out| {
-            models::write_model(&spec.architecture.unfrozen(), &whole, &extra, out)
-                .map_err(std::io::Error::other)
+            models::write_model(&architecture, &whole, &extra, out).map_err(std::io::Error::other)
         });
         written.map_err(|error| match error.downcast::<ModelFileError>() {
             Ok(error) => error.into(),

@@ -81,6 +81,8 @@ impl Run {
     fn initial_params(&self) -> ParamSet {
         let seed = Seed::root(self.config.initial_seed).derive("initial parameters");
         let initialised = self.config.spec.architecture.initialise(|tensor| seed.derive(tensor).rng());
-        initialised.expect("a configuration's architecture was checked when it was read")
+        let mut initial = initialised.expect("a configuration's architecture was checked when it was read");
+        self.config.spec.architecture.begin_adapters(&mut initial);
+        initial
     }
 }

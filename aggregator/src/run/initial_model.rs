@@ -8,7 +8,7 @@ use std::io::{ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
 
 use data_encoding::HEXLOWER;
-use models::architecture::matches;
+use models::architecture::{is_adapter, matches};
 use models::model_file::ARCHITECTURE_KEY;
 use models::params::codec::TensorStream;
 use models::params::foreign::is_pickle;
@@ -57,7 +57,7 @@ impl InitialModel {
         let place = PathBuf::from(origin.place());
         let fresh = config.effective.model.fresh.as_deref().unwrap_or_default();
         check_fresh(fresh, &config.spec.architecture)?;
-        let is_fresh = |name: &str| foreign::pattern::any(fresh, name);
+        let is_fresh = |name: &str| is_adapter(name) || foreign::pattern::any(fresh, name);
         let mut remarks = Vec::new();
         let mut read = match (&origin.run, &origin.names) {
             (Some(_), _) => of_run(files, &place, origin.in_round)?,

@@ -25,7 +25,7 @@ pub enum Which {
 pub struct FoundModel {
     /// The round that it was made in; 0 is the initial model.
     pub round: u32,
-    /// The run's configuration, whose network is that of the whole model.
+    /// The run's configuration, whose network is that of the whole model, with adapters merged.
     pub config: Config,
     /// The whole model, with what is frozen.
     pub params: ParamSet,
@@ -66,9 +66,10 @@ impl FoundModel {
         let global = algorithm.restore(record)?;
         read_frozen(files, directory, &mut config.spec)?;
         let architecture = &mut config.spec.architecture;
-        let params =
+        let whole =
             architecture.compose(algorithm.current_model(&global)).map_err(damaged(&path))?.into_owned();
-        *architecture = architecture.unfrozen();
+        let (merged, params) = architecture.merged(whole);
+        *architecture = merged;
         Ok(Some(Self { round, config, params }))
     }
 }

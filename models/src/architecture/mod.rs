@@ -4,6 +4,7 @@
 //! initialisation, training and evaluation; it is stored in model files and sent to clients. It may come from an untrusted
 //! source: nothing is allocated from it before [`Architecture::parameter_specs`] has accepted it.
 
+mod adapters;
 mod builtin;
 mod error;
 mod frozen;
@@ -16,6 +17,7 @@ mod specs;
 
 use serde::{Deserialize, Serialize};
 
+pub use adapters::{AdapterError, is_adapter};
 pub use builtin::{BUILT_INS, BuiltIn, Norm, Variant};
 pub use error::{ArchitectureError, Quantity};
 pub use frozen::{Frozen, FrozenError, encode_frozen, frozen_digest, matches};

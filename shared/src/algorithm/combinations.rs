@@ -152,7 +152,11 @@ impl Setting {
             }
             Self::Late if *late => set("round.staleness.enabled", true),
             Self::Frozen => {
-                let frozen = architecture.and_then(|architecture| architecture.frozen.as_ref())?;
+                let network = architecture.filter(|network| network.frozen.is_some())?;
+                if network.has_adapters() {
+                    return Some(choice("model.adapters.lora.rank", "model.adapters"));
+                }
+                let frozen = network.frozen.as_ref()?;
                 set("model.freeze", format!("{:?}", frozen.names))
             }
             Self::Opaque => {

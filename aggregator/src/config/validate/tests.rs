@@ -160,6 +160,8 @@ fn the_effective_configuration_leaves_no_default_open() {
         "model.from.digest",
         "model.fresh",
         "model.freeze",
+        "model.adapters.lora.rank",
+        "model.adapters.lora.on",
         "model.parameters",
         "model.buffers",
         "model.tensors",

@@ -20,6 +20,7 @@ pub(super) fn card(report: &Report<'_>) -> Markup {
         ("Algorithm", spec.algorithm.name.clone()),
         ("Model", format!("{}, {parameters} parameters", spec.architecture.name)),
     ];
+    rows.extend(adapters(config).map(|adapters| ("Adapters", adapters)));
     rows.extend(config.effective.model.from.as_ref().map(|origin| ("Begins with", begins_with(origin))));
     rows.extend(if report.histograms.is_some() { simulated(config) } else { on_devices(config) });
     if let Some(personalisation) = spec.personalised() {
@@ -46,6 +47,14 @@ pub(super) fn card(report: &Report<'_>) -> Markup {
             }
         }
     }
+}
+
+/// What learns beside a model that stays as it is.
+fn adapters(config: &Config) -> Option<String> {
+    let rank = config.effective.model.adapters.lora.rank?;
+    let learned = config.spec.architecture.parameter_specs().ok()?;
+    let learned: usize = learned.iter().map(|spec| spec.shape.iter().product::<usize>()).sum();
+    Some(format!("low-rank, rank {rank}: {} parameters are learned and sent", grouped(learned)))
 }
 
 /// Which model the run began with.

@@ -1,6 +1,7 @@
 //! Networks of other frameworks: programs of the devices' owners train them, and what they do wrong costs their device a round.
 #![cfg(unix)]
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -251,6 +252,13 @@ fn what_needs_our_engine_is_refused_with_the_reason() {
         let said = refused(&init, settings);
         assert!(said.contains(part), "{settings:?}: {said}");
     }
+    // What devices are told has to fit a message.
+    let many = bed.path("many.safetensors");
+    let names =
+        (0..1000).map(|number| (format!("{}.{number}", "layer".repeat(16)), models::Array::zeros([1])));
+    let bytes = models::codec::to_bytes(&names.collect(), models::Precision::F32, &BTreeMap::new());
+    fs::write(&many, bytes.unwrap()).unwrap();
+    assert!(refused(&many, &[]).contains("in one message"));
     let absent = refused(&bed.path("absent.safetensors"), &[]);
     assert!(absent.contains("absent.safetensors") && absent.contains("No such file"), "{absent}");
     fs::write(bed.path("pickle.pt"), b"PK\x03\x04 and more").unwrap();

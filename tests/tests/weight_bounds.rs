@@ -53,7 +53,8 @@ async fn simulated(scenario: &Scenario) -> (tempfile::TempDir, Run, Vec<String>)
         }
     };
     let shares = scenario.shares.clone();
-    let simulation = simulate(run, Resume::default(), shares, Transport::Memory, 2, stopped, &mut sink);
+    let simulation =
+        Box::pin(simulate(run, Resume::default(), shares, Transport::Memory, 2, stopped, &mut sink));
     let (run, outcome) =
         tokio::time::timeout(PATIENCE, simulation).await.expect("the simulation ends in time").unwrap();
     assert_eq!(outcome, Outcome::Completed);

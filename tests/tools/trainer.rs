@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{self, BufRead as _, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::path::Path;
 
 use clap::{Args, ValueEnum};
@@ -56,8 +56,11 @@ pub(crate) fn run(arguments: &Arguments) {
         model.insert("scale", Array::new([0; 0], vec![1.0]).expect("a value"));
         return write(Path::new(path), &model);
     }
-    for line in io::stdin().lock().lines() {
-        let Ok(line) = line else { return };
+    loop {
+        let mut line = String::new();
+        if io::stdin().read_line(&mut line).unwrap_or(0) == 0 {
+            return;
+        }
         let request: Value = serde_json::from_str(&line).expect("a request is JSON");
         let (kind, content) =
             request.as_object().and_then(|request| request.iter().next()).expect("one request");
@@ -86,9 +89,11 @@ fn train(content: &Value, client: u64, fault: Option<Fault>) {
             eprintln!("the card was pulled out");
             std::process::exit(3);
         }
-        Some(Fault::Hangs) => loop {
-            std::thread::park();
-        },
+        Some(Fault::Hangs) => {
+            // Until its client has ended.
+            let _ = io::stdin().lock().read_to_end(&mut Vec::new());
+            return;
+        }
         Some(Fault::Garbage) => return print("Epoch 1: loss 0.3\n"),
         Some(Fault::Floods) => return print(&"x".repeat(1 << 20)),
         Some(Fault::Fails) => return say(&json!({ "failed": { "reason": "the camera is covered" } })),

@@ -6,8 +6,9 @@ use models::Architecture;
 use shared::aggregation::Mixture;
 use shared::algorithm::{Settings, registry};
 use shared::data::glyphs;
+use shared::frame::MAX_MESSAGE;
 use shared::id::{ClientId, RunId};
-use shared::spec::{AlgorithmSpec, DataSpec, LabelsAt, RunSpec};
+use shared::spec::{AlgorithmSpec, DataSpec, LabelsAt, RunSpec, SpecText};
 
 use crate::attack::Attackers;
 use crate::round::{EarlyStopping, RoundPolicy};
@@ -20,6 +21,9 @@ use super::{
     ConfigError, ConfigErrors, DataPlan, Raw, Renamed, RunTable, ServerPlan, Source, begins_with, model,
     own_network, personal,
 };
+
+/// Bytes of a specification: the message has some of its own beside it.
+const MAX_TOLD: usize = MAX_MESSAGE as usize - 1024;
 
 /// A configuration that makes sense: what the program runs on.
 #[derive(Clone, Debug, PartialEq)]
@@ -139,22 +143,32 @@ pub(super) fn validate(layers: Layers, data_root: Option<&Path>, run: RunId) -> 
     }
     let name = raw.run.name.get_or_insert_with(|| format!("{}-{}", raw.data.set, algorithm.name)).clone();
     let renamed = std::mem::take(&mut findings.renamed);
+    let spec = RunSpec {
+        run,
+        name,
+        seed: raw.run.seed.cast_unsigned(),
+        rounds,
+        data: samples.spec,
+        architecture,
+        training: raw.training,
+        algorithm,
+        aggregation: raw.aggregation,
+        update: raw.update,
+        evaluate: raw.evaluate.clone(),
+        personalisation: raw.personalisation.clone(),
+        heartbeat: seconds(raw.connection.heartbeat),
+    };
+    let told = SpecText::of(&spec).as_str().len();
+    if told > MAX_TOLD {
+        let reason = format!(
+            "devices are told the run in one message, which has at most {MAX_TOLD} bytes and would have {told}: use a network of fewer \
+             layers or tensors, or shorter names"
+        );
+        let keys = vec![format!("the model {}", spec.architecture.name)];
+        findings.add(ConfigError::Combination { keys, reason });
+    }
     findings.none_or(Config {
-        spec: RunSpec {
-            run,
-            name,
-            seed: raw.run.seed.cast_unsigned(),
-            rounds,
-            data: samples.spec,
-            architecture,
-            training: raw.training,
-            algorithm,
-            aggregation: raw.aggregation,
-            update: raw.update,
-            evaluate: raw.evaluate.clone(),
-            personalisation: raw.personalisation.clone(),
-            heartbeat: seconds(raw.connection.heartbeat),
-        },
+        spec,
         initial_seed: raw.model.seed.unwrap_or(raw.run.seed).cast_unsigned(),
         policy,
         data: DataPlan {

@@ -85,6 +85,7 @@ pub async fn simulate(
     sink: &mut dyn Sink,
 ) -> Result<(Run, Outcome), SimulateError> {
     let Clients { shares, trainers } = clients.into();
+    let ended = trainers.clone();
     let (to_driver, from_peers) = mpsc::unbounded_channel();
     let seed = run.spec().root_seed();
     let identities: Vec<_> = (0..shares.len() as u32).map(|index| run.config().client(index)).collect();
@@ -171,6 +172,9 @@ pub async fn simulate(
     // Clients that missed the end of the run would reconnect for ever.
     let _ = leave.send(true);
     while clients.join_next().await.is_some() {}
+    if let Some(trainers) = ended {
+        trainers.end();
+    }
     Ok(result?)
 }
 

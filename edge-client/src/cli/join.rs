@@ -38,13 +38,16 @@ pub(super) fn run(arguments: &JoinArguments) -> Result<(), CliError> {
         take_ticket(arguments, state)?;
     }
     let state = state?;
-    let (samples, data) = if let Some((samples, command)) = arguments.trainer.start(&state)? {
-        (samples, event::Learned::By(command))
+    let (store, samples, data, _trainers) = if arguments.trainer.is_given() {
+        // The state directory is this process's alone before the trainer's files are put there.
+        let store = DiskStore::open(&state)?;
+        let started = arguments.trainer.start(&state)?;
+        (store, started.samples, event::Learned::By(started.command), Some(started.ending))
     } else {
         let (format, samples) = reading::source(arguments, &output)?;
-        (samples, event::Learned::From { format, folder: arguments.samples.folder().to_owned() })
+        let folder = arguments.samples.folder().to_owned();
+        (DiskStore::open(&state)?, samples, event::Learned::From { format, folder }, None)
     };
-    let store = DiskStore::open(&state)?;
     let server = Server::new(store.server(), arguments, output.clone())?;
     let threads = arguments.threads.unwrap_or_else(cores).get();
     let mut systemd = Service::new();

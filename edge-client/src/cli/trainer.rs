@@ -36,27 +36,55 @@ pub struct TrainerArguments {
     pub trainer_memory: Option<u64>,
 }
 
+/// A trainer that was started.
+pub(super) struct Started {
+    /// What it has to learn from.
+    pub(super) samples: Source,
+    /// Its command.
+    pub(super) command: String,
+    /// Ends it when the command ends.
+    pub(super) ending: Ending,
+}
+
+/// Ends a trainer when this is dropped, whatever it is at.
+pub(super) struct Ending(Arc<Trainers>);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
 impl TrainerArguments {
-    /// Starts the trainer and asks it for its samples: these, and its command. `None` if there is none.
-    pub(super) fn start(&self, state: &Path) -> Result<Option<(Source, String)>, CliError> {
-        let Some(line) = &self.trainer else { return Ok(None) };
+    /// Whether there is one.
+    pub(super) fn is_given(&self) -> bool {
+        self.trainer.is_some()
+    }
+
+    /// Starts the trainer and asks it for its samples.
+    pub(super) fn start(&self, state: &Path) -> Result<Started, CliError> {
         let directory = state.join(FOLDER);
         // A process before this one may have been killed.
         let _ = std::fs::remove_dir_all(&directory);
+        let command = self.trainer.clone().unwrap_or_default();
         let trainers = Arc::new(Trainers::new(TrainerCommand {
-            line: line.clone(),
+            line: command.clone(),
             directory,
             timeout: self.trainer_timeout,
             max_memory: self.trainer_memory,
         }));
+        let ending = Ending(trainers.clone());
         let owner = |error: TrainError| CliError::new(Exit::Local, error.to_string());
         let count = trainers.samples(None, &mut |_| ControlFlow::Continue(())).map_err(owner)?;
         let data = Dataset::counted(count).map_err(|_| {
-            CliError::new(Exit::Local, format!("the trainer says that it has {count} training samples: a device needs some, and fewer than 4294967296"))
+            let reason = format!(
+                "the trainer says that it has {count} training samples: a device needs some, and fewer than 4294967296"
+            );
+            CliError::new(Exit::Local, reason)
         })?;
         let trainer = Some(OwnTrainer { trainers, number: None });
         let data = View::whole(Arc::new(data));
         let samples = Source::Read(DeviceSamples { data, skipped: 0, tests: TestSamples::none(), trainer });
-        Ok(Some((samples, line.clone())))
+        Ok(Started { samples, command, ending })
     }
 }

@@ -1,5 +1,7 @@
 //! The processes of one trainer: one on a device, and in a simulation as many as train at once.
 
+use std::collections::BTreeSet;
+use std::io::Read as _;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +13,7 @@ use models::params::foreign::read_foreign;
 
 use super::command::TrainerCommand;
 use super::line::{Answer, Request, Test, Train, Who};
-use super::process::TrainerProcess;
+use super::process::{TrainerProcess, end_group};
 use crate::algorithm::trainer::{Trainer, TrainerJob, TrainerResult, TrainerTest, encoded};
 use crate::algorithm::{TrainError, TrainerError};
 use crate::task::Progress;
@@ -20,6 +22,8 @@ use crate::task::Progress;
 const FIRST_BACKOFF: Duration = Duration::from_secs(1);
 /// The longest.
 const MAX_BACKOFF: Duration = Duration::from_mins(1);
+/// Bytes of headers beside those of values, which have at most twice as many as ours.
+const SLACK: u64 = 1 << 20;
 /// How often the one who waits is asked whether to go on.
 const POLL: Duration = Duration::from_millis(100);
 
@@ -38,6 +42,8 @@ pub struct Trainers {
     idle: Mutex<Vec<TrainerProcess>>,
     failures: Mutex<Failures>,
     started: AtomicU64,
+    /// The processes at work.
+    pub(super) working: Mutex<BTreeSet<u32>>,
 }
 
 /// Failures in a row.
@@ -59,13 +65,29 @@ impl Trainers {
     /// No process yet.
     #[must_use]
     pub fn new(command: TrainerCommand) -> Self {
-        Self { command, idle: Mutex::default(), failures: Mutex::default(), started: AtomicU64::default() }
+        Self {
+            command,
+            idle: Mutex::default(),
+            failures: Mutex::default(),
+            started: AtomicU64::default(),
+            working: Mutex::default(),
+        }
     }
 
     /// The command.
     #[must_use]
     pub fn command(&self) -> &TrainerCommand {
         &self.command
+    }
+
+    /// Ends all processes, also those at work: for a program that ends and does not wait for what it has cancelled.
+    pub fn end(&self) {
+        self.working
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .iter()
+            .for_each(|&group| end_group(group));
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
     /// Asks for the number of training samples.
@@ -99,7 +121,10 @@ impl Trainers {
             Some(process) => process,
             None => self.start(monitor)?,
         };
+        let id = process.id();
+        self.working.lock().unwrap_or_else(PoisonError::into_inner).insert(id);
         let result = work(&mut process, monitor);
+        self.working.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
         let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
         let failed = matches!(&result, Err(TrainError::Trainer(error)) if !matches!(error, TrainerError::Failed { .. }));
         if failed {
@@ -170,7 +195,7 @@ impl Trainer for TrainerAtWork<'_> {
     ) -> Result<TrainerResult, TrainError> {
         self.trainers.with(monitor, |process, monitor| {
             let (model, out) = (process.file("model.safetensors"), process.file("trained.safetensors"));
-            write(&model, job.params)?;
+            let given = write(&model, job.params)?;
             // What an earlier round has left is not taken for this one's.
             let _ = std::fs::remove_file(&out);
             let request = Request::Train(Train {
@@ -196,7 +221,7 @@ impl Trainer for TrainerAtWork<'_> {
             if !loss.is_finite() {
                 return Err(TrainerError::Failed { reason: format!("its loss is {loss}") }.into());
             }
-            let params = read(&out)?;
+            let params = read(&out, 2 * given + SLACK)?;
             let accuracy = metrics.get("accuracy").copied().filter(|share| (0.0..=1.0).contains(share));
             Ok(TrainerResult { params, steps: steps.max(1), loss, accuracy })
         })
@@ -228,15 +253,25 @@ impl Trainer for TrainerAtWork<'_> {
     }
 }
 
-fn write(path: &Path, params: &ParamSet) -> Result<(), TrainerError> {
-    std::fs::write(path, encoded(params))
-        .map_err(|error| TrainerError::Files { reason: format!("{}: {error}", path.display()) })
+/// Writes a model, and gives its bytes.
+fn write(path: &Path, params: &ParamSet) -> Result<u64, TrainerError> {
+    let bytes = encoded(params);
+    std::fs::write(path, &bytes)
+        .map_err(|error| TrainerError::Files { reason: format!("{}: {error}", path.display()) })?;
+    Ok(bytes.len() as u64)
 }
 
-/// The model that it has written.
-fn read(path: &Path) -> Result<ParamSet, TrainerError> {
+/// The model that it has written, of at most `limit` bytes.
+fn read(path: &Path, limit: u64) -> Result<ParamSet, TrainerError> {
     let unusable = |reason: String| TrainerError::Model { reason: format!("{}: {reason}", path.display()) };
-    let bytes = std::fs::read(path).map_err(|error| unusable(error.to_string()))?;
+    let mut bytes = Vec::new();
+    let file = std::fs::File::open(path).map_err(|error| unusable(error.to_string()))?;
+    file.take(limit + 1).read_to_end(&mut bytes).map_err(|error| unusable(error.to_string()))?;
+    if bytes.len() as u64 > limit {
+        return Err(unusable(format!(
+            "it has more than {limit} bytes, twice what the model has in single precision"
+        )));
+    }
     let tensors = read_foreign(&bytes).map_err(|error| unusable(error.to_string()))?;
     Ok(tensors.into_iter().map(|(name, tensor)| (name, tensor.array)).collect())
 }

@@ -60,9 +60,6 @@ impl TrainerProcess {
         let directory = std::path::absolute(directory).map_err(files)?;
         let start = |reason: String| TrainerError::Start { command: command.line.clone(), reason };
         let mut child = command.command().spawn().map_err(|error| start(error.to_string()))?;
-        if let Some(bytes) = command.max_memory {
-            bound(&child, bytes).map_err(start)?;
-        }
         let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let (said, lines) = sync_channel(64);
         let errors: Arc<Mutex<VecDeque<String>>> = Arc::default();
@@ -73,6 +70,10 @@ impl TrainerProcess {
         };
         let mut process =
             Self { child, stdin, lines, errors, reads_errors: None, timeout: command.timeout, directory };
+        // From here on the process ends with this.
+        if let Some(bytes) = command.max_memory {
+            bound(&process.child, bytes).map_err(start)?;
+        }
         if let Some(stdout) = stdout {
             Builder::new()
                 .name("trainer-out".to_owned())
@@ -144,6 +145,12 @@ impl TrainerProcess {
         }
     }
 
+    /// The number of the process, and of the group of what it has started.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// A file in its folder.
     #[must_use]
     pub fn file(&self, name: &str) -> PathBuf {
@@ -194,7 +201,7 @@ impl TrainerProcess {
 
     /// Ends it with all that it has started.
     fn kill(&mut self) {
-        kill_group(&self.child);
+        end_group(self.child.id());
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -264,17 +271,18 @@ fn complaints(stderr: impl Read, kept: &Mutex<VecDeque<String>>) {
     }
 }
 
+/// Ends a process that was started as the first of its group, and all others of that.
 #[cfg(unix)]
-fn kill_group(child: &Child) {
+pub(super) fn end_group(group: u32) {
     use rustix::process::{Pid, Signal, kill_process_group};
 
-    if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
+    if let Some(group) = i32::try_from(group).ok().and_then(Pid::from_raw) {
         let _ = kill_process_group(group, Signal::KILL);
     }
 }
 
 #[cfg(not(unix))]
-fn kill_group(_: &Child) {}
+pub(super) fn end_group(_: u32) {}
 
 /// Bounds the memory that it may take of its own.
 #[cfg(target_os = "linux")]

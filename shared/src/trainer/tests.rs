@@ -102,6 +102,10 @@ fn what_is_wrong_with_a_trainer_is_said() {
         (r#"echo '{"cancelled":{}}'"#, "no answer to what it was asked"),
         (r#"echo '{"failed":{"reason":"no memory"}}'"#, "the trainer says: no memory"),
         (r#"echo '{"finished":{"loss":0.5}}'"#, "cannot be used"),
+        (
+            r#"o=${line#*\"out\":\"}; head -c 2000000 /dev/zero >"${o%%\"*}"; echo '{"finished":{"loss":0.5}}'"#,
+            "more than",
+        ),
         (r#"echo '{"finished":{"loss":1e999}}'"#, "no answer that is known"),
         (r#"echo '{"finished":{"loss":1,"samples":6}}'"#, "trained on 6 samples and was asked about 5"),
         ("head -c 70000 /dev/zero | tr '\\0' x; echo", "longer than 65536 bytes"),
@@ -171,6 +175,22 @@ fn a_task_that_is_cancelled_is_given_up_and_the_trainer_goes_on() {
     assert!(matches!(cancelled, Err(TrainError::Cancelled)), "{cancelled:?}");
     assert_eq!(trainers.samples(None, &mut go_on).unwrap(), 5);
     assert!(!folder.path().join("files/1").exists(), "the same process");
+}
+
+#[test]
+fn a_program_that_ends_ends_its_trainers_at_work() {
+    let folder = TempDir::new().unwrap();
+    let trainers = scripted(&folder, &[("train", "sleep 600")]);
+    let begun = Instant::now();
+    std::thread::scope(|scope| {
+        let training = scope.spawn(|| train(&trainers));
+        while trainers.working.lock().unwrap().is_empty() {
+            std::thread::yield_now();
+        }
+        trainers.end();
+        assert!(said(training.join().unwrap()).contains("signal: 9"));
+    });
+    assert!(begun.elapsed() < Duration::from_mins(1));
 }
 
 #[cfg(target_os = "linux")]

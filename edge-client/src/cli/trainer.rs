@@ -46,7 +46,7 @@ pub(super) struct Started {
     pub(super) ending: Ending,
 }
 
-/// Ends a trainer when this is dropped, whatever it is at.
+/// Ends a trainer when this is dropped, also one at work.
 pub(super) struct Ending(Arc<Trainers>);
 
 impl Drop for Ending {

@@ -50,8 +50,9 @@ class Run:
     def records(self) -> list[dict[str, Any]]:
         """Its closed rounds, as ``rounds.jsonl`` has them."""
         file = self.folder / "rounds.jsonl"
-        lines = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
-        return [json.loads(line) for line in lines]
+        text = file.read_text(encoding="utf-8") if file.is_file() else ""
+        # The last line of a run that goes on may be half written.
+        return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
 
     @property
     def rounds(self) -> pandas.DataFrame:
@@ -200,7 +201,7 @@ def _is_number(value: object) -> bool:
 
 def _set(settings: Settings | None) -> list[str]:
     # JSON is TOML for texts, numbers, booleans and lists of them.
-    given = [f"{key}={json.dumps(value)}" for key, value in (settings or {}).items()]
+    given = [f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in (settings or {}).items()]
     return [word for setting in given for word in ("--set", setting)]
 
 
@@ -226,6 +227,8 @@ class _Process:
             try:
                 told = json.loads(line)
             except ValueError:
+                told = None
+            if not isinstance(told, dict):
                 told = {"text": line.rstrip()}
             if "text" in told:
                 self._said.append(told["text"])
@@ -244,7 +247,11 @@ class _Process:
 
     def check(self) -> None:
         """Waits for its end, and raises what it says if that is none that was wanted."""
-        status = self._process.wait()
+        try:
+            status = self._process.wait()
+        except BaseException:
+            self.stop()
+            raise
         self._reader.join()
         if status != 0:
             raise FederationError("\n".join(self._said) or f"it has ended with {status}")

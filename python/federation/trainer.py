@@ -17,6 +17,7 @@ What the program prints goes to standard error: standard output belongs to the a
 from __future__ import annotations
 
 import json
+import math
 import os
 import queue
 import sys
@@ -73,7 +74,7 @@ class Task:
 
     def progress(self, done: int, total: int = 0) -> bool:
         """Tells how far the work is. ``False`` if it is no longer wanted: break then."""
-        self._link.say({"progress": {"done": done, "total": total}})
+        self._link.say({"progress": {"done": int(done), "total": int(total)}})
         return not self.cancelled
 
     def finish(self, state: Mapping[str, Any], *, loss: float, steps: int = 1, accuracy: float | None = None) -> None:
@@ -84,6 +85,8 @@ class Task:
         """
         if self.is_test:
             raise ValueError("the task is a test: answer with tested()")
+        if not math.isfinite(loss):
+            return self.fail(f"the training diverged: its loss is {loss}")
         if not self.cancelled:
             save(state, self._request["out"])
         metrics = {} if accuracy is None else {"accuracy": float(accuracy)}
@@ -93,6 +96,8 @@ class Task:
         """Tells what the model was found to have on the test samples."""
         if not self.is_test:
             raise ValueError("the task is to train: answer with finish()")
+        if not math.isfinite(loss):
+            return self.fail(f"the model's loss is {loss}")
         found = {"samples": int(samples), "loss": float(loss)}
         self._answer({"tested": found if accuracy is None else found | {"accuracy": float(accuracy)}})
 
@@ -143,7 +148,7 @@ def save(state: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
         import numpy
         from safetensors.numpy import save_file
 
-        save_file({name: numpy.ascontiguousarray(value) for name, value in state.items()}, path)
+        save_file({name: numpy.asarray(value, order="C") for name, value in state.items()}, path)
 
 
 class _Link:
@@ -153,36 +158,45 @@ class _Link:
         self.cancelled = threading.Event()
         self._requests: queue.Queue[dict[str, Any] | None] = queue.Queue()
         self._out = self._take_stdout()
+        self._in = self._take_stdin()
         threading.Thread(target=self._read, daemon=True).start()
 
     @staticmethod
     def _take_stdout() -> TextIO:
         out = os.fdopen(os.dup(1), "w", encoding="utf-8")
-        # What is printed from now on is for people.
-        sys.stdout.flush()
+        # What is printed is for people, also what was printed before and is not written yet.
         os.dup2(2, 1)
+        sys.stdout.flush()
         return out
 
+    @staticmethod
+    def _take_stdin() -> TextIO:
+        # Processes that the program forks close their `sys.stdin`, which must not be the one that a thread reads.
+        requests = os.fdopen(os.dup(0), encoding="utf-8")
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(nothing, 0)
+        os.close(nothing)
+        return requests
+
     def _read(self) -> None:
-        for line in sys.stdin:
+        for line in self._in:
             request = json.loads(line)
             if "cancel" in request:
                 self.cancelled.set()
             else:
+                # Here, and not when it is taken up: its cancellation may come before that.
+                self.cancelled.clear()
                 self._requests.put(request)
         # The client is gone.
         self.cancelled.set()
         self._requests.put(None)
 
     def next(self) -> dict[str, Any] | None:
-        request = self._requests.get()
-        if request is not None:
-            self.cancelled.clear()
-        return request
+        return self._requests.get()
 
     def say(self, answer: dict[str, Any]) -> None:
         try:
-            self._out.write(json.dumps(answer) + "\n")
+            self._out.write(json.dumps(answer, allow_nan=False) + "\n")
             self._out.flush()
         except BrokenPipeError:
             # Nobody wants the work, and an error would hide that.

@@ -246,7 +246,6 @@ fn what_needs_our_engine_is_refused_with_the_reason() {
         (&["aggregation.rule.fedma={}"], "fedma"),
         (&["training.keep-optimizer=true"], "training.keep-optimizer"),
         (&["early-stopping.target=0.9"], "evaluate.command"),
-        (&["model.tensors=['a']"], "conv1.weight: 64x3x7x7"),
         (&["augment.horizontal-flip=0.5"], "augment"),
     ] {
         let said = refused(&init, settings);
@@ -259,6 +258,8 @@ fn what_needs_our_engine_is_refused_with_the_reason() {
     let bytes = models::codec::to_bytes(&names.collect(), models::Precision::F32, &BTreeMap::new());
     fs::write(&many, bytes.unwrap()).unwrap();
     assert!(refused(&many, &[]).contains("in one message"));
+    let tensors = Raw::layered(None, &["model.tensors=['a']".to_owned()]).unwrap_err().to_string();
+    assert!(tensors.contains("conv1.weight: 64x3x7x7"), "{tensors}");
     let absent = refused(&bed.path("absent.safetensors"), &[]);
     assert!(absent.contains("absent.safetensors") && absent.contains("No such file"), "{absent}");
     fs::write(bed.path("pickle.pt"), b"PK\x03\x04 and more").unwrap();
@@ -281,6 +282,19 @@ fn a_run_without_its_first_file_goes_on_and_another_begins_with_it() {
     let more = run(&programs().aggregator, &["simulate", &config, "--runs", &runs, "--set", "run.rounds=4"]);
     assert_eq!(more.code, Some(0), "{}", more.text);
     assert_eq!(rounds(&bed.path("simulated/own")).len(), 4);
+    // More tensors than other lists have, and another file in place of the one that was noted.
+    let many = bed.path("many.safetensors");
+    let names = (0..1200).map(|number| (format!("t{number}"), models::Array::zeros([2])));
+    let bytes = models::codec::to_bytes(&names.collect(), models::Precision::F32, &BTreeMap::new());
+    fs::write(&many, bytes.unwrap()).unwrap();
+    let many = format!("model.parameters={}", many.display());
+    for rounds in ["run.rounds=1", "run.rounds=2"] {
+        let set = ["--set", &many, "--set", "run.name=many", "--set", rounds];
+        let done = run(&programs().aggregator, &[&["simulate", &config, "--runs", &runs], &set[..]].concat());
+        assert_eq!(done.code, Some(0), "{}", done.text);
+    }
+    assert_eq!(model(&bed.path("simulated/many")).len(), 1200);
+    assert_eq!(rounds(&bed.path("simulated/many")).len(), 2);
     let own = bed.name("simulated/own");
     let from = ["simulate", &config, "--runs", &runs, "--set", "run.name=next", "--from", &own];
     let next = run(&programs().aggregator, &from);

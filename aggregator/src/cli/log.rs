@@ -35,6 +35,8 @@ pub(super) fn start(verbose: u8, format: LogFormat) {
         _ => "warn,aggregator=debug,edge_client=debug",
     };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
+    // What trainers write to their standard error is for people.
+    let filter = filter.add_directive("trainer=info".parse().expect("a target and a level"));
     let _ = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(io::stderr)

@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::ops::RangeBounds as _;
 
+use models::OpaqueTensor;
+use models::architecture::MAX_TENSORS;
 use shared::algorithm::registry;
 use shared::settings::{Key, Kind, MAX_LIST_LENGTH, model_names};
 use toml::{Table, Value};
@@ -107,6 +109,11 @@ impl Check<'_> {
                 (1..=MAX_LIST_LENGTH).contains(&values.len())
                     && names.len() == values.len()
                     && names.into_iter().all(|name| is_text(name, 200))
+            }
+            (Kind::Tensors, Value::Array(values)) => {
+                let is_tensor =
+                    |value: &Value| value.as_str().is_some_and(|text| text.parse::<OpaqueTensor>().is_ok());
+                (1..=MAX_TENSORS).contains(&values.len()) && values.iter().all(is_tensor)
             }
             (Kind::Text(limit), Value::String(text)) => is_text(text, limit),
             (Kind::FolderName(limit), Value::String(text)) => {

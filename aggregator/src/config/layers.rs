@@ -250,6 +250,15 @@ fn lay_over(base: &mut Table, layer: Table) {
             let others = NETWORKS.iter().zip(named).filter(|(_, named)| !named);
             others.flat_map(|(keys, _)| keys.iter()).for_each(|key| drop(model.remove(*key)));
         }
+        // Another file has other tensors and other values than those that were noted.
+        if (given.contains_key("parameters") || given.contains_key("buffers"))
+            && !given.contains_key("tensors")
+        {
+            model.remove("tensors");
+        }
+        if given.contains_key("parameters") && !given.contains_key("from") {
+            model.remove("from");
+        }
         // What such a network learns from, its trainers read.
         let says_set = layer.get("data").is_some_and(|data| data.get("set").is_some());
         if given.contains_key("parameters")

@@ -28,6 +28,7 @@ pub(super) fn architecture(model: &mut ModelTable, checks: &mut Combinations<'_>
         ("model.norm", model.norm.is_some()),
         ("model.initialisation", model.initialisation.is_some()),
         ("model.fresh", model.fresh.is_some()),
+        ("model.from.names", model.from.as_ref().is_some_and(|from| from.names.is_some())),
         ("model.adapters", model.adapters.lora.rank.is_some()),
     ];
     if let Some((key, _)) = others.into_iter().find(|(_, given)| *given) {
@@ -134,6 +135,8 @@ fn engine_alone(raw: &Raw) -> Vec<&'static str> {
         ("data.path", data.path.is_some()),
         ("data.max-samples", data.max_samples.is_some()),
         ("data.partition", data.partition != Partition::Iid {}),
+        ("data.label", data.label != none.label),
+        ("data.on-error", data.on_error != none.on_error),
         ("data.labels", data.labels != none.labels),
         ("data.labelled", data.labelled.is_some()),
         ("data.normalise", data.normalise != none.normalise),

@@ -112,7 +112,7 @@ section! {
         /// Patterns of their names; `*` stands for any characters.
         pub buffers: Option<Vec<String>> = None, in Kind::Names, unset "*running_* and whole numbers";
         /// Its tensors with their shapes
-        pub tensors: Option<Vec<String>> = None, in Kind::Names, unset "those of the file; noted when the run begins";
+        pub tensors: Option<Vec<String>> = None, in Kind::Tensors, unset "those of the file; noted when the run begins";
     }
 }
 

@@ -1,6 +1,7 @@
 //! Who the clients of a simulation are: their samples, or the trainers that read them.
 
 use std::ops::ControlFlow;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use shared::algorithm::TrainError;
@@ -33,7 +34,7 @@ impl Clients {
         let line = config.effective.simulation.trainer.clone().ok_or(StartError::NoTrainer)?;
         let trainers = Trainers::new(TrainerCommand {
             line,
-            directory: std::env::temp_dir().join(format!("aggregator-trainers-{}", std::process::id())),
+            directory: private_folder()?,
             timeout: TrainerCommand::TIMEOUT,
             max_memory: None,
         });
@@ -51,6 +52,13 @@ impl Clients {
         }
         Ok(Self { shares, trainers: Some(Arc::new(trainers)) })
     }
+}
+
+/// A folder for the trainers of one run: an experiment has several in one process, and its name cannot be guessed.
+fn private_folder() -> Result<PathBuf, StartError> {
+    let mut bytes = [0; 8];
+    getrandom::fill(&mut bytes).map_err(StartError::Random)?;
+    Ok(std::env::temp_dir().join(format!("aggregator-trainers-{:016x}", u64::from_le_bytes(bytes))))
 }
 
 impl From<Vec<View>> for Clients {

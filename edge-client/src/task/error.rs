@@ -2,8 +2,8 @@
 
 use models::ModelError;
 use models::shape::spelled;
-use shared::algorithm::TrainError;
 use shared::algorithm::registry::RegistryError;
+use shared::algorithm::{TrainError, TrainerError};
 use shared::data::PreparationError;
 use shared::record::RecordError;
 
@@ -74,12 +74,12 @@ impl TaskError {
             Self::ClassNames { .. } | Self::Shape { .. } | Self::Trainer { .. } => Blame::Owner,
             Self::Train(error) => match error {
                 TrainError::Model(error) => blame_of_model(error),
+                TrainError::Trainer(TrainerError::Files { .. }) | TrainError::Local(_) => Blame::Machine,
                 // The server knows the shape of the device's samples, and not their values.
                 TrainError::Preparation(PreparationError::Range { .. }) | TrainError::Trainer(_) => {
                     Blame::Owner
                 }
                 TrainError::Preparation(_) | TrainError::Broadcast(_) | TrainError::NoModel => Blame::Server,
-                TrainError::Local(_) => Blame::Machine,
                 // The result of a cancelled task is dropped before it could be reported.
                 TrainError::Batch(_) | TrainError::Cancelled => Blame::Program,
             },

@@ -55,6 +55,14 @@ pub enum TrainerError {
     },
 }
 
+impl TrainerError {
+    /// Whether its process is of no use any more: what is wrong with a model or with the disk is no fault of the process.
+    #[must_use]
+    pub fn is_of_process(&self) -> bool {
+        matches!(self, Self::Start { .. } | Self::Ended { .. } | Self::Silent { .. } | Self::Answer { .. })
+    }
+}
+
 fn last_line(line: &str) -> String {
     if line.is_empty() { String::new() } else { format!("; its last line: {line}") }
 }

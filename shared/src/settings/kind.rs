@@ -3,6 +3,7 @@
 use std::ops::Bound::{self, Excluded, Included, Unbounded};
 
 use models::BUILT_INS;
+use models::architecture::MAX_TENSORS;
 
 /// The longest list of numbers or names.
 pub const MAX_LIST_LENGTH: usize = 1024;
@@ -31,6 +32,8 @@ pub enum Kind {
     Shape,
     /// A list of 1 to 1024 different texts of 1 to 200 characters, none of them control characters.
     Names,
+    /// A list of tensors of a network of another framework.
+    Tensors,
     /// The name of a built-in model.
     Model,
     /// A network as layers.
@@ -89,6 +92,11 @@ impl Kind {
             Self::Names => {
                 format!(
                     "a list of 1 to {MAX_LIST_LENGTH} different texts of 1 to 200 characters, none of them control characters"
+                )
+            }
+            Self::Tensors => {
+                format!(
+                    "a list of 1 to {MAX_TENSORS} names with their shapes, as in \"conv1.weight: 64x3x7x7\""
                 )
             }
             Self::Model => format!("one of {}", model_names().join(", ")),

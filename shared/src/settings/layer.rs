@@ -97,7 +97,7 @@ impl Shape {
 
     /// Whether a table of this shape joins the table below it; otherwise it replaces it as a whole.
     fn joins(&self) -> bool {
-        !matches!(self, Self::Value(Kind::Network | Kind::Numbers | Kind::Names))
+        !matches!(self, Self::Value(Kind::Network | Kind::Numbers | Kind::Names | Kind::Tensors))
     }
 
     /// The defaults of the alternative with this name, if this is a choice that has it.

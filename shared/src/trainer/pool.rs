@@ -42,6 +42,7 @@ pub struct Trainers {
     idle: Mutex<Vec<TrainerProcess>>,
     failures: Mutex<Failures>,
     started: AtomicU64,
+    requests: AtomicU64,
     /// The processes at work.
     pub(super) working: Mutex<BTreeSet<u32>>,
 }
@@ -70,6 +71,7 @@ impl Trainers {
             idle: Mutex::default(),
             failures: Mutex::default(),
             started: AtomicU64::default(),
+            requests: AtomicU64::default(),
             working: Mutex::default(),
         }
     }
@@ -126,7 +128,7 @@ impl Trainers {
         let result = work(&mut process, monitor);
         self.working.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
         let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
-        let failed = matches!(&result, Err(TrainError::Trainer(error)) if !matches!(error, TrainerError::Failed { .. }));
+        let failed = matches!(&result, Err(TrainError::Trainer(error)) if error.is_of_process());
         if failed {
             failures.add();
         } else if process.is_running() {
@@ -194,10 +196,10 @@ impl Trainer for TrainerAtWork<'_> {
         monitor: &mut dyn FnMut(Progress) -> ControlFlow<()>,
     ) -> Result<TrainerResult, TrainError> {
         self.trainers.with(monitor, |process, monitor| {
-            let (model, out) = (process.file("model.safetensors"), process.file("trained.safetensors"));
+            // A name of its own: a late answer to an earlier request finds nothing here.
+            let out = format!("trained-{}.safetensors", self.trainers.requests.fetch_add(1, Ordering::Relaxed));
+            let (model, out) = (process.file("model.safetensors"), process.file(&out));
             let given = write(&model, job.params)?;
-            // What an earlier round has left is not taken for this one's.
-            let _ = std::fs::remove_file(&out);
             let request = Request::Train(Train {
                 round: job.round,
                 who: who(self.number),
@@ -218,11 +220,18 @@ impl Trainer for TrainerAtWork<'_> {
                 );
                 return Err(TrainerError::Failed { reason }.into());
             }
+            let wrong = metrics.get("accuracy").filter(|share| !(0.0..=1.0).contains(*share));
+            if let Some(share) = wrong {
+                let reason = format!("its accuracy is {share}: give a share from 0 to 1");
+                return Err(TrainerError::Failed { reason }.into());
+            }
             if !loss.is_finite() {
                 return Err(TrainerError::Failed { reason: format!("its loss is {loss}") }.into());
             }
-            let params = read(&out, 2 * given + SLACK)?;
-            let accuracy = metrics.get("accuracy").copied().filter(|share| (0.0..=1.0).contains(share));
+            let params = read(&out, 2 * given + SLACK);
+            let _ = std::fs::remove_file(&out);
+            let params = params?;
+            let accuracy = metrics.get("accuracy").copied();
             Ok(TrainerResult { params, steps: steps.max(1), loss, accuracy })
         })
     }

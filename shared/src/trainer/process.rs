@@ -55,7 +55,7 @@ impl TrainerProcess {
         let files = |error: std::io::Error| TrainerError::Files {
             reason: format!("{}: {error}", directory.display()),
         };
-        std::fs::create_dir_all(directory).map_err(files)?;
+        make(directory).map_err(files)?;
         // A trainer may work in another folder.
         let directory = std::path::absolute(directory).map_err(files)?;
         let start = |reason: String| TrainerError::Start { command: command.line.clone(), reason };
@@ -98,6 +98,8 @@ impl TrainerProcess {
         round: Option<u32>,
         monitor: &mut dyn FnMut(Progress) -> ControlFlow<()>,
     ) -> Result<Answer, TrainError> {
+        // What was said after the last answer is no answer to this.
+        while self.lines.try_recv().is_ok() {}
         self.say(request)?;
         let mut progress = Progress { round, ..Progress::default() };
         let (mut heard, mut cancelled) = (Instant::now(), None::<Instant>);
@@ -163,8 +165,9 @@ impl TrainerProcess {
     }
 
     fn say(&mut self, request: &Request<'_>) -> Result<(), TrainerError> {
-        let mut line =
-            serde_json::to_string(request).expect("requests are plain values with names of files in UTF-8");
+        // A name of a file that is no UTF-8 has no place in it.
+        let line = serde_json::to_string(request);
+        let mut line = line.map_err(|error| TrainerError::Files { reason: error.to_string() })?;
         line.push('\n');
         let written =
             self.stdin.as_mut().map(|stdin| stdin.write_all(line.as_bytes()).and_then(|()| stdin.flush()));
@@ -220,6 +223,14 @@ impl Drop for TrainerProcess {
         // The last one leaves nothing.
         let _ = self.directory.parent().map(std::fs::remove_dir);
     }
+}
+
+/// Makes a folder that is its owner's alone.
+fn make(directory: &Path) -> std::io::Result<()> {
+    let mut builder = std::fs::DirBuilder::new();
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.recursive(true).create(directory)
 }
 
 fn refused(given: &str, problem: String) -> TrainerError {

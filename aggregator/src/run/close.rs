@@ -154,7 +154,7 @@ impl Run {
             let found = tester.test(&self.config.spec, round, params);
             found.map_err(|error| warn!("round {round}: the model is not tested: {error}")).ok()
         });
-        let took = tests.map(|_| ()).or(own.map(|_| ())).map(|()| begun.elapsed());
+        let took = (tests.is_some() || own.is_some()).then(|| begun.elapsed());
         let (evaluation, more) = tested.map(|tested| (tested.evaluation, tested.metrics)).unzip();
         metrics.extend(more.unwrap_or_default());
         let trained = work.train && !reports.is_empty();

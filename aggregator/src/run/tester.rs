@@ -3,21 +3,13 @@
 use std::ops::ControlFlow;
 
 use models::ParamSet;
+use shared::algorithm::trainer::TrainerTest;
 use shared::algorithm::{TrainError, Trainer as _};
 use shared::spec::RunSpec;
 use shared::trainer::{TrainerAtWork, TrainerCommand, Trainers};
 
 use super::directory::RunDirectory;
 use crate::config::Config;
-
-/// What a program has found of a model.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Found {
-    /// Share of the test samples that were classified correctly, if they have classes.
-    pub(super) accuracy: Option<f64>,
-    /// Mean loss on them.
-    pub(super) loss: f64,
-}
 
 /// The program, which is started when it is needed first.
 pub(super) struct Tester(Trainers);
@@ -38,10 +30,14 @@ impl Tester {
     ///
     /// # Errors
     /// [`TrainError::Trainer`], which costs the round its test and nothing else.
-    pub(super) fn test(&self, spec: &RunSpec, round: u32, params: &ParamSet) -> Result<Found, TrainError> {
+    pub(super) fn test(
+        &self,
+        spec: &RunSpec,
+        round: u32,
+        params: &ParamSet,
+    ) -> Result<TrainerTest, TrainError> {
         let whole = spec.architecture.compose(params).map_err(models::ModelError::from)?;
         let mut at_work = TrainerAtWork { trainers: &self.0, number: None };
-        let found = at_work.test(round, &whole, &mut |_| ControlFlow::Continue(()))?;
-        Ok(Found { accuracy: found.accuracy, loss: found.loss })
+        at_work.test(round, &whole, &mut |_| ControlFlow::Continue(()))
     }
 }

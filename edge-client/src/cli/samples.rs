@@ -59,7 +59,7 @@ pub struct OwnSampleArguments {
 }
 
 impl OwnSampleArguments {
-    /// Their directory. It is asked for wherever a trainer does not read them.
+    /// Their directory. clap requires it unless a trainer reads the samples.
     #[must_use]
     pub fn folder(&self) -> &Path {
         self.data.as_deref().unwrap_or(Path::new("."))

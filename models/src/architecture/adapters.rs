@@ -53,12 +53,7 @@ impl Architecture {
             return Err(AdapterError::Nothing { pattern: pattern.clone(), linear });
         }
         let mut adapted = self.clone();
-        let parts = [
-            ("extractor", &mut adapted.extractor),
-            ("projection", &mut adapted.projection),
-            ("head", &mut adapted.head),
-        ];
-        for (part, layers) in parts {
+        for (part, layers) in adapted.parts_mut() {
             for layer in layers {
                 adapt(layer, rank, &|name| {
                     let weight = format!("{part}.{name}.weight");
@@ -129,7 +124,7 @@ impl Architecture {
                 whole.insert(weight, plus_product(base, &up, &down));
             }
         }
-        for layers in [&mut merged.extractor, &mut merged.projection, &mut merged.head] {
+        for (_, layers) in merged.parts_mut() {
             layers.iter_mut().for_each(merge);
         }
         (merged, whole)

@@ -6,7 +6,6 @@
 //! are kept apart from what is learned.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
@@ -17,7 +16,7 @@ use sha2::{Digest as _, Sha256};
 use super::{Architecture, ArchitectureError, ParameterSpec};
 use crate::kept_features::KeptFeatures;
 use crate::params::codec::{self, DecodeError, Limits};
-use crate::params::{Mismatch, ParamSet, Precision};
+use crate::params::{Mismatch, ParamSet};
 
 /// Which tensors of an architecture are not learned, and what they are.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -105,8 +104,7 @@ impl Frozen {
 /// The encoding of frozen parameters, by which they are known.
 #[must_use]
 pub fn encode_frozen(params: &ParamSet) -> Vec<u8> {
-    let encoded = codec::to_bytes(params, Precision::F32, &BTreeMap::new());
-    encoded.expect("without metadata no key is reserved")
+    codec::plain_bytes(params)
 }
 
 /// SHA-256 in hexadecimal digits.

@@ -171,6 +171,11 @@ impl Architecture {
         Ok(classifier)
     }
 
+    /// The same parts, to be changed.
+    fn parts_mut(&mut self) -> [(&'static str, &mut Vec<Layer>); 3] {
+        [("extractor", &mut self.extractor), ("projection", &mut self.projection), ("head", &mut self.head)]
+    }
+
     /// The three parts in the order of application, with the names that prefix their parameters.
     #[must_use]
     pub fn parts(&self) -> [(&'static str, &[Layer]); 3] {

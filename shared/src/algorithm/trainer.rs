@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use models::{ParamSet, Precision};
+use models::ParamSet;
 
 use super::{TrainError, TrainerError};
 use crate::spec::Training;
@@ -10,7 +10,7 @@ use crate::task::Progress;
 
 /// A program that trains and tests networks of its own framework on samples that it alone reads.
 pub trait Trainer {
-    /// Trains. `monitor` hears of its progress, and may break to cancel.
+    /// Trains a model. `monitor` is told the progress and cancels by breaking.
     ///
     /// # Errors
     /// [`TrainError::Trainer`], or [`TrainError::Cancelled`].
@@ -105,13 +105,6 @@ pub(super) fn learned(
         Some(name) => refused(format!("the tensor `{name}` has values that are no finite numbers")),
         None => Ok(given),
     }
-}
-
-/// The encoding in which a model is given to a trainer.
-#[must_use]
-pub fn encoded(params: &ParamSet) -> Vec<u8> {
-    let encoded = models::codec::to_bytes(params, Precision::F32, &std::collections::BTreeMap::new());
-    encoded.expect("without metadata no key is reserved")
 }
 
 #[cfg(test)]

@@ -8,13 +8,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use models::ParamSet;
 use models::params::foreign::read_foreign;
+use models::{ParamSet, codec};
 
 use super::command::TrainerCommand;
 use super::line::{Answer, Request, Test, Train, Who};
 use super::process::{TrainerProcess, end_group};
-use crate::algorithm::trainer::{Trainer, TrainerJob, TrainerResult, TrainerTest, encoded};
+use crate::algorithm::trainer::{Trainer, TrainerJob, TrainerResult, TrainerTest};
 use crate::algorithm::{TrainError, TrainerError};
 use crate::task::Progress;
 
@@ -119,7 +119,8 @@ impl Trainers {
         ) -> Result<T, TrainError>,
     ) -> Result<T, TrainError> {
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let mut process = match idle.filter_running() {
+        // It may have ended meanwhile.
+        let mut process = match idle.and_then(|mut process| process.is_running().then_some(process)) {
             Some(process) => process,
             None => self.start(monitor)?,
         };
@@ -166,17 +167,6 @@ impl Failures {
     }
 }
 
-/// What an idle process may have become meanwhile.
-trait FilterRunning {
-    fn filter_running(self) -> Self;
-}
-
-impl FilterRunning for Option<TrainerProcess> {
-    fn filter_running(self) -> Self {
-        self.and_then(|mut process| process.is_running().then_some(process))
-    }
-}
-
 fn who(number: Option<ClientNumber>) -> Who {
     number.map_or_else(Who::default, |ClientNumber { client, clients }| Who {
         client: Some(client),
@@ -220,18 +210,13 @@ impl Trainer for TrainerAtWork<'_> {
                 );
                 return Err(TrainerError::Failed { reason }.into());
             }
-            let wrong = metrics.get("accuracy").filter(|share| !(0.0..=1.0).contains(*share));
-            if let Some(share) = wrong {
-                let reason = format!("its accuracy is {share}: give a share from 0 to 1");
-                return Err(TrainerError::Failed { reason }.into());
-            }
+            let accuracy = share(metrics.get("accuracy").copied())?;
             if !loss.is_finite() {
                 return Err(TrainerError::Failed { reason: format!("its loss is {loss}") }.into());
             }
             let params = read(&out, 2 * given + SLACK);
             let _ = std::fs::remove_file(&out);
             let params = params?;
-            let accuracy = metrics.get("accuracy").copied();
             Ok(TrainerResult { params, steps: steps.max(1), loss, accuracy })
         })
     }
@@ -250,21 +235,25 @@ impl Trainer for TrainerAtWork<'_> {
             let Answer::Tested { samples, loss, accuracy } = answer else {
                 return Err(not_asked(&answer, "tested"));
             };
-            let accuracy = match accuracy {
-                Some(share) if !(0.0..=1.0).contains(&share) => {
-                    let reason = format!("its accuracy is {share}: give a share from 0 to 1");
-                    return Err(TrainerError::Failed { reason }.into());
-                }
-                accuracy => accuracy,
-            };
-            Ok(TrainerTest { samples, loss, accuracy })
+            Ok(TrainerTest { samples, loss, accuracy: share(accuracy)? })
         })
+    }
+}
+
+/// An accuracy, which is a share.
+fn share(accuracy: Option<f64>) -> Result<Option<f64>, TrainerError> {
+    match accuracy {
+        Some(share) if !(0.0..=1.0).contains(&share) => {
+            let reason = format!("its accuracy is {share}: give a share from 0 to 1");
+            Err(TrainerError::Failed { reason })
+        }
+        accuracy => Ok(accuracy),
     }
 }
 
 /// Writes a model, and gives its bytes.
 fn write(path: &Path, params: &ParamSet) -> Result<u64, TrainerError> {
-    let bytes = encoded(params);
+    let bytes = codec::plain_bytes(params);
     std::fs::write(path, &bytes)
         .map_err(|error| TrainerError::Files { reason: format!("{}: {error}", path.display()) })?;
     Ok(bytes.len() as u64)

@@ -64,10 +64,7 @@ impl TrainerProcess {
         let (said, lines) = sync_channel(64);
         let errors: Arc<Mutex<VecDeque<String>>> = Arc::default();
         let kept = errors.clone();
-        let thread = |error: std::io::Error| TrainerError::Start {
-            command: command.line.clone(),
-            reason: error.to_string(),
-        };
+        let thread = |error: std::io::Error| start(error.to_string());
         let mut process =
             Self { child, stdin, lines, errors, reads_errors: None, timeout: command.timeout, directory };
         // From here on the process ends with this.
@@ -87,7 +84,7 @@ impl TrainerProcess {
         Ok(process)
     }
 
-    /// Asks, and waits for the answer. `monitor` hears of progress, is asked often whether to go on, and breaks to cancel.
+    /// Asks, and waits for the answer. Ten times a second `monitor` is told the progress and cancels by breaking.
     ///
     /// # Errors
     /// [`TrainError::Cancelled`], or [`TrainError::Trainer`]. After any but [`TrainerError::Failed`] and a cancellation that it has
@@ -244,31 +241,27 @@ fn shown(text: &str) -> String {
 /// Passes lines on until the output ends, or the one who listens has ended.
 fn answers(stdout: impl Read, said: &SyncSender<Said>) {
     let mut reader = BufReader::new(stdout);
-    loop {
-        let mut bytes = Vec::new();
-        let limit = (MAX_LINE + 1) as u64;
-        match reader.by_ref().take(limit).read_until(b'\n', &mut bytes) {
-            Ok(0) | Err(_) => return,
-            Ok(_) => {}
-        }
+    while let Some(bytes) = line(&mut reader, MAX_LINE + 1) {
         let text = String::from_utf8_lossy(&bytes).into_owned();
-        let said_now = if bytes.len() > MAX_LINE { Said::TooLong(text) } else { Said::Line(text) };
-        let is_last = matches!(said_now, Said::TooLong(_));
-        if said.send(said_now).is_err() || is_last {
+        let is_last = bytes.len() > MAX_LINE;
+        let line = if is_last { Said::TooLong(text) } else { Said::Line(text) };
+        if said.send(line).is_err() || is_last {
             return;
         }
     }
 }
 
+/// The next line, or as much of it as `limit` bytes; `None` at the end.
+fn line(reader: &mut impl BufRead, limit: usize) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let read = reader.take(limit as u64).read_until(b'\n', &mut bytes).ok()?;
+    (read > 0).then_some(bytes)
+}
+
 /// Logs standard error and keeps its last lines, until it ends.
 fn complaints(stderr: impl Read, kept: &Mutex<VecDeque<String>>) {
     let mut reader = BufReader::new(stderr);
-    loop {
-        let mut bytes = Vec::new();
-        match reader.by_ref().take(MAX_LINE as u64).read_until(b'\n', &mut bytes) {
-            Ok(0) | Err(_) => return,
-            Ok(_) => {}
-        }
+    while let Some(bytes) = line(&mut reader, MAX_LINE) {
         let line = shown(&String::from_utf8_lossy(&bytes));
         if line.is_empty() {
             continue;

@@ -72,6 +72,15 @@ pub fn to_bytes(
     Ok(bytes)
 }
 
+/// [`to_bytes`] of `f32` values without metadata.
+///
+/// # Panics
+/// If a tensor has the name that the format reserves, which no decoder lets through.
+#[must_use]
+pub fn plain_bytes(params: &ParamSet) -> Vec<u8> {
+    to_bytes(params, Precision::F32, &BTreeMap::new()).expect("no tensor has the reserved name")
+}
+
 /// [`read`] from memory.
 ///
 /// # Errors

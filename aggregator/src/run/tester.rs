@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use models::ParamSet;
 use shared::algorithm::trainer::TrainerTest;
-use shared::algorithm::{TrainError, Trainer as _};
+use shared::algorithm::{TrainError, Trainer as _, TrainerError};
 use shared::spec::RunSpec;
 use shared::trainer::{TrainerAtWork, TrainerCommand, Trainers};
 
@@ -36,6 +36,10 @@ impl Tester {
         round: u32,
         params: &ParamSet,
     ) -> Result<TrainerTest, TrainError> {
+        // No round waits for a program that keeps failing.
+        if let Some(left) = self.0.backoff() {
+            return Err(TrainerError::Backoff { seconds: left.as_secs() + 1 }.into());
+        }
         let whole = spec.architecture.compose(params).map_err(models::ModelError::from)?;
         let mut at_work = TrainerAtWork { trainers: &self.0, number: None };
         at_work.test(round, &whole, &mut |_| ControlFlow::Continue(()))

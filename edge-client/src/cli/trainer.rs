@@ -63,6 +63,10 @@ impl TrainerArguments {
 
     /// Starts the trainer and asks it for its samples.
     pub(super) fn start(&self, state: &Path) -> Result<Started, CliError> {
+        if self.trainer_memory.is_some() && !TrainerCommand::BOUNDS_MEMORY {
+            let reason = "this system cannot bound a process's memory: leave --trainer-memory out";
+            return Err(CliError::new(Exit::Usage, reason.to_owned()));
+        }
         let directory = state.join(FOLDER);
         // A process before this one may have been killed.
         let _ = std::fs::remove_dir_all(&directory);

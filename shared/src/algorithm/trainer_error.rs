@@ -27,6 +27,12 @@ pub enum TrainerError {
         /// The time.
         seconds: u64,
     },
+    /// It failed a moment ago, and is started again later.
+    #[error("the trainer has failed before, and is started again in {seconds} s")]
+    Backoff {
+        /// The time that is left, rounded up.
+        seconds: u64,
+    },
     /// It answered something else than what it was asked.
     #[error("the trainer answered {given:?}, which is {problem}: its standard output is for answers alone")]
     Answer {

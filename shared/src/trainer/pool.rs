@@ -5,7 +5,7 @@ use std::io::Read as _;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use models::params::foreign::read_foreign;
@@ -39,19 +39,27 @@ pub struct ClientNumber {
 /// Processes of one command. They are started when they are needed, and kept.
 pub struct Trainers {
     command: TrainerCommand,
-    idle: Mutex<Vec<TrainerProcess>>,
-    failures: Mutex<Failures>,
-    started: AtomicU64,
+    processes: Mutex<Processes>,
     requests: AtomicU64,
-    /// The processes at work.
-    pub(super) working: Mutex<BTreeSet<u32>>,
 }
 
-/// Failures in a row.
 #[derive(Default)]
-struct Failures {
-    count: u32,
+struct Processes {
+    idle: Vec<TrainerProcess>,
+    /// Those at work.
+    working: BTreeSet<u32>,
+    /// No more is started.
+    ended: bool,
+    /// Failures in a row.
+    failures: u32,
+    /// The end of the backoff after them.
     not_before: Option<Instant>,
+}
+
+/// A process is at work until this is dropped.
+struct Working<'a> {
+    trainers: &'a Trainers,
+    id: u32,
 }
 
 /// A trainer for one client.
@@ -66,14 +74,7 @@ impl Trainers {
     /// No process yet.
     #[must_use]
     pub fn new(command: TrainerCommand) -> Self {
-        Self {
-            command,
-            idle: Mutex::default(),
-            failures: Mutex::default(),
-            started: AtomicU64::default(),
-            requests: AtomicU64::default(),
-            working: Mutex::default(),
-        }
+        Self { command, processes: Mutex::default(), requests: AtomicU64::default() }
     }
 
     /// The command.
@@ -82,14 +83,33 @@ impl Trainers {
         &self.command
     }
 
-    /// Ends all processes, also those at work: for a program that ends and does not wait for what it has cancelled.
+    /// The time for which no process is started, since the last ones have failed.
+    #[must_use]
+    pub fn backoff(&self) -> Option<Duration> {
+        let until = self.processes().not_before?;
+        until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())
+    }
+
+    /// Ends all processes, also those at work, and starts no more: for a program that ends and does not wait for what it has
+    /// cancelled.
     pub fn end(&self) {
-        self.working
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .iter()
-            .for_each(|&group| end_group(group));
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        let mut processes = self.processes();
+        processes.ended = true;
+        processes.working.iter().for_each(|&group| end_group(group));
+        let mut idle = std::mem::take(&mut processes.idle);
+        drop(processes);
+        // All have the same moment to tidy up.
+        idle.iter_mut().for_each(TrainerProcess::close_input);
+    }
+
+    fn processes(&self) -> MutexGuard<'_, Processes> {
+        self.processes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Numbers of the processes at work.
+    #[cfg(test)]
+    pub(super) fn working(&self) -> BTreeSet<u32> {
+        self.processes().working.clone()
     }
 
     /// Asks for the number of training samples.
@@ -118,51 +138,62 @@ impl Trainers {
             &mut dyn FnMut(Progress) -> ControlFlow<()>,
         ) -> Result<T, TrainError>,
     ) -> Result<T, TrainError> {
-        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        // It may have ended meanwhile.
-        let mut process = match idle.and_then(|mut process| process.is_running().then_some(process)) {
-            Some(process) => process,
-            None => self.start(monitor)?,
-        };
-        let id = process.id();
-        self.working.lock().unwrap_or_else(PoisonError::into_inner).insert(id);
+        let (mut process, working) = self.put_to_work(monitor)?;
         let result = work(&mut process, monitor);
-        self.working.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
-        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
-        let failed = matches!(&result, Err(TrainError::Trainer(error)) if error.is_of_process());
-        if failed {
-            failures.add();
-        } else if process.is_running() {
-            *failures = Failures::default();
-            self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(process);
+        let is_of_use = !matches!(&result, Err(TrainError::Trainer(error)) if error.is_of_process());
+        drop(working);
+        let mut processes = self.processes();
+        if !is_of_use {
+            processes.add_failure();
+        } else if process.is_running() && !processes.ended {
+            (processes.failures, processes.not_before) = (0, None);
+            processes.idle.push(process);
         }
         result
     }
 
-    fn start(
+    /// An idle process, or else a new one.
+    fn put_to_work(
         &self,
         monitor: &mut dyn FnMut(Progress) -> ControlFlow<()>,
-    ) -> Result<TrainerProcess, TrainError> {
-        let not_before = self.failures.lock().unwrap_or_else(PoisonError::into_inner).not_before;
-        while not_before.is_some_and(|moment| Instant::now() < moment) {
-            if monitor(Progress::default()).is_break() {
+    ) -> Result<(TrainerProcess, Working<'_>), TrainError> {
+        loop {
+            // Held until the process is among those at work, so that `end` misses none.
+            let mut processes = self.processes();
+            if processes.ended {
                 return Err(TrainError::Cancelled);
             }
-            std::thread::sleep(POLL);
+            // It may have ended meanwhile.
+            let idle = processes.idle.pop().and_then(|mut idle| idle.is_running().then_some(idle));
+            let process = match idle {
+                Some(idle) => idle,
+                None if processes.not_before.is_some_and(|moment| Instant::now() < moment) => {
+                    drop(processes);
+                    if monitor(Progress::default()).is_break() {
+                        return Err(TrainError::Cancelled);
+                    }
+                    std::thread::sleep(POLL);
+                    continue;
+                }
+                None => TrainerProcess::start(&self.command).inspect_err(|_| processes.add_failure())?,
+            };
+            let working = Working { trainers: self, id: process.id() };
+            processes.working.insert(working.id);
+            return Ok((process, working));
         }
-        let number = self.started.fetch_add(1, Ordering::Relaxed);
-        let directory = self.command.directory.join(number.to_string());
-        TrainerProcess::start(&self.command, &directory).map_err(|error| {
-            self.failures.lock().unwrap_or_else(PoisonError::into_inner).add();
-            error.into()
-        })
     }
 }
 
-impl Failures {
-    fn add(&mut self) {
-        let wait = FIRST_BACKOFF.saturating_mul(1 << self.count.min(10)).min(MAX_BACKOFF);
-        self.count += 1;
+impl Drop for Working<'_> {
+    fn drop(&mut self) {
+        self.trainers.processes().working.remove(&self.id);
+    }
+}
+
+impl Processes {
+    fn add_failure(&mut self) {
+        let wait = FIRST_BACKOFF.saturating_mul(1 << self.failures.min(10)).min(MAX_BACKOFF);
+        self.failures += 1;
         self.not_before = Some(Instant::now() + wait);
     }
 }

@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read, Write as _};
 use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, ExitStatus};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
@@ -47,17 +47,14 @@ enum Said {
 }
 
 impl TrainerProcess {
-    /// Starts a process whose files are in `directory`, which is made.
+    /// Starts a process, with a new folder for its files.
     ///
     /// # Errors
     /// [`TrainerError::Start`] or [`TrainerError::Files`].
-    pub fn start(command: &TrainerCommand, directory: &Path) -> Result<Self, TrainerError> {
-        let files = |error: std::io::Error| TrainerError::Files {
-            reason: format!("{}: {error}", directory.display()),
-        };
-        make(directory).map_err(files)?;
-        // A trainer may work in another folder.
-        let directory = std::path::absolute(directory).map_err(files)?;
+    pub fn start(command: &TrainerCommand) -> Result<Self, TrainerError> {
+        let directory = command.new_folder().map_err(|error| TrainerError::Files {
+            reason: format!("{}: {error}", command.directory.display()),
+        })?;
         let start = |reason: String| TrainerError::Start { command: command.line.clone(), reason };
         let mut child = command.command().spawn().map_err(|error| start(error.to_string()))?;
         let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
@@ -68,9 +65,6 @@ impl TrainerProcess {
         let mut process =
             Self { child, stdin, lines, errors, reads_errors: None, timeout: command.timeout, directory };
         // From here on the process ends with this.
-        if let Some(bytes) = command.max_memory {
-            bound(&process.child, bytes).map_err(start)?;
-        }
         if let Some(stdout) = stdout {
             Builder::new()
                 .name("trainer-out".to_owned())
@@ -156,6 +150,11 @@ impl TrainerProcess {
         self.directory.join(name)
     }
 
+    /// Tells it to end, which it does when its input ends. It is ended when this is dropped.
+    pub(super) fn close_input(&mut self) {
+        self.stdin = None;
+    }
+
     /// Whether it still runs.
     pub fn is_running(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
@@ -185,8 +184,7 @@ impl TrainerProcess {
                 _ => break None,
             }
         };
-        let how =
-            status.map_or_else(|| "it closed its standard output".to_owned(), |status| status.to_string());
+        let how = status.map_or_else(|| "it closed its standard output".to_owned(), in_words);
         self.kill();
         // Its last words are on their way; what it has started elsewhere may hold the pipe open for longer.
         let since = Instant::now();
@@ -209,8 +207,8 @@ impl TrainerProcess {
 
 impl Drop for TrainerProcess {
     fn drop(&mut self) {
-        // A trainer ends by itself when its input ends; it has a moment to tidy up.
-        self.stdin = None;
+        // It has a moment to tidy up.
+        self.close_input();
         let since = Instant::now();
         while since.elapsed() < LAST_MOMENT && self.is_running() {
             std::thread::sleep(POLL / 10);
@@ -222,12 +220,10 @@ impl Drop for TrainerProcess {
     }
 }
 
-/// Makes a folder that is its owner's alone.
-fn make(directory: &Path) -> std::io::Result<()> {
-    let mut builder = std::fs::DirBuilder::new();
-    #[cfg(unix)]
-    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder.recursive(true).create(directory)
+/// How a process ended. Of a signal that has ended its program, a shell tells by a status above 128 (POSIX, exit status of commands).
+fn in_words(status: ExitStatus) -> String {
+    let signal = status.code().filter(|code| cfg!(unix) && (129..=192).contains(code));
+    signal.map_or_else(|| status.to_string(), |code| format!("{status}, signal {}", code - 128))
 }
 
 fn refused(given: &str, problem: String) -> TrainerError {
@@ -287,20 +283,3 @@ pub(super) fn end_group(group: u32) {
 
 #[cfg(not(unix))]
 pub(super) fn end_group(_: u32) {}
-
-/// Bounds the memory that it may take of its own.
-#[cfg(target_os = "linux")]
-fn bound(child: &Child, bytes: u64) -> Result<(), String> {
-    use rustix::process::{Pid, Resource, Rlimit, prlimit};
-
-    let limit = Rlimit { current: Some(bytes), maximum: Some(bytes) };
-    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-    prlimit(pid, Resource::Data, limit)
-        .map(|_| ())
-        .map_err(|error| format!("its memory cannot be bounded: {error}"))
-}
-
-#[cfg(not(target_os = "linux"))]
-fn bound(_: &Child, _: u64) -> Result<(), String> {
-    Err("its memory can be bounded on Linux alone".to_owned())
-}

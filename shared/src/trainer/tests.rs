@@ -55,6 +55,11 @@ fn train(trainers: &Trainers) -> Result<ParamSet, TrainError> {
     Ok(at_work.train(&job, &mut go_on)?.params)
 }
 
+/// Folders of processes.
+fn files(folder: &TempDir) -> usize {
+    std::fs::read_dir(folder.path().join("files")).unwrap().count()
+}
+
 fn said(result: Result<ParamSet, TrainError>) -> String {
     result.unwrap_err().to_string()
 }
@@ -86,7 +91,7 @@ fn a_trainer_is_asked_for_its_samples_trains_and_tests() {
     let found = at_work.test(3, &params(), &mut go_on).unwrap();
     assert_eq!(found, TrainerTest { samples: 9, loss: 0.25, accuracy: Some(0.75) });
     // One process has done all that, and leaves nothing.
-    assert!(folder.path().join("files/0").exists() && !folder.path().join("files/1").exists());
+    assert_eq!(files(&folder), 1);
     drop(trainers);
     assert!(!folder.path().join("files").exists());
 }
@@ -95,7 +100,8 @@ fn a_trainer_is_asked_for_its_samples_trains_and_tests() {
 fn what_is_wrong_with_a_trainer_is_said() {
     for (does, part) in [
         ("echo 'no such column' >&2; exit 3", "ended (exit status: 3); its last line: no such column"),
-        ("kill -9 $$", "signal: 9"),
+        // A shell that stays between says it in its own way.
+        ("kill -9 $$", "signal"),
         ("exec 1>&-", "closed its standard output"),
         ("echo Epoch 1", "answered \"Epoch 1\", which is no answer that is known"),
         (r#"echo '{"described":{"samples":5}}'"#, "no `finished`"),
@@ -151,8 +157,10 @@ fn a_trainer_that_failed_is_started_again_after_a_while() {
     let trainers = scripted(&folder, &[("train", &once)]);
     assert!(said(train(&trainers)).contains("exit status: 1"));
     let begun = Instant::now();
+    assert!(trainers.backoff().is_some());
     assert!(train(&trainers).is_ok());
     assert!(begun.elapsed() >= Duration::from_millis(900), "no backoff");
+    assert_eq!(trainers.backoff(), None);
 }
 
 #[test]
@@ -174,7 +182,7 @@ fn a_task_that_is_cancelled_is_given_up_and_the_trainer_goes_on() {
     let cancelled = at_work.train(&job, &mut |_| ControlFlow::Break(()));
     assert!(matches!(cancelled, Err(TrainError::Cancelled)), "{cancelled:?}");
     assert_eq!(trainers.samples(None, &mut go_on).unwrap(), 5);
-    assert!(!folder.path().join("files/1").exists(), "the same process");
+    assert_eq!(files(&folder), 1, "the same process");
 }
 
 #[test]
@@ -184,13 +192,42 @@ fn a_program_that_ends_ends_its_trainers_at_work() {
     let begun = Instant::now();
     std::thread::scope(|scope| {
         let training = scope.spawn(|| train(&trainers));
-        while trainers.working.lock().unwrap().is_empty() {
+        while trainers.working().is_empty() {
             std::thread::yield_now();
         }
         trainers.end();
         assert!(said(training.join().unwrap()).contains("signal: 9"));
     });
+    // What was queued behind it starts none.
+    assert!(matches!(train(&trainers), Err(TrainError::Cancelled)));
     assert!(begun.elapsed() < Duration::from_mins(1));
+}
+
+#[test]
+fn a_command_may_be_any_line_of_the_shell() {
+    let folder = TempDir::new().unwrap();
+    let trainers = scripted(&folder, &[("describe", r#"echo "{\"described\":{\"samples\":$SAMPLES}}""#)]);
+    let here = folder.path().display();
+    for (line, max_memory) in
+        [("&& SAMPLES=5 sh trainer.sh", None), ("; SAMPLES=5 sh trainer.sh # ours", Some(1 << 30))]
+    {
+        let line = format!("cd {here} {line}");
+        let command = TrainerCommand { line, max_memory, ..trainers.command().clone() };
+        assert_eq!(Trainers::new(command).samples(None, &mut go_on).unwrap(), 5);
+    }
+}
+
+#[test]
+fn folders_of_processes_are_new_and_private() {
+    let folder = TempDir::new().unwrap();
+    let command = scripted(&folder, &[]).command().clone();
+    let all: std::collections::BTreeSet<_> = (0..20).map(|_| command.new_folder().unwrap()).collect();
+    assert_eq!((all.len(), files(&folder)), (20, 20));
+    #[cfg(unix)]
+    for made in all {
+        use std::os::unix::fs::PermissionsExt as _;
+        assert_eq!(made.metadata().unwrap().permissions().mode() & 0o777, 0o700);
+    }
 }
 
 #[cfg(target_os = "linux")]

@@ -100,7 +100,9 @@ if [ "$package" = aggregator ]; then
     lies 644 "$root/tests/configs/four-devices.toml" etc/aggregator/run.toml
     echo /etc/aggregator/run.toml >>"$stage/conffiles"
 else
-    lies 644 "$parts/cuda.conf" usr/share/doc/edge-client/examples/cuda.conf
+    for example in cuda.conf trainer.conf; do
+        lies 644 "$parts/$example" "usr/share/doc/edge-client/examples/$example"
+    done
 fi
 mkdir -p "$stage/usr/share/man/man1" "$stage/usr/share/bash-completion/completions"
 # shellcheck disable=SC2086 # a command and its arguments, or nothing

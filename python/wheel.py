@@ -4,14 +4,15 @@
     python3 python/wheel.py --build amd64      has it made first
 
 A wheel is an archive with a list of what is in it (PEP 427). The programs are started as they are, without Python, and
-serve every version of it: one wheel for each processor. `edge-client/packaging/build.sh --glibc 2.28` makes them for
-the systems that the tag `manylinux_2_28` promises.
+serve every version of it: one wheel for each processor. The tag `manylinux_2_28` promises that they run with glibc 2.28
+and later, for which `edge-client/packaging/build.sh --glibc 2.28` makes them.
 """
 
 import argparse
 import base64
 import hashlib
 import pathlib
+import re
 import subprocess
 import sys
 import tomllib
@@ -19,24 +20,23 @@ import zipfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent
-GLIBC = "2.28"
 PROGRAMS = ("edge-client", "aggregator")
 PROCESSORS = {"amd64": "x86_64", "arm64": "aarch64"}
 
 
-def build(architecture: str) -> None:
+def build(architecture: str, glibc: str) -> None:
     """Makes the programs."""
     script = ROOT / "edge-client/packaging/build.sh"
-    subprocess.run([script, "--glibc", GLIBC, architecture, *PROGRAMS], check=True)
+    subprocess.run([script, "--glibc", glibc, architecture, *PROGRAMS], check=True)
 
 
-def pack(architecture: str, programs: pathlib.Path, folder: pathlib.Path) -> pathlib.Path:
-    """Packs the wheel of a processor, whose programs are in a folder."""
+def pack(architecture: str, glibc: str, programs: pathlib.Path, folder: pathlib.Path) -> pathlib.Path:
+    """Packs the wheel of a processor and a version of glibc, whose programs are in a folder."""
     project = tomllib.loads((HERE / "pyproject.toml").read_text())["project"]
     version = tomllib.loads((ROOT / "Cargo.toml").read_text())["workspace"]["package"]["version"]
     if project["version"] != version:
         raise SystemExit(f"pyproject.toml has version {project['version']}, and Cargo.toml {version}: they go together")
-    tag = f"py3-none-manylinux_{GLIBC.replace('.', '_')}_{PROCESSORS[architecture]}"
+    tag = f"py3-none-manylinux_{glibc.replace('.', '_')}_{PROCESSORS[architecture]}"
     about = f"{project['name']}-{version}.dist-info"
     files = {
         f"federation/{file.name}": (file.read_bytes(), 0o644) for file in sorted((HERE / "federation").glob("*.py"))
@@ -46,7 +46,10 @@ def pack(architecture: str, programs: pathlib.Path, folder: pathlib.Path) -> pat
         made = programs / program
         if not made.is_file():
             raise SystemExit(f"{made} is not there: give --build, or make it with edge-client/packaging/build.sh")
-        files[f"{project['name']}-{version}.data/scripts/{program}"] = (made.read_bytes(), 0o755)
+        content = made.read_bytes()
+        if newer := newer_glibc(content, tuple(map(int, glibc.split(".")))):
+            raise SystemExit(f"{made} needs glibc {newer}, and the wheel promises {glibc}: make it with --build")
+        files[f"{project['name']}-{version}.data/scripts/{program}"] = (content, 0o755)
     files[f"{about}/METADATA"] = (metadata(project).encode(), 0o644)
     wheel = f"Wheel-Version: 1.0\nGenerator: wheel.py\nRoot-Is-Purelib: false\nTag: {tag}\n"
     files[f"{about}/WHEEL"] = (wheel.encode(), 0o644)
@@ -64,6 +67,13 @@ def pack(architecture: str, programs: pathlib.Path, folder: pathlib.Path) -> pat
             entry.compress_type = zipfile.ZIP_DEFLATED
             archive.writestr(entry, content)
     return path
+
+
+def newer_glibc(program: bytes, promised: tuple[int, ...]) -> str | None:
+    """The version of glibc that a program asks for, if that is newer than what is promised."""
+    asked = {tuple(map(int, found.split(b"."))) for found in re.findall(rb"\0GLIBC_(\d+(?:\.\d+)+)(?=\0)", program)}
+    newest = max(asked, default=promised)
+    return ".".join(map(str, newest)) if newest > promised else None
 
 
 def digest(content: bytes) -> str:
@@ -96,13 +106,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("architectures", nargs="+", choices=PROCESSORS, metavar="amd64|arm64")
     parser.add_argument("--build", action="store_true", help="make the programs first")
+    parser.add_argument("--glibc", default="2.28", help="the oldest version of glibc that they run with [default: 2.28]")
     parser.add_argument("--programs", type=pathlib.Path, help="the folder of the programs [default: build.sh's]")
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "target/wheels", help="the folder of the wheels")
     given = parser.parse_args()
     for architecture in given.architectures:
         if given.build:
-            build(architecture)
-        path = pack(architecture, given.programs or ROOT / "target/portable" / architecture, given.out)
+            build(architecture, given.glibc)
+        path = pack(architecture, given.glibc, given.programs or ROOT / "target/portable" / architecture, given.out)
         print(f"{path}: {path.stat().st_size / 1e6:.1f} MB", file=sys.stderr)
 
 

@@ -37,6 +37,10 @@ impl Python {
 
     /// Runs a script to its good end, and gives what it says.
     fn does(&self, arguments: &[&str]) -> String {
+        self.ends(arguments, true)
+    }
+
+    fn ends(&self, arguments: &[&str], is_good: bool) -> String {
         let mut command = Command::new(&self.program);
         command.args(arguments).current_dir(self.folder.path());
         command.env("PYTHONPATH", format!("{ROOT}/python"));
@@ -46,7 +50,7 @@ impl Python {
         let output = command.output().unwrap();
         let said =
             format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-        assert!(output.status.success(), "{arguments:?}: {said}");
+        assert_eq!(output.status.success(), is_good, "{arguments:?}: {said}");
         said
     }
 }
@@ -147,6 +151,10 @@ fn a_wheel_installs_the_programs_and_the_package() {
     };
     let (one, two) = (wheel("one"), wheel("two"));
     assert!(fs::read(&one).unwrap() == fs::read(two).unwrap(), "the same files make another wheel");
+    fs::write(programs.join("aggregator"), "\0GLIBC_2.4\0GLIBC_2.31\0").unwrap();
+    let script = format!("{ROOT}/python/wheel.py");
+    let refused = python.ends(&[&script, "amd64", "--programs", "programs", "--out", "three"], false);
+    assert!(refused.contains("needs glibc 2.31, and the wheel promises 2.28"), "{refused}");
     python.does(&["-m", "venv", "fresh"]);
     let fresh = Python { program: python.path("fresh/bin/python"), folder: tempfile::tempdir().unwrap() };
     let install =

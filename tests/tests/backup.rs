@@ -89,19 +89,21 @@ fn of_client_state_that_is_ahead_of_a_restored_run_both_sides_are_told() {
     let later = testbed.closed();
     put_back(&testbed, backup.path());
     let server = serve(&testbed);
-    let mut kept = Vec::new();
+    let mut differences = Vec::new();
     for device in &mut devices {
-        let said = device.object(&json!({ "event": "client-state", "server_round": then }));
-        // The round that was open when the server stopped may have its update already.
-        let round = said["device_round"].as_u64().unwrap() as usize;
-        assert!([later, later + 1].contains(&round), "{said}");
-        kept.push(round);
+        let said = device.object(&json!({ "event": "client-state" }));
+        // A round that was open when the server stopped may have this device's update already, both times.
+        let round = |side: &str| said[side].as_u64().unwrap() as usize;
+        let (server, device) = (round("server_round"), round("device_round"));
+        assert!([then, then + 1].contains(&server), "{said}");
+        assert!([later, later + 1].contains(&device), "{said}");
+        differences.push((server, device));
     }
     let Ended { code, text } = server.wait();
     assert_eq!(code, Some(0), "{text}");
-    for index in 0..2 {
+    for (index, (server, device)) in (0..2).zip(differences) {
         let name = testbed.client(index).short();
-        let rounds = [format!("round {then}"), format!("round {}", kept[index as usize])];
+        let rounds = [format!("round {server}"), format!("round {device}")];
         let tells =
             |line: &&str| line.contains(&name) && rounds.iter().all(|round| line.contains(round.as_str()));
         let told = text.lines().filter(tells).count();

@@ -5,6 +5,8 @@
     python3 tests/peers/compare.py                                   everything, at 1 and 2 threads
     python3 tests/peers/compare.py --models mlp-2nn lenet-5 --batches 10 --threads 1 --turns 3
     python3 tests/peers/compare.py --only pytorch                    without our program
+    python3 tests/peers/compare.py --device cuda --python python3 --binary target/cuda/build/release/edge-client
+                                                                     on a GPU, with a PyTorch that has CUDA
 
 The first run makes a virtual environment with PyTorch under `target/peers/` (`environment.py`: how, and which
 build of PyTorch it is). This needs Python 3.11, Linux, and a machine with nothing else to do.
@@ -106,16 +108,16 @@ def main() -> None:
     sides = [arguments.only] if arguments.only else SIDES
     if "ours" in sides and not arguments.binary.is_file():
         raise Failure(f"{arguments.binary} is not there; build it: cargo build --release -p edge-client")
-    python = environment.interpreter() if "pytorch" in sides else None
+    python = (arguments.python or environment.interpreter()) if "pytorch" in sides else None
     for turn in range(arguments.turns):
         for row in rows:
             for side in sides:
                 environment.say(f"turn {turn + 1} of {arguments.turns}: {row.model}, batch {row.batch}, "
                                 f"{row.threads} threads, {side}")  # fmt: skip
                 if side == "pytorch":
-                    report = pytorch_turn(python, row, arguments.seconds)
+                    report = pytorch_turn(python, row, arguments.device, arguments.seconds)
                 else:
-                    report = our_turn(arguments.binary, row)
+                    report = our_turn(arguments.binary, row, arguments.device)
                 row.turns[side].append(report)
     print(as_json(rows) if arguments.json else table(rows))
 
@@ -149,6 +151,12 @@ def parse() -> argparse.Namespace:
         help="measured per turn of PyTorch's, after warming up (2)",
     )
     add("--binary", type=pathlib.Path, default=binary, help="our program (target/release/edge-client)")
+    add("--device", choices=("cpu", "cuda"), default="cpu", help="where both sides train (cpu)")
+    add(
+        "--python",
+        type=pathlib.Path,
+        help="an interpreter that has PyTorch, for its build for CUDA (the environment's, which has the CPU's)",
+    )
     add("--only", choices=SIDES, help="measure one side alone")
     add("--json", action="store_true", help="a JSON array of rows with every turn, instead of the table")
     return parser.parse_args()
@@ -167,16 +175,16 @@ def positive(kind: type):
     return parse_one
 
 
-def pytorch_turn(python: pathlib.Path, row: Row, seconds: float) -> dict:
+def pytorch_turn(python: pathlib.Path, row: Row, device: str, seconds: float) -> dict:
     script = pathlib.Path(__file__).with_name("pytorch_turn.py")
-    options = {"model": row.model, "batch": row.batch, "threads": row.threads, "seconds": seconds}
+    options = {"model": row.model, "batch": row.batch, "threads": row.threads, "device": device, "seconds": seconds}
     options["started"] = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
     return turn([python, script] + [f"--{name}={value}" for name, value in options.items()], row)
 
 
-def our_turn(binary: pathlib.Path, row: Row) -> dict:
+def our_turn(binary: pathlib.Path, row: Row, device: str) -> dict:
     counts = ["--batch", row.batch, "--threads", row.threads]
-    options = [*counts, "--device", "cpu", "--json"]
+    options = [*counts, "--device", device, "--json"]
     return turn([binary.resolve(), "bench", *MODELS[row.model].ours, *options], row)
 
 

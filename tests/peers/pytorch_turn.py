@@ -18,6 +18,7 @@ def main() -> None:
     parser.add_argument("--model", required=True)
     parser.add_argument("--batch", type=int, required=True)
     parser.add_argument("--threads", type=int, required=True)
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--seconds", type=float, required=True, help="how long to measure, after warming up")
     parser.add_argument(
         "--started", type=int, required=True, help="CLOCK_MONOTONIC at the process's start, in ns"
@@ -31,8 +32,9 @@ def main() -> None:
 
     torch.set_num_threads(arguments.threads)
     torch.manual_seed(1)
-    network = networks.build(arguments.model)
-    x, y = networks.batch(arguments.model, arguments.batch)
+    device = torch.device(arguments.device)
+    network = networks.build(arguments.model).to(device)
+    x, y = (part.to(device) for part in networks.batch(arguments.model, arguments.batch))
     loss_of = torch.nn.CrossEntropyLoss()
     # Small, so that noise never diverges.
     optimiser = torch.optim.SGD(network.parameters(), lr=1e-3)
@@ -42,6 +44,8 @@ def main() -> None:
         optimiser.zero_grad(set_to_none=True)
         loss_of(network(x), y).backward()
         optimiser.step()
+        if device.type == "cuda":
+            torch.cuda.synchronize()
         return time.perf_counter() - start
 
     step()

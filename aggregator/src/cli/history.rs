@@ -10,7 +10,7 @@ use crate::control::forget_stop;
 use crate::coordinator::{Outcome, Resume};
 use crate::database::Database;
 use crate::events::{Notice, Sink};
-use crate::history::{self, Health, Recorder, RoundLog, RoundLogError, RunLock};
+use crate::history::{self, Health, LoadOf, Recorder, RoundLog, RoundLogError, RunLock};
 use crate::peer::Request;
 use crate::run::Run;
 use crate::storage::retry_full::{FullDisk, SpaceChange};
@@ -33,7 +33,12 @@ pub(super) struct History {
 
 impl History {
     /// Enters the run and the rounds that an earlier process did not enter, and has `run` enter those that it closes.
-    pub(super) fn begin(database: &Database, run: &mut Run, resume: &mut Resume) -> Result<Self, Failure> {
+    pub(super) fn begin(
+        database: &Database,
+        run: &mut Run,
+        resume: &mut Resume,
+        load: LoadOf,
+    ) -> Result<Self, Failure> {
         forget_stop(run.directory())
             .map_err(|error| Failure::file("delete requests in", &run.directory().state(), error))?;
         let presence = RunLock::of(run.directory())
@@ -42,7 +47,7 @@ impl History {
         restore_rounds(database, run, resume)?;
         let mut log = RoundLog::begin(database.clone(), run, resume, health.clone(), SystemTime::now())?;
         run.on_closed(move |round| log.enter(round));
-        let recorder = Recorder::start(database.clone(), run.spec().run, health.clone());
+        let recorder = Recorder::start(database.clone(), run.spec().run, health.clone(), load);
         Ok(Self { recorder, health, presence })
     }
 

@@ -119,7 +119,8 @@ pub(super) fn serve(arguments: &ServeArgs) -> Result<(), Failure> {
     let (mut run, mut resume, _lock) = started.into_parts();
     run.backend = backend;
     let mut event_log = arguments.event_log.as_deref().map(open_log).transpose()?;
-    let mut history = History::begin(&database, &mut run, &mut resume)?;
+    let load = listener.load();
+    let mut history = History::begin(&database, &mut run, &mut resume, Box::new(move || load.now()))?;
     history.note_address(listener.address())?;
     let skipped = report_skipped(&[], &run);
     let tests = run.tests.as_ref().map(|tests| ("test", tests.view().dataset().clone()));

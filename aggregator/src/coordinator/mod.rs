@@ -108,7 +108,7 @@ pub use event::{
 pub use open_round::INELIGIBLE_RETRY;
 pub use progression::{MAX_VOID_PAUSE, VOID_ALARM};
 pub use roster::MAX_ROSTER;
-pub use status::{Activity, Awaited, Status, WaitingFor};
+pub use status::{Activity, Awaited, Load, Status, WaitingFor};
 
 /// In place of the reasons for a void round that an earlier process has decided.
 const RESTARTED: &str =

@@ -47,6 +47,20 @@ pub struct Status<T = Duration> {
     /// The server's own training, if it is running: steps done and to do. The coordinator does not know it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub own: Option<(u64, u64)>,
+    /// What the listener is at, if that is known. The coordinator does not know it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub load: Option<Load>,
+}
+
+/// What the listener is at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Load {
+    /// Connections refused since it began to listen: too many came at once.
+    pub refused: u64,
+    /// Updates that are received, or were received and wait for the driver.
+    pub uploading: usize,
+    /// Updates that wait for their turn to be received.
+    pub waiting: usize,
 }
 
 /// What has to happen next.
@@ -159,6 +173,7 @@ impl Status {
             paused: self.paused,
             held: self.held,
             own: self.own,
+            load: self.load,
         }
     }
 }
@@ -171,7 +186,8 @@ impl<T: Clone + Default + PartialEq> Status<T> {
     }
 
     fn without_progress(&self) -> Self {
-        let mut plain = Self { since: T::default(), own: self.own.map(|_| (0, 0)), ..self.clone() };
+        let own = self.own.map(|_| (0, 0));
+        let mut plain = Self { since: T::default(), own, load: None, ..self.clone() };
         match &mut plain.waiting_for {
             WaitingFor::Updates { members, .. } => {
                 for member in members {
@@ -234,6 +250,7 @@ impl Coordinator {
             paused: self.paused.is_some(),
             held: self.held,
             own: None,
+            load: None,
         }
     }
 
@@ -373,6 +390,7 @@ mod tests {
             held: false,
             failed: 0,
             own: None,
+            load: None,
         };
         assert_eq!(status.to_string(), "PAUSED, no room on the disk; round 36: writing to disk, for 4 s");
     }
@@ -390,6 +408,7 @@ mod tests {
             paused: false,
             held: false,
             own,
+            load: None,
         };
         let updates =
             || WaitingFor::Updates { round: 3, accepted: 1, cohort: 4, members: Vec::new(), more: 0 };

@@ -15,7 +15,7 @@ use prometheus_client::registry::{Registry, Unit};
 use shared::calendar::moment;
 
 use super::lab::{Lab, LabError, Run};
-use crate::coordinator::WaitingFor;
+use crate::coordinator::{Activity, WaitingFor};
 use crate::enrolment::Device;
 
 /// How figures are written.
@@ -68,6 +68,12 @@ struct InDirection {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct InStage {
+    run: String,
+    stage: String,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OfDevices {
     state: String,
 }
@@ -90,6 +96,8 @@ struct Figures {
     training: Family<OfRun, Sum>,
     connected: Family<OfRun, Value>,
     missing: Family<OfRun, Value>,
+    refused: Family<OfRun, Sum>,
+    uploads: Family<InStage, Value>,
     dominant: Family<OfRun, Value>,
     devices: Family<OfDevices, Value>,
     database: Value,
@@ -160,6 +168,16 @@ impl Figures {
             missing: figure!(
                 "missing_updates",
                 "Updates that the open round still waits for",
+                Family::default()
+            ),
+            refused: figure!(
+                "refused_connections",
+                "Connections refused since the server was started: too many came at once",
+                Family::default()
+            ),
+            uploads: figure!(
+                "uploads",
+                "Updates on their way: they wait for their turn (waiting), are received (uploading), or are checked and folded (checking)",
                 Family::default()
             ),
             dominant: figure!(
@@ -245,8 +263,18 @@ pub(super) fn text(lab: &Lab, format: Format) -> Result<String, LabError> {
             let label = OfRun { run: run.overview.run.clone() };
             let Some(status) = stored.status.filter(|_| run.overview.is_worked_on()) else { continue };
             figures.connected.get_or_create(&label).set(status.connected as f64);
-            if let WaitingFor::Updates { accepted, cohort, .. } = status.waiting_for {
-                figures.missing.get_or_create(&label).set(cohort.saturating_sub(accepted) as f64);
+            let mut checking = 0;
+            if let WaitingFor::Updates { accepted, cohort, members, .. } = &status.waiting_for {
+                figures.missing.get_or_create(&label).set(cohort.saturating_sub(*accepted) as f64);
+                checking = members.iter().filter(|member| member.activity == Activity::Checking).count();
+            }
+            let load = status.load.unwrap_or_default();
+            figures.refused.get_or_create(&label).inc_by(load.refused as f64);
+            for (stage, updates) in
+                [("waiting", load.waiting), ("uploading", load.uploading), ("checking", checking)]
+            {
+                let label = InStage { run: label.run.clone(), stage: stage.to_owned() };
+                figures.uploads.get_or_create(&label).set(updates as f64);
             }
         }
         let mut log = database.path().as_os_str().to_owned();
@@ -295,11 +323,12 @@ mod tests {
         for values in [round, planned, accuracy, loss, connected, missing, dominant] {
             values.get_or_create(&run).set(1.0);
         }
-        let Figures { failed, waiting, test, fold, training, .. } = &figures;
-        for sums in [failed, waiting, test, fold, training] {
+        let Figures { failed, waiting, test, fold, training, refused, .. } = &figures;
+        for sums in [failed, waiting, test, fold, training, refused] {
             sums.get_or_create(&run).inc();
         }
         figures.state.get_or_create(&InState::default()).set(1.0);
+        figures.uploads.get_or_create(&InStage::default()).set(1.0);
         figures.updates.get_or_create(&WithVerdict::default()).inc();
         figures.bytes.get_or_create(&InDirection::default()).inc();
         figures.devices.get_or_create(&OfDevices::default()).set(1.0);

@@ -22,5 +22,5 @@ pub use health::Health;
 pub use lock::RunLock;
 pub(crate) use read::short;
 pub use read::{StoredArrival, StoredEvent, StoredRound, StoredRun};
-pub use recorder::Recorder;
+pub use recorder::{LoadOf, Recorder};
 pub use skipped_samples::StoredSkipped;

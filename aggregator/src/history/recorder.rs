@@ -9,7 +9,7 @@ use rusqlite::Transaction;
 use shared::id::{ClientId, RunId};
 
 use super::{Health, rows, skipped_samples};
-use crate::coordinator::Status;
+use crate::coordinator::{Load, Status};
 use crate::database::{Database, moment};
 use crate::events::{Level, Notice, Sink, printable, text};
 
@@ -36,30 +36,34 @@ enum Entry {
     Ended { outcome: &'static str },
 }
 
+/// Says what the listener is at.
+pub type LoadOf = Box<dyn Fn() -> Load + Send>;
+
 /// Records notices without blocking the caller.
-#[derive(Debug)]
 pub struct Recorder {
     entries: Sender<(i64, Entry)>,
     thread: JoinHandle<()>,
+    load: LoadOf,
     last: Option<(Instant, Status<i64>)>,
 }
 
 impl Recorder {
-    /// Starts to record `run`, which a [`RoundLog`](super::RoundLog) has entered.
+    /// Starts to record `run`, which a [`RoundLog`](super::RoundLog) has entered, and with its status what `load` says.
     #[must_use]
-    pub fn start(database: Database, run: RunId, health: Health) -> Self {
+    pub fn start(database: Database, run: RunId, health: Health, load: LoadOf) -> Self {
         let (entries, queue) = mpsc::channel();
         let thread = std::thread::Builder::new()
             .name("recorder".to_owned())
             .spawn(move || record(&database, run, &health, &queue))
             .expect("the operating system gives the aggregator one thread more");
-        Self { entries, thread, last: None }
+        Self { entries, thread, load, last: None }
     }
 
     /// Records a status that differs from the last one; mere progress at intervals.
     fn note_status(&mut self, status: &Status) {
         let now = Instant::now();
-        let snapshot = status.at(moment(SystemTime::now()));
+        let mut snapshot = status.at(moment(SystemTime::now()));
+        snapshot.load = Some((self.load)());
         let due = self.last.as_ref().is_none_or(|(noted, last)| {
             now.duration_since(*noted) >= PROGRESS_INTERVAL && *last != snapshot
                 || snapshot.differs_from(last)

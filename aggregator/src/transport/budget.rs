@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use tokio::sync::Semaphore;
 
-use super::limits::{MIN_PROGRESS, UPLOAD_TIMEOUTS, UPLOADS};
+use super::limits::{MIN_PROGRESS, UPLOAD_TIMEOUTS};
+use super::load::LoadMeter;
 use super::preauth::PreauthSlots;
 use super::resume::PartialUploads;
 
@@ -23,14 +24,12 @@ pub(super) struct Budget {
     pub(super) connections: Arc<Semaphore>,
     /// Slots for those that are not admitted yet.
     pub(super) preauth: PreauthSlots,
-    /// Turns at uploading, first come first served.
-    pub(super) uploads: Arc<Semaphore>,
+    /// Turns at uploading, and who waits for one.
+    pub(super) load: LoadMeter,
     /// Uploads that were cut off.
     pub(super) partials: PartialUploads,
     /// The turn at hashing.
     hashing: Arc<Semaphore>,
-    /// Every peer that waits for a turn at uploading holds a clone, so that they can be counted.
-    pub(super) waiting: Arc<()>,
 }
 
 impl Budget {
@@ -40,6 +39,7 @@ impl Budget {
         timeout: Duration,
         connections: usize,
         over: Arc<AtomicBool>,
+        load: LoadMeter,
     ) -> Self {
         Self {
             spool,
@@ -47,10 +47,9 @@ impl Budget {
             timeout,
             connections: Arc::new(Semaphore::new(connections)),
             preauth: PreauthSlots::new(connections),
-            uploads: Arc::new(Semaphore::new(UPLOADS)),
+            load,
             partials: PartialUploads::new(over),
             hashing: Arc::new(Semaphore::new(1)),
-            waiting: Arc::default(),
         }
     }
 
@@ -67,8 +66,11 @@ impl Budget {
 
     /// Bytes of an upload of `payload` bytes that must arrive within the next timeout.
     pub(super) fn progress(&self, payload: u64) -> u64 {
-        let waiting = Arc::strong_count(&self.waiting) - 1;
-        if waiting == 0 { MIN_PROGRESS } else { MIN_PROGRESS.max(payload.div_ceil(UPLOAD_TIMEOUTS)) }
+        if self.load.waiting() == 0 {
+            MIN_PROGRESS
+        } else {
+            MIN_PROGRESS.max(payload.div_ceil(UPLOAD_TIMEOUTS))
+        }
     }
 }
 
@@ -80,7 +82,14 @@ mod tests {
 
     #[tokio::test]
     async fn models_are_hashed_one_at_a_time_and_not_for_those_that_are_gone() {
-        let budget = Budget::new(PathBuf::new(), u64::MAX, Duration::from_secs(1), 1, Arc::default());
+        let budget = Budget::new(
+            PathBuf::new(),
+            u64::MAX,
+            Duration::from_secs(1),
+            1,
+            Arc::default(),
+            LoadMeter::default(),
+        );
         let (go, waits) = std::sync::mpsc::channel::<()>();
         let begun = Arc::new(AtomicUsize::new(0));
         let count = || {
@@ -107,9 +116,16 @@ mod tests {
 
     #[test]
     fn whoever_has_a_turn_must_hurry_while_others_wait() {
-        let budget = Budget::new(PathBuf::new(), u64::MAX, Duration::from_secs(1), 1, Arc::default());
+        let budget = Budget::new(
+            PathBuf::new(),
+            u64::MAX,
+            Duration::from_secs(1),
+            1,
+            Arc::default(),
+            LoadMeter::default(),
+        );
         assert_eq!(budget.progress(100 << 20), MIN_PROGRESS);
-        let _waits = budget.waiting.clone();
+        let _waits = budget.load.waiting.clone();
         assert_eq!(budget.progress(100 << 20) * UPLOAD_TIMEOUTS, 100 << 20);
         // A small one is over sooner anyway.
         assert_eq!(budget.progress(1), MIN_PROGRESS);

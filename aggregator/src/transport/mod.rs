@@ -22,6 +22,7 @@ mod connection;
 mod endpoint;
 pub mod identity;
 pub mod limits;
+mod load;
 mod partial_upload;
 mod preauth;
 mod resume;
@@ -50,6 +51,7 @@ use budget::Budget;
 use connection::Peer;
 use endpoint::{LOOPBACK_MTU, bind, endpoint_config, transport};
 use identity::ServerIdentity;
+use load::LoadMeter;
 use preauth::PreauthSlot;
 
 /// Why the server cannot listen.
@@ -85,6 +87,7 @@ pub struct Listener {
     /// Whether the run is over for good on shutdown: then partial uploads are deleted, and otherwise kept so that the run can be
     /// resumed. By default it is.
     pub over: Arc<AtomicBool>,
+    load: LoadMeter,
 }
 
 /// Which devices are admitted, and the keys that the server shows them.
@@ -143,6 +146,7 @@ impl Listener {
             timeout: connection_timeout,
             max_connections: None,
             over,
+            load: LoadMeter::default(),
         })
     }
 
@@ -150,6 +154,11 @@ impl Listener {
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.endpoint.local_addr().expect("a bound socket has an address")
+    }
+
+    /// What it is at, also while it accepts connections.
+    pub(crate) fn load(&self) -> LoadMeter {
+        self.load.clone()
     }
 
     /// Which devices are admitted, and which were here.
@@ -167,7 +176,8 @@ impl Listener {
         driver: mpsc::UnboundedSender<FromPeer>,
     ) {
         let most = self.max_connections.unwrap_or_else(|| limits::connections(clients));
-        let mut budget = Budget::new(spool, max_payload, self.timeout, most, self.over.clone());
+        let (over, load) = (self.over.clone(), self.load.clone());
+        let mut budget = Budget::new(spool, max_payload, self.timeout, most, over, load);
         budget.partials.adopt(&budget.spool, max_payload);
         let admission = self.access.admission.clone();
         let known = tokio::task::spawn_blocking(move || admission.addresses(limits::KNOWN_NETWORKS)).await;
@@ -197,6 +207,7 @@ impl Listener {
             let place = budget.connections.clone().try_acquire_owned();
             let (Some(slot), Ok(place)) = (slot, place) else {
                 incoming.refuse();
+                self.load.refuse();
                 // Reported once: a refused connection must cost no more than the refusal.
                 if !std::mem::replace(&mut is_full_reported, true) {
                     let _ = driver.send(FromPeer::Full { places: most });

@@ -41,6 +41,9 @@ pub(super) fn waiting(status: &Status<i64>, now: i64) -> Markup {
             },
             WaitingFor::Nothing => {},
         }
+        @if let Some(refused) = status.load.map(|load| load.refused).filter(|refused| *refused > 0) {
+            p.wrong { (counted(refused as usize, "connection")) " refused since the server was started: too many came at once." }
+        }
         @if let Some((done, total)) = status.own {
             p { "The server trains: " (done) " of " (counted(total as usize, "step")) "." }
         }

@@ -250,6 +250,7 @@ mod tests {
             paused: false,
             held,
             own: None,
+            load: None,
         };
         let left = Some(Duration::from_mins(1));
         assert!(prefix(&status(false), left).starts_with(", about "), "{}", prefix(&status(false), left));

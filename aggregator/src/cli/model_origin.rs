@@ -38,7 +38,8 @@ pub(super) fn training_of(given: &Path, which: Which) -> Result<Option<Training>
 fn training(found: &Found, directory: &RunDirectory, which: Which) -> Training {
     let (config, summary) = (&found.config, found.summary());
     let records = &found.rounds.records;
-    let last = records.iter().rev().find(|round| !round.closing).map_or(0, |round| round.round);
+    let last =
+        records.iter().rev().find(|round| !round.closing && !round.void).map_or(0, |round| round.round);
     let round = match which {
         Which::Best => summary.best.map_or(last, |(_, round)| round),
         Which::Newest => last,

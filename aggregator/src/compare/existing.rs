@@ -1,6 +1,6 @@
 //! Runs that exist already, as an experiment: those that differ in the seed alone are one variant.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::experiment::{Experiment, Paper, Variant};
 use super::plan::{Cell, Plan, Planned};
@@ -19,11 +19,19 @@ const OWN: [&str; 3] = ["run.seed", "run.name", "data.path"];
 /// # Errors
 /// A directory that holds no run, or one that cannot be read.
 pub fn existing(files: &dyn FileLayer, paths: &[PathBuf]) -> Result<(Plan, Rounds, Vec<String>), PageError> {
+    let read = |path: &PathBuf| Found::read(files, &RunDirectory::new(path.clone()), false);
+    let found = paths.iter().map(read).collect::<Result<Vec<_>, _>>()?;
+    Ok(of_found(&paths.iter().map(PathBuf::as_path).zip(&found).collect::<Vec<_>>()))
+}
+
+/// The same of runs that were read already, each with its directory.
+#[must_use]
+pub fn of_found(found: &[(&Path, &Found)]) -> (Plan, Rounds, Vec<String>) {
     let mut groups: Vec<(String, Raw, Vec<u32>)> = Vec::new();
     let (mut runs, mut rounds, mut unfinished) = (Vec::new(), Vec::new(), Vec::new());
-    for path in paths {
-        let directory = RunDirectory::new(path.clone());
-        let Found { mut config, rounds: closed, standing, .. } = Found::read(files, &directory, false)?;
+    for &(path, Found { config, rounds: closed, standing, .. }) in found {
+        let mut config = config.clone();
+        let directory = RunDirectory::new(path);
         let (last, planned) = (closed.records.last().map_or(0, |round| round.round), config.spec.rounds);
         if config.spec.work_after(last, ended(&closed.records, &config).unwrap_or(planned)).is_some() {
             unfinished.push(format!(
@@ -48,10 +56,10 @@ pub fn existing(files: &dyn FileLayer, paths: &[PathBuf]) -> Result<(Plan, Round
             groups.len() - 1
         };
         // The page beside which it is mentioned is elsewhere.
-        let place = std::path::absolute(path).unwrap_or_else(|_| path.clone());
+        let place = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         config.spec.name = place.display().to_string();
         runs.push(Planned { cell: 0, variant, seed, config });
-        rounds.push(Some(closed.records));
+        rounds.push(Some(closed.records.clone()));
     }
     let mut seeds: Vec<u32> = groups.iter().flat_map(|(.., seeds)| seeds.iter().copied()).collect();
     seeds.sort_unstable();
@@ -73,7 +81,7 @@ pub fn existing(files: &dyn FileLayer, paths: &[PathBuf]) -> Result<(Plan, Round
         text: String::new(),
     };
     let cells = vec![Cell { name: String::new(), target: None, published: None }];
-    Ok((Plan { experiment, cells, runs }, rounds, unfinished))
+    (Plan { experiment, cells, runs }, rounds, unfinished)
 }
 
 fn ended(records: &[crate::round::RoundRecord], config: &Config) -> Option<u32> {

@@ -1,6 +1,6 @@
 //! The runs and the database, as they are read for pages. What has not changed is not read again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, Metadata};
 use std::io;
 use std::path::{Component, Path, PathBuf};
@@ -21,6 +21,13 @@ use crate::storage::Disk;
 pub(super) struct Run {
     pub(super) overview: Overview,
     pub(super) found: Found,
+}
+
+/// Which run: its name among the runs, or among those of an experiment.
+#[derive(Clone, Debug)]
+pub(super) struct RunName {
+    pub(super) experiment: Option<String>,
+    pub(super) name: String,
 }
 
 /// The names of runs that cannot be read, each with the reason.
@@ -89,7 +96,11 @@ impl Lab {
 
     fn all_in(&self, place: &Path) -> Result<(Vec<Arc<Run>>, Unread), LabError> {
         let (mut runs, mut unread) = (Vec::new(), Vec::new());
-        for directory in directories(place)? {
+        let directories = directories(place)?;
+        // What was deleted is not kept.
+        let there: BTreeSet<&Path> = directories.iter().map(RunDirectory::root).collect();
+        lock(&self.known).retain(|path, _| path.parent() != Some(place) || there.contains(path.as_path()));
+        for directory in directories {
             match self.read(&directory) {
                 Ok(run) => runs.push(run),
                 Err(error) => unread.push((directory.name().into_owned(), error.to_string())),
@@ -103,8 +114,12 @@ impl Lab {
     }
 
     /// The run of this name.
-    pub(super) fn run(&self, name: &str) -> Result<Arc<Run>, LabError> {
-        let directory = RunDirectory::new(below(&within(&self.runs), name, "run")?);
+    pub(super) fn run(&self, RunName { experiment, name }: &RunName) -> Result<Arc<Run>, LabError> {
+        let place = match experiment {
+            Some(experiment) => below(&self.experiments, experiment, "experiment")?.join("runs"),
+            None => within(&self.runs),
+        };
+        let directory = RunDirectory::new(below(&place, name, "run")?);
         if is_run(&directory) { self.read(&directory) } else { Err(LabError::Unknown { what: "run" }) }
     }
 
@@ -161,8 +176,7 @@ impl Lab {
     pub(super) fn served(&self, run: &Run) -> Result<Option<(Database, StoredRun)>, LabError> {
         let Some(database) = self.database()? else { return Ok(None) };
         let id = run.overview.id.to_string();
-        let stored = database.runs()?.into_iter().find(|stored| stored.run == id);
-        Ok(stored.map(|stored| (database, stored)))
+        Ok(database.run(&id)?.map(|stored| (database, stored)))
     }
 
     /// What a change of any run shows in: a number that differs afterwards. It is cheap.
@@ -191,7 +205,10 @@ impl Lab {
         if let Some((_, run)) = lock(&self.known).get(directory.root()).filter(|(marks, _)| *marks == now) {
             return Ok(run.clone());
         }
-        let found = Found::read(&Disk, directory, false)?;
+        let earlier = lock(&self.known).remove(directory.root());
+        // A page that is being drawn may hold it still.
+        let earlier = earlier.and_then(|(_, run)| Some(Arc::try_unwrap(run).ok()?.found));
+        let found = Found::read_on(&Disk, directory, false, earlier)?;
         let overview = Overview::of(directory, &found);
         let run = Arc::new(Run { overview, found });
         lock(&self.known).insert(directory.root().to_owned(), (now, run.clone()));
@@ -261,6 +278,9 @@ mod tests {
             assert!(matches!(below(&runs, name, "run"), Err(LabError::Unknown { .. })), "{name:?}");
         }
         assert_eq!(below(&runs, "a", "run").unwrap(), runs.join("a"));
-        assert!(lab.run("a").is_err() && lab.database().unwrap().is_none());
+        for experiment in [None, Some("b".to_owned()), Some("..".to_owned())] {
+            assert!(lab.run(&RunName { experiment, name: "a".to_owned() }).is_err());
+        }
+        assert!(lab.database().unwrap().is_none());
     }
 }

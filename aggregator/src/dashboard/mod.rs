@@ -4,6 +4,7 @@
 //! visitors can touch a round. What changes something goes through the code of the commands, and leaves a row in the database.
 //!
 //! * [`Settings`]: what is shown, and to whom; [`serve`]: the sockets and their limits; `routes`: what is answered to which request;
+//! * `state`: what all requests share; `answers`: who asks, and short answers; `login`: the page that asks for the token;
 //! * `access`: who may look and who may change something; `actions`: the changes; `audit`: their record;
 //! * `lab`: the runs and the database as they are read; `changes`: when a page is drawn anew; `drawings`: the pages that
 //!   were drawn;
@@ -13,14 +14,17 @@
 
 mod access;
 mod actions;
+mod answers;
 mod audit;
 mod changes;
 mod drawings;
 mod lab;
+mod login;
 mod metrics;
 mod pages;
 mod routes;
 mod serve;
+mod state;
 
 use std::path::PathBuf;
 

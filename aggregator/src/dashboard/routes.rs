@@ -2,13 +2,11 @@
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::{DefaultBodyLimit, Extension, Form, Path, Query, RawQuery, Request};
 use axum::http::header::{
-    ACCEPT, AUTHORIZATION, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, COOKIE, HOST, LOCATION,
-    ORIGIN, REFERRER_POLICY, SET_COOKIE, X_CONTENT_TYPE_OPTIONS,
+    ACCEPT, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
 };
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::middleware::{self, Next};
@@ -17,64 +15,33 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Router, extract};
 use futures_util::stream;
-use maud::Markup;
 use serde::Deserialize;
-use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-use super::access::{Access, Denied, Visit};
 use super::actions::{self, ActionError, DeviceForm, TicketForm};
-use super::changes::{Told, watch as watch_changes};
-use super::drawings::Drawings;
-use super::lab::{Lab, LabError};
+use super::answers::{html, panicked, redirect, refused, text_html, visit};
+use super::lab::{Lab, LabError, RunName};
 use super::pages::{self, Part, Shown};
-use super::{Settings, metrics};
+use super::state::State;
+use super::{login, metrics};
 
 /// The largest form, in bytes.
 const MAX_FORM: usize = 4 << 10;
 /// How long an answer may take, pages that watch apart.
 const ANSWER: Duration = Duration::from_secs(30);
-/// Pages that watch at a time.
-const WATCHERS: usize = 128;
 
 /// No script but ours, nothing from elsewhere, in no frame; widths of some charts are styles of their own.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; connect-src 'self'; \
                       form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 
-/// What all requests share.
-#[derive(Clone)]
-pub(super) struct State(Arc<Inner>);
-
-struct Inner {
-    access: Access,
-    lab: Arc<Lab>,
-    told: Arc<Told>,
-    watchers: Arc<Semaphore>,
-    drawings: Drawings,
-}
-
-impl State {
-    pub(super) fn new(settings: Settings, secret: [u8; 32]) -> Self {
-        let Settings { runs, experiments, directory, token, hosts, read_only } = settings;
-        Self(Arc::new(Inner {
-            access: Access::new(token, hosts, read_only, secret),
-            lab: Arc::new(Lab::new(runs, experiments, directory)),
-            told: Arc::default(),
-            watchers: Arc::new(Semaphore::new(WATCHERS)),
-            drawings: Drawings::default(),
-        }))
-    }
-
-    /// Looks for changes as long as the page is served.
-    pub(super) async fn watch(self) {
-        watch_changes(self.0.lab.clone(), self.0.told.clone()).await;
-    }
-}
-
 pub(super) fn router(state: State) -> Router {
     let pages = Router::new();
     #[cfg(feature = "simulate")]
-    let pages = pages.route("/experiments", get(experiments)).route("/compare", get(compare));
+    let pages = pages
+        .route("/experiments", get(experiments))
+        .route("/experiments/{experiment}/runs/{name}", get(run_of_experiment))
+        .route("/experiments/{experiment}/runs/{name}/rounds/{round}", get(round_of_experiment))
+        .route("/compare", get(compare));
     let pages = pages
         .route("/", get(runs))
         .route("/runs/{name}", get(run))
@@ -86,7 +53,7 @@ pub(super) fn router(state: State) -> Router {
         .route("/changes", get(changes))
         .route_layer(middleware::from_fn(known));
     let open = Router::new()
-        .route("/login", get(login).post(log_in))
+        .route("/login", get(login::show).post(login::check))
         .route("/style.css", get(style))
         .route("/script.js", get(script));
     pages
@@ -95,14 +62,6 @@ pub(super) fn router(state: State) -> Router {
         .layer(middleware::from_fn(guard))
         .layer(DefaultBodyLimit::max(MAX_FORM))
         .layer(Extension(state))
-}
-
-fn visit(headers: &HeaderMap) -> Visit<'_> {
-    let text = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
-    // A value that is no text is of no page of ours, and is refused as such.
-    let origin = headers.get(ORIGIN).map(|value| value.to_str().unwrap_or(""));
-    let bearer = text(AUTHORIZATION).and_then(|value| value.strip_prefix("Bearer "));
-    Visit { host: text(HOST), origin, cookie: text(COOKIE), bearer }
 }
 
 /// Refuses what is not for this page, and says to the browser what it may do with an answer.
@@ -131,31 +90,6 @@ async fn known(Extension(state): Extension<State>, request: Request, next: Next)
 async fn in_time(request: Request, next: Next) -> Response {
     let late = || (StatusCode::SERVICE_UNAVAILABLE, "this takes too long: try again\n").into_response();
     timeout(ANSWER, next.run(request)).await.unwrap_or_else(|_| late())
-}
-
-fn redirect(to: &str) -> Response {
-    let location = HeaderValue::from_str(to).unwrap_or(HeaderValue::from_static("/"));
-    (StatusCode::SEE_OTHER, [(LOCATION, location)]).into_response()
-}
-
-fn refused(denied: Denied) -> Response {
-    let status = match denied {
-        Denied::Stranger => StatusCode::UNAUTHORIZED,
-        Denied::Host | Denied::Origin | Denied::Form | Denied::ReadOnly => StatusCode::FORBIDDEN,
-    };
-    (status, format!("{denied}\n")).into_response()
-}
-
-fn panicked() -> Response {
-    (StatusCode::INTERNAL_SERVER_ERROR, "internal error: please report this\n").into_response()
-}
-
-fn html(markup: Markup) -> Response {
-    text_html(markup.into_string())
-}
-
-fn text_html(text: String) -> Response {
-    ([(CONTENT_TYPE, "text/html; charset=utf-8")], text).into_response()
 }
 
 /// Which part of a page is asked for.
@@ -217,7 +151,20 @@ async fn run(
     Path(name): Path<String>,
     Query(asked): Query<Asked>,
 ) -> Response {
-    shown(state, format!("/runs/{name}"), asked.part, move |lab| pages::run::show(lab, &name)).await
+    show_run(state, RunName { experiment: None, name }, asked.part).await
+}
+
+#[cfg(feature = "simulate")]
+async fn run_of_experiment(
+    Extension(state): Extension<State>,
+    Path((experiment, name)): Path<(String, String)>,
+    Query(asked): Query<Asked>,
+) -> Response {
+    show_run(state, RunName { experiment: Some(experiment), name }, asked.part).await
+}
+
+async fn show_run(state: State, name: RunName, part: Part) -> Response {
+    shown(state, name.place(), part, move |lab| pages::run::show(lab, &name)).await
 }
 
 async fn round(
@@ -225,8 +172,21 @@ async fn round(
     Path((name, round)): Path<(String, u32)>,
     Query(asked): Query<Asked>,
 ) -> Response {
-    let place = format!("/runs/{name}/rounds/{round}");
-    shown(state, place, asked.part, move |lab| pages::round::show(lab, &name, round)).await
+    show_round(state, RunName { experiment: None, name }, round, asked.part).await
+}
+
+#[cfg(feature = "simulate")]
+async fn round_of_experiment(
+    Extension(state): Extension<State>,
+    Path((experiment, name, round)): Path<(String, String, u32)>,
+    Query(asked): Query<Asked>,
+) -> Response {
+    show_round(state, RunName { experiment: Some(experiment), name }, round, asked.part).await
+}
+
+async fn show_round(state: State, name: RunName, round: u32, part: Part) -> Response {
+    let place = format!("{}/rounds/{round}", name.place());
+    shown(state, place, part, move |lab| pages::round::show(lab, &name, round)).await
 }
 
 async fn devices(Extension(state): Extension<State>, Query(asked): Query<Asked>) -> Response {
@@ -330,34 +290,6 @@ async fn changes(Extension(state): Extension<State>) -> Response {
             Some((Ok::<_, Infallible>(event), (receiver, now, false, place)))
         });
     Sse::new(events).keep_alive(KeepAlive::default()).into_response()
-}
-
-async fn login(Extension(state): Extension<State>) -> Response {
-    html(pages::login(None, &state.0.access))
-}
-
-/// The form of a visitor who shows the token.
-#[derive(Deserialize)]
-struct Shows {
-    token: String,
-}
-
-async fn log_in(
-    Extension(state): Extension<State>,
-    headers: HeaderMap,
-    Form(shows): Form<Shows>,
-) -> Response {
-    if visit(&headers).origin.is_none() {
-        return refused(Denied::Origin);
-    }
-    let cookie = state.0.access.cookie().filter(|_| state.0.access.opens(&shows.token));
-    if let Some(cookie) = cookie.and_then(|cookie| HeaderValue::from_str(&cookie).ok()) {
-        let mut response = redirect("/");
-        response.headers_mut().insert(SET_COOKIE, cookie);
-        return response;
-    }
-    let page = pages::login(Some("This is not the token."), &state.0.access);
-    (StatusCode::UNAUTHORIZED, html(page)).into_response()
 }
 
 async fn style() -> Response {

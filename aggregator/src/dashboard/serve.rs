@@ -14,7 +14,8 @@ use tokio::time::{sleep, timeout};
 use tracing::debug;
 
 use super::Settings;
-use super::routes::{State, router};
+use super::routes::router;
+use super::state::State;
 
 /// Connections at a time; further ones are closed at once.
 const CONNECTIONS: usize = 256;

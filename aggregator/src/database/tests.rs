@@ -187,3 +187,38 @@ fn moments_are_milliseconds_on_either_side_of_1970() {
     assert_eq!(moment(at(1500)), 1500);
     assert_eq!(moment(SystemTime::UNIX_EPOCH - Duration::from_secs(1)), -1000);
 }
+
+/// An hour of a page that reads as often as it can while the server writes its status, at a pace of its own.
+#[test]
+fn the_log_stays_small_while_others_read() {
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+    let folder = folder();
+    let database = Database::open(folder.path()).expect("made");
+    database.write("begin a run in", |transaction| transaction.execute(RUN, [])).expect("written");
+    let (over, reads) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let mut largest = 0;
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let database = Database::open_to_read(folder.path()).expect("opened");
+                while !over.load(Ordering::Relaxed) {
+                    assert_eq!(database.run("00").expect("read").expect("it is there").rounds, 5);
+                    reads.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        // As long as one that names 200 devices.
+        let status = format!("\"{}\"", "0".repeat(40_000));
+        let write =
+            |transaction: &Transaction<'_>| transaction.execute("UPDATE runs SET status = ?1", [&status]);
+        for _ in 0..1800 {
+            database.write("write a status in", write).expect("written");
+            let log = fs::metadata(folder.path().join(format!("{FILE}-wal"))).expect("it is there").len();
+            largest = largest.max(log);
+        }
+        over.store(true, Ordering::Relaxed);
+    });
+    assert!(reads.into_inner() > 0);
+    assert!(largest < 16 << 20, "the log had {largest} bytes");
+}

@@ -80,6 +80,22 @@ pub(crate) fn short(device: &str) -> &str {
     device.get(..8).unwrap_or(device)
 }
 
+fn stored_run(row: &Row<'_>) -> rusqlite::Result<StoredRun> {
+    let status: String = row.get("status")?;
+    Ok(StoredRun {
+        run: row.get("run")?,
+        directory: row.get("directory")?,
+        rounds: row.get("rounds")?,
+        begun: row.get("begun")?,
+        served: row.get("served")?,
+        process: row.get("process")?,
+        ended: row.get("ended")?,
+        outcome: row.get("outcome")?,
+        told: row.get("told")?,
+        status: serde_json::from_str(&status).unwrap_or(None),
+    })
+}
+
 fn stored_round(row: &Row<'_>) -> rusqlite::Result<StoredRound> {
     let record: Option<String> = row.get("record")?;
     Ok(StoredRound {
@@ -94,23 +110,16 @@ fn stored_round(row: &Row<'_>) -> rusqlite::Result<StoredRound> {
 impl Database {
     /// All runs that were served, the newest first.
     pub fn runs(&self) -> Result<Vec<StoredRun>, DatabaseError> {
-        let run = |row: &Row<'_>| {
-            let status: String = row.get("status")?;
-            Ok(StoredRun {
-                run: row.get("run")?,
-                directory: row.get("directory")?,
-                rounds: row.get("rounds")?,
-                begun: row.get("begun")?,
-                served: row.get("served")?,
-                process: row.get("process")?,
-                ended: row.get("ended")?,
-                outcome: row.get("outcome")?,
-                told: row.get("told")?,
-                status: serde_json::from_str(&status).unwrap_or(None),
-            })
-        };
         self.read("read the runs in", |connection| {
-            connection.prepare("SELECT * FROM runs ORDER BY served DESC, run")?.query_map([], run)?.collect()
+            let mut all = connection.prepare("SELECT * FROM runs ORDER BY served DESC, run")?;
+            all.query_map([], stored_run)?.collect()
+        })
+    }
+
+    /// The run of this id, if it was served.
+    pub fn run(&self, id: &str) -> Result<Option<StoredRun>, DatabaseError> {
+        self.read("read the runs in", |connection| {
+            connection.query_row("SELECT * FROM runs WHERE run = ?1", [id], stored_run).optional()
         })
     }
 

@@ -24,7 +24,7 @@ use crate::report::by_class::ModelByClass;
 use crate::report::devices::{DeviceRow, Devices};
 use crate::report::standing::Standing;
 use crate::report::{Report, Summary, render};
-use crate::round::jsonl::Rounds;
+use crate::round::jsonl::{Bookmark, Rounds};
 use crate::run::directory::RunDirectory;
 use crate::run::{RunError, reader};
 use crate::storage::FileLayer;
@@ -58,15 +58,29 @@ pub struct Found {
     devices: Option<Devices>,
     by_class: Vec<ModelByClass>,
     name: String,
+    /// How far the rounds were read.
+    bookmark: Bookmark,
 }
 
 impl Found {
     /// Reads the run in `directory`. `working` says that this process works on it.
     pub fn read(files: &dyn FileLayer, directory: &RunDirectory, working: bool) -> Result<Self, PageError> {
+        Self::read_on(files, directory, working, None)
+    }
+
+    /// The same of a run that was read before: of its rounds those alone that are new.
+    pub fn read_on(
+        files: &dyn FileLayer,
+        directory: &RunDirectory,
+        working: bool,
+        earlier: Option<Self>,
+    ) -> Result<Self, PageError> {
         let Some(config) = reader::configuration(files, directory)? else {
             return Err(PageError::NoRun(directory.root().to_owned()));
         };
-        let rounds = reader::rounds(files, directory)?.unwrap_or_default();
+        let (known, bookmark) =
+            earlier.map(|earlier| (earlier.rounds.records, earlier.bookmark)).unwrap_or_default();
+        let (rounds, bookmark) = reader::rounds_on(files, directory, known, bookmark)?.unwrap_or_default();
         let (standing, ended) = ending::standing(files, directory, working);
         let about = About::read(files, directory);
         let devices = devices::read(files, directory);
@@ -74,7 +88,7 @@ impl Found {
         let by_class =
             if standing == Standing::Complete { by_class::read(files, directory) } else { Vec::new() };
         let name = directory.name().into_owned();
-        Ok(Self { config, rounds, standing, ended, about, devices, by_class, name })
+        Ok(Self { config, rounds, standing, ended, about, devices, by_class, name, bookmark })
     }
 
     /// Samples of each class over all simulated clients; `None` of devices, which keep that to themselves.

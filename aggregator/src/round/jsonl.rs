@@ -75,17 +75,47 @@ pub fn write(records: &[RoundRecord]) -> String {
 /// Reads the text of a file. What follows the last line break is a half-written line, which may end inside a character. It is
 /// reported as such: even if it happens to be complete, the round it belongs to was not yet durable.
 pub fn read(text: &(impl AsRef<[u8]> + ?Sized)) -> Result<Rounds, JsonlError> {
-    let mut lines: Vec<&[u8]> = text.as_ref().split(|&byte| byte == b'\n').collect();
-    let torn = lines.pop().is_some_and(|last| !last.is_empty());
-    let record = |(index, line): (usize, &[u8])| {
-        parse(line).map_err(|reason| JsonlError {
-            line: index + 1,
+    read_on(text.as_ref(), Vec::new(), Bookmark::default()).map(|(rounds, _)| rounds)
+}
+
+/// How far a file was read: to the end of its last complete line.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Bookmark {
+    bytes: usize,
+    /// The CRC-32 of these.
+    sum: u32,
+}
+
+/// [`read`] of a file that was read before as far as `bookmark`, when it held `records`. If what was read is still there, what follows is
+/// read alone; else all is.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_on(
+    text: &[u8],
+    mut records: Vec<RoundRecord>,
+    bookmark: Bookmark,
+) -> Result<(Rounds, Bookmark), JsonlError> {
+    let same = text.get(..bookmark.bytes).is_some_and(|read| crc32fast::hash(read) == bookmark.sum);
+    let Bookmark { bytes, sum } = if same { bookmark } else { Bookmark::default() };
+    if !same {
+        records.clear();
+    }
+    let new = &text[bytes..];
+    let complete = new.iter().rposition(|&byte| byte == b'\n').map_or(0, |last| last + 1);
+    let (lines, rest) = new.split_at(complete);
+    for line in lines.split_inclusive(|&byte| byte == b'\n') {
+        let line = &line[..line.len() - 1];
+        records.push(parse(line).map_err(|reason| JsonlError {
+            line: records.len() + 1,
             reason,
             shown: String::from_utf8_lossy(line).chars().take(60).collect(),
-        })
-    };
-    let records = lines.into_iter().enumerate().map(record).collect::<Result<_, _>>()?;
-    Ok(Rounds { records, torn })
+        })?);
+    }
+    let mut hasher = crc32fast::Hasher::new_with_initial_len(sum, bytes as u64);
+    hasher.update(lines);
+    let bookmark = Bookmark { bytes: bytes + complete, sum: hasher.finalize() };
+    Ok((Rounds { records, torn: !rest.is_empty() }, bookmark))
 }
 
 #[cfg(test)]
@@ -174,6 +204,33 @@ mod tests {
             assert_eq!((read.records.as_slice(), read.torn), (&records[..1], end > first), "cut at {end}");
         }
         assert_eq!(read(""), Ok(Rounds { records: Vec::new(), torn: false }));
+    }
+
+    #[test]
+    fn a_file_that_has_grown_is_read_on_and_another_one_anew() {
+        let records = [record(1, Some(0.25)), record(2, None), record(3, Some(0.5))];
+        let whole = write(&records);
+        let first = line(&records[0]).len();
+        for end in 0..whole.len() {
+            let (begun, bookmark) =
+                read_on(&whole.as_bytes()[..end], Vec::new(), Bookmark::default()).unwrap();
+            let (all, at_end) = read_on(whole.as_bytes(), begun.records, bookmark).unwrap();
+            assert_eq!((all.records.as_slice(), all.torn, at_end.bytes), (&records[..], false, whole.len()));
+        }
+        // What was read before is not parsed again: here it is marked as read, and is no round.
+        let text = format!("??\n{}", &whole[first..]);
+        let known = Bookmark { bytes: 3, sum: crc32fast::hash(b"??\n") };
+        let (all, _) = read_on(text.as_bytes(), vec![records[0].clone()], known).unwrap();
+        assert_eq!(all.records, records);
+        // A file that was put back, or was cut.
+        for other in [whole.replacen("\"sampled\":10", "\"sampled\":11", 1), whole[..first].to_owned()] {
+            let (known, bookmark) = read_on(whole.as_bytes(), Vec::new(), Bookmark::default()).unwrap();
+            let again = read_on(other.as_bytes(), known.records, bookmark).map(|(rounds, _)| rounds);
+            assert_eq!(again, read(&other));
+        }
+        let damaged = format!("{whole}no round\n");
+        let (known, bookmark) = read_on(whole.as_bytes(), Vec::new(), Bookmark::default()).unwrap();
+        assert_eq!(read_on(damaged.as_bytes(), known.records, bookmark).unwrap_err().line, 4);
     }
 
     #[test]

@@ -5,7 +5,8 @@ use super::directory::RunDirectory;
 use super::error::disk;
 use super::{RunError, RunManifest};
 use crate::config::Config;
-use crate::round::jsonl::{self, Rounds};
+use crate::round::RoundRecord;
+use crate::round::jsonl::{self, Bookmark, Rounds};
 use crate::storage::{FileLayer, read_if_there};
 
 /// The configuration of the run in `directory`; `None` if it holds no run.
@@ -21,21 +22,31 @@ pub fn configuration(files: &dyn FileLayer, directory: &RunDirectory) -> Result<
 /// # Errors
 /// The file cannot be read, a line of it is no round, or its rounds are out of order.
 pub fn rounds(files: &dyn FileLayer, directory: &RunDirectory) -> Result<Option<Rounds>, RunError> {
+    Ok(rounds_on(files, directory, Vec::new(), Bookmark::default())?.map(|(rounds, _)| rounds))
+}
+
+/// The rounds of a run that was read before, when it had these: what is new is read alone.
+pub fn rounds_on(
+    files: &dyn FileLayer,
+    directory: &RunDirectory,
+    earlier: Vec<RoundRecord>,
+    bookmark: Bookmark,
+) -> Result<Option<(Rounds, Bookmark)>, RunError> {
     let path = directory.rounds();
     let Some(bytes) = read_if_there(files, &path).map_err(disk("read", &path))? else { return Ok(None) };
     let damaged = |reason: String| RunError::Rounds { path: path.clone(), reason };
-    let rounds = jsonl::read(&bytes).map_err(|error| damaged(error.to_string()))?;
+    let (rounds, bookmark) =
+        jsonl::read_on(&bytes, earlier, bookmark).map_err(|error| damaged(error.to_string()))?;
     if let Some(line) = rounds.records.windows(2).position(|pair| pair[0].round >= pair[1].round) {
         let round = rounds.records[line + 1].round;
         return Err(damaged(format!("line {} holds round {round}, out of order", line + 2)));
     }
-    Ok(Some(rounds))
+    Ok(Some((rounds, bookmark)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::round::RoundRecord;
     use crate::storage::Disk;
 
     #[test]

@@ -1,17 +1,16 @@
 //! Experiments, and runs that are compared: tables, curves and paired differences, as in the report of `aggregator compare`.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use maud::html;
 
-use super::super::lab::{Lab, LabError, Run};
-use super::{Shown, Tab, escaped, run_place};
-use crate::compare::existing::existing;
+use super::super::lab::{Lab, LabError, Run, RunName};
+use super::{Shown, Tab, escaped};
+use crate::compare::existing::of_found;
 use crate::compare::page::{Found, body};
 use crate::compare::results::lines;
 use crate::report::units::counted;
-use crate::storage::Disk;
 
 pub(in crate::dashboard) fn list(lab: &Lab) -> Result<Shown, LabError> {
     let names = lab.experiments()?;
@@ -54,7 +53,8 @@ pub(in crate::dashboard) fn show(lab: &Lab, query: &[(String, String)]) -> Resul
         lab.experiment(name)?
     } else {
         let named = query.iter().filter(|(key, _)| key == "run");
-        named.map(|(_, name)| lab.run(name)).collect::<Result<_, _>>()?
+        let named = named.map(|(_, name)| RunName { experiment: None, name: name.clone() });
+        named.map(|name| lab.run(&name)).collect::<Result<_, _>>()?
     };
     let (tab, title) = match experiment {
         Some(name) => (Tab::Experiments, name.clone()),
@@ -64,14 +64,13 @@ pub(in crate::dashboard) fn show(lab: &Lab, query: &[(String, String)]) -> Resul
         let rounds = html! { section.card { p.empty { "Tick two or more " a href="/" { "runs" } " to compare them." } } };
         return Ok(Shown { tab, title, lead: html! {}, status: html! {}, rounds, forms: None });
     }
-    let paths: Vec<PathBuf> = runs.iter().map(|run| run.overview.path.clone()).collect();
-    let (plan, rounds, unfinished) = existing(&Disk, &paths)?;
+    let found: Vec<_> = runs.iter().map(|run| (run.overview.path.as_path(), &run.found)).collect();
+    let (plan, rounds, unfinished) = of_found(&found);
     let lines = lines(&plan, &rounds);
     let found = Found { plan: &plan, rounds: &rounds, lines: &lines, mixtures: &[], complete: None };
-    // The runs of an experiment have no pages of their own here.
     let link = |run: &str| {
-        let name = Path::new(run).file_name()?.to_str()?;
-        experiment.is_none().then(|| run_place(name))
+        let name = Path::new(run).file_name()?.to_str()?.to_owned();
+        Some(RunName { experiment: experiment.cloned(), name }.place())
     };
     let rounds = html! {
         (body(&found, &link))

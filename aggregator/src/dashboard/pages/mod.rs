@@ -19,6 +19,7 @@ use serde::Deserialize;
 use shared::calendar::utc;
 
 use super::access::Access;
+use super::lab::RunName;
 use crate::report::clock::elapsed;
 use crate::report::html::{STYLE, metas};
 
@@ -186,7 +187,23 @@ fn escaped(name: &str) -> String {
     escaped
 }
 
-/// The address of a run's page.
+impl RunName {
+    /// The address of its page.
+    pub(in crate::dashboard) fn place(&self) -> String {
+        let of = self.experiment.as_ref().map(|experiment| format!("/experiments/{}", escaped(experiment)));
+        format!("{}/runs/{}", of.unwrap_or_default(), escaped(&self.name))
+    }
+
+    fn tab(&self) -> Tab {
+        #[cfg(feature = "simulate")]
+        if self.experiment.is_some() {
+            return Tab::Experiments;
+        }
+        Tab::Runs
+    }
+}
+
+/// The address of the page of a run that is of no experiment.
 fn run_place(name: &str) -> String {
-    format!("/runs/{}", escaped(name))
+    RunName { experiment: None, name: name.to_owned() }.place()
 }

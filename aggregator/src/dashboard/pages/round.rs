@@ -5,9 +5,9 @@ use std::time::SystemTime;
 use maud::{Markup, html};
 use shared::calendar::{moment, utc};
 
-use super::super::lab::{Lab, LabError, Run};
+use super::super::lab::{Lab, LabError, Run, RunName};
+use super::Shown;
 use super::waiting::waiting;
-use super::{Shown, Tab, run_place};
 use crate::coordinator::WaitingFor;
 use crate::history::{StoredArrival, StoredRound, short};
 use crate::names::called;
@@ -18,7 +18,7 @@ use crate::round::RoundRecord;
 /// Devices in the timeline; there may be thousands.
 const DEVICES: usize = 1000;
 
-pub(in crate::dashboard) fn show(lab: &Lab, name: &str, round: u32) -> Result<Shown, LabError> {
+pub(in crate::dashboard) fn show(lab: &Lab, name: &RunName, round: u32) -> Result<Shown, LabError> {
     let run = lab.run(name)?;
     let record = run.found.rounds.records.iter().find(|record| record.round == round);
     let served = lab.served(&run)?;
@@ -41,11 +41,11 @@ pub(in crate::dashboard) fn show(lab: &Lab, name: &str, round: u32) -> Result<Sh
     let rounds = html! {
         @if let Some(record) = record { (figures(record)) }
         (timeline(stored.as_ref(), record, arrivals, now))
-        (neighbours(&run, round))
+        (neighbours(&run, &name.place(), round))
     };
-    let place = run_place(&run.overview.run);
+    let place = name.place();
     let lead = html! { "of " a href=(place) { (run.overview.run) } (span(stored.as_ref(), record)) };
-    Ok(Shown { tab: Tab::Runs, title: format!("Round {round}"), lead, status, rounds, forms: None })
+    Ok(Shown { tab: name.tab(), title: format!("Round {round}"), lead, status, rounds, forms: None })
 }
 
 /// From when to when.
@@ -153,8 +153,7 @@ fn bar(after: i64, whole: i64) -> Markup {
     }
 }
 
-fn neighbours(run: &Run, round: u32) -> Markup {
-    let place = run_place(&run.overview.run);
+fn neighbours(run: &Run, place: &str, round: u32) -> Markup {
     let last = run.found.rounds.records.last().map_or(0, |record| record.round);
     html! {
         nav.neighbours aria-label="Rounds" {

@@ -5,9 +5,9 @@ use std::time::SystemTime;
 use maud::{Markup, html};
 use shared::calendar::{moment, utc};
 
-use super::super::lab::{Lab, LabError, Run};
+use super::super::lab::{Lab, LabError, Run, RunName};
 use super::waiting::waiting;
-use super::{Shown, Tab, run_place};
+use super::{Shown, escaped};
 use crate::history::StoredSkipped;
 use crate::report::html::{configuration, findings, lead};
 use crate::report::units::{bytes, counted, grouped, percent, seconds};
@@ -18,17 +18,22 @@ const ROUNDS: usize = 50;
 /// Events that are told, the newest.
 const EVENTS: u32 = 12;
 
-pub(in crate::dashboard) fn show(lab: &Lab, name: &str) -> Result<Shown, LabError> {
+pub(in crate::dashboard) fn show(lab: &Lab, name: &RunName) -> Result<Shown, LabError> {
     let run = lab.run(name)?;
     let report = run.found.report();
     let rounds = html! {
         (findings(&report, ""))
-        (newest(&run))
+        (newest(&run, &name.place()))
         (configuration(&report))
     };
-    let lead = html! { (lead(&report)) };
+    let lead = html! {
+        @if let Some(experiment) = &name.experiment {
+            "Of " a href=(format!("/compare?experiment={}", escaped(experiment))) { (experiment) } ". "
+        }
+        (lead(&report))
+    };
     let (title, status) = (run.overview.run.clone(), status(lab, &run)?);
-    Ok(Shown { tab: Tab::Runs, title, lead, status, rounds, forms: None })
+    Ok(Shown { tab: name.tab(), title, lead, status, rounds, forms: None })
 }
 
 /// What a served run waits for, and what happened in it last.
@@ -56,12 +61,11 @@ fn status(lab: &Lab, run: &Run) -> Result<Markup, LabError> {
     })
 }
 
-fn newest(run: &Run) -> Markup {
+fn newest(run: &Run, place: &str) -> Markup {
     let records = &run.found.rounds.records;
     if records.is_empty() {
         return html! {};
     }
-    let place = run_place(&run.overview.run);
     html! {
         section.card {
             h2 { "Rounds" }
@@ -73,7 +77,7 @@ fn newest(run: &Run) -> Markup {
                             th scope="col" { (name) }
                         }
                     } }
-                    tbody { @for record in records.iter().rev().take(ROUNDS) { (row(&place, record)) } }
+                    tbody { @for record in records.iter().rev().take(ROUNDS) { (row(place, record)) } }
                 }
             }
         }

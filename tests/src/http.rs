@@ -1,7 +1,7 @@
 //! HTTP requests, one for each connection, as far as tests need them.
 
 use std::fmt::Write as _;
-use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{self, BufRead, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 
 use crate::process::PATIENCE;
@@ -71,7 +71,26 @@ pub fn request(
     // Some keep the connection open all the same.
     let length = answer.header("Content-Length").and_then(|length| length.parse().ok()).unwrap_or(u64::MAX);
     let mut body = Vec::new();
-    let _ = reader.take(length).read_to_end(&mut body);
+    if answer.header("Transfer-Encoding").is_some_and(|encoding| encoding.eq_ignore_ascii_case("chunked")) {
+        chunks(&mut reader, &mut body)?;
+    } else {
+        let _ = reader.take(length).read_to_end(&mut body);
+    }
     answer.body = String::from_utf8_lossy(&body).into_owned();
     Ok(answer)
+}
+
+/// Reads a body in chunks (RFC 9112, section 7.1), without what may follow the last one.
+fn chunks(reader: &mut impl BufRead, body: &mut Vec<u8>) -> io::Result<()> {
+    loop {
+        let mut line = String::new();
+        reader.read_line(&mut line)?;
+        let size = u64::from_str_radix(line.trim_end().split(';').next().unwrap_or_default(), 16)
+            .map_err(io::Error::other)?;
+        if size == 0 {
+            return Ok(());
+        }
+        reader.by_ref().take(size).read_to_end(body)?;
+        reader.read_line(&mut line)?;
+    }
 }

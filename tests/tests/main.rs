@@ -7,6 +7,7 @@ mod adapters;
 mod algorithms;
 mod backlog;
 mod backup;
+mod beside_the_page;
 mod browser;
 mod control;
 mod database;

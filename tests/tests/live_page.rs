@@ -79,6 +79,35 @@ fn every_page_is_whole_without_script_and_names_no_other_place() {
 }
 
 #[test]
+fn runs_of_an_experiment_have_pages_and_rounds() {
+    let folder = simulated();
+    let place = folder.path().join("experiments");
+    fs::create_dir_all(place.join("both")).unwrap();
+    fs::rename(folder.path().join("runs"), place.join("both/runs")).unwrap();
+    let visitor = page_of(&folder, &["--experiments", &place.display().to_string()]);
+    assert!(visitor.sees("/experiments").body.contains("href=\"/compare?experiment=both\""));
+    let run = "/experiments/both/runs/first";
+    for (page, part) in [
+        ("/compare?experiment=both", format!("href=\"{run}\"")),
+        (run, "Of <a href=\"/compare?experiment=both\">both</a>".to_owned()),
+        (run, format!("href=\"{run}/rounds/3\"")),
+        ("/experiments/both/runs/first/rounds/2", format!("href=\"{run}/rounds/3\"")),
+    ] {
+        let answer = visitor.sees(page);
+        assert!(
+            answer.status == 200 && answer.body.contains(&part),
+            "{page}: {part} is not in {}",
+            answer.body
+        );
+    }
+    for none in
+        ["/experiments/both/runs/third", "/experiments/..%2fexperiments%2fboth/runs/first", "/runs/first"]
+    {
+        assert_eq!(visitor.sees(none).status, 404, "{none}");
+    }
+}
+
+#[test]
 fn a_run_that_goes_on_and_one_that_comes_are_seen() {
     let folder = simulated();
     let visitor = page_of(&folder, &[]);

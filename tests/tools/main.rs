@@ -7,6 +7,7 @@ mod fuzz;
 mod idle;
 mod idle_devices;
 mod killed_downloads;
+mod live_page;
 mod memory;
 mod null_round;
 mod schedules;
@@ -32,6 +33,7 @@ enum Tool {
     Faults(faults::Arguments),
     KilledDownloads(killed_downloads::Arguments),
     NullRound(null_round::Arguments),
+    LivePage(live_page::Arguments),
     Memory(memory::Arguments),
     Idle(idle::Arguments),
     IdleDevices(idle_devices::Arguments),
@@ -50,6 +52,7 @@ fn main() -> ExitCode {
         Tool::Soak(arguments) => soak::run(&arguments),
         Tool::KilledDownloads(arguments) => killed_downloads::run(&arguments),
         Tool::NullRound(arguments) => null_round::run(&arguments),
+        Tool::LivePage(arguments) => live_page::run(&arguments),
         Tool::Memory(arguments) => memory::run(&arguments),
         Tool::Idle(arguments) => idle::run(&arguments),
         Tool::IdleDevices(arguments) => idle_devices::run(&arguments),

@@ -9,7 +9,7 @@ use tokio::time::sleep;
 use super::lab::Lab;
 
 /// How often is looked while a page is open.
-const LOOK: Duration = Duration::from_millis(100);
+const LOOK: Duration = Duration::from_millis(150);
 /// Progress of devices is told at most this often; a closed round at once.
 const STATUS: Duration = Duration::from_secs(1);
 /// To look takes at most this share of the time.

@@ -7,6 +7,8 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
+use rayon::prelude::*;
+
 use crate::database::{Database, DatabaseError, FILE};
 use crate::enrolment::Device;
 use crate::history::StoredRun;
@@ -100,8 +102,9 @@ impl Lab {
         // What was deleted is not kept.
         let there: BTreeSet<&Path> = directories.iter().map(RunDirectory::root).collect();
         lock(&self.known).retain(|path, _| path.parent() != Some(place) || there.contains(path.as_path()));
-        for directory in directories {
-            match self.read(&directory) {
+        let read = directories.par_iter().map(|directory| self.read(directory)).collect::<Vec<_>>();
+        for (directory, read) in directories.iter().zip(read) {
+            match read {
                 Ok(run) => runs.push(run),
                 Err(error) => unread.push((directory.name().into_owned(), error.to_string())),
             }

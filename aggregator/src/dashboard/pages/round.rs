@@ -145,12 +145,7 @@ fn in_words(verdict: &str) -> &str {
 /// A moment in the round's time.
 fn bar(after: i64, whole: i64) -> Markup {
     let share = (after as f64 / whole.max(1) as f64).clamp(0.0, 1.0);
-    html! {
-        svg.moment viewBox="0 0 100 8" width="120" height="10" preserveAspectRatio="none" aria-hidden="true" {
-            rect.whole x="0" y="3" width="100" height="2" {}
-            rect.now x=(format!("{:.1}", 97.0 * share)) y="0" width="3" height="8" {}
-        }
-    }
+    html! { i.moment style=(format!("--at:{:.1}%", 100.0 * share)) aria-hidden="true" {} }
 }
 
 fn neighbours(run: &Run, place: &str, round: u32) -> Markup {

@@ -50,6 +50,7 @@ pub mod in_process;
 pub mod keys;
 pub mod namespaces;
 pub mod netem;
+pub mod open_pages;
 pub mod process;
 pub mod programs;
 pub mod python;

@@ -71,19 +71,32 @@ impl Visitor {
     /// # Panics
     /// If there is none.
     pub fn watches(&self) -> impl FnMut() -> String + use<> {
+        let mut changes = self.changes();
+        move || changes.next().expect("another change")
+    }
+
+    /// The kinds of changes as they are told, until the page ends.
+    ///
+    /// # Panics
+    /// If there is no page, or nothing is told for long.
+    pub fn changes(&self) -> impl Iterator<Item = String> + use<> {
         let mut stream = TcpStream::connect(&self.address).expect("the page is served");
         stream.set_read_timeout(Some(PATIENCE)).expect("a time");
         let head = format!("GET /changes HTTP/1.1\r\nHost: {}\r\n\r\n", self.address);
         stream.write_all(head.as_bytes()).expect("it is sent");
-        let (mut lines, begun) = (BufReader::new(stream).lines(), Instant::now());
+        let (mut lines, mut begun) = (BufReader::new(stream).lines(), Instant::now());
         let first = lines.next().and_then(Result::ok).unwrap_or_default();
         assert!(first.starts_with("HTTP/1.1 200"), "{first}");
-        move || loop {
-            let line = lines.next().and_then(Result::ok).expect("another change");
-            assert!(begun.elapsed() < PATIENCE, "no other change was told");
-            if let Some(kind) = line.strip_prefix("event:") {
-                return kind.trim().to_owned();
+        std::iter::from_fn(move || {
+            loop {
+                let line = lines.next()?.ok()?;
+                if let Some(kind) = line.strip_prefix("event:") {
+                    begun = Instant::now();
+                    return Some(kind.trim().to_owned());
+                }
+                // It says that it is there all the time.
+                assert!(begun.elapsed() < PATIENCE, "no other change was told");
             }
-        }
+        })
     }
 }

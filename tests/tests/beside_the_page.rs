@@ -4,12 +4,13 @@
 #![cfg(unix)]
 
 use std::fs;
-use std::io::{BufRead as _, BufReader, Lines, Write as _};
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 
 use federation_tests::http;
-use federation_tests::process::{Process, run, until};
+use federation_tests::process::{PATIENCE, Process, run, until};
 use federation_tests::programs::programs;
 use federation_tests::testbed::free_port;
 use federation_tests::visitor::Visitor;
@@ -168,7 +169,10 @@ impl Proxied {
         // Without a connection it has ended, and there is no answer either.
         let _ = child.stdin.as_mut().unwrap().write_all(sent.as_bytes());
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        Answered { child, lines }
+        let (sender, receiver) = channel();
+        // It ends with the child, or when the receiver is dropped.
+        std::thread::spawn(move || lines.map_while(Result::ok).try_for_each(|line| sender.send(line)));
+        Answered { child, lines: receiver }
     }
 
     /// The head of the answer.
@@ -181,14 +185,18 @@ impl Proxied {
 /// An answer over TLS, line by line.
 struct Answered {
     child: Child,
-    lines: Lines<BufReader<ChildStdout>>,
+    lines: Receiver<String>,
 }
 
 impl Iterator for Answered {
     type Item = String;
 
     fn next(&mut self) -> Option<String> {
-        Some(self.lines.next()?.ok()?.trim_end().to_owned())
+        match self.lines.recv_timeout(PATIENCE) {
+            Ok(line) => Some(line.trim_end().to_owned()),
+            Err(RecvTimeoutError::Disconnected) => None,
+            Err(RecvTimeoutError::Timeout) => panic!("nothing more has come for {PATIENCE:?}"),
+        }
     }
 }
 

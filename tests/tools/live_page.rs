@@ -2,9 +2,7 @@
 
 use std::fs::OpenOptions;
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use aggregator::database::Database;
@@ -13,7 +11,7 @@ use aggregator::round::{RoundRecord, jsonl};
 use aggregator::run::directory::RunDirectory;
 use aggregator::storage::Disk;
 use clap::Args;
-use federation_tests::http::request;
+use federation_tests::open_pages::OpenPages;
 use federation_tests::process::run as run_program;
 use federation_tests::programs::programs;
 use federation_tests::serving::{median, processor_time};
@@ -80,7 +78,7 @@ pub(crate) fn run(Arguments { rounds, pages, seconds }: &Arguments) {
             size as f64 / 1e3
         );
     }
-    watched(&visitor, &runs.join("many"), *pages, Duration::from_secs(*seconds));
+    watched(visitor, &runs.join("many"), *pages, Duration::from_secs(*seconds));
 }
 
 fn simulate(runs: &Path, name: &str, seed: u32) {
@@ -137,54 +135,23 @@ fn remember(identity: &Path, directory: &Path) {
 }
 
 /// Pages that are open while a round closes each second.
-fn watched(visitor: &Visitor, directory: &Path, pages: usize, time: Duration) {
-    let (over, closed) = (AtomicBool::new(false), Mutex::new(Instant::now()));
-    let delays = Mutex::new(Vec::new());
-    let lock = |closed: &Mutex<Instant>| *closed.lock().unwrap_or_else(PoisonError::into_inner);
-    let place: PathBuf = directory.join("rounds.jsonl");
-    let processor = || processor_time(visitor.process.id()).expect("this bench needs /proc");
-    let share = std::thread::scope(|scope| {
-        let mut watchers: Vec<_> = (0..pages).map(|_| visitor.watches()).collect();
-        for next in &mut watchers {
-            let _ = next();
-        }
-        for mut next in watchers {
-            let (over, closed, delays, address) = (&over, &closed, &delays, &visitor.address);
-            let fetch = move |part: &str| {
-                let place = format!("/runs/many?part={part}");
-                Some(request(address, ("GET", &place), &[], "").ok()?.status)
-            };
-            scope.spawn(move || {
-                while !over.load(Ordering::Relaxed) {
-                    if next() == "rounds" {
-                        let of = lock(closed);
-                        assert_eq!(fetch("rounds"), Some(200));
-                        let mut delays = delays.lock().unwrap_or_else(PoisonError::into_inner);
-                        delays.push(of.elapsed().as_secs_f64());
-                    }
-                    let _ = fetch("status");
-                }
-            });
-        }
-        let (begun, before) = (Instant::now(), processor());
-        let mut file = OpenOptions::new().append(true).open(place).expect("it is there");
-        let mut close = |round: u32| {
-            file.write_all(jsonl::line(&record(round)).as_bytes()).expect("written");
-            file.sync_data().expect("written");
-            *closed.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
-        };
-        let mut round = ROUNDS;
-        while begun.elapsed() < time {
-            round += 1;
-            close(round);
-            std::thread::sleep(Duration::from_secs(1));
-        }
-        let share = (processor() - before) / begun.elapsed().as_secs_f64();
-        over.store(true, Ordering::Relaxed);
-        close(round + 1);
-        share
-    });
-    let delays = delays.into_inner().unwrap_or_else(PoisonError::into_inner);
+fn watched(visitor: Visitor, directory: &Path, pages: usize, time: Duration) {
+    let open = OpenPages::of(visitor, directory, pages);
+    let processor = || processor_time(open.process()).expect("this bench needs /proc");
+    let mut file = OpenOptions::new().append(true).open(directory.join("rounds.jsonl")).expect("it is there");
+    let (begun, before) = (Instant::now(), processor());
+    let mut closed = Vec::new();
+    while begun.elapsed() < time {
+        let round = ROUNDS + 1 + closed.len() as u32;
+        closed.push(Instant::now());
+        file.write_all(jsonl::line(&record(round)).as_bytes()).expect("written");
+        file.sync_data().expect("written");
+        std::thread::sleep(Duration::from_secs(1));
+    }
+    let share = (processor() - before) / begun.elapsed().as_secs_f64();
+    let last_before = |seen: Instant| closed.iter().rev().find(|closed| **closed <= seen);
+    let delay = |seen: Instant| Some((seen - *last_before(seen)?).as_secs_f64());
+    let delays: Vec<f64> = open.seen().into_iter().filter_map(delay).collect();
     let seen = delays.len();
     println!("{pages} pages open, a round a second for {} s:", time.as_secs());
     println!("  {:.1} % of a core in the page's process", 100.0 * share);

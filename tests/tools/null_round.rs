@@ -4,13 +4,15 @@ use std::path::Path;
 use std::time::Instant;
 
 use clap::Args;
-use federation_tests::serving::{Serving, median, split_data};
+use federation_tests::open_pages::OpenPages;
+use federation_tests::serving::{Serving, median, processor_time, split_data};
+use federation_tests::visitor::Visitor;
 
 /// The cost of a round before any training: real processes, encrypted QUIC on loopback, durable on disk.
 ///
 /// Four `edge-client` processes and one `aggregator`, `cnn-mnist` (1,663,370 parameters), no local epochs, no evaluation. A
 /// round is the time from one closed round to the next: broadcast, update, check, sync, fold, close, checkpoint. The two
-/// precisions run alternately; medians are printed.
+/// precisions run alternately; medians are printed. With `--pages` f32 runs without and with open pages of the run, alternately.
 #[derive(Args)]
 pub(crate) struct Arguments {
     /// Rounds of each run.
@@ -19,22 +21,28 @@ pub(crate) struct Arguments {
     /// The algorithm; one that keeps something on the device costs a sync there as well.
     #[arg(long, default_value = "fedavg")]
     algorithm: String,
+    /// Live pages of the run that are open in the second half of the runs.
+    #[arg(long)]
+    pages: Option<usize>,
 }
 
 const CLIENTS: usize = 4;
 const REPEATS: usize = 3;
 
-pub(crate) fn run(Arguments { rounds, algorithm }: &Arguments) {
+pub(crate) fn run(Arguments { rounds, algorithm, pages }: &Arguments) {
     let rounds = *rounds;
+    if let Some(pages) = *pages {
+        return beside_pages(rounds, algorithm, pages);
+    }
     let directory = tempfile::tempdir().expect("a temporary directory");
     let mut periods = [Vec::new(), Vec::new()];
     let mut peak = 0;
     split_data(directory.path(), &overrides(algorithm, rounds, "f32"));
     for _ in 0..REPEATS {
         for (precision, periods) in ["f32", "f16"].iter().zip(&mut periods) {
-            let (times, memory) = rounds_of(directory.path(), &overrides(algorithm, rounds, precision));
-            periods.extend(times);
-            peak = peak.max(memory);
+            let found = rounds_of(directory.path(), &overrides(algorithm, rounds, precision), 0);
+            periods.extend(found.periods);
+            peak = peak.max(found.peak);
         }
     }
     println!(
@@ -69,17 +77,61 @@ fn overrides(algorithm: &str, rounds: usize, precision: &str) -> Vec<String> {
     .to_vec()
 }
 
-/// Seconds between closed rounds, and the aggregator's peak memory.
-fn rounds_of(directory: &Path, overrides: &[String]) -> (Vec<f64>, u64) {
+/// What pages that are open cost a round.
+fn beside_pages(rounds: usize, algorithm: &str, pages: usize) {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let overrides = overrides(algorithm, rounds, "f32");
+    split_data(directory.path(), &overrides);
+    let mut found = [(Vec::new(), Vec::new()), (Vec::new(), Vec::new())];
+    for _ in 0..REPEATS {
+        for (pages, (periods, processor)) in [0, pages].into_iter().zip(&mut found) {
+            let run = rounds_of(directory.path(), &overrides, pages);
+            periods.extend(run.periods);
+            processor.push(run.processor);
+        }
+    }
+    let [without, with] = found.map(|(periods, processor)| (median(periods), median(processor)));
+    println!(
+        "null round, {algorithm}, {REPEATS} x {rounds} rounds without and with {pages} open pages, alternately"
+    );
+    println!(
+        "  without   median {:6.1} ms, {:5.1} ms of the server's processor time",
+        1e3 * without.0,
+        1e3 * without.1
+    );
+    println!("  with      median {:6.1} ms, {:5.1} ms", 1e3 * with.0, 1e3 * with.1);
+    println!("  ratio            {:6.3}   , {:5.3}", with.0 / without.0, with.1 / without.1);
+}
+
+/// What the rounds of a run took.
+struct Found {
+    /// Seconds between closed rounds.
+    periods: Vec<f64>,
+    /// The aggregator's peak memory.
+    peak: u64,
+    /// Its processor time for a round, in seconds.
+    processor: f64,
+}
+
+/// A run, with as many pages of it open.
+fn rounds_of(directory: &Path, overrides: &[String], pages: usize) -> Found {
     let mut serving = Serving::start(directory, overrides);
     let clients: Vec<_> = (0..CLIENTS).map(|index| serving.join(directory, index)).collect();
+    let open = (pages > 0).then(|| {
+        let runs = directory.join("runs");
+        let all = std::fs::read_dir(&runs).expect("the server has made it").flatten();
+        let run = all.map(|entry| entry.path()).find(|path| path.join("config.toml").is_file());
+        let visitor = Visitor::of_page(&["--runs", &runs.display().to_string()]);
+        OpenPages::of(visitor, &run.expect("the run that is served"), pages)
+    });
     let mut closed: Vec<Instant> = Vec::new();
-    let mut peak = 0;
+    let (mut peak, mut processor) = (0, 0.0);
     while let Some((moment, _)) = serving.next_round() {
         closed.push(moment);
         peak = serving.process.memory("VmHWM").unwrap_or(0).max(peak);
+        processor = processor_time(serving.process.id()).unwrap_or(processor);
     }
-    drop(clients);
+    drop((clients, open));
     let _ = std::fs::remove_dir_all(directory.join("runs"));
     for index in 0..CLIENTS {
         // The next aggregator has the same identity only if its directory is kept; a fresh client trusts afresh.
@@ -87,5 +139,5 @@ fn rounds_of(directory: &Path, overrides: &[String]) -> (Vec<f64>, u64) {
     }
     // The first rounds wait for clients and warm caches.
     let periods = closed.windows(2).skip(2).map(|pair| (pair[1] - pair[0]).as_secs_f64()).collect();
-    (periods, peak)
+    Found { periods, peak, processor: processor / closed.len().max(1) as f64 }
 }

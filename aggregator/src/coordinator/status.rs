@@ -61,6 +61,9 @@ pub struct Load {
     pub uploading: usize,
     /// Updates that wait for their turn to be received.
     pub waiting: usize,
+    /// Updates that are checked and folded.
+    #[serde(default)]
+    pub checking: usize,
 }
 
 /// What has to happen next.
@@ -139,6 +142,15 @@ pub enum Activity {
     Away,
     /// It is not eligible to train now. It is asked again if the round needs it.
     NotNow,
+}
+
+impl<T> Status<T> {
+    /// Updates that are checked and folded. A [stored](Status::at) status may name fewer.
+    #[must_use]
+    pub fn checking(&self) -> usize {
+        let WaitingFor::Updates { members, .. } = &self.waiting_for else { return 0 };
+        members.iter().filter(|member| member.activity == Activity::Checking).count()
+    }
 }
 
 impl Status {
@@ -393,6 +405,34 @@ mod tests {
             load: None,
         };
         assert_eq!(status.to_string(), "PAUSED, no room on the disk; round 36: writing to disk, for 4 s");
+    }
+
+    #[test]
+    fn updates_that_are_checked_are_counted_beyond_the_names_that_are_kept() {
+        let member = |byte: u8, activity| Awaited {
+            client: ClientId::from_bytes([byte; 16]),
+            activity,
+            heard: Duration::ZERO,
+            late: false,
+            reason: None,
+        };
+        let away = (0..=u8::MAX).map(|byte| member(byte, Activity::Away));
+        let members: Vec<_> =
+            away.chain([member(1, Activity::Checking), member(2, Activity::Checking)]).collect();
+        let status = Status {
+            closed: 0,
+            rounds: 1,
+            failed: 0,
+            connected: 2,
+            known: 258,
+            waiting_for: WaitingFor::Updates { round: 1, accepted: 0, cohort: 258, members, more: 0 },
+            since: Duration::ZERO,
+            paused: false,
+            held: false,
+            own: None,
+            load: None,
+        };
+        assert_eq!((status.checking(), status.at(0).checking()), (2, 0));
     }
 
     #[test]

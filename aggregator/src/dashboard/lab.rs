@@ -41,12 +41,15 @@ type Mark = Option<(SystemTime, u64)>;
 /// The files that a page of a run is made of, and whether a process works on it.
 type Marks = (Vec<Mark>, bool);
 
+/// A run as it was read last. Of those who ask for one that has changed, one reads it, and the others wait for that.
+type Slot = Arc<Mutex<Option<(Marks, Arc<Run>)>>>;
+
 /// Everything that pages show.
 pub(super) struct Lab {
     runs: PathBuf,
     experiments: PathBuf,
     directory: PathBuf,
-    known: Mutex<BTreeMap<PathBuf, (Marks, Arc<Run>)>>,
+    known: Mutex<BTreeMap<PathBuf, Slot>>,
     /// The connection that reads, once there is a database.
     database: Mutex<Option<Database>>,
 }
@@ -101,7 +104,10 @@ impl Lab {
         let directories = directories(place)?;
         // What was deleted is not kept.
         let there: BTreeSet<&Path> = directories.iter().map(RunDirectory::root).collect();
-        lock(&self.known).retain(|path, _| path.parent() != Some(place) || there.contains(path.as_path()));
+        let is_there = |path: &Path| {
+            if path.parent() == Some(place) { there.contains(path) } else { path.is_dir() }
+        };
+        lock(&self.known).retain(|path, _| is_there(path));
         let read = directories.par_iter().map(|directory| self.read(directory)).collect::<Vec<_>>();
         for (directory, read) in directories.iter().zip(read) {
             match read {
@@ -204,17 +210,21 @@ impl Lab {
     }
 
     fn read(&self, directory: &RunDirectory) -> Result<Arc<Run>, LabError> {
+        let slot = lock(&self.known).entry(directory.root().to_owned()).or_default().clone();
+        let mut slot = lock(&slot);
         let now = marks(directory);
-        if let Some((_, run)) = lock(&self.known).get(directory.root()).filter(|(marks, _)| *marks == now) {
+        if let Some((_, run)) = slot.as_ref().filter(|(marks, _)| *marks == now) {
             return Ok(run.clone());
         }
-        let earlier = lock(&self.known).remove(directory.root());
-        // A page that is being drawn may hold it still.
-        let earlier = earlier.and_then(|(_, run)| Some(Arc::try_unwrap(run).ok()?.found));
+        let earlier = slot.take().map(|(_, run)| match Arc::try_unwrap(run) {
+            Ok(run) => run.found.into_read_so_far(),
+            // A page that is being drawn holds it still.
+            Err(run) => run.found.read_so_far(),
+        });
         let found = Found::read_on(&Disk, directory, false, earlier)?;
         let overview = Overview::of(directory, &found);
         let run = Arc::new(Run { overview, found });
-        lock(&self.known).insert(directory.root().to_owned(), (now, run.clone()));
+        *slot = Some((now, run.clone()));
         Ok(run)
     }
 }

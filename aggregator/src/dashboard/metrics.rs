@@ -15,7 +15,7 @@ use prometheus_client::registry::{Registry, Unit};
 use shared::calendar::moment;
 
 use super::lab::{Lab, LabError, Run};
-use crate::coordinator::{Activity, WaitingFor};
+use crate::coordinator::WaitingFor;
 use crate::enrolment::Device;
 
 /// How figures are written.
@@ -263,15 +263,13 @@ pub(super) fn text(lab: &Lab, format: Format) -> Result<String, LabError> {
             let label = OfRun { run: run.overview.run.clone() };
             let Some(status) = stored.status.filter(|_| run.overview.is_worked_on()) else { continue };
             figures.connected.get_or_create(&label).set(status.connected as f64);
-            let mut checking = 0;
-            if let WaitingFor::Updates { accepted, cohort, members, .. } = &status.waiting_for {
-                figures.missing.get_or_create(&label).set(cohort.saturating_sub(*accepted) as f64);
-                checking = members.iter().filter(|member| member.activity == Activity::Checking).count();
+            if let WaitingFor::Updates { accepted, cohort, .. } = status.waiting_for {
+                figures.missing.get_or_create(&label).set(cohort.saturating_sub(accepted) as f64);
             }
             let load = status.load.unwrap_or_default();
             figures.refused.get_or_create(&label).inc_by(load.refused as f64);
             for (stage, updates) in
-                [("waiting", load.waiting), ("uploading", load.uploading), ("checking", checking)]
+                [("waiting", load.waiting), ("uploading", load.uploading), ("checking", load.checking)]
             {
                 let label = InStage { run: label.run.clone(), stage: stage.to_owned() };
                 figures.uploads.get_or_create(&label).set(updates as f64);

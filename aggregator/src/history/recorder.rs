@@ -63,7 +63,7 @@ impl Recorder {
     fn note_status(&mut self, status: &Status) {
         let now = Instant::now();
         let mut snapshot = status.at(moment(SystemTime::now()));
-        snapshot.load = Some((self.load)());
+        snapshot.load = Some(Load { checking: status.checking(), ..(self.load)() });
         let due = self.last.as_ref().is_none_or(|(noted, last)| {
             now.duration_since(*noted) >= PROGRESS_INTERVAL && *last != snapshot
                 || snapshot.differs_from(last)

@@ -24,6 +24,7 @@ use crate::report::by_class::ModelByClass;
 use crate::report::devices::{DeviceRow, Devices};
 use crate::report::standing::Standing;
 use crate::report::{Report, Summary, render};
+use crate::round::RoundRecord;
 use crate::round::jsonl::{Bookmark, Rounds};
 use crate::run::directory::RunDirectory;
 use crate::run::{RunError, reader};
@@ -62,25 +63,31 @@ pub struct Found {
     bookmark: Bookmark,
 }
 
+/// The rounds of a run as far as they were read.
+#[derive(Debug, Default)]
+pub struct ReadSoFar {
+    records: Vec<RoundRecord>,
+    bookmark: Bookmark,
+}
+
 impl Found {
     /// Reads the run in `directory`. `working` says that this process works on it.
     pub fn read(files: &dyn FileLayer, directory: &RunDirectory, working: bool) -> Result<Self, PageError> {
         Self::read_on(files, directory, working, None)
     }
 
-    /// The same of a run that was read before: of its rounds those alone that are new.
+    /// The same of a run of which this was read before: of its rounds those alone that are new.
     pub fn read_on(
         files: &dyn FileLayer,
         directory: &RunDirectory,
         working: bool,
-        earlier: Option<Self>,
+        earlier: Option<ReadSoFar>,
     ) -> Result<Self, PageError> {
         let Some(config) = reader::configuration(files, directory)? else {
             return Err(PageError::NoRun(directory.root().to_owned()));
         };
-        let (known, bookmark) =
-            earlier.map(|earlier| (earlier.rounds.records, earlier.bookmark)).unwrap_or_default();
-        let (rounds, bookmark) = reader::rounds_on(files, directory, known, bookmark)?.unwrap_or_default();
+        let ReadSoFar { records, bookmark } = earlier.unwrap_or_default();
+        let (rounds, bookmark) = reader::rounds_on(files, directory, records, bookmark)?.unwrap_or_default();
         let (standing, ended) = ending::standing(files, directory, working);
         let about = About::read(files, directory);
         let devices = devices::read(files, directory);
@@ -89,6 +96,18 @@ impl Found {
             if standing == Standing::Complete { by_class::read(files, directory) } else { Vec::new() };
         let name = directory.name().into_owned();
         Ok(Self { config, rounds, standing, ended, about, devices, by_class, name, bookmark })
+    }
+
+    /// The rounds, to read on from.
+    #[must_use]
+    pub fn read_so_far(&self) -> ReadSoFar {
+        ReadSoFar { records: self.rounds.records.clone(), bookmark: self.bookmark }
+    }
+
+    /// The same, if nothing else is needed of it.
+    #[must_use]
+    pub fn into_read_so_far(self) -> ReadSoFar {
+        ReadSoFar { records: self.rounds.records, bookmark: self.bookmark }
     }
 
     /// Samples of each class over all simulated clients; `None` of devices, which keep that to themselves.

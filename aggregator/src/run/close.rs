@@ -141,8 +141,8 @@ impl Run {
         let (round, work, tally) = (opening.round, opening.work, &decision.closing.tally);
         let mut metrics = client_metrics::means(reports, work);
         let last = self.config.spec.rounds.saturating_add(self.failed);
-        let due = work.train
-            && (self.config.spec.evaluate.after(round, last) || self.ends_with(round, &metrics, tally.void));
+        let is_last = round >= last || self.ends_with(round, &metrics, tally.void);
+        let due = work.train && (is_last || self.config.spec.evaluate.after(round, last));
         let begun = Instant::now();
         let tests = self.tests.as_ref().filter(|_| due);
         let tested = match tests {
@@ -151,7 +151,7 @@ impl Run {
         };
         let own = self.tester.as_ref().filter(|_| due).and_then(|tester| {
             let params = self.algorithm.current_model(global);
-            let found = tester.test(&self.config.spec, round, params);
+            let found = tester.test(&self.config.spec, round, params, is_last);
             found.map_err(|error| warn!("round {round}: the model is not tested: {error}")).ok()
         });
         let took = (tests.is_some() || own.is_some()).then(|| begun.elapsed());

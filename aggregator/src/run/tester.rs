@@ -26,7 +26,7 @@ impl Tester {
         })))
     }
 
-    /// Has a model tested.
+    /// Has a model tested. Only the test of the last model waits for a program that has failed before.
     ///
     /// # Errors
     /// [`TrainError::Trainer`], which costs the round its test and nothing else.
@@ -35,13 +35,43 @@ impl Tester {
         spec: &RunSpec,
         round: u32,
         params: &ParamSet,
+        is_last: bool,
     ) -> Result<TrainerTest, TrainError> {
-        // No round waits for a program that keeps failing.
-        if let Some(left) = self.0.backoff() {
+        if let Some(left) = self.0.backoff().filter(|_| !is_last) {
             return Err(TrainerError::Backoff { seconds: left.as_secs() + 1 }.into());
         }
         let whole = spec.architecture.compose(params).map_err(models::ModelError::from)?;
         let mut at_work = TrainerAtWork { trainers: &self.0, number: None };
         at_work.test(round, &whole, &mut |_| ControlFlow::Continue(()))
+    }
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use std::time::Duration;
+
+    use shared::seed::Seed;
+
+    use super::*;
+
+    #[test]
+    fn no_round_but_the_last_waits_for_a_program_that_has_failed() {
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        let tester = Tester(Trainers::new(TrainerCommand {
+            line: "exit 3".to_owned(),
+            directory: folder.path().join("tester"),
+            timeout: Duration::from_mins(1),
+            max_memory: None,
+        }));
+        let spec = RunSpec::example("fedavg");
+        let params =
+            spec.architecture.initialise(|name| Seed::root(1).derive(name).rng()).expect("a network");
+        let test = |round, is_last| match tester.test(&spec, round, &params, is_last) {
+            Err(TrainError::Trainer(error)) => error,
+            other => panic!("{other:?}"),
+        };
+        assert!(matches!(test(1, false), TrainerError::Ended { .. }));
+        assert!(matches!(test(2, false), TrainerError::Backoff { .. }));
+        assert!(matches!(test(3, true), TrainerError::Ended { .. }));
     }
 }

@@ -125,7 +125,7 @@ mod tests {
             LoadMeter::default(),
         );
         assert_eq!(budget.progress(100 << 20), MIN_PROGRESS);
-        let _waits = budget.load.waiting.clone();
+        let _waits = budget.load.wait();
         assert_eq!(budget.progress(100 << 20) * UPLOAD_TIMEOUTS, 100 << 20);
         // A small one is over sooner anyway.
         assert_eq!(budget.progress(1), MIN_PROGRESS);

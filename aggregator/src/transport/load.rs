@@ -9,39 +9,53 @@ use super::limits::UPLOADS;
 use crate::coordinator::Load;
 
 /// Counts what the connections of one listener do. All clones count the same.
-#[derive(Clone, Debug)]
-pub(crate) struct LoadMeter {
-    refused: Arc<AtomicU64>,
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LoadMeter(Arc<Counts>);
+
+#[derive(Debug)]
+struct Counts {
+    refused: AtomicU64,
     /// Turns at uploading, first come first served.
-    pub(super) uploads: Arc<Semaphore>,
+    uploads: Arc<Semaphore>,
     /// Every peer that waits for a turn at uploading holds a clone, so that they can be counted.
-    pub(super) waiting: Arc<()>,
+    waiting: Arc<()>,
 }
 
-impl Default for LoadMeter {
+impl Default for Counts {
     fn default() -> Self {
-        Self { refused: Arc::default(), uploads: Arc::new(Semaphore::new(UPLOADS)), waiting: Arc::default() }
+        let uploads = Arc::new(Semaphore::new(UPLOADS));
+        Self { refused: AtomicU64::default(), uploads, waiting: Arc::default() }
     }
 }
 
 impl LoadMeter {
     /// A connection was refused.
     pub(super) fn refuse(&self) {
-        self.refused.fetch_add(1, Ordering::Relaxed);
+        self.0.refused.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Turns at uploading.
+    pub(super) fn uploads(&self) -> Arc<Semaphore> {
+        self.0.uploads.clone()
+    }
+
+    /// Waits for a turn at uploading as long as this is held.
+    pub(super) fn wait(&self) -> Arc<()> {
+        self.0.waiting.clone()
     }
 
     /// Peers that wait for a turn at uploading.
     pub(super) fn waiting(&self) -> usize {
-        // Every meter of the listener holds one as well.
-        Arc::strong_count(&self.waiting) - Arc::strong_count(&self.refused)
+        Arc::strong_count(&self.0.waiting) - 1
     }
 
     /// What the listener is at now.
     pub(crate) fn now(&self) -> Load {
         Load {
-            refused: self.refused.load(Ordering::Relaxed),
-            uploading: UPLOADS - self.uploads.available_permits().min(UPLOADS),
+            refused: self.0.refused.load(Ordering::Relaxed),
+            uploading: UPLOADS - self.0.uploads.available_permits().min(UPLOADS),
             waiting: self.waiting(),
+            checking: 0,
         }
     }
 }
@@ -56,10 +70,10 @@ mod tests {
         let watches = meter.clone();
         assert_eq!(watches.now(), Load::default());
         meter.refuse();
-        let turn = meter.uploads.clone().try_acquire_owned().expect("there are turns");
-        let waits = meter.waiting.clone();
-        assert_eq!(watches.now(), Load { refused: 1, uploading: 1, waiting: 1 });
+        let turn = meter.uploads().try_acquire_owned().expect("there are turns");
+        let waits = meter.wait();
+        assert_eq!(watches.now(), Load { refused: 1, uploading: 1, waiting: 1, checking: 0 });
         drop((turn, waits));
-        assert_eq!(meter.now(), Load { refused: 1, uploading: 0, waiting: 0 });
+        assert_eq!(meter.now(), Load { refused: 1, uploading: 0, waiting: 0, checking: 0 });
     }
 }

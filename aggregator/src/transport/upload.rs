@@ -119,8 +119,8 @@ impl Peer {
 
     /// Waits for a turn at uploading.
     async fn turn(&self) -> Result<OwnedSemaphorePermit, PeerError> {
-        let _waits = self.budget.load.waiting.clone();
-        let turn = self.budget.load.uploads.clone().acquire_owned();
+        let _waits = self.budget.load.wait();
+        let turn = self.budget.load.uploads().acquire_owned();
         tokio::pin!(turn);
         let mut signs = tokio::time::interval(self.budget.timeout / 4);
         loop {

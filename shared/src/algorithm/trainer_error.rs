@@ -28,7 +28,7 @@ pub enum TrainerError {
         seconds: u64,
     },
     /// It failed a moment ago, and is started again later.
-    #[error("the trainer has failed before, and is started again in {seconds} s")]
+    #[error("its program has failed before, and is not started for another {seconds} s")]
     Backoff {
         /// The time that is left, rounded up.
         seconds: u64,

@@ -96,10 +96,11 @@ impl Trainers {
         let mut processes = self.processes();
         processes.ended = true;
         processes.working.iter().for_each(|&group| end_group(group));
-        let mut idle = std::mem::take(&mut processes.idle);
+        let idle = std::mem::take(&mut processes.idle);
         drop(processes);
-        // All have the same moment to tidy up.
-        idle.iter_mut().for_each(TrainerProcess::close_input);
+        TrainerProcess::end_all(idle);
+        // It holds the folders of those at work, which remove them.
+        let _ = std::fs::remove_dir(&self.command.directory);
     }
 
     fn processes(&self) -> MutexGuard<'_, Processes> {
@@ -141,8 +142,12 @@ impl Trainers {
         let (mut process, working) = self.put_to_work(monitor)?;
         let result = work(&mut process, monitor);
         let is_of_use = !matches!(&result, Err(TrainError::Trainer(error)) if error.is_of_process());
-        drop(working);
+        if !is_of_use {
+            process.kill();
+        }
+        // In one step, so that `end` finds it at work or idle.
         let mut processes = self.processes();
+        working.end(&mut processes);
         if !is_of_use {
             processes.add_failure();
         } else if process.is_running() && !processes.ended {
@@ -181,6 +186,20 @@ impl Trainers {
             processes.working.insert(working.id);
             return Ok((process, working));
         }
+    }
+}
+
+impl Drop for Trainers {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl Working<'_> {
+    fn end(self, processes: &mut Processes) {
+        processes.working.remove(&self.id);
+        // What a drop does is done, and the lock is held here.
+        std::mem::forget(self);
     }
 }
 

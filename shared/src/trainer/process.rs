@@ -150,9 +150,18 @@ impl TrainerProcess {
         self.directory.join(name)
     }
 
-    /// Tells it to end, which it does when its input ends. It is ended when this is dropped.
-    pub(super) fn close_input(&mut self) {
-        self.stdin = None;
+    /// Ends processes that have nothing to do: a trainer ends by itself when its input ends, and all have the same moment to tidy up.
+    pub(super) fn end_all(mut processes: Vec<Self>) {
+        for process in &mut processes {
+            process.stdin = None;
+        }
+        let since = Instant::now();
+        while since.elapsed() < LAST_MOMENT && processes.iter_mut().any(Self::is_running) {
+            std::thread::sleep(POLL / 10);
+        }
+        for process in &mut processes {
+            process.kill();
+        }
     }
 
     /// Whether it still runs.
@@ -198,7 +207,7 @@ impl TrainerProcess {
     }
 
     /// Ends it with all that it has started.
-    fn kill(&mut self) {
+    pub(super) fn kill(&mut self) {
         end_group(self.child.id());
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -208,15 +217,13 @@ impl TrainerProcess {
 impl Drop for TrainerProcess {
     fn drop(&mut self) {
         // It has a moment to tidy up.
-        self.close_input();
+        self.stdin = None;
         let since = Instant::now();
         while since.elapsed() < LAST_MOMENT && self.is_running() {
             std::thread::sleep(POLL / 10);
         }
         self.kill();
         let _ = std::fs::remove_dir_all(&self.directory);
-        // The last one leaves nothing.
-        let _ = self.directory.parent().map(std::fs::remove_dir);
     }
 }
 

@@ -155,11 +155,12 @@ fn a_trainer_that_failed_is_started_again_after_a_while() {
         mark = mark.display()
     );
     let trainers = scripted(&folder, &[("train", &once)]);
-    assert!(said(train(&trainers)).contains("exit status: 1"));
     let begun = Instant::now();
-    assert!(trainers.backoff().is_some());
+    assert!(said(train(&trainers)).contains("exit status: 1"));
+    let left = trainers.backoff();
+    assert!(left.is_some() || begun.elapsed() >= Duration::from_secs(1), "no backoff");
     assert!(train(&trainers).is_ok());
-    assert!(begun.elapsed() >= Duration::from_millis(900), "no backoff");
+    assert!(begun.elapsed() >= Duration::from_secs(1), "it was not waited for");
     assert_eq!(trainers.backoff(), None);
 }
 

@@ -1,9 +1,13 @@
 //! Convolution in candle's operations.
 //!
 //! Candle's `conv2d` (0.11.1) makes one convolution of each group. Where each channel is a group, a sum over the places of the window is
-//! far faster: the image shifted to a place, times the weights of that place. And of a window of one place it is a matrix product.
+//! far faster: the image shifted to a place, times the weights of that place. That keeps two images for each place until the backward
+//! pass, so that it is done for small windows alone. And of a window of one place a convolution is a matrix product.
 
 use candle_core::{Error, Result, Tensor};
+
+/// The largest window of which a sum over its places is kept: of 3x3 there are 17 images.
+const SMALL: usize = 3;
 
 /// The convolution of `[n, c, h, w]` with a weight `[out, c / groups, k, k]`, padded with zeros.
 pub(super) fn convolution(
@@ -12,7 +16,7 @@ pub(super) fn convolution(
     [stride, padding, groups]: [usize; 3],
 ) -> Result<Tensor> {
     let (channels, (out, _, kernel, _)) = (x.dim(1)?, weight.dims4()?);
-    if groups == channels && out == channels {
+    if groups == channels && out == channels && kernel <= SMALL {
         depthwise(&Shifts::of(x, kernel, stride, padding)?, weight)
     } else if kernel == 1 && groups == 1 {
         pointwise(&Shifts::of(x, kernel, stride, padding)?, weight)

@@ -59,10 +59,26 @@ fn shell(line: &str, max_memory: Option<u64>) -> Command {
     use std::os::unix::process::CommandExt as _;
 
     // What the shell may take, what it starts may take.
-    let bounded = max_memory.map(|bytes| format!("ulimit -d {} || exit 125\n{line}", bytes.div_ceil(1024)));
+    let mut script = max_memory
+        .map_or_else(String::new, |bytes| format!("ulimit -d {} || exit 125\n", bytes.div_ceil(1024)));
+    if is_one_program(line) {
+        script.push_str("exec ");
+    }
+    script.push_str(line);
     let mut command = Command::new("/bin/sh");
-    command.arg("-c").arg(bounded.as_deref().unwrap_or(line)).process_group(0);
+    command.arg("-c").arg(script).process_group(0);
     command
+}
+
+/// Whether a line starts one program and nothing else, so that the shell can give its place to it: the program's status and signals, and
+/// its end of the pipes, are then its own. Some such lines are not recognised, and the shell stays between.
+#[cfg(unix)]
+fn is_one_program(line: &str) -> bool {
+    let first = line.split_whitespace().next().unwrap_or_default();
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_./+-".contains(c);
+    !line.contains(['&', '|', ';', '\n'])
+        && first.chars().all(is_plain)
+        && !["", "exec", "command", "."].contains(&first)
 }
 
 #[cfg(not(unix))]

@@ -100,8 +100,7 @@ fn a_trainer_is_asked_for_its_samples_trains_and_tests() {
 fn what_is_wrong_with_a_trainer_is_said() {
     for (does, part) in [
         ("echo 'no such column' >&2; exit 3", "ended (exit status: 3); its last line: no such column"),
-        // A shell that stays between says it in its own way.
-        ("kill -9 $$", "signal"),
+        ("kill -9 $$", "signal: 9"),
         ("exec 1>&-", "closed its standard output"),
         ("echo Epoch 1", "answered \"Epoch 1\", which is no answer that is known"),
         (r#"echo '{"described":{"samples":5}}'"#, "no `finished`"),
@@ -126,6 +125,10 @@ fn what_is_wrong_with_a_trainer_is_said() {
         timeout: Duration::from_mins(1),
         max_memory: None,
     };
+    // A shell that stays between says it in its own way.
+    let between = TrainerCommand { line: "sh -c 'kill -9 $$'; exit $?".to_owned(), ..command.clone() };
+    let told = said(train(&Trainers::new(between)));
+    assert!(told.contains("exit status: 137, signal 9"), "{told}");
     let said = said(train(&Trainers::new(command)));
     assert!(said.contains("exit status: 127") && said.contains("/nowhere/train"), "{said}");
 }

@@ -116,7 +116,6 @@ struct Found {
 /// A run, with as many pages of it open.
 fn rounds_of(directory: &Path, overrides: &[String], pages: usize) -> Found {
     let mut serving = Serving::start(directory, overrides);
-    let clients: Vec<_> = (0..CLIENTS).map(|index| serving.join(directory, index)).collect();
     let open = (pages > 0).then(|| {
         let runs = directory.join("runs");
         let all = std::fs::read_dir(&runs).expect("the server has made it").flatten();
@@ -124,6 +123,7 @@ fn rounds_of(directory: &Path, overrides: &[String], pages: usize) -> Found {
         let visitor = Visitor::of_page(&["--runs", &runs.display().to_string()]);
         OpenPages::of(visitor, &run.expect("the run that is served"), pages)
     });
+    let clients: Vec<_> = (0..CLIENTS).map(|index| serving.join(directory, index)).collect();
     let mut closed: Vec<Instant> = Vec::new();
     let (mut peak, mut processor) = (0, 0.0);
     while let Some((moment, _)) = serving.next_round() {

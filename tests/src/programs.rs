@@ -1,8 +1,10 @@
 //! The two programs, as a user would start them.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
+
+use crate::process::run;
 
 /// Where the programs are.
 #[derive(Clone, Debug)]
@@ -24,6 +26,17 @@ pub struct Programs {
 pub fn programs() -> &'static Programs {
     static PROGRAMS: OnceLock<Programs> = OnceLock::new();
     PROGRAMS.get_or_init(build)
+}
+
+/// Simulates a run into this directory of runs, with these settings.
+///
+/// # Panics
+/// If it does not end well.
+pub fn simulate(runs: &Path, settings: &[&str]) {
+    let runs = runs.display().to_string();
+    let settings: Vec<&str> = settings.iter().flat_map(|setting| ["--set", setting]).collect();
+    let ended = run(&programs().aggregator, &[&["simulate", "--runs", &runs][..], &settings].concat());
+    assert_eq!(ended.code, Some(0), "{}", ended.text);
 }
 
 fn build() -> Programs {

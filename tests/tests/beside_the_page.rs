@@ -11,7 +11,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 
 use federation_tests::http;
 use federation_tests::process::{PATIENCE, Process, run, until};
-use federation_tests::programs::programs;
+use federation_tests::programs::simulate;
 use federation_tests::testbed::free_port;
 use federation_tests::visitor::Visitor;
 use serde_json::Value;
@@ -34,12 +34,9 @@ fn program(name: &str) -> Option<PathBuf> {
 /// A folder with a run of three rounds.
 fn simulated() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
-    let runs = folder.path().join("runs").display().to_string();
     let sets =
         ["run.name=first", "model.name=linear", "data.clients=2", "data.max-samples=200", "run.rounds=3"];
-    let sets: Vec<&str> = sets.iter().flat_map(|set| ["--set", set]).collect();
-    let ended = run(&programs().aggregator, &[&["simulate", "--runs", &runs][..], &sets].concat());
-    assert_eq!(ended.code, Some(0), "{}", ended.text);
+    simulate(&folder.path().join("runs"), &sets);
     folder
 }
 
@@ -240,8 +237,6 @@ fn behind_nginx_the_page_is_served_with_tls() {
     // What changes is told at once: nothing is held back until there is more.
     let mut changes = proxied.asks(&format!("GET /changes HTTP/1.1\r\nCookie: {cookie}"), "");
     assert!(changes.any(|line| line == "event: rounds"));
-    let sets = ["--set", "run.name=second", "--set", "model.name=linear", "--set", "run.rounds=1"];
-    let ended = run(&programs().aggregator, &[&["simulate", "--runs", &runs][..], &sets].concat());
-    assert_eq!(ended.code, Some(0), "{}", ended.text);
+    simulate(&folder.path().join("runs"), &["run.name=second", "model.name=linear", "run.rounds=1"]);
     assert!(changes.any(|line| line == "event: rounds"));
 }

@@ -5,7 +5,7 @@ use std::fs;
 use std::net::TcpStream;
 
 use federation_tests::process::{INTERRUPTED, run, until};
-use federation_tests::programs::programs;
+use federation_tests::programs::{programs, simulate};
 use federation_tests::testbed::Testbed;
 use federation_tests::visitor::Visitor;
 use serde_json::{Value, json};
@@ -13,13 +13,10 @@ use serde_json::{Value, json};
 /// A folder of runs with two short ones that differ in their seed.
 fn simulated() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
-    let runs = folder.path().join("runs").display().to_string();
     for (name, seed) in [("run.name=first", "run.seed=41"), ("run.name=second", "run.seed=42")] {
         let sets =
             [name, seed, "model.name=linear", "data.clients=2", "data.max-samples=200", "run.rounds=3"];
-        let sets: Vec<&str> = sets.iter().flat_map(|set| ["--set", set]).collect();
-        let ended = run(&programs().aggregator, &[&["simulate", "--runs", &runs][..], &sets].concat());
-        assert_eq!(ended.code, Some(0), "{}", ended.text);
+        simulate(&folder.path().join("runs"), &sets);
     }
     folder
 }
@@ -114,10 +111,7 @@ fn a_run_that_goes_on_and_one_that_comes_are_seen() {
     assert!(visitor.sees("/").body.contains("2 runs"));
     let mut next = visitor.watches();
     assert_eq!(next(), "rounds", "from now on");
-    let runs = folder.path().join("runs").display().to_string();
-    let sets = ["--set", "run.name=third", "--set", "model.name=linear", "--set", "run.rounds=1"];
-    let ended = run(&programs().aggregator, &[&["simulate", "--runs", &runs][..], &sets].concat());
-    assert_eq!(ended.code, Some(0), "{}", ended.text);
+    simulate(&folder.path().join("runs"), &["run.name=third", "model.name=linear", "run.rounds=1"]);
     assert_eq!(next(), "rounds");
     until("the new run is on the page", || visitor.sees("/").body.contains("/runs/third"));
 }

@@ -12,8 +12,7 @@ use aggregator::run::directory::RunDirectory;
 use aggregator::storage::Disk;
 use clap::Args;
 use federation_tests::open_pages::OpenPages;
-use federation_tests::process::run as run_program;
-use federation_tests::programs::programs;
+use federation_tests::programs::simulate;
 use federation_tests::serving::{median, processor_time};
 use federation_tests::visitor::Visitor;
 
@@ -42,7 +41,10 @@ pub(crate) fn run(Arguments { rounds, pages, seconds }: &Arguments) {
     let folder = tempfile::tempdir().expect("a temporary directory");
     let runs = folder.path().join("runs");
     for (name, seed, rounds) in [("long", 1, *rounds), ("longer", 2, *rounds), ("many", 3, ROUNDS)] {
-        simulate(&runs, name, seed);
+        let (name_of, seed) = (format!("run.name={name}"), format!("run.seed={seed}"));
+        let sets =
+            [&*name_of, &seed, "model.name=linear", "data.clients=2", "data.max-samples=40", "run.rounds=1"];
+        simulate(&runs, &sets);
         let records: Vec<_> = (1..=rounds).map(record).collect();
         std::fs::write(runs.join(name).join("rounds.jsonl"), jsonl::write(&records)).expect("written");
     }
@@ -79,15 +81,6 @@ pub(crate) fn run(Arguments { rounds, pages, seconds }: &Arguments) {
         );
     }
     watched(visitor, &runs.join("many"), *pages, Duration::from_secs(*seconds));
-}
-
-fn simulate(runs: &Path, name: &str, seed: u32) {
-    let (place, seed, name) =
-        (runs.display().to_string(), format!("run.seed={seed}"), format!("run.name={name}"));
-    let sets = [&*name, &seed, "model.name=linear", "data.clients=2", "data.max-samples=40", "run.rounds=1"];
-    let sets: Vec<&str> = sets.iter().flat_map(|set| ["--set", set]).collect();
-    let ended = run_program(&programs().aggregator, &[&["simulate", "--runs", &place][..], &sets].concat());
-    assert_eq!(ended.code, Some(0), "{}", ended.text);
 }
 
 /// A round such as a run of a thousand devices has.

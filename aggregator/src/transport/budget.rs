@@ -80,16 +80,15 @@ mod tests {
 
     use super::*;
 
+    /// That of a listener with a place for one connection.
+    fn budget() -> Budget {
+        let (spool, timeout) = (PathBuf::new(), Duration::from_secs(1));
+        Budget::new(spool, u64::MAX, timeout, 1, Arc::default(), LoadMeter::default())
+    }
+
     #[tokio::test]
     async fn models_are_hashed_one_at_a_time_and_not_for_those_that_are_gone() {
-        let budget = Budget::new(
-            PathBuf::new(),
-            u64::MAX,
-            Duration::from_secs(1),
-            1,
-            Arc::default(),
-            LoadMeter::default(),
-        );
+        let budget = budget();
         let (go, waits) = std::sync::mpsc::channel::<()>();
         let begun = Arc::new(AtomicUsize::new(0));
         let count = || {
@@ -116,14 +115,7 @@ mod tests {
 
     #[test]
     fn whoever_has_a_turn_must_hurry_while_others_wait() {
-        let budget = Budget::new(
-            PathBuf::new(),
-            u64::MAX,
-            Duration::from_secs(1),
-            1,
-            Arc::default(),
-            LoadMeter::default(),
-        );
+        let budget = budget();
         assert_eq!(budget.progress(100 << 20), MIN_PROGRESS);
         let _waits = budget.load.wait();
         assert_eq!(budget.progress(100 << 20) * UPLOAD_TIMEOUTS, 100 << 20);

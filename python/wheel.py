@@ -106,7 +106,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("architectures", nargs="+", choices=PROCESSORS, metavar="amd64|arm64")
     parser.add_argument("--build", action="store_true", help="make the programs first")
-    parser.add_argument("--glibc", default="2.28", help="the oldest version of glibc that they run with [default: 2.28]")
+    parser.add_argument(
+        "--glibc", default="2.28", help="the oldest version of glibc that they run with [default: 2.28]"
+    )
     parser.add_argument("--programs", type=pathlib.Path, help="the folder of the programs [default: build.sh's]")
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "target/wheels", help="the folder of the wheels")
     given = parser.parse_args()

@@ -170,8 +170,7 @@ fn made_newer(testbed: &Testbed) {
     let version: i64 = database.pragma_query_value(None, "user_version", |row| row.get(0)).unwrap();
     database.pragma_update(None, "user_version", version + 1).unwrap();
     for index in 0..2 {
-        let state = testbed.state(index);
-        let run = fs::read_dir(state.join("runs")).unwrap().next().unwrap().unwrap().path();
+        let run = fs::read_dir(testbed.state(index).join("runs")).unwrap().next().unwrap().unwrap().path();
         let file = run.join("local");
         let mut bytes = fs::read(&file).unwrap();
         // The format version stands behind the three letters of the kind.
@@ -180,18 +179,30 @@ fn made_newer(testbed: &Testbed) {
     }
 }
 
-#[test]
-fn after_a_downgrade_what_is_too_new_is_named_and_the_backup_goes_on() {
-    let settings = ["run.rounds=8", "data.max-samples=80", "algorithm.scaffold={}"];
-    let (testbed, backup) = (Testbed::new(2, &settings), tempfile::tempdir().unwrap());
-    let server = serve(&testbed);
-    let devices = [enrolled(&testbed, 0), enrolled(&testbed, 1)];
-    reaches(&testbed, 2);
+/// Stops everything while no update is on its way: what a device has kept is then its state alone.
+fn stop_between_rounds(testbed: &Testbed, server: Process, devices: [Process; 2]) {
+    let identity = testbed.name("identity");
+    let asks =
+        |request: &[&str]| run(&programs().aggregator, &[request, &["--identity", &identity]].concat());
+    assert_eq!(asks(&["pause"]).code, Some(0));
+    until("the run pauses", || asks(&["status", "--json"]).text.contains(r#""held":true"#));
+    let received = |index: u32| !testbed.state(index).join("outbox").exists();
+    until("the devices have every receipt", || (0..2).all(received));
     for device in devices {
         device.interrupt();
         assert_eq!(device.wait().code, Some(INTERRUPTED));
     }
     stop(server);
+    assert_eq!(asks(&["resume"]).code, Some(0));
+}
+
+#[test]
+fn after_a_downgrade_what_is_too_new_is_named_and_the_backup_goes_on() {
+    let (testbed, backup) = (federation(&["algorithm.scaffold={}"]), tempfile::tempdir().unwrap());
+    let server = serve(&testbed);
+    let devices = [enrolled(&testbed, 0), enrolled(&testbed, 1)];
+    reaches(&testbed, 2);
+    stop_between_rounds(&testbed, server, devices);
     copy_all(&testbed, backup.path());
     let kept = |index: u32| backup.path().join(format!("state-{index}"));
     (0..2).for_each(|index| copy_folder(&testbed.state(index), &kept(index)));

@@ -10,10 +10,10 @@ use std::io::BufReader;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-use models::{Architecture, Backend, Batch, Network, ParamSet, Prediction, read_model};
+use models::{Architecture, Backend, Batch, Evaluation, Network, ParamSet, Prediction, read_model};
 use shared::data::{Preparation, View};
 use shared::personalisation::{Mix, Mixture};
-use shared::prediction::{Row, Score};
+use shared::prediction::{Row, Score, ValueError, ValueRow, predict_values};
 use shared::spec::{DataSpec, SAMPLES_KEY};
 
 use self::ensemble::{Ensemble, is_ensemble};
@@ -166,8 +166,35 @@ impl Predictor {
         self.samples.as_ref().map_or(&[], |samples| &samples.class_names)
     }
 
-    /// Predicts the samples of `data` in order and passes each prediction to `row`, which may break to end early. The score covers
-    /// the rows passed.
+    /// Predicts the numbers or the several labels of the samples in order, as [`predict_values`] does: of a model whose task is not
+    /// classification.
+    ///
+    /// # Errors
+    /// [`PredictError`] if the samples do not fit the model, or it says nothing of them.
+    ///
+    /// # Panics
+    /// If the model's task is classification.
+    pub fn values(
+        &mut self,
+        data: &View,
+        row: &mut dyn FnMut(ValueRow) -> ControlFlow<()>,
+    ) -> Result<Evaluation, PredictError> {
+        let input = &self.architecture().input;
+        if self.preparation.shape(data.shape()).ok().as_ref() != Some(input) {
+            return Err(PredictError::Shape { expected: input.clone(), found: data.shape().to_vec() });
+        }
+        let Answerer::Global(network) = &mut self.answerer else {
+            unreachable!("personal models and ensembles are of classification");
+        };
+        predict_values(network, &self.preparation, data, BATCH, row).map_err(|error| match error {
+            ValueError::Samples(error) => error.into(),
+            ValueError::Model(error) => PredictError::Network(error),
+            ValueError::NotFinite { sample } => PredictError::NotFinite { sample },
+        })
+    }
+
+    /// Predicts the classes of the samples of `data` in order and passes each prediction to `row`, which may break to end early. The
+    /// score covers the rows passed.
     pub fn predict(
         &mut self,
         data: &View,

@@ -1,14 +1,14 @@
 //! Batches of samples in host memory.
 
-use crate::error::ModelError;
 use crate::params::element_count;
+use crate::targets::Targets;
 
 /// Samples with or without labels, for one training step or evaluation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Batch {
     x: Vec<f32>,
     shape: Vec<usize>,
-    y: Vec<u32>,
+    y: Targets,
     /// What a frozen extractor makes of the samples, if that is known.
     features: Option<Vec<f32>>,
 }
@@ -49,9 +49,21 @@ impl Batch {
     /// # Errors
     /// [`BatchError`] if the three do not fit together.
     pub fn new(x: Vec<f32>, shape: impl Into<Vec<usize>>, y: Vec<u32>) -> Result<Self, BatchError> {
+        let shape = shape.into();
+        match y.len() {
+            0 => Err(BatchError::Labels { samples: Self::unlabelled(x, shape)?.len(), labels: 0 }),
+            _ => Self::with_targets(x, shape, Targets::Classes(y)),
+        }
+    }
+
+    /// A batch of samples of any task, as many targets for each; [unlabelled](Self::unlabelled) without any.
+    ///
+    /// # Errors
+    /// [`BatchError`] if the three do not fit together.
+    pub fn with_targets(x: Vec<f32>, shape: impl Into<Vec<usize>>, y: Targets) -> Result<Self, BatchError> {
         let batch = Self::unlabelled(x, shape)?;
         let samples = batch.len();
-        if y.is_empty() || !y.len().is_multiple_of(samples) {
+        if !y.len().is_multiple_of(samples) {
             return Err(BatchError::Labels { samples, labels: y.len() });
         }
         Ok(Self { y, ..batch })
@@ -69,7 +81,7 @@ impl Batch {
         if element_count(&shape) != Some(x.len()) {
             return Err(BatchError::Values { shape, values: x.len() });
         }
-        Ok(Self { x, shape, y: Vec::new(), features: None })
+        Ok(Self { x, shape, y: Targets::default(), features: None })
     }
 
     /// The samples, row-major.
@@ -84,9 +96,15 @@ impl Batch {
         &self.shape
     }
 
-    /// The labels, sample by sample; empty if the batch is unlabelled.
+    /// The class labels, sample by sample; empty if the batch is unlabelled or of another task.
     #[must_use]
     pub fn y(&self) -> &[u32] {
+        self.y.classes()
+    }
+
+    /// What is to be learned of the samples.
+    #[must_use]
+    pub fn targets(&self) -> &Targets {
         &self.y
     }
 
@@ -102,9 +120,9 @@ impl Batch {
         self.features.as_deref()
     }
 
-    /// The buffers of samples and labels, for reuse.
+    /// The buffers of samples and targets, for reuse.
     #[must_use]
-    pub fn into_buffers(self) -> (Vec<f32>, Vec<u32>) {
+    pub fn into_buffers(self) -> (Vec<f32>, Targets) {
         (self.x, self.y)
     }
 
@@ -113,14 +131,6 @@ impl Batch {
     #[expect(clippy::len_without_is_empty, reason = "a batch is never empty")]
     pub fn len(&self) -> usize {
         self.shape[0]
-    }
-
-    /// Checks that every label is below the number of classes.
-    pub(crate) fn check_labels(&self, classes: usize) -> Result<(), ModelError> {
-        match self.y.iter().find(|&&label| label as usize >= classes) {
-            Some(&label) => Err(ModelError::Label { label, classes }),
-            None => Ok(()),
-        }
     }
 }
 
@@ -144,13 +154,5 @@ mod tests {
         assert_eq!(unlabelled([2, 3]).map(|batch| (batch.len(), batch.y().len())), Ok((2, 0)));
         assert_eq!(unlabelled([2, 4]), Err(BatchError::Values { shape: vec![2, 4], values: 6 }));
         assert_eq!(unlabelled([0, 3]), Err(BatchError::Empty { shape: vec![0, 3] }));
-    }
-
-    #[test]
-    fn labels_are_checked_against_the_classes() {
-        let batch = Batch::new(vec![0.0; 3], [3, 1], vec![0, 4, 2]).unwrap();
-        assert!(batch.check_labels(5).is_ok());
-        let error = batch.check_labels(4).unwrap_err();
-        assert!(matches!(error, ModelError::Label { label: 4, classes: 4 }));
     }
 }

@@ -38,6 +38,22 @@ pub enum ModelError {
         /// The number of labels.
         labels: usize,
     },
+    /// The batch has targets of another task.
+    #[error("a model for {task} learns from {needs}, and the batch has other targets")]
+    OtherTask {
+        /// The model's task.
+        task: &'static str,
+        /// The targets of that task.
+        needs: &'static str,
+    },
+    /// A number that is no target of the task.
+    #[error("{value} is no target for {task}, which takes {}", if *.task == "multi-label" { "0 and 1" } else { "finite numbers" })]
+    Target {
+        /// The number.
+        value: f32,
+        /// The model's task.
+        task: &'static str,
+    },
     /// A value is not a token of the vocabulary.
     #[error(
         "the token {token} is not one of the {vocabulary} in the vocabulary, which are whole numbers from 0"

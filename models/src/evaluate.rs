@@ -1,46 +1,90 @@
-//! Evaluation: a network's loss and accuracy on labelled samples, and its predictions.
+//! Evaluation: how a network does on labelled samples, and its predictions.
 
 use std::borrow::Borrow;
 
 use serde::{Deserialize, Serialize};
 
 use crate::batch::Batch;
+use crate::deviation::{Deviation, is_set};
 use crate::error::ModelError;
-use crate::loss::log_sum_exp;
+use crate::loss::{cross_entropy_of_flag, huber_of, log_sum_exp, sigmoid, squared};
 use crate::mode::Mode;
 use crate::network::Network;
 use crate::per_class::PerClass;
+use crate::task::Task;
 
-/// Loss and accuracy of a network on some samples. The default, for no samples, is neutral under [`Evaluation::merge`].
+/// How a network does on some samples. The default, for no samples, is neutral under [`Evaluation::merge`].
 ///
 /// If a network makes a prediction at every position of a sample, each prediction counts as a sample.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Evaluation {
-    /// The mean cross-entropy in nats; 0 if there are no samples.
+    /// The mean of the task's loss, the cross-entropy in nats for classification; 0 if there are no samples.
     pub loss: f64,
-    /// The fraction of samples classified correctly, from 0 to 1; 0 if there are no samples.
-    pub accuracy: f64,
+    /// The fraction of samples that are right, from 0 to 1: in their class, or in every flag. `None` for numbers, and without
+    /// samples.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub accuracy: Option<f64>,
     /// The number of samples.
     pub samples: usize,
-    /// The number of samples classified correctly.
+    /// The number of samples that are right.
     pub correct: usize,
+    /// What is measured beside that, if the task is not classification.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub deviation: Deviation,
+}
+
+fn is_none(deviation: &Deviation) -> bool {
+    *deviation == Deviation::None
 }
 
 impl Evaluation {
     /// The evaluation of both sets of samples together.
+    ///
+    /// # Panics
+    /// If they are of different tasks.
     #[must_use]
     pub fn merge(self, other: Self) -> Self {
-        let sum = self.loss * self.samples as f64 + other.loss * other.samples as f64;
-        Self::from_sums(sum, self.samples + other.samples, self.correct + other.correct)
+        Sums::from(self).merge(Sums::from(other)).finish()
+    }
+}
+
+/// An evaluation while its samples are counted.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sums {
+    loss: f64,
+    samples: usize,
+    correct: usize,
+    deviation: Deviation,
+    /// Whether samples are right or wrong.
+    is_decided: bool,
+}
+
+impl Sums {
+    fn merge(self, other: Self) -> Self {
+        Self {
+            loss: self.loss + other.loss,
+            samples: self.samples + other.samples,
+            correct: self.correct + other.correct,
+            deviation: self.deviation.merge(other.deviation),
+            is_decided: self.is_decided || other.is_decided,
+        }
     }
 
-    fn from_sums(loss: f64, samples: usize, correct: usize) -> Self {
+    fn finish(self) -> Evaluation {
+        let Self { loss, samples, correct, deviation, is_decided } = self;
         if samples == 0 {
-            return Self::default();
+            return Evaluation::default();
         }
-        let accuracy = correct as f64 / samples as f64;
-        Self { loss: loss / samples as f64, accuracy, samples, correct }
+        let accuracy = is_decided.then(|| correct as f64 / samples as f64);
+        Evaluation { loss: loss / samples as f64, accuracy, samples, correct, deviation }
+    }
+}
+
+impl From<Evaluation> for Sums {
+    fn from(evaluation: Evaluation) -> Self {
+        let Evaluation { loss, accuracy, samples, correct, deviation } = evaluation;
+        Self { loss: loss * samples as f64, samples, correct, deviation, is_decided: accuracy.is_some() }
     }
 }
 
@@ -88,7 +132,7 @@ pub fn evaluate<B: Borrow<Batch>>(
     evaluate_each(network, batches, |_, _, _| {})
 }
 
-/// [`evaluate`], with the results of each class.
+/// [`evaluate`], with the results of each class; none if the task is not classification.
 ///
 /// # Errors
 /// As [`evaluate`].
@@ -104,27 +148,67 @@ pub fn evaluate_by_class<B: Borrow<Batch>>(
     Ok((evaluation, by_class))
 }
 
-/// Evaluates, and passes the label, the logits and the logarithm of the sum of their exponentials of each prediction to `each`.
+/// Evaluates, and passes the label, the logits and the logarithm of the sum of their exponentials of each classification to `each`.
 fn evaluate_each<B: Borrow<Batch>>(
     network: &mut Network,
     batches: impl IntoIterator<Item = B>,
     mut each: impl FnMut(u32, &[f32], f64),
 ) -> Result<Evaluation, ModelError> {
-    let (mut loss, mut samples, mut correct) = (0.0, 0, 0);
+    let mut sums = Sums::default();
     for batch in batches {
         let batch = batch.borrow();
         network.check_labels(batch)?;
         network.forward(batch.x(), batch.shape(), Mode::Evaluation)?;
-        let classes = network.architecture().classes;
-        for (logits, &label) in network.logits().chunks_exact(classes).zip(batch.y()) {
-            let log_total = log_sum_exp(logits);
-            loss += log_total - f64::from(logits[label as usize]);
-            correct += usize::from(argmax(logits) == label as usize);
-            samples += 1;
-            each(label, logits, log_total);
+        let (task, classes) = (network.architecture().task, network.architecture().classes);
+        let rows = network.logits().chunks_exact(classes);
+        if task.is_classification() {
+            sums.is_decided = true;
+            for (logits, &label) in rows.zip(batch.y()) {
+                let log_total = log_sum_exp(logits);
+                sums.loss += log_total - f64::from(logits[label as usize]);
+                sums.correct += usize::from(argmax(logits) == label as usize);
+                sums.samples += 1;
+                each(label, logits, log_total);
+            }
+        } else {
+            let targets = batch.targets().values().chunks_exact(classes);
+            sums = rows.zip(targets).fold(sums, |sums, (outputs, targets)| {
+                sums.merge(Sums::from(evaluate_one(task, outputs, targets)))
+            });
         }
     }
-    Ok(Evaluation::from_sums(loss, samples, correct))
+    Ok(sums.finish())
+}
+
+/// How the outputs of one prediction do against its targets, where those are numbers.
+///
+/// # Panics
+/// If the task is classification, or there are no outputs.
+#[must_use]
+pub fn evaluate_one(task: Task, outputs: &[f32], targets: &[f32]) -> Evaluation {
+    let pairs = || outputs.iter().copied().zip(targets.iter().copied());
+    let mean =
+        |loss: &dyn Fn(f32, f32) -> f64| pairs().map(|(x, y)| loss(x, y)).sum::<f64>() / outputs.len() as f64;
+    let loss = match task {
+        Task::Classification => panic!("the target of classification is a class"),
+        Task::MultiLabel => mean(&cross_entropy_of_flag),
+        Task::Regression { huber: None } => mean(&squared),
+        Task::Regression { huber: Some(delta) } => mean(&|x, y| huber_of(x, y, delta)),
+    };
+    let is_decided = task == Task::MultiLabel;
+    let right = is_decided && pairs().all(|(x, y)| is_set(x) == (y == 1.0));
+    let deviation = Deviation::of(task, outputs, targets);
+    Sums { loss, samples: 1, correct: usize::from(right), deviation, is_decided }.finish()
+}
+
+/// What a model of this task says by the outputs of a prediction: for several labels the probability of each class, for
+/// regression the numbers.
+#[must_use]
+pub fn answer(task: Task, outputs: &[f32]) -> Vec<f32> {
+    match task {
+        Task::MultiLabel => outputs.iter().map(|&logit| sigmoid(logit) as f32).collect(),
+        Task::Classification | Task::Regression { .. } => outputs.to_vec(),
+    }
 }
 
 /// The predictions for a batch, in order: one per sample, or for sequences one per position. Labels are ignored.
@@ -156,8 +240,10 @@ pub fn argmax(logits: &[f32]) -> usize {
 mod tests {
     use super::*;
     use crate::architecture::Architecture;
+    use crate::deviation::Measure;
     use crate::device::Backend;
     use crate::params::{Array, ParamSet};
+    use crate::targets::Targets;
 
     /// A linear model whose logits are its inputs.
     fn identity() -> Network {
@@ -182,7 +268,39 @@ mod tests {
         let expected = ((8.0f64 / 5.0).ln() + 4f64.ln() + 3f64.ln()) / 3.0;
         assert!((evaluation.loss - expected).abs() < 1e-6);
         assert_eq!((evaluation.samples, evaluation.correct), (3, 2));
-        assert_eq!(evaluation.accuracy, 2.0 / 3.0);
+        assert_eq!(evaluation.accuracy, Some(2.0 / 3.0));
+    }
+
+    #[test]
+    fn other_tasks_are_measured_by_what_they_predict() {
+        let of = |task: Task, y: &[f32]| {
+            let architecture = Architecture { task, ..identity().architecture().clone() };
+            let mut network =
+                Network::new(&architecture, &identity().params().unwrap(), &Backend::cpu()).unwrap();
+            let x = vec![0.0, 3f32.ln(), -1.0, 2.0, 1.0, 0.5];
+            let batch = Batch::with_targets(x, [2, 3], Targets::Values(y.to_vec())).unwrap();
+            evaluate_by_class(&mut network, [&batch]).unwrap()
+        };
+        let (flags, by_class) = of(Task::MultiLabel, &[0.0, 1.0, 0.0, 1.0, 1.0, 0.0]);
+        assert_eq!((flags.samples, flags.correct, flags.accuracy), (2, 1, Some(0.5)));
+        assert_eq!(flags.deviation, Deviation::Flags { hits: 3, false_alarms: 1, misses: 0 });
+        let soft = |x: f64| x.exp().ln_1p();
+        let expected =
+            (2f64.ln() + soft(-(3f64.ln())) + soft(-1.0) + soft(-2.0) + soft(-1.0) + soft(0.5)) / 6.0;
+        assert!((flags.loss - expected).abs() < 1e-6, "{} {expected}", flags.loss);
+        assert_eq!(by_class, PerClass::new(3));
+        let (numbers, _) = of(Task::Regression { huber: None }, &[0.0, 3f32.ln(), 1.0, 2.0, 1.0, 3.5]);
+        assert_eq!((numbers.samples, numbers.correct, numbers.accuracy), (2, 0, None));
+        assert!((numbers.loss - 13.0 / 6.0).abs() < 1e-6, "{}", numbers.loss);
+        assert_eq!(numbers.deviation.measures()[0], (Measure::Mae, 5.0 / 6.0));
+        let (huber, _) = of(Task::Regression { huber: Some(1.0) }, &[0.0, 3f32.ln(), 1.0, 2.0, 1.0, 3.5]);
+        assert!((huber.loss - (1.5 + 2.5) / 6.0).abs() < 1e-6, "{}", huber.loss);
+        assert_eq!(numbers.merge(numbers).deviation.measures()[0], (Measure::Mae, 5.0 / 6.0));
+        let near = |found: Vec<f32>, expected: [f32; 2]| {
+            found.iter().zip(expected).all(|(found, expected)| (found - expected).abs() < 1e-6)
+        };
+        assert!(near(answer(Task::MultiLabel, &[0.0, 3f32.ln()]), [0.5, 0.75]));
+        assert!(near(answer(Task::Regression { huber: None }, &[0.0, 3.0]), [0.0, 3.0]));
     }
 
     #[test]

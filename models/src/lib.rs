@@ -23,7 +23,7 @@
 //!     learner.step(&batch)?;
 //! }
 //! let evaluation = evaluate(learner.network(), [&batch])?;
-//! assert_eq!(evaluation.accuracy, 1.0);
+//! assert_eq!(evaluation.accuracy, Some(1.0));
 //! assert!(evaluation.loss < f64::from(first));
 //!
 //! // The difference of the parameters, by name: the update that a federated client sends.
@@ -57,6 +57,7 @@ mod candle;
 mod contrast;
 mod correction;
 mod cpu;
+mod deviation;
 mod device;
 mod dropout_masks;
 mod engine;
@@ -77,6 +78,8 @@ pub mod pseudo_label;
 mod sgd;
 pub mod shape;
 mod spinning;
+mod targets;
+mod task;
 mod token;
 mod train;
 
@@ -89,11 +92,14 @@ pub use batch::{Batch, BatchError};
 pub use contrast::{mean_cosine, model_contrast};
 pub use correction::Correction;
 pub use cpu::memory::{NetworkMemory, Use};
+pub use deviation::{Deviation, Measure};
 pub use device::Backend;
 pub use dropout_masks::Masks;
 pub use engine::OutputGradients;
 pub use error::ModelError;
-pub use evaluate::{Evaluation, Prediction, argmax, evaluate, evaluate_by_class, predict};
+pub use evaluate::{
+    Evaluation, Prediction, answer, argmax, evaluate, evaluate_by_class, evaluate_one, predict,
+};
 pub use gemm_rate::peak_gemm_rate;
 pub use kept_features::{KEPT_FEATURES_LIMIT, KeptFeatures, Source};
 pub use kernels::vectorised;
@@ -107,4 +113,6 @@ pub use params::{Array, LayoutId, Mismatch, MismatchKind, ParamSet, Precision, S
 pub use per_class::{Bin, ClassResult, PerClass};
 pub use prototypes::{PrototypeLoss, PrototypeTerms, Prototyped, separation, supervised_contrast};
 pub use sgd::Sgd;
+pub use targets::Targets;
+pub use task::Task;
 pub use train::{Learner, Loss, LossGradients, Term};

@@ -257,16 +257,13 @@ impl Network {
         self.engine.restore_optimizer(state)
     }
 
-    /// Checks that a batch has one label for each prediction and that every label is one of the classes.
+    /// Checks that a batch has targets for all predictions, which are those of the network's task.
     ///
     /// # Errors
-    /// [`ModelError::Labels`] or [`ModelError::Label`].
+    /// As [`Task::check`](crate::Task::check).
     pub fn check_labels(&self, batch: &Batch) -> Result<(), ModelError> {
-        let (predictions, labels) = (batch.len() * self.predictions, batch.y().len());
-        if predictions != labels {
-            return Err(ModelError::Labels { predictions, labels });
-        }
-        batch.check_labels(self.architecture.classes)
+        let Architecture { task, classes, .. } = self.architecture;
+        task.check(batch.targets(), batch.len() * self.predictions, classes)
     }
 
     /// The network's architecture.

@@ -7,14 +7,13 @@ use crate::device::Backend;
 use crate::dropout_masks::Masks;
 use crate::engine::{OutputGradients, UpdateMode};
 use crate::error::ModelError;
-use crate::loss::cross_entropy;
 use crate::mode::Mode;
 use crate::network::Network;
 use crate::optimizer::{Optimizer, OptimizerState};
 use crate::params::ParamSet;
 use crate::spinning::with_spinning_threads;
 
-/// A network in training, by steps of an optimiser along the gradient of the cross-entropy or of another loss.
+/// A network in training, by steps of an optimiser along the gradient of its task's loss or of another.
 ///
 /// Deterministic on the CPU: the same parameters and batches give the same bytes for any number of threads.
 #[derive(Debug)]
@@ -40,7 +39,7 @@ pub struct Learner {
 /// long as the representation, and returns its value.
 pub type Term<'a> = dyn FnMut(&[f32], &mut Vec<f32>) -> f32 + Send + 'a;
 
-/// A loss in place of the cross-entropy, a function of the network's outputs for a batch and of its parameters. It writes its
+/// A loss in place of the task's, a function of the network's outputs for a batch and of its parameters. It writes its
 /// gradients and returns its value.
 pub type Loss<'a> = dyn FnMut(&Network, &mut LossGradients) -> Result<f32, ModelError> + Send + 'a;
 
@@ -148,7 +147,7 @@ impl Learner {
         self.step_on(batch, None)
     }
 
-    /// [`Learner::step`] on the sum of the cross-entropy and another term. Returns the cross-entropy alone.
+    /// [`Learner::step`] on the sum of the task's loss and another term. Returns the task's loss alone.
     ///
     /// # Errors
     /// As [`Learner::step`]; [`ModelError::Diverged`] also if the term is not finite.
@@ -316,7 +315,7 @@ impl Learner {
         self.multiply_adds.saturating_mul(batch.len() as u64)
     }
 
-    /// A forward pass, and a backward pass of the cross-entropy and the term if their sum is finite. Returns the cross-entropy.
+    /// A forward pass, and a backward pass of the task's loss and the term if their sum is finite. Returns the task's loss.
     fn pass(
         &mut self,
         batch: &Batch,
@@ -326,7 +325,7 @@ impl Learner {
         self.network.check_labels(batch)?;
         self.forward(batch)?;
         let Self { network, by, .. } = self;
-        let loss = cross_entropy(network.logits(), batch.y(), &mut by.logits);
+        let loss = network.architecture().task.loss(network.logits(), batch.targets(), &mut by.logits);
         let mut gradients = OutputGradients { logits: Some(&by.logits), ..OutputGradients::default() };
         let mut whole = loss;
         if let Some(term) = term {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use image::{ImageFormat, Rgb, RgbImage};
-use models::{Architecture, Backend, Batch, Learner, Sgd};
+use models::{Architecture, Backend, Batch, Learner, Sgd, Targets};
 use shared::data::{
     Augmentation, Dataset, Labels, Normalisation, Padding, Preparation, ReadOptions, Split, View, registry,
     sets,
@@ -110,14 +110,14 @@ fn training(model: &str, data: Dataset, preparation: &Preparation) -> Result<(Du
     let params = architecture.initialise(|tensor| Seed::root(2).derive(tensor).rng())?;
     let sgd = Sgd { rate: 0.01, momentum: 0.0, decay: 0.0 };
     let mut learner = Learner::new(&architecture, &params, sgd, &Backend::cpu())?;
-    let (mut x, mut y) = (Vec::new(), Vec::new());
+    let (mut x, mut y) = (Vec::new(), Targets::default());
     let (mut fills, mut steps) = (Vec::new(), Vec::new());
     for repeat in 0..REPEATS {
         let positions: Vec<usize> = (0..BATCH).map(|at| (repeat * BATCH + at) % view.len()).collect();
         let begin = Instant::now();
         preparation.training(&view, &positions, &Seed::root(repeat as u64), &mut x, &mut y);
         fills.push(begin.elapsed());
-        let batch = Batch::new(x, [&[BATCH], &shape[..]].concat(), y)?;
+        let batch = Batch::with_targets(x, [&[BATCH], &shape[..]].concat(), y)?;
         let begin = Instant::now();
         learner.step(&batch)?;
         steps.push(begin.elapsed());

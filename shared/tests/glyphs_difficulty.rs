@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use models::{Architecture, Backend, Batch, Learner, Sgd, evaluate};
+use models::{Architecture, Backend, Batch, Learner, Sgd, Targets, evaluate};
 use shared::data::{Split, View, glyphs};
 use shared::seed::{Seed, shuffle};
 
@@ -12,10 +12,10 @@ const TEST: usize = 2_000;
 const BATCH: usize = 16;
 
 fn batch(view: &View, positions: &[usize]) -> Batch {
-    let (mut x, mut y) = (Vec::new(), Vec::new());
+    let (mut x, mut y) = (Vec::new(), Targets::default());
     view.fill(positions, &mut x, &mut y);
     let shape = [&[positions.len()], view.shape()].concat();
-    Batch::new(x, shape, y).unwrap()
+    Batch::with_targets(x, shape, y).unwrap()
 }
 
 /// Accuracy on test and on training samples after some epochs of stochastic gradient descent, with the rate falling
@@ -41,7 +41,7 @@ fn train(model: &str, sgd: Sgd, epochs: usize) -> (f64, f64) {
     let mut accuracy = |view: &View| {
         let positions: Vec<usize> = (0..TEST).collect();
         let batches = positions.chunks(200).map(|positions| batch(view, positions));
-        evaluate(learner.network(), batches).unwrap().accuracy
+        evaluate(learner.network(), batches).unwrap().accuracy.unwrap()
     };
     (accuracy(&test), accuracy(&train))
 }

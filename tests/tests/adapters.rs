@@ -63,7 +63,7 @@ async fn they_alone_are_learned_and_the_model_has_them_merged() {
         let tests = run.tests.as_ref().unwrap();
         let found = tests.evaluate(&architecture, &learned, &models::Backend::cpu()).unwrap();
         let told = run.records().last().unwrap();
-        assert!((found.accuracy - told.accuracy.unwrap()).abs() < 2e-3, "{found:?} and {told:?}");
+        assert!((found.accuracy.unwrap() - told.accuracy.unwrap()).abs() < 2e-3, "{found:?} and {told:?}");
         assert!((found.loss - told.loss.unwrap()).abs() < 1e-4, "{found:?} and {told:?}");
         // Another run begins with them as with any model.
         let next = format!("model.from.file={}", run.directory().model().display());

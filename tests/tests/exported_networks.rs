@@ -44,8 +44,7 @@ fn network(input: &[usize], extractor: Vec<Layer>, projection: Vec<Layer>, head:
         extractor,
         projection,
         head,
-        frozen: None,
-        tensors: None,
+        ..Architecture::default()
     }
 }
 

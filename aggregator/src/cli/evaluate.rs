@@ -1,10 +1,10 @@
 //! `aggregator evaluate`: a trained model, or an ensemble of them, on a data set.
 
 use clap::Args;
-use models::{Architecture, Backend, Evaluation, ParamSet};
+use models::{Architecture, Backend, ParamSet};
 use serde_json::{Value, json};
 use shared::algorithm::Fusion;
-use shared::cli::{by_class_json, by_class_text, counted};
+use shared::cli::{by_class_json, by_class_text, counted, evaluation_json, evaluation_text};
 use shared::data::Split;
 use std::fmt::Write as _;
 
@@ -71,20 +71,13 @@ fn model(
     if !evaluation.loss.is_finite() {
         return Err(no_answer(&given.model));
     }
-    let mut object = json!(evaluation);
+    let mut object = evaluation_json(&evaluation);
+    let whole = format!("{} on {called}: {}\n", architecture.name, evaluation_text(&evaluation));
+    if !architecture.task.is_classification() {
+        return Ok((object, whole));
+    }
     object["by-class"] = by_class_json(&by_class, &names);
-    let whole = format!("{} on {called}: {}\n", architecture.name, in_words(&evaluation));
     Ok((object, whole + &by_class_text(&by_class, &names, terminal::columns())))
-}
-
-fn in_words(evaluation: &Evaluation) -> String {
-    format!(
-        "accuracy {:.2} % ({} of {}), loss {:.4}",
-        100.0 * evaluation.accuracy,
-        evaluation.correct,
-        evaluation.samples,
-        evaluation.loss
-    )
 }
 
 /// Every fusion and the members alone, since the members have to be run for one of them anyway.
@@ -99,30 +92,30 @@ fn ensemble(given: &ModelArgs, bundle: &Bundle, samples: &Samples) -> Result<Res
     // The first of equals.
     let best = members.iter().enumerate().reduce(|a, b| if b.1.accuracy > a.1.accuracy { b } else { a });
     let fusions: serde_json::Map<_, _> =
-        by.iter().map(|(fusion, evaluation)| (fusion.to_string(), json!(evaluation))).collect();
+        by.iter().map(|(fusion, evaluation)| (fusion.to_string(), evaluation_json(evaluation))).collect();
     let alone: Vec<_> = manifest
         .members
         .iter()
         .zip(&members)
-        .map(|(member, evaluation)| json!({ "client": member.client, "samples": member.samples, "alone": evaluation }))
+        .map(|(member, evaluation)| json!({ "client": member.client, "samples": member.samples, "alone": evaluation_json(evaluation) }))
         .collect();
-    let Evaluation { loss, accuracy, samples, correct } = evaluation;
-    let object = json!({
-        "accuracy": accuracy, "loss": loss, "samples": samples, "correct": correct,
-        "fusion": chosen, "fusions": fusions, "members": alone, "by-class": by_class_json(&by_class, names),
-    });
+    let mut object = evaluation_json(&evaluation);
+    object["fusion"] = json!(chosen);
+    object["fusions"] = fusions.into();
+    object["members"] = alone.into();
+    object["by-class"] = by_class_json(&by_class, names);
     let mut text = format!(
         "{}, {}, {chosen} fusion, on {called}: {}\n",
         manifest.architecture.name,
         counted(members.len(), "member"),
-        in_words(&evaluation)
+        evaluation_text(&evaluation)
     );
     for (fusion, evaluation) in by.iter().filter(|(fusion, _)| **fusion != chosen) {
-        let _ = writeln!(text, "  {:<22} {}", format!("{fusion} fusion"), in_words(evaluation));
+        let _ = writeln!(text, "  {:<22} {}", format!("{fusion} fusion"), evaluation_text(evaluation));
     }
     if let Some((number, evaluation)) = best {
         let name = format!("best member ({})", manifest.members[number].client.short());
-        let _ = writeln!(text, "  {name:<22} {}", in_words(evaluation));
+        let _ = writeln!(text, "  {name:<22} {}", evaluation_text(evaluation));
     }
     text.push_str(&by_class_text(&by_class, names, terminal::columns()));
     Ok((object, text))

@@ -182,7 +182,7 @@ time since the last round closed or the run ended. `changed` are the keys that h
 run, or one that cannot be read, has a line below the table with the reason.
 
 --json prints one object: `directory`, `runs` and `folders`. Fields of a run, whose names stay: run, path, id, state, reason (of a failed \
-run), algorithm, model, data, rounds, planned, accuracy, best_accuracy, best_round, bytes, begun, active (UTC: the last round or the end), \
+run), algorithm, model, data, rounds, planned, accuracy, best_accuracy, best_round, loss, best_loss, bytes, begun, active (UTC: the last round or the end), \
 changed (key: value), served (devices take part, or did), pruned, over. `runs show --json` adds origin (begun, processes, data), \
 files (name, bytes), prunable_bytes, wall_seconds. Fields of a folder: folder, path, kind (runs, identity, damaged, leftover, other), \
 reason, runs (in it), bytes. Accuracies are shares from 0 to 1; what is not known is null.";

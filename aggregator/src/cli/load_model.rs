@@ -266,7 +266,8 @@ impl Usable {
     }
 
     fn reading(&self) -> ReadOptions {
-        let options = DataSpec::reading(self.samples(), self.architecture().classes);
+        let Architecture { task, classes, .. } = *self.architecture();
+        let options = DataSpec::reading(self.samples(), task, classes);
         // A model without a description takes its samples as they are.
         let shape = options.shape.or_else(|| Some(self.architecture().input.clone()));
         ReadOptions { shape, ..options }

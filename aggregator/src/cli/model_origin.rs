@@ -48,7 +48,8 @@ fn training(found: &Found, directory: &RunDirectory, which: Which) -> Training {
     let tested = records
         .iter()
         .find(|of| of.round == round && !of.closing)
-        .and_then(|of| Some(Tested { accuracy: of.accuracy?, loss: of.loss, by_class }));
+        .filter(|of| of.accuracy.or(of.loss).is_some())
+        .map(|of| Tested { accuracy: of.accuracy, loss: of.loss, measures: of.measures(), by_class });
     let origin = found.about.as_ref().map(|about| &about.origin);
     let changed = Changed::of(&config.effective).into_iter();
     Training {

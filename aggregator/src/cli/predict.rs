@@ -1,13 +1,14 @@
 //! `aggregator predict`: what a trained model, or an ensemble of them, says about each sample.
 
 use std::io::{self, BufWriter};
+use std::ops::ControlFlow;
 use std::path::Path;
 
 use clap::Args;
-use models::{Backend, Network};
+use models::{Backend, Evaluation, Network};
 use shared::cli::{FormArgs, Predictions};
 use shared::data::View;
-use shared::prediction::{Row, Score};
+use shared::prediction::{Row, Score, ValueError, ValueRow, predict_values};
 
 use super::exit::Failure;
 use super::load_model::{BATCH, ModelArgs, Opened, Usable, no_answer};
@@ -40,6 +41,11 @@ pub(super) fn predict(arguments: &PredictArgs) -> Result<(), Failure> {
     match &usable {
         Usable::Model(architecture, params, _) => {
             let mut network = Network::new(architecture, params, &Backend::cpu())?;
+            if !architecture.task.is_classification() {
+                let Printed { mut predictions, .. } = printed;
+                let found = values(&mut network, &usable, &view, &given.model, &mut predictions)?;
+                return terminal::written(predictions.evaluation(&found, &format!(", of {called}")));
+            }
             one(&mut network, &usable, &view, &given.model, &mut printed)?;
         }
         Usable::Ensemble(bundle) => {
@@ -120,6 +126,28 @@ fn one(
         }
     }
     Ok(())
+}
+
+/// Prints what a model says whose task is not classification. A reader that has gone away ends it.
+fn values(
+    network: &mut Network,
+    usable: &Usable,
+    view: &View,
+    path: &Path,
+    predictions: &mut Predictions<'_>,
+) -> Result<Evaluation, Failure> {
+    let mut written = Ok(());
+    let mut row = |row: ValueRow| {
+        written = predictions.values(&row);
+        if written.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    };
+    let found = predict_values(network, &usable.preparation(), view, BATCH, &mut row);
+    terminal::written(written)?;
+    found.map_err(|error| match error {
+        ValueError::NotFinite { .. } => no_answer(path),
+        ValueError::Samples(error) => Failure::internal(error),
+        ValueError::Model(error) => error.into(),
+    })
 }
 
 #[cfg(test)]

@@ -65,6 +65,8 @@ pub(super) fn report(arguments: &ReportArgs) -> Result<(), Failure> {
             "accuracy": last.0,
             "best_accuracy": best.0,
             "best_round": best.1,
+            "loss": summary.last_loss,
+            "best_loss": summary.best_loss.map(|(loss, _)| loss),
             "wall_seconds": summary.times.wall,
         }));
     }

@@ -35,10 +35,10 @@ pub struct Mixture {
 pub struct Mixed {
     /// The weight of the first model.
     pub theta: f64,
-    /// Mean cross-entropy, in nats.
+    /// Mean loss, the cross-entropy in nats for classification.
     pub loss: f64,
-    /// Accuracy, in `[0, 1]`.
-    pub accuracy: f64,
+    /// Accuracy, in `[0, 1]`; `None` where numbers are predicted.
+    pub accuracy: Option<f64>,
 }
 
 /// Why models cannot be mixed.
@@ -134,7 +134,8 @@ fn read(run: &Planned, runs: &Path) -> Result<ParamSet, MixError> {
 #[must_use]
 pub fn csv(mixtures: &[Mixture]) -> String {
     let line = |mixture: &Mixture, point: &Mixed| {
-        format!("\"{}\",{},{},{}\n", mixture.name, point.theta, point.loss, point.accuracy)
+        let accuracy = point.accuracy.map(|share| share.to_string()).unwrap_or_default();
+        format!("\"{}\",{},{},{accuracy}\n", mixture.name, point.theta, point.loss)
     };
     let lines =
         mixtures.iter().flat_map(|mixture| mixture.points.iter().map(move |point| line(mixture, point)));

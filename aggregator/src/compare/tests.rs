@@ -240,7 +240,7 @@ fn each_kind_of_test_by_clients_has_one_picture() {
 fn mixtures_are_drawn_against_theta() {
     let bench = Bench::of(RATES, "full", |_, number| tested(number, 0.4, 0.6));
     let points =
-        [-0.5, 0.0, 0.5, 1.0].map(|theta| Mixed { theta, loss: 2.0 + theta, accuracy: 0.5 }).to_vec();
+        [-0.5, 0.0, 0.5, 1.0].map(|theta| Mixed { theta, loss: 2.0 + theta, accuracy: Some(0.5) }).to_vec();
     let mixture = Mixture { name: "slow".to_owned(), on: "training", points, parents: [2.0, 2.5, 3.0] };
     let Bench { plan, rounds, lines } = &bench;
     let page = page(&Found { plan, rounds, lines, mixtures: &[mixture], complete: None });

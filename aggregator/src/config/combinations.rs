@@ -27,6 +27,17 @@ pub(super) struct Combinations<'a> {
     pub(super) findings: &'a mut Findings,
 }
 
+/// The key of a partition that goes by classes.
+pub(super) fn divides_by_class(partition: &Partition) -> Option<&'static str> {
+    match partition {
+        Partition::Shards { .. } => Some("data.partition.shards"),
+        Partition::Classes { .. } => Some("data.partition.classes"),
+        Partition::Dirichlet { .. } => Some("data.partition.dirichlet"),
+        Partition::DirichletCapped { .. } => Some("data.partition.dirichlet-capped"),
+        Partition::Iid {} | Partition::Quantity { .. } | Partition::Role {} => None,
+    }
+}
+
 impl Combinations<'_> {
     /// Notes that `keys` do not go together, unless one of them is not what was meant anyway.
     pub(super) fn refuse(&mut self, keys: &[(&str, String)], reason: &str) {
@@ -35,6 +46,11 @@ impl Combinations<'_> {
         }
         let keys = keys.iter().map(|(key, shown)| format!("{shown}{}", self.place(key))).collect();
         self.findings.add(ConfigError::Combination { keys, reason: reason.to_owned() });
+    }
+
+    /// Whether somebody has set a key.
+    pub(super) fn is_given(&self, key: &str) -> bool {
+        self.places.is_some_and(|places| places.origin(key).is_some())
     }
 
     /// Where a key was given, or the key above it.
@@ -178,14 +194,7 @@ impl Combinations<'_> {
             set if set.format.is_none() && raw.data.max_samples.is_some() => available,
             set => available.min(set.training_samples.map_or(u64::MAX, |samples| samples as u64)),
         };
-        let by_class = match raw.data.partition {
-            Partition::Shards { .. } => Some("data.partition.shards"),
-            Partition::Classes { .. } => Some("data.partition.classes"),
-            Partition::Dirichlet { .. } => Some("data.partition.dirichlet"),
-            Partition::DirichletCapped { .. } => Some("data.partition.dirichlet-capped"),
-            Partition::Iid {} | Partition::Quantity { .. } | Partition::Role {} => None,
-        };
-        if let Some(key) = by_class
+        if let Some(key) = divides_by_class(&raw.data.partition)
             && raw.data.set.is_text()
         {
             let set = ("data.set", format!("data.set = \"{}\"", raw.data.set));

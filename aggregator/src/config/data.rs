@@ -22,6 +22,8 @@ section! {
         pub class_names: Option<Vec<String>> = None, in Kind::Names, unset "numbers";
         /// The column of a csv table that holds the labels
         pub label: String = "label".to_owned(), in Kind::Text(200);
+        /// What other tasks than classification learn, in order; of csv its columns
+        pub targets: Option<Vec<String>> = None, in Kind::Names, unset "data.label";
         /// At a sample that cannot be used: stop or skip
         pub on_error: OnError = OnError::Stop;
         /// Clients K: simulated, or devices expected to join (more may)

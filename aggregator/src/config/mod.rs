@@ -62,6 +62,7 @@ mod samples;
 mod server;
 mod shown;
 mod suggest;
+mod task;
 mod validate;
 
 pub(crate) use network::{layer_kinds, layers_of};
@@ -78,4 +79,5 @@ pub use raw::{
     SimulationTable, Staleness,
 };
 pub use renamed::Renamed;
+pub use task::TaskName;
 pub use validate::Config;

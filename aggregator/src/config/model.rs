@@ -40,10 +40,16 @@ pub(super) fn architecture(
             None
         }
     }?;
+    let made = Architecture { task: model.learned(), ..made };
     let given = match &model.name {
         Some(name) => ("model.name", format!("model.name = {name:?}")),
         None => ("model.layers", "model.layers".to_owned()),
     };
+    if let Err(error) = made.parameter_specs() {
+        let task = ("model.task", format!("model.task = {:?}", made.task.name()));
+        checks.refuse(&[given, task], &error.to_string());
+        return None;
+    }
     let fits = predicts_labels(&made, set, given.clone(), checks);
     if let Some(rank) = model.adapters.lora.rank {
         let adapted = adapted(&made, rank as usize, model, given, checks)?;
@@ -181,7 +187,7 @@ fn predicts_labels(made: &Architecture, set: &DataSet, given: Shown, checks: &mu
         checks.refuse(&[given, ("data.set", format!("data.set = \"{set}\""))], reason);
         return false;
     }
-    if predictions == labels {
+    if predictions == labels || !made.task.is_classification() {
         return true;
     }
     let classes = made.classes;

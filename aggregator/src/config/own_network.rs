@@ -12,7 +12,7 @@ use shared::data::{Augmentation, Partition};
 
 use super::combinations::{Combinations, Shown};
 use super::full_names::absolute;
-use super::{DataTable, ModelOrigin, ModelTable, Raw};
+use super::{DataTable, ModelOrigin, ModelTable, Raw, TaskName};
 use crate::attack::Attack;
 
 /// What `model.buffers` is where nothing is said.
@@ -136,6 +136,8 @@ fn engine_alone(raw: &Raw) -> Vec<&'static str> {
         ("data.max-samples", data.max_samples.is_some()),
         ("data.partition", data.partition != Partition::Iid {}),
         ("data.label", data.label != none.label),
+        ("data.targets", data.targets.is_some()),
+        ("model.task", raw.model.task != TaskName::default()),
         ("data.on-error", data.on_error != none.on_error),
         ("data.labels", data.labels != none.labels),
         ("data.labelled", data.labelled.is_some()),

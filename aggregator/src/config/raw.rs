@@ -16,7 +16,7 @@ use shared::section;
 use shared::settings::Kind;
 use shared::spec::{Evaluation, Personalisation, Training, Update};
 
-use super::{DataTable, ModelOrigin};
+use super::{DataTable, ModelOrigin, TaskName};
 use crate::attack::Attack;
 use crate::round::EarlyStopping;
 
@@ -91,6 +91,10 @@ section! {
         pub norm: Option<Norm> = None, unset "the model's own";
         /// What weights start as: uniform or he
         pub initialisation: Option<Initialisation> = None, unset "the model's own; uniform of model.layers";
+        /// What is learned: classification, multi-label or regression
+        pub task: TaskName = TaskName::default();
+        /// Of regression: the error from which Huber's loss is a line
+        pub huber_delta: Option<f64> = None, in Kind::Number(Excluded(0.0), Included(1e9)), unset "the squared error";
         /// The model that the run begins with
         pub from: Option<ModelOrigin> = None;
         /// Tensors that are drawn and not taken of model.from, as in head.*

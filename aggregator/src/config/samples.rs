@@ -1,11 +1,12 @@
 //! What a sample is, from the file to the network: the checks of `[data]` and `[augment]` that need more than one key.
 
+use models::Task;
 use shared::data::registry::data_set;
 use shared::data::{Labels, Normalisation, Preparation, PreparationError, ReadOptions, SetSamples};
 use shared::spec::DataSpec;
 
-use super::Raw;
 use super::combinations::{Combinations, Shown};
+use super::{DataTable, Raw};
 
 /// The keys that say what samples are.
 const SET: [&str; 4] = ["data.set", "data.shape", "data.classes", "data.class-names"];
@@ -73,6 +74,11 @@ impl Combinations<'_> {
         ];
         let (by_names, by_number) = match data.set.samples {
             SetSamples::Own { by_names, by_number } => (by_names, by_number),
+            SetSamples::Published { .. } if !raw.model.learned().is_classification() => {
+                let task = ("model.task", format!("model.task = {:?}", raw.model.learned().name()));
+                self.refuse(&[task, set], NUMBERS);
+                return None;
+            }
             SetSamples::Published { shape, classes } => {
                 if let Some((key, _)) = given.into_iter().find(|&(_, given)| given) {
                     let reason = "the set has its own shape and classes; leave it out";
@@ -82,7 +88,11 @@ impl Combinations<'_> {
                 return Some((shape.to_vec(), Labels::Numbers(classes)));
             }
         };
+        let task = raw.model.learned();
         let labels = match (&data.class_names, data.classes) {
+            _ if !task.is_classification() => {
+                outputs(data, task, by_number).map(|(outputs, names)| Labels::of(task, outputs, names))
+            }
             (Some(names), None) if by_names => Ok(Labels::Names(names.clone())),
             (None, Some(classes)) if by_number => Ok(Labels::Numbers(classes as usize)),
             _ if by_names && by_number => {
@@ -141,6 +151,23 @@ impl Combinations<'_> {
                 None
             }
         }
+    }
+}
+
+/// Which sets have numbers to learn.
+const NUMBERS: &str = "the set has one class for each sample; numbers and several labels are in sets of your own, csv or safetensors";
+
+/// How many numbers a sample has, and what they are called. Of regression it is one, in the column of labels, if nothing is said.
+fn outputs(data: &DataTable, task: Task, by_number: bool) -> Result<(usize, &[String]), &'static str> {
+    match (&data.targets, data.classes) {
+        _ if !by_number => Err(NUMBERS),
+        (Some(names), None) => Ok((names.len(), names)),
+        (None, Some(outputs)) => Ok((outputs as usize, &[])),
+        (Some(_), Some(_)) => Err("what is learned by data.targets alone, and leave data.classes out"),
+        (None, None) if task != Task::MultiLabel => Ok((1, &[])),
+        (None, None) => Err(
+            "the labels, data.targets = [\"cat\", \"dog\"], or how many y of safetensors has, data.classes = 2",
+        ),
     }
 }
 

@@ -90,6 +90,7 @@ pub(super) fn validate(layers: Layers, data_root: Option<&Path>, run: RunId) -> 
     let Layers { mut raw, places, mut findings } = layers;
     let mut checks = Combinations { places: places.as_ref(), findings: &mut findings };
 
+    checks.task(&mut raw);
     let samples = checks.samples(&raw);
     let architecture = samples
         .as_ref()

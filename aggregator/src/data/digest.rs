@@ -4,7 +4,7 @@ use data_encoding::HEXLOWER;
 use sha2::{Digest as _, Sha256};
 use shared::data::{Dataset, Samples};
 
-/// SHA-256 of the shape, all samples and all labels, in hexadecimal.
+/// SHA-256 of the shape, all samples and all labels or numbers to learn, in hexadecimal.
 #[must_use]
 pub fn of(dataset: &Dataset) -> String {
     let mut hash = Sha256::new();
@@ -15,6 +15,7 @@ pub fn of(dataset: &Dataset) -> String {
         Samples::Tokens(values) => update(&mut hash, values, u16::to_le_bytes),
     }
     update(&mut hash, dataset.labels(), u32::to_le_bytes);
+    update(&mut hash, dataset.targets().values(), f32::to_le_bytes);
     update(&mut hash, dataset.authors(), u32::to_le_bytes);
     HEXLOWER.encode(&hash.finalize())
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use models::{Backend, Evaluation, ModelError, Network, ParamSet, PerClass};
+use models::{Backend, Evaluation, ModelError, Network, ParamSet, PerClass, Targets};
 use rayon::prelude::*;
 use shared::algorithm::Fusion;
 use shared::data::{Preparation, View};
@@ -134,10 +134,10 @@ impl Bundle {
     }
 
     fn part(&self, question: &Question<'_>, positions: &[usize]) -> Part {
-        let (mut x, mut labels) = (Vec::new(), Vec::new());
-        question.preparation.evaluation(question.view, positions, &mut x, &mut labels);
+        let (mut x, mut targets) = (Vec::new(), Targets::default());
+        question.preparation.evaluation(question.view, positions, &mut x, &mut targets);
         let gathered = Gathered::new(&self.manifest, self.dimensions(), question.fusions, positions, x);
-        Part { gathered, labels, members: Vec::new() }
+        Part { gathered, labels: targets.classes().to_vec(), members: Vec::new() }
     }
 
     /// Adds the outputs of a member to the sums.
@@ -171,5 +171,6 @@ fn evaluation<'a>(answers: impl Iterator<Item = (&'a [f64], &'a u32)>) -> Evalua
         whole.samples += 1;
     }
     let samples = whole.samples.max(1) as f64;
-    Evaluation { loss: whole.loss / samples, accuracy: whole.correct as f64 / samples, ..whole }
+    let accuracy = (whole.samples > 0).then(|| whole.correct as f64 / samples);
+    Evaluation { loss: whole.loss / samples, accuracy, ..whole }
 }

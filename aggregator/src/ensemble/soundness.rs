@@ -1,6 +1,6 @@
 //! The test that a model must pass to become a member: one that computes no finite numbers would spoil every answer.
 
-use models::{Architecture, Backend, Mode, ModelError, Network, ParamSet};
+use models::{Architecture, Backend, Mode, ModelError, Network, ParamSet, Targets};
 use rayon::prelude::*;
 use shared::algorithm::ensemble::prototypes_of;
 use shared::ensemble::fusion::{own_answers, summable};
@@ -35,7 +35,7 @@ pub fn is_sound(
     if let Some(Question { view, preparation, batch, .. }) = question {
         let positions: Vec<usize> = (0..view.len().min(SAMPLES)).collect();
         tried.par_extend(positions.par_chunks((*batch).max(1)).map(|positions| {
-            let (mut x, mut labels) = (Vec::new(), Vec::new());
+            let (mut x, mut labels) = (Vec::new(), Targets::default());
             preparation.evaluation(view, positions, &mut x, &mut labels);
             x
         }));

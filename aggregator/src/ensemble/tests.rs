@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use models::params::codec;
-use models::{Architecture, Array, Backend, Batch, Layer, Limits, Network, ParamSet, Precision};
+use models::{Architecture, Array, Backend, Batch, Layer, Limits, Network, ParamSet, Precision, Targets};
 use proptest::prelude::*;
 use shared::algorithm::fafi::Fafi;
 use shared::algorithm::{Answering, Fusion, registry};
@@ -38,8 +38,7 @@ fn architecture(hidden: usize) -> Architecture {
         extractor: vec![Layer::Flatten, linear("fc", hidden), Layer::Relu],
         projection: vec![],
         head: vec![linear("out", 3)],
-        frozen: None,
-        tensors: None,
+        ..Architecture::default()
     };
     let fafi = registry::specify(<Fafi as shared::algorithm::Algorithm>::NAME, toml::Table::new()).unwrap();
     registry::build(&fafi).unwrap().network(configured).unwrap()
@@ -98,9 +97,9 @@ fn answers(bundle: &Bundle, view: &View) -> BTreeMap<Fusion, Vec<Fused>> {
 }
 
 fn features(params: &ParamSet, view: &View) -> Vec<Vec<f32>> {
-    let (mut x, mut y) = (Vec::new(), Vec::new());
+    let (mut x, mut y) = (Vec::new(), Targets::default());
     view.fill(&(0..view.len()).collect::<Vec<_>>(), &mut x, &mut y);
-    let batch = Batch::new(x, [view.len(), 1, 2, 2], y).unwrap();
+    let batch = Batch::with_targets(x, [view.len(), 1, 2, 2], y).unwrap();
     let mut network = Network::new(&architecture(5), params, &Backend::cpu()).unwrap();
     network.represent(&batch).unwrap().chunks(5).map(<[f32]>::to_vec).collect()
 }
@@ -233,9 +232,9 @@ fn evaluation_counts_what_answers_say() {
         assert!((by[&fusion].loss - loss).abs() < 1e-12);
     }
     for (index, member) in members.iter().enumerate() {
-        let (mut x, mut y) = (Vec::new(), Vec::new());
+        let (mut x, mut y) = (Vec::new(), Targets::default());
         view.fill(&(0..23).collect::<Vec<_>>(), &mut x, &mut y);
-        let batch = Batch::new(x, [23, 1, 2, 2], y).unwrap();
+        let batch = Batch::with_targets(x, [23, 1, 2, 2], y).unwrap();
         let mut network =
             Network::new(&architecture(5), &bundle.member(index).unwrap(), &Backend::cpu()).unwrap();
         assert_eq!(

@@ -14,6 +14,7 @@
 //! * `script`: what both have around it; `preparation`, `samples`: how samples are prepared and read;
 //! * `weights`: the file of tensors.
 
+mod answers;
 mod ensemble;
 pub mod hub;
 mod layers;

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
+use super::answers::Answers;
 use super::plan::{Operation, Part, Step};
 use super::python::definition;
 use super::script::{Script, parts_called, spelled_shape};
@@ -43,7 +44,8 @@ pub(super) fn source(script: &Script<'_>) -> String {
 
 /// The functions that the network takes.
 fn needed(script: &Script<'_>) -> BTreeSet<&'static str> {
-    let mut needed = BTreeSet::from(["softmax", "read_tensors", "by_layer"]);
+    let mut needed = BTreeSet::from(["read_tensors", "by_layer"]);
+    needed.extend(Answers::of(script.subject.architecture().task).numpy);
     for step in script.plan.steps() {
         if let Operation::Layer(spelling) = &step.operation {
             needed.extend(spelling.numpy.as_ref().map(|function| function.name));
@@ -131,11 +133,15 @@ fn load(script: &Script<'_>) -> String {
 }
 
 fn predict(script: &Script<'_>) -> String {
+    let answer = match Answers::of(script.subject.architecture().task).numpy {
+        Some(function) => format!("{function}(network(part))"),
+        None => "network(part)".to_owned(),
+    };
     format!(
         "def predict(network: {}, samples: np.ndarray) -> np.ndarray:\n{}    \
          x = prepare(samples)\n    \
          parts = [x[begin : begin + BATCH] for begin in range(0, len(x), BATCH)]\n    \
-         return np.concatenate([softmax(network(part)) for part in parts])",
+         return np.concatenate([{answer} for part in parts])",
         script.class(),
         script.about_predict()
     )

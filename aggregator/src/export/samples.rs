@@ -3,7 +3,7 @@
 use shared::data::text::VOCABULARY;
 
 use super::Subject;
-use super::python::{definition, literal};
+use super::python::{definition, literal, tuple};
 
 /// The functions that read files.
 const READING: &str = include_str!("python/reading.py");
@@ -75,10 +75,11 @@ impl Kind {
     }
 
     /// What the functions that read go by.
-    pub(super) fn constants(self, column: &str) -> String {
+    pub(super) fn constants(self, columns: &[String]) -> String {
         match self {
             Self::Table => {
-                format!("# The column of a table that is no feature.\nLABEL = {}\n\n", literal(column))
+                let names: Vec<String> = columns.iter().map(|name| literal(name)).collect();
+                format!("# The columns of a table that are no features.\nTARGETS = {}\n\n", tuple(&names))
             }
             Self::Text => {
                 // As `shared::data::text::token` has them.

@@ -5,8 +5,9 @@ use std::fmt::Write as _;
 use models::Architecture;
 use shared::data::text;
 use shared::data::{Normalisation, Preparation};
-use shared::spec::DataSpec;
+use shared::spec::data::label_column;
 
+use super::answers::Answers;
 use super::plan::Plan;
 use super::python::{self, documentation, is_identifier, literal, plain, tuple};
 use super::samples::Kind;
@@ -24,8 +25,8 @@ pub(super) struct Script<'a> {
     /// The shape of a sample before it is prepared.
     pub(super) shape: Vec<usize>,
     pub(super) preparation: Preparation,
-    /// The column of a table that holds the labels.
-    pub(super) column: String,
+    /// The columns of a table that hold what is learned.
+    pub(super) columns: Vec<String>,
     /// What the classes are called; empty where they are numbers.
     pub(super) classes: Vec<String>,
 }
@@ -66,7 +67,8 @@ impl<'a> Script<'a> {
             kind,
             shape,
             preparation: samples.map(|samples| samples.preparation.clone()).unwrap_or_default(),
-            column: DataSpec::reading(samples, architecture.classes).column,
+            columns: samples
+                .map_or_else(|| vec![label_column()], |samples| samples.columns(architecture.task)),
             classes: if kind == Kind::Text { text::token_names() } else { named },
         }
     }
@@ -107,16 +109,18 @@ impl<'a> Script<'a> {
             self.kind.axes(&self.shape),
             python::shape(&self.shape)
         );
-        text.push_str(&self.kind.constants(&self.column));
+        text.push_str(&self.kind.constants(&self.columns));
         text.push_str(&moments(&self.preparation.normalisation));
+        let answers = Answers::of(self.subject.architecture().task);
         let classes = match &self.classes[..] {
             [] => format!("tuple(str(number) for number in range({}))", self.subject.architecture().classes),
             names => tuple(&names.iter().map(|name| literal(name)).collect::<Vec<_>>()),
         };
         let _ = write!(
             text,
-            "# The classes in the order of the logits.\nCLASSES = {classes}\n\n\
-             # Samples that `predict` passes through the network together.\nBATCH = 64"
+            "# The classes in the order of the {}.\nCLASSES = {classes}\n\n\
+             # Samples that `predict` passes through the network together.\nBATCH = 64",
+            answers.outputs
         );
         text
     }
@@ -140,6 +144,7 @@ impl<'a> Script<'a> {
             let command = format!("python3 {file} {argument}");
             let _ = writeln!(usage, "    {command:<42}{says}");
         }
+        let by_task = Answers::of(self.subject.architecture().task);
         let module = if importable { self.name } else { "network" };
         let renamed = if importable { "" } else { " (under a name that can be imported, here network.py)" };
         let needs = match packages {
@@ -152,11 +157,14 @@ impl<'a> Script<'a> {
              In a program{renamed}:\n\n    \
              from {module} import load, predict, prepare\n\n    \
              network = load()\n    \
-             logits = network(prepare(samples))           # {} to {}\n    \
-             probabilities = predict(network, samples)    # the same, a part at a time\n\n\
+             {:<46}# {} to {}\n    \
+             {:<46}# {}, a part at a time\n\n\
              It needs {needs}{images}.\nWritten by `aggregator export --to {}`, version {}.\n\"\"\"\n",
+            format!("{} = network(prepare(samples))", by_task.outputs),
             spelled_shape(&self.shape),
             spelled_shape(&self.plan.output),
+            "answers = predict(network, samples)",
+            by_task.predicted,
             self.target,
             env!("CARGO_PKG_VERSION"),
         )
@@ -171,8 +179,9 @@ impl<'a> Script<'a> {
     pub(super) fn about_forward(&self) -> String {
         let (input, output) =
             (spelled_shape(&self.subject.architecture().input), spelled_shape(&self.plan.output));
-        let answers = if self.plan.is_sequence() { "The logits at each position" } else { "The logits" };
-        documentation(2, &[format!("{answers}, {output}, of samples that `prepare` gives, {input}.")])
+        let outputs = Answers::of(self.subject.architecture().task).outputs;
+        let at = if self.plan.is_sequence() { " at each position" } else { "" };
+        documentation(2, &[format!("The {outputs}{at}, {output}, of samples that `prepare` gives, {input}.")])
     }
 
     pub(super) fn about_predict(&self) -> String {
@@ -181,7 +190,8 @@ impl<'a> Script<'a> {
         documentation(
             1,
             &[format!(
-                "The probabilities of the classes{at}, {output}, for samples as they are before `prepare`."
+                "The {}{at}, {output}, for samples as they are before `prepare`.",
+                Answers::of(self.subject.architecture().task).predicted
             )],
         )
     }
@@ -193,7 +203,10 @@ impl<'a> Script<'a> {
         } else {
             "predict(network, read(path))"
         };
+        let by_task = Answers::of(self.subject.architecture().task);
         include_str!("python/main.py")
+            .replace("SAID", by_task.said)
+            .replace("PRINTED", by_task.printed)
             .replace("ANSWERS", answers)
             .replace("HELP", &literal(self.kind.help()))
             .trim_end()

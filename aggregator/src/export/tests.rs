@@ -60,8 +60,7 @@ fn nested() -> Architecture {
         extractor: vec![block, Layer::MaxPool { size: 3, stride: 2, partial: true }, Layer::GlobalAvgPool],
         projection: vec![],
         head: vec![Layer::Linear { name: "forward".to_owned(), out: 2, bias: true }],
-        frozen: None,
-        tensors: None,
+        ..Architecture::default()
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use super::answers::Answers;
 use super::plan::{Operation, Part, Step};
 use super::python::definition;
 use super::script::{Script, parts_called};
@@ -122,8 +123,9 @@ fn predict(script: &Script<'_>) -> String {
          def predict(network: {}, samples: np.ndarray | torch.Tensor) -> np.ndarray:\n{}    \
          device = next(network.parameters()).device\n    \
          parts = prepare(samples).to(device).split(BATCH)\n    \
-         return torch.cat([network(part).softmax(dim=-1) for part in parts]).cpu().numpy()",
+         return torch.cat([network(part){} for part in parts]).cpu().numpy()",
         script.class(),
-        script.about_predict()
+        script.about_predict(),
+        Answers::of(script.subject.architecture().task).torch
     )
 }

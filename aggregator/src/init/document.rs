@@ -39,7 +39,7 @@ pub(super) fn of(survey: &Survey, choice: &Choice, path: &str, name: &str) -> St
                 let names: Vec<String> = names.iter().map(|name| quoted(name)).collect();
                 out.key("class-names", &format!("[{}]", names.join(", ")), "their order is their number");
             }
-            Labels::Numbers(classes) => {
+            Labels::Numbers(classes) | Labels::Values { outputs: classes, .. } => {
                 out.key("classes", &classes.to_string(), "labels are 0 to this, less 1");
             }
         }

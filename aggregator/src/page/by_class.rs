@@ -30,7 +30,8 @@ pub enum ByClassError {
 /// and neither has one whose model diverged, or tells more than 1,000 classes apart.
 pub fn note(run: &Run) -> Result<(), ByClassError> {
     let mut models = Vec::new();
-    let few = run.spec().architecture.classes <= MOST_CLASSES;
+    let architecture = &run.spec().architecture;
+    let few = architecture.classes <= MOST_CLASSES && architecture.task.is_classification();
     let mut add = |best, round, (evaluation, found): (Evaluation, PerClass)| {
         if evaluation.loss.is_finite() && evaluation.samples > 0 {
             models.push(ModelByClass { best, round, evaluation, found });

@@ -2,6 +2,9 @@
 
 use std::fmt::Write as _;
 
+use models::Measure;
+use shared::cli::measure_text;
+
 use super::Summary;
 use super::summary::Arrivals;
 use super::units::{bytes, counted, grouped, percent, seconds};
@@ -30,17 +33,18 @@ pub fn line(record: &RoundRecord, rounds: u32, columns: usize) -> String {
     let on_time = record.accepted.saturating_sub(record.late);
     let end = format!("  {:>clients$} of {}  {}", on_time, record.sampled, duration(record.wall_seconds()));
     let nothing = record.closing && record.accuracy.is_none();
+    let is_of_numbers = !record.measures().is_empty() && record.accuracy.is_none();
     let (accuracy, mut loss) = match (record.accuracy, record.loss, record.train_loss) {
         // Clients have tested the last model, and nothing was trained.
         _ if nothing => (" ".repeat(9), " ".repeat(12)),
         (Some(accuracy), loss, _) => {
             (format!("  {:>7}", percent(accuracy)), format!("  loss {:<5}", figure(loss)))
         }
-        (None, None, Some(train)) => {
+        (None, None, Some(train)) if !is_of_numbers => {
             (String::new(), format!("  {:<19}", format!("train loss {}", figure(Some(train)))))
         }
         (None, loss, _) => (
-            format!("  {:>7}", "-"),
+            format!("  {:>7}", headline(record).unwrap_or_else(|| "-".to_owned())),
             format!("  loss {:<5}", loss.map_or("-".to_owned(), |loss| figure(Some(loss)))),
         ),
     };
@@ -96,6 +100,15 @@ fn remarks(record: &RoundRecord) -> Vec<String> {
     remarks
 }
 
+/// What tells best how far numbers are off, in nine characters: `R2  0.912`, or where that is not defined `MAE 0.123`.
+fn headline(record: &RoundRecord) -> Option<String> {
+    let of = |measure: Measure, name: &str| {
+        let value = *record.metrics.get(measure.name())?;
+        Some(format!("{name} {:>5}", figure(Some(value))))
+    };
+    of(Measure::R2, "R2 ").or_else(|| of(Measure::Mae, "MAE"))
+}
+
 /// A time in seven characters, as `   58 ms` or `  1.2 s`.
 fn duration(seconds: f64) -> String {
     if seconds < 0.0995 {
@@ -137,6 +150,12 @@ pub fn summary(summary: &Summary) -> String {
     }
     if let (Some((last, _)), Some((best, round))) = (summary.last, summary.best) {
         let _ = writeln!(text, "accuracy {}, at best {} in round {round}", percent(last), percent(best));
+    } else if let Some((best, round)) = summary.best_loss {
+        let _ = writeln!(text, "loss at best {best:.4} in round {round}");
+    }
+    if !summary.measures.is_empty() {
+        let measures = summary.measures.iter().map(|&(measure, value)| measure_text(measure, value));
+        let _ = writeln!(text, "{} at last", measures.collect::<Vec<_>>().join(", "));
     }
     if let Some(target) = summary.target {
         let goal = percent(target.accuracy);

@@ -1,6 +1,8 @@
 //! The charts of a run: which columns of its rounds are drawn together, in which unit.
 
 use maud::Markup;
+use models::Measure;
+use shared::cli::measure_text;
 
 use super::chart::{Axis, Bars, Floor, Line, Lines, Stack};
 use super::summary::Summary;
@@ -44,6 +46,43 @@ pub(super) fn accuracy(rounds: &[RoundRecord], summary: &Summary) -> Option<Mark
         }],
     }
     .draw()
+}
+
+/// What was measured on the test set beside accuracy and loss, with titles: of flags, or of numbers. None for classification.
+pub(super) fn measures(rounds: &[RoundRecord]) -> Vec<(&'static str, Markup)> {
+    const CLASSES: [&str; 3] = ["series-1", "series-2", "series-3"];
+    let charts: [(&str, &[Measure]); 3] = [
+        ("Flags that are right", &[Measure::F1, Measure::Precision, Measure::Recall]),
+        ("Errors", &[Measure::Mae, Measure::Rmse]),
+        ("Coefficient of determination", &[Measure::R2]),
+    ];
+    let draw = |(title, of): (&'static str, &[Measure])| {
+        let scale = if of[0].is_share() { 100.0 } else { 1.0 };
+        let series = of.iter().zip(CLASSES).map(|(measure, class)| Line {
+            name: measure.name(),
+            class,
+            points: points(rounds, |round| Some(scale * round.metrics.get(measure.name())?)),
+            runs: Vec::new(),
+        });
+        let series: Vec<_> = series.filter(|line| !line.points.is_empty()).collect();
+        let last = rounds.iter().rev().map(RoundRecord::measures).find(|found| !found.is_empty())?;
+        let said = last.into_iter().filter(|(measure, _)| of.contains(measure));
+        let said: Vec<_> = said.map(|(measure, value)| measure_text(measure, value)).collect();
+        let chart = Lines {
+            title,
+            description: &format!("Last: {}.", said.join(", ")),
+            unit: if of[0].is_share() { "%" } else { "" },
+            floor: if of == [Measure::R2] { Floor::Data } else { Floor::Zero },
+            ceiling: of[0].is_share().then_some(100.0),
+            target: None,
+            mark: None,
+            closer: false,
+            axis: Axis::Rounds(last_round(rounds)),
+            series,
+        };
+        Some((title, chart.draw()?))
+    };
+    charts.into_iter().filter_map(draw).collect()
 }
 
 /// Test and training loss over rounds; `None` if neither is known.

@@ -1,5 +1,7 @@
 //! The figures of a run: derived from its rounds, never stored.
 
+use models::Measure;
+
 use super::units::counted;
 use crate::round::RoundRecord;
 
@@ -14,6 +16,12 @@ pub struct Summary {
     pub best: Option<(f64, u32)>,
     /// The last accuracy measured and its round.
     pub last: Option<(f64, u32)>,
+    /// The last test loss.
+    pub last_loss: Option<f64>,
+    /// The lowest test loss and the first round that had it: what models of numbers are compared by.
+    pub best_loss: Option<(f64, u32)>,
+    /// What was measured last beside accuracy and loss, if the task is not classification.
+    pub measures: Vec<(Measure, f64)>,
     /// The first round whose accuracy reached the target, if there is a target.
     pub target: Option<Reached>,
     /// Updates over all rounds.
@@ -145,6 +153,9 @@ impl Summary {
             Some((so_far, _)) if so_far >= accuracy => best,
             _ => Some((accuracy, round)),
         });
+        let losses = rounds.iter().filter_map(|round| Some((round.loss?, round.round)));
+        let lowest = losses.reduce(|best, next| if next.0 < best.0 { next } else { best });
+        let measured = rounds.iter().rev().map(RoundRecord::measures).find(|found| !found.is_empty());
         let reached = |goal: f64| Reached {
             accuracy: goal,
             round: tested().find(|&(accuracy, _)| accuracy >= goal).map(|(_, round)| round),
@@ -154,6 +165,9 @@ impl Summary {
             missing: rounds.last().map_or(0, |last| (last.round as usize).saturating_sub(rounds.len())),
             best,
             last: tested().next_back(),
+            last_loss: rounds.iter().rev().find_map(|round| round.loss),
+            best_loss: lowest,
+            measures: measured.unwrap_or_default(),
             target: target.map(reached),
             arrivals: Arrivals::of(rounds),
             bytes_down: rounds.iter().fold(0, |sum, round| sum.saturating_add(round.bytes_down)),

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use models::Measure;
 use serde::{Deserialize, Serialize};
 use shared::by_class::ByClass;
 use shared::id::ClientId;
@@ -22,13 +23,15 @@ use super::{Dominance, WaitedFor};
 pub struct RoundRecord {
     /// The round, counted from 1.
     pub round: u32,
-    /// Accuracy of the new global model on the test set, in `[0, 1]`; `None` when it was not tested.
+    /// Accuracy of the new global model on the test set, in `[0, 1]`; `None` when it was not tested, or predicts numbers.
     pub accuracy: Option<f64>,
-    /// Mean cross-entropy on the test set, in nats; `None` when it was not tested or is not finite.
+    /// Mean loss on the test set, which is the cross-entropy in nats for classification; `None` when it was not tested or is not
+    /// finite.
     pub loss: Option<f64>,
     /// Mean local training loss over the accepted updates; `None` without one or when it is not finite.
     pub train_loss: Option<f64>,
-    /// What the algorithm measured beside that, by name: the mean over the accepted updates.
+    /// What the algorithm measured beside that, by name: the mean over the accepted updates. Of other tasks than classification what
+    /// was measured on the test set as well (`f1`, `mae`, ...).
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub metrics: BTreeMap<String, f64>,
     /// Whether nothing was trained: the round after the last one of training, for tests of the last model.
@@ -101,6 +104,13 @@ impl RoundRecord {
         parts.into_iter().flatten().fold(self.seconds, |sum, part| sum + part)
     }
 
+    /// What was measured of the model beside its loss, if the task is not classification.
+    #[must_use]
+    pub fn measures(&self) -> Vec<(Measure, f64)> {
+        let found = |measure: Measure| Some((measure, *self.metrics.get(measure.name())?));
+        Measure::ALL.into_iter().filter_map(found).collect()
+    }
+
     /// Without what differs from one process to another: its times.
     #[must_use]
     pub fn without_times(&self) -> Self {
@@ -119,6 +129,7 @@ impl RoundRecord {
 #[must_use]
 pub fn of_a_model(metric: &str) -> bool {
     metric.starts_with("fused-")
+        || Measure::ALL.iter().any(|measure| measure.name() == metric)
         || ["best-member", "mean-member", "members", "global-class-coverage", "global-entropy"]
             .contains(&metric)
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use models::{Evaluation, Limits, ParamSet, Precision};
+use models::{Evaluation, Limits, Measure, ParamSet, Precision};
 use shared::aggregation::{Contributor, Mixture, Weights};
 use shared::algorithm::{AggregateError, Deployed, Global};
 use shared::by_class::ByClass;
@@ -162,7 +162,7 @@ impl Run {
         let samples = reports.iter().map(|(&client, report)| (client, report.samples));
         let mut record = RoundRecord {
             round,
-            accuracy: evaluation.map(|evaluation| evaluation.accuracy).or(own.and_then(|own| own.accuracy)),
+            accuracy: evaluation.and_then(|tested| tested.accuracy).or(own.and_then(|own| own.accuracy)),
             loss: evaluation
                 .map(|evaluation| evaluation.loss)
                 .or(own.map(|own| own.loss))
@@ -255,7 +255,11 @@ impl Run {
                 &self.backend,
             )?)
         };
-        Ok(evaluation.map(|evaluation| Tested { evaluation, metrics: BTreeMap::new() }))
+        let named = |(measure, value): (Measure, f64)| (measure.name().to_owned(), value);
+        Ok(evaluation.map(|evaluation| {
+            let metrics = evaluation.deviation.measures().into_iter().map(named).collect();
+            Tested { evaluation, metrics }
+        }))
     }
 
     /// The mean over the clients of this round, all alike, of what each of them would deploy; `None` without clients. One
@@ -277,13 +281,9 @@ impl Run {
             let checked = checked.map_err(damaged(&path))?;
             let Some(params) = deployed(global, checked) else { continue };
             let evaluation = tests.evaluate(&self.config.spec.architecture, &params, &self.backend)?;
-            sum.accuracy += evaluation.accuracy;
-            sum.loss += evaluation.loss;
-            sum.samples += 1;
+            sum = sum.merge(evaluation);
         }
-        let models = sum.samples as f64;
-        let mean = Evaluation { accuracy: sum.accuracy / models, loss: sum.loss / models, ..sum };
-        Ok((sum.samples > 0).then_some(mean))
+        Ok((sum.samples > 0).then_some(sum))
     }
 
     /// The accepted updates of a round with these reports.

@@ -4,7 +4,7 @@
 //! class, or of some classes one and of the others none. Looked at is how many classes it names at all, of as many as are among
 //! them, and how unsure it is; whether it is right is not.
 
-use models::{Architecture, Backend, Batch, Network, ParamSet, predict, pseudo_label};
+use models::{Architecture, Backend, Batch, Network, ParamSet, Targets, predict, pseudo_label};
 use shared::data::{Preparation, View};
 
 use super::RunError;
@@ -46,10 +46,10 @@ impl Outlook {
         // Evenly spread over the samples, which need not be in any order.
         let positions: Vec<usize> = (0..count).map(|at| at * samples.len() / count).collect();
         let (mut shown, mut named, mut entropy) = (vec![false; classes], vec![false; classes], 0.0);
-        let (mut x, mut y) = (Vec::new(), Vec::new());
+        let (mut x, mut y) = (Vec::new(), Targets::default());
         for positions in positions.chunks(batch.max(1)) {
             preparation.evaluation(samples, positions, &mut x, &mut y);
-            for &label in &y {
+            for &label in y.classes() {
                 shown[label as usize] = true;
             }
             let shape = [&[positions.len()], &architecture.input[..]].concat();

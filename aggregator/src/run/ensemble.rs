@@ -131,9 +131,10 @@ impl Run {
         let Some(bundle) = self.bundle()? else { return Ok(None) };
         let question = Question { fusions: &Fusion::ALL, ..tests.question() };
         let (by, members) = bundle.evaluate(&question)?;
+        let share = |evaluation: &Evaluation| evaluation.accuracy.unwrap_or_default();
         let mut metrics: BTreeMap<String, f64> =
-            by.iter().map(|(fusion, evaluation)| (format!("fused-{fusion}"), evaluation.accuracy)).collect();
-        let alone = members.iter().map(|member| member.accuracy);
+            by.iter().map(|(fusion, evaluation)| (format!("fused-{fusion}"), share(evaluation))).collect();
+        let alone = members.iter().map(share);
         metrics.insert("best-member".to_owned(), alone.clone().fold(0.0, f64::max));
         metrics.insert("mean-member".to_owned(), alone.sum::<f64>() / members.len() as f64);
         metrics.insert("members".to_owned(), members.len() as f64);

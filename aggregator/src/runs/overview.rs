@@ -14,6 +14,7 @@ use crate::config::Changed;
 use crate::control::is_paused;
 use crate::page::Found;
 use crate::report::standing::Standing;
+use crate::report::units::percent;
 use crate::run::directory::RunDirectory;
 
 /// A run in figures. Names of fields are those of `--json`, and stay.
@@ -43,8 +44,12 @@ pub struct Overview {
     pub accuracy: Option<f64>,
     /// The best one.
     pub best_accuracy: Option<f64>,
-    /// The first round that had it.
+    /// The first round that had it; where there is none, the first with the lowest loss.
     pub best_round: Option<u32>,
+    /// The last test loss.
+    pub loss: Option<f64>,
+    /// The lowest one.
+    pub best_loss: Option<f64>,
     /// Size on disk.
     pub bytes: u64,
     /// When it began, in UTC.
@@ -89,7 +94,9 @@ impl Overview {
             planned: config.spec.rounds,
             accuracy: summary.last.map(|(accuracy, _)| accuracy),
             best_accuracy: summary.best.map(|(accuracy, _)| accuracy),
-            best_round: summary.best.map(|(_, round)| round),
+            best_round: summary.best.or(summary.best_loss).map(|(_, round)| round),
+            loss: summary.last_loss,
+            best_loss: summary.best_loss.map(|(loss, _)| loss),
             bytes: bytes_in(directory.root()),
             begun,
             active: active.or_else(|| written(directory)),
@@ -98,6 +105,16 @@ impl Overview {
             pruned: directory.pruned().is_file(),
             over: directory.finished().is_file(),
         }
+    }
+
+    /// The last accuracy and the best one, or where numbers are learned the losses.
+    #[must_use]
+    pub fn scores(&self) -> [String; 2] {
+        [(self.accuracy, self.loss), (self.best_accuracy, self.best_loss)].map(|score| match score {
+            (Some(accuracy), _) => percent(accuracy),
+            (None, Some(loss)) => format!("loss {loss:.4}"),
+            (None, None) => "-".to_owned(),
+        })
     }
 
     /// Whether a process works on it.

@@ -67,6 +67,8 @@ mod tests {
             accuracy: None,
             best_accuracy: None,
             best_round: None,
+            loss: None,
+            best_loss: None,
             bytes: 1,
             begun: None,
             active: Some(utc(1000 * HOUR - hours * HOUR)),

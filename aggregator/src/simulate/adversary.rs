@@ -161,11 +161,11 @@ mod tests {
         let set = Dataset::new(vec![1, 1, 1], vec![10, 20, 30], [0_u8, 2, 9], 10).expect("a data set");
         let share = View::select(Arc::new(set), vec![2, 1]).expect("indices");
         let flipped = with_flipped_labels(&share).expect("some samples");
-        let (mut x, mut y, mut before) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut x, mut y, mut before) = (Vec::new(), models::Targets::default(), Vec::new());
         share.fill(&[0, 1], &mut before, &mut y);
-        assert_eq!(y, [9, 2]);
+        assert_eq!(y.classes(), [9, 2]);
         flipped.fill(&[0, 1], &mut x, &mut y);
-        assert_eq!((x, y), (before, vec![0, 7]));
+        assert_eq!((x, y.classes()), (before, &[0, 7][..]));
         let none = View::select(share.dataset().clone(), Vec::new()).expect("none");
         assert!(with_flipped_labels(&none).expect("none").is_empty());
     }

@@ -11,9 +11,9 @@ use data_encoding::BASE64;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
-use shared::cli::{Names, causes, json_line};
+use shared::cli::{Names, causes, json_line, values_json};
 use shared::data::{Dataset, Samples, View, images};
-use shared::prediction::Row;
+use shared::prediction::{Row, ValueRow};
 
 use super::model::Loaded;
 use crate::predict::Predictor;
@@ -163,6 +163,9 @@ fn image<B: AsRef<[u8]>>(
 /// What the model says about a sample.
 fn about(predictor: &mut Predictor, sample: Dataset, top_k: usize) -> Result<Value, String> {
     let view = View::whole(Arc::new(sample));
+    if !predictor.architecture().task.is_classification() {
+        return values_of(predictor, &view);
+    }
     let mut said = None;
     let mut row = |row| {
         said = Some(row);
@@ -173,6 +176,18 @@ fn about(predictor: &mut Predictor, sample: Dataset, top_k: usize) -> Result<Val
     Ok(answer(predictor, &said, top_k))
 }
 
+/// The numbers, or the several labels with their probabilities, of a sample.
+fn values_of(predictor: &mut Predictor, sample: &View) -> Result<Value, String> {
+    let mut said = Value::Null;
+    let names = Names::new(predictor.names(), Vec::new());
+    let mut row = |row: ValueRow| {
+        said = values_json(&row, &names);
+        ControlFlow::Break(())
+    };
+    predictor.values(sample, &mut row).map_err(|error| causes(&error))?;
+    Ok(of_this_request(said))
+}
+
 /// What follows these tokens.
 fn after(predictor: &mut Predictor, tokens: &[u32], top_k: usize) -> Result<Value, String> {
     let said = predictor.follow(tokens).map_err(|error| causes(&error))?;
@@ -180,9 +195,12 @@ fn after(predictor: &mut Predictor, tokens: &[u32], top_k: usize) -> Result<Valu
 }
 
 fn answer(predictor: &Predictor, said: &Row, top_k: usize) -> Value {
-    let mut answer = json_line(said, &Names::new(predictor.names(), Vec::new()), top_k);
+    of_this_request(json_line(said, &Names::new(predictor.names(), Vec::new()), top_k))
+}
+
+/// Without the number of the sample: there is one.
+fn of_this_request(mut answer: Value) -> Value {
     if let Some(answer) = answer.as_object_mut() {
-        // There is one, of this request.
         answer.remove("sample");
     }
     answer

@@ -6,7 +6,9 @@ use std::path::Path;
 
 use models::PerClass;
 use serde_json::json;
-use shared::cli::{Names, Processor, by_class_json, by_class_text, counted};
+use shared::cli::{
+    Names, Processor, by_class_json, by_class_text, counted, evaluation_json, evaluation_text,
+};
 use shared::data::{DataError, ReadOptions, Split, registry};
 use shared::personalisation::Scores;
 
@@ -31,7 +33,7 @@ pub(super) fn run(arguments: &EvaluateArguments) -> Result<(), CliError> {
         return of_model(model, arguments);
     }
     let personal = open(&arguments.personal)?;
-    let classes = personal.model.architecture.classes;
+    let model = &personal.model.architecture;
     let own = &arguments.samples;
     let data = arguments.test.clone().unwrap_or_else(|| own.data.clone());
     let has_none = || -> Result<bool, DataError> {
@@ -41,11 +43,10 @@ pub(super) fn run(arguments: &EvaluateArguments) -> Result<(), CliError> {
     let test = if arguments.test.is_none() && !personal.held_out.is_empty() && has_none()? {
         None
     } else {
-        let test =
-            SampleArguments { data, ..own.clone() }.load(Split::Test, Some(&personal.samples), classes);
+        let test = SampleArguments { data, ..own.clone() }.load(Split::Test, Some(&personal.samples), model);
         Some(test.map_err(or_by("--test DIR names the folder of the test samples"))?)
     };
-    let own = own.load(Split::Train, Some(&personal.samples), classes)?;
+    let own = own.load(Split::Train, Some(&personal.samples), model)?;
     let comparison = compare(&personal, &own, test.as_ref(), &Processor::best())?;
     let out = &mut BufWriter::new(io::stdout().lock());
     let written = if arguments.json {
@@ -103,10 +104,25 @@ fn of_model(model: &Path, arguments: &EvaluateArguments) -> Result<(), CliError>
     let split = arguments.split.unwrap_or(Split::Test);
     let data = arguments.test.clone().unwrap_or_else(|| arguments.samples.data.clone());
     let samples = SampleArguments { data, ..arguments.samples.clone() };
-    let view = samples.load(split, predictor.samples(), classes).map_err(or_by(match split {
-        Split::Test => "--split train uses these",
-        Split::Train => "--split test uses these",
-    }))?;
+    let view =
+        samples.load(split, predictor.samples(), predictor.architecture()).map_err(or_by(match split {
+            Split::Test => "--split train uses these",
+            Split::Train => "--split test uses these",
+        }))?;
+    let name = predictor.architecture().name.clone();
+    let out = &mut BufWriter::new(io::stdout().lock());
+    if !predictor.architecture().task.is_classification() {
+        let found = predictor.values(&view, &mut |_| ControlFlow::Continue(()))?;
+        let written = if arguments.json {
+            let mut line = evaluation_json(&found);
+            (line["event"], line["model"], line["split"]) =
+                ("evaluation".into(), json!(model), split.name().into());
+            writeln!(out, "{line}")
+        } else {
+            writeln!(out, "{name} on the {} split: {}", split.name(), evaluation_text(&found))
+        };
+        return written.and_then(|()| out.flush()).map_err(CliError::output);
+    }
     let names = Names::new(predictor.class_names().to_vec(), Vec::new());
     let mut by_class = PerClass::new(classes);
     let score = predictor.predict(&view, &mut |row| {
@@ -115,7 +131,6 @@ fn of_model(model: &Path, arguments: &EvaluateArguments) -> Result<(), CliError>
         }
         ControlFlow::Continue(())
     })?;
-    let out = &mut BufWriter::new(io::stdout().lock());
     let written = if arguments.json {
         let line = json!({
             "event": "evaluation", "model": model, "split": split.name(), "samples": score.samples,
@@ -123,7 +138,7 @@ fn of_model(model: &Path, arguments: &EvaluateArguments) -> Result<(), CliError>
         });
         writeln!(out, "{line}")
     } else {
-        let (percent, name) = (100.0 * score.accuracy(), &predictor.architecture().name);
+        let percent = 100.0 * score.accuracy();
         let (correct, samples) = (score.correct, score.samples);
         writeln!(
             out,

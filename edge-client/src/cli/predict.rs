@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use shared::cli::{Names, Predictions, Processor, Signals, causes};
 use shared::data::{Split, View};
-use shared::prediction::{Row, Score};
+use shared::prediction::{Row, Score, ValueRow};
 
 use super::arguments::PredictArguments;
 use super::bench::end_with_parent;
@@ -30,8 +30,7 @@ pub(super) fn run(arguments: &PredictArguments) -> Result<(), CliError> {
     if let Some(text) = &arguments.text {
         return follow(arguments, &mut predictor, text);
     }
-    let classes = predictor.architecture().classes;
-    let inputs = arguments.samples.load(arguments.split, predictor.samples(), classes);
+    let inputs = arguments.samples.load(arguments.split, predictor.samples(), predictor.architecture());
     let inputs = inputs.map_err(or_by(match arguments.split {
         Split::Test => "--split train uses these",
         Split::Train => "--split test uses these",
@@ -43,9 +42,21 @@ pub(super) fn run(arguments: &PredictArguments) -> Result<(), CliError> {
     let out = &mut BufWriter::new(io::stdout().lock());
     let mut printed = Predictions::new(out, &arguments.form, names, arguments.limit.is_some());
     let mut written = Ok(());
+    let goes_on = |written: &io::Result<()>| match written {
+        Ok(()) => ControlFlow::Continue(()),
+        Err(_) => ControlFlow::Break(()),
+    };
+    if !predictor.architecture().task.is_classification() {
+        let mut row = |row: ValueRow| {
+            written = printed.values(&row);
+            goes_on(&written)
+        };
+        let found = predictor.values(&view, &mut row)?;
+        return written.and_then(|()| printed.evaluation(&found, "")).map_err(CliError::output);
+    }
     let mut row = |row: Row| {
         written = printed.row(&if arguments.gate { row } else { Row { gate: None, ..row } });
-        if written.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        goes_on(&written)
     };
     let score = predictor.predict(&view, &mut row)?;
     written.and_then(|()| printed.score(score, "")).map_err(CliError::output)

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::{Args, ValueHint};
+use models::Architecture;
 use shared::data::{DataError, Inputs, Labels, OnError, ReadOptions, Split, View, inputs, registry};
 use shared::spec::DataSpec;
 
@@ -26,14 +27,14 @@ pub struct SampleArguments {
 }
 
 impl SampleArguments {
-    /// Reads a split for a model of `classes` classes. `spec` describes the samples, if the model's file does.
+    /// Reads a split for a model. `spec` describes the samples, if the model's file does.
     pub(super) fn load(
         &self,
         split: Split,
         spec: Option<&DataSpec>,
-        classes: usize,
+        model: &Architecture,
     ) -> Result<View, DataError> {
-        let options = DataSpec::reading(spec, classes);
+        let options = DataSpec::reading(spec, model.task, model.classes);
         let column = self.label.clone().unwrap_or(options.column);
         let options = ReadOptions { column, on_error: self.on_error, ..options };
         let (_, data) = registry::read(&self.data, split, &options)?;
@@ -83,14 +84,14 @@ pub struct InputArguments {
 }
 
 impl InputArguments {
-    /// Reads what a model of `classes` classes is asked about. `spec` describes the samples, if the model's file does.
+    /// Reads what a model is asked about. `spec` describes the samples, if the model's file does.
     pub(super) fn load(
         &self,
         split: Split,
         spec: Option<&DataSpec>,
-        classes: usize,
+        model: &Architecture,
     ) -> Result<Inputs, DataError> {
-        let options = DataSpec::reading(spec, classes);
+        let options = DataSpec::reading(spec, model.task, model.classes);
         let column = self.label.clone().unwrap_or(options.column);
         let options = ReadOptions { column, on_error: self.on_error, ..options };
         // clap asks for it wherever this is called.

@@ -222,8 +222,7 @@ fn text_model(
         extractor,
         projection: Vec::new(),
         head: vec![last],
-        frozen: None,
-        tensors: None,
+        ..Architecture::default()
     };
     let mut samples = shared::spec::RunSpec::example("fedavg").data;
     samples.shape = vec![window];
@@ -268,8 +267,7 @@ fn a_short_text_is_answered_as_the_same_beginning_of_a_long_one() {
         extractor: extractor(),
         projection: Vec::new(),
         head: vec![linear()],
-        frozen: None,
-        tensors: None,
+        ..Architecture::default()
     };
     let params = architecture.initialise(|name| shared::seed::Seed::root(3).derive(name).rng()).unwrap();
     text_model(&path, 6, extractor(), linear(), &params, &[]);

@@ -76,6 +76,17 @@ pub enum ArchitectureError {
         /// The number of classes.
         classes: usize,
     },
+    /// Only classes can be predicted at several positions of a sample.
+    #[error("the head gives the shape {got:?}: for {task} it has to give one prediction for each sample")]
+    Positions {
+        /// The shape of the last layer's output.
+        got: Vec<usize>,
+        /// The task.
+        task: &'static str,
+    },
+    /// Huber's loss has no square and no line.
+    #[error("Huber's loss needs a number above 0 at which it goes over from a square to a line")]
+    Huber,
     /// Tensors stand for a network without layers, and this one has both, or samples with a shape or classes.
     #[error("the network has layers or samples of its own, and tensors as well, which are for one without")]
     LayersAndTensors,
@@ -116,6 +127,8 @@ impl ArchitectureError {
             Self::UnknownModel { .. }
             | Self::NoNorm { .. }
             | Self::Output { .. }
+            | Self::Positions { .. }
+            | Self::Huber
             | Self::LayersAndTensors
             | Self::Opaque { .. } => None,
         }

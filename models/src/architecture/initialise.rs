@@ -185,8 +185,7 @@ mod tests {
             extractor: layers,
             projection: vec![],
             head: vec![],
-            frozen: None,
-            tensors: None,
+            ..Architecture::default()
         };
         let params = architecture.initialise(rng_for(5)).unwrap();
         let values = |name: &str| params.get(&format!("extractor.{name}")).unwrap().values();

@@ -17,6 +17,8 @@ mod specs;
 
 use serde::{Deserialize, Serialize};
 
+use crate::task::Task;
+
 pub use adapters::{AdapterError, is_adapter};
 pub use builtin::{BUILT_INS, BuiltIn, Norm, Variant};
 pub use error::{ArchitectureError, Quantity};
@@ -42,15 +44,18 @@ pub const MAX_ELEMENTS: usize = 1 << 30;
 /// assert_eq!(architecture.parameters()?, 199_210);
 /// # Ok::<(), models::ArchitectureError>(())
 /// ```
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Architecture {
     /// The architecture's name, such as `lenet-5`.
     pub name: String,
     /// The shape of one sample, without the batch: `[channels, height, width]` for images, `[t]` for `t` tokens.
     pub input: Vec<usize>,
-    /// The number of classes, and of logits for each prediction.
+    /// The number of classes, and of logits for each prediction; for regression the number of its outputs.
     pub classes: usize,
+    /// What it learns.
+    #[serde(default, skip_serializing_if = "is_classification")]
+    pub task: Task,
     /// The initial values of weights and biases.
     #[serde(default)]
     pub initialisation: Initialisation,
@@ -66,6 +71,11 @@ pub struct Architecture {
     /// The tensors of an opaque network, which has no layers; `None` if the layers say what they are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tensors: Option<Vec<OpaqueTensor>>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_classification(task: &Task) -> bool {
+    task.is_classification()
 }
 
 impl Architecture {

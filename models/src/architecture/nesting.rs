@@ -92,8 +92,7 @@ mod tests {
             extractor: nested(depth),
             projection: vec![],
             head: vec![],
-            frozen: None,
-            tensors: None,
+            ..Architecture::default()
         };
         assert!(architecture(MAX_NESTING).parameter_specs().is_ok());
         let error = architecture(MAX_NESTING + 1).parameter_specs();

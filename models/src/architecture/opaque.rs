@@ -10,7 +10,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use super::specs::{Initial, ParameterKind, ParameterSpec, check_size, too_large};
-use super::{Architecture, ArchitectureError, Initialisation, MAX_ELEMENTS, Quantity};
+use super::{Architecture, ArchitectureError, MAX_ELEMENTS, Quantity};
 use crate::shape;
 
 /// The limit of an opaque network's tensors. The largest that people train on devices have some hundreds.
@@ -80,17 +80,7 @@ impl Architecture {
     /// An opaque network of these tensors. Its samples have no shape and no classes: they are known to its own program alone.
     #[must_use]
     pub fn of_tensors(name: impl Into<String>, tensors: Vec<OpaqueTensor>) -> Self {
-        Self {
-            name: name.into(),
-            input: Vec::new(),
-            classes: 0,
-            initialisation: Initialisation::default(),
-            extractor: Vec::new(),
-            projection: Vec::new(),
-            head: Vec::new(),
-            frozen: None,
-            tensors: Some(tensors),
-        }
+        Self { name: name.into(), tensors: Some(tensors), ..Self::default() }
     }
 
     /// Whether it has no layers, so that a program of the user's own has to run it.

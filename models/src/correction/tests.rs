@@ -25,8 +25,7 @@ fn architecture() -> Architecture {
         ],
         projection: vec![Layer::Linear { name: "c".into(), out: 6, bias: true }, Layer::Relu],
         head: vec![Layer::Linear { name: "d".into(), out: 3, bias: false }],
-        frozen: None,
-        tensors: None,
+        ..Architecture::default()
     }
 }
 

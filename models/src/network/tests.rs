@@ -18,8 +18,7 @@ fn architecture() -> Architecture {
         extractor: vec![linear("a", 2), Layer::Relu],
         projection: vec![linear("b", 1)],
         head: vec![linear("c", 1)],
-        frozen: None,
-        tensors: None,
+        ..Architecture::default()
     }
 }
 
@@ -82,8 +81,7 @@ fn parts_that_learn_nothing_may_change_the_shape() {
         extractor: vec![Layer::Relu],
         projection: vec![Layer::GlobalAvgPool],
         head: vec![fc],
-        frozen: None,
-        tensors: None,
+        ..Architecture::default()
     };
     let mut params = ParamSet::new();
     params.insert("head.fc.weight", Array::new([1, 1], vec![3.0]).unwrap());

@@ -68,8 +68,7 @@ fn architecture() -> Architecture {
         extractor: vec![linear("a", 6, true)],
         projection: vec![linear("b", 5, true)],
         head: vec![linear("prototypes", 3, false)],
-        frozen: None,
-        tensors: None,
+        ..Architecture::default()
     }
 }
 

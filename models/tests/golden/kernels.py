@@ -358,6 +358,24 @@ def cross_entropy() -> Family:
     return family
 
 
+def value_losses() -> Family:
+    """The losses of tasks whose targets are numbers: the mean over all outputs and its gradient."""
+    family = Family("value_losses")
+    shape = (5, 3)
+    for case, scale, function in [
+        ("binary_cross_entropy", 6.0, functional.binary_cross_entropy_with_logits),
+        ("squared_error", 3.0, functional.mse_loss),
+        ("huber", 3.0, lambda outputs, targets: functional.huber_loss(outputs, targets, delta=0.75)),
+    ]:
+        outputs = family.noise(*shape, scale=scale).requires_grad_()
+        targets = family.noise(*shape)
+        targets = (targets > 0).double() if case == "binary_cross_entropy" else targets
+        loss = function(outputs, targets)
+        (grad,) = torch.autograd.grad(loss, [outputs])
+        family.add(case, {}, outputs=outputs, targets=targets, loss=loss, grad_outputs=grad)
+    return family
+
+
 def embedding() -> Family:
     """Rows of a table, some of them more than once and some never."""
     family = Family("embedding")
@@ -527,6 +545,7 @@ FAMILIES = [
     positions,
     padded_pool,
     cross_entropy,
+    value_losses,
     embedding,
     lstm,
     local_response_norm,

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::ops::ControlFlow;
 
-use models::{Backend, Batch, Correction, Learner, ModelError, Optimizer, ParamSet, ParameterKind};
+use models::{Backend, Batch, Correction, Learner, ModelError, Optimizer, ParamSet, ParameterKind, Targets};
 use rand::Rng as _;
 
 use super::TrainError;
@@ -76,7 +76,7 @@ impl Drawn<'_> {
     /// # Panics
     /// If the preparation does not suit the samples, see [`Preparation::shape`].
     pub fn view(&self, preparation: &Preparation, name: &str, x: &mut Vec<f32>) {
-        let (mut samples, mut labels) = (Vec::new(), Vec::new());
+        let (mut samples, mut labels) = (Vec::new(), Targets::default());
         preparation.training(self.data, self.positions, &self.seed.derive(name), &mut samples, &mut labels);
         x.append(&mut samples);
     }
@@ -303,7 +303,7 @@ impl<'a> Client<'a> {
         }
         let features = self.features(&mut learner)?;
         let mut order: Vec<usize> = (0..samples).collect();
-        let (mut x, mut y) = (Vec::new(), Vec::new());
+        let (mut x, mut y) = (Vec::new(), Targets::default());
         let mut taken = 0;
         for epoch in 0..training.epochs {
             shuffle(&mut order, &mut self.seed.derive_numbered("epoch", u64::from(epoch)).rng());
@@ -381,7 +381,7 @@ impl<'a> Client<'a> {
         let order: Vec<usize> = (0..samples).collect();
         let buffers = self.buffer_names()?;
         let chunk = if buffers.is_empty() { GRADIENT_CHUNK } else { samples.max(1) };
-        let (mut x, mut y) = (Vec::new(), Vec::new());
+        let (mut x, mut y) = (Vec::new(), Targets::default());
         for positions in order.chunks(chunk) {
             let share = positions.len() as f64 / samples as f64;
             let mut batch = self.batch(positions, 0, std::mem::take(&mut x), std::mem::take(&mut y))?;
@@ -421,12 +421,12 @@ impl<'a> Client<'a> {
         positions: &[usize],
         epoch: u32,
         mut x: Vec<f32>,
-        mut y: Vec<u32>,
+        mut y: Targets,
     ) -> Result<Batch, TrainError> {
         let seed = self.seed.derive("augmentation").derive_numbered("epoch", u64::from(epoch));
         self.spec.data.preparation.training(self.data, positions, &seed, &mut x, &mut y);
         let shape = [&[positions.len()], &self.spec.architecture.input[..]].concat();
-        Ok(if y.is_empty() { Batch::unlabelled(x, shape)? } else { Batch::new(x, shape, y)? })
+        Ok(Batch::with_targets(x, shape, y)?)
     }
 
     fn features(&mut self, learner: &mut Learner) -> Result<Option<FrozenFeatures>, TrainError> {

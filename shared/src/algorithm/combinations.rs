@@ -63,6 +63,8 @@ pub enum Setting {
     Frozen,
     /// The network has no layers here: programs of the devices' owners train it.
     Opaque,
+    /// Numbers or several labels are learned, and not one class.
+    Numbers,
 }
 
 /// A choice that an algorithm makes no sense with, and why; what to do instead belongs to the reason.
@@ -163,6 +165,10 @@ impl Setting {
                 architecture.filter(|architecture| architecture.is_opaque())?;
                 choice("model.parameters", "model.parameters")
             }
+            Self::Numbers => {
+                let other = architecture.filter(|architecture| !architecture.task.is_classification())?;
+                set("model.task", format!("{:?}", other.task.name()))
+            }
             _ => return None,
         })
     }
@@ -202,7 +208,7 @@ mod tests {
     use crate::spec::{Measures, RunSpec};
 
     /// All of them.
-    const ALL: [Setting; 21] = [
+    const ALL: [Setting; 22] = [
         Setting::Epochs,
         Setting::Batches,
         Setting::Momentum,
@@ -224,6 +230,7 @@ mod tests {
         Setting::Late,
         Setting::Frozen,
         Setting::Opaque,
+        Setting::Numbers,
     ];
 
     /// Every way to make a choice, with the name of its column.
@@ -263,6 +270,7 @@ mod tests {
             Setting::Bare => ("bare", vec![(plain, mean)]),
             Setting::Frozen => ("freeze", vec![(plain, mean)]),
             Setting::Opaque => ("own-trainer", vec![(plain, mean)]),
+            Setting::Numbers => ("numbers", vec![(plain, mean)]),
             Setting::UniformWeights => {
                 ("uniform-weights", vec![(plain, Aggregation { weights: Weights::Uniform, ..mean })])
             }
@@ -331,6 +339,9 @@ mod tests {
                     if choice == Setting::Opaque {
                         let tensor = "w: 2".parse().expect("a tensor");
                         architecture = Architecture::of_tensors("mine", vec![tensor]);
+                    }
+                    if choice == Setting::Numbers {
+                        architecture.task = models::Task::MultiLabel;
                     }
                     if choice == Setting::Frozen {
                         architecture.frozen = Some(models::Frozen::named(vec!["head.*".to_owned()]));

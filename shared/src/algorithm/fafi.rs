@@ -125,6 +125,7 @@ const SIDE_BY_SIDE: &str =
 impl Algorithm for Fafi {
     const NAME: &'static str = "fafi";
     const INCOMPATIBLE: &'static [Incompatible] = &[
+        (Setting::Numbers, "fafi learns a prototype of each class: use fedavg"),
         (
             Setting::Opaque,
             "fafi fuses representations, which a network of a trainer does not show: use fedavg",

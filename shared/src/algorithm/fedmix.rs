@@ -84,10 +84,13 @@ impl FedMix {
 
 impl Objective for FedMix {
     const NAME: &'static str = "fedmix";
-    const INCOMPATIBLE: &'static [Incompatible] = &[(
-        Setting::Opaque,
-        "fedmix learns from pseudo-labels of our engine, and a trainer of a device's owner has its own: use fedavg",
-    )];
+    const INCOMPATIBLE: &'static [Incompatible] = &[
+        (
+            Setting::Opaque,
+            "fedmix learns from pseudo-labels of our engine, and a trainer of a device's owner has its own: use fedavg",
+        ),
+        (Setting::Numbers, "fedmix learns from classes that a model is sure of: use fedavg"),
+    ];
     type Local = ();
 
     fn validate(&self) -> Result<(), String> {

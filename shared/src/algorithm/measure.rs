@@ -5,7 +5,7 @@
 //! Either costs time that counts as training.
 
 use models::params::ParamSet;
-use models::{Batch, Network, mean_cosine};
+use models::{Batch, Network, Targets, mean_cosine};
 
 use super::{Client, TrainError};
 use crate::message::Metric;
@@ -23,7 +23,7 @@ impl Client<'_> {
         }
         let data = self.data;
         let positions: Vec<usize> = (0..data.len().min(SAMPLES)).collect();
-        let (mut x, mut y) = (Vec::new(), Vec::new());
+        let (mut x, mut y) = (Vec::new(), Targets::default());
         spec.data.preparation.evaluation(data, &positions, &mut x, &mut y);
         let shape = [&[positions.len()], &spec.architecture.input[..]].concat();
         // Representations need no labels.

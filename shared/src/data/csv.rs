@@ -1,6 +1,8 @@
 //! CSV tables: `train.csv` and `test.csv`, with a header. One column, named by the reader, holds the labels; all others
 //! are features, finite numbers in the order of the header.
 //!
+//! For other tasks than classification there is a column for each number to learn, named by the reader.
+//!
 //! A sample has the shape `[columns]`, or another one of as many values. Labels are class numbers or names, see
 //! [`Labels`]. Messages number the lines of the file, the header being line 1.
 
@@ -9,9 +11,9 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use csv::{ByteRecord, StringRecord};
-use thiserror::Error;
-
+use models::Targets;
 use models::shape::spelled;
+use thiserror::Error;
 
 use super::error::{FormatError, existing_file};
 use super::format::{About, Evidence, MAX_CONTENT, SampleFormat};
@@ -66,6 +68,10 @@ enum CsvError {
          their places"
     )]
     ColumnOrder { found: String, expected: String },
+    #[error(
+        "{outputs} numbers are to be learned, and their columns have no names: give them (data.targets in a configuration)"
+    )]
+    NoNames { outputs: usize },
     #[error("{columns} columns of features do not make samples of shape {}", spelled(.shape))]
     Columns { columns: usize, shape: Vec<usize> },
     #[error("has {found} fields where the header has {columns}")]
@@ -122,13 +128,13 @@ pub fn read(input: impl Read, path: &Path, options: &ReadOptions) -> Result<Data
     let malformed = |error: csv::Error| CsvError::Malformed { reason: error.to_string() }.in_file(path);
     let header = reader.headers().map_err(malformed)?.clone();
     let columns = Columns::of(&header, options).map_err(|error| error.in_file(path))?;
-    let features = header.len() - usize::from(columns.label.is_some());
+    let features = header.len() - columns.targets.len();
     let shape = options.shape.clone().unwrap_or_else(|| vec![features]);
     let wanted = shape.iter().try_fold(1_usize, |product, &axis| product.checked_mul(axis));
     if features == 0 || features > MAX_COLUMNS || wanted != Some(features) {
         return Err(CsvError::Columns { columns: features, shape }.in_file(path));
     }
-    let (mut values, mut classes, mut skipped) = (Vec::new(), Vec::new(), Skipped::default());
+    let (mut values, mut targets, mut skipped) = (Vec::new(), Targets::default(), Skipped::default());
     let mut raw = ByteRecord::new();
     while reader.read_byte_record(&mut raw).map_err(malformed)? {
         let line = raw.position().map_or(0, csv::Position::line);
@@ -141,14 +147,14 @@ pub fn read(input: impl Read, path: &Path, options: &ReadOptions) -> Result<Data
         // Text that is not UTF-8 is an error of one row only.
         let record = StringRecord::from_byte_record(std::mem::take(&mut raw))
             .map_err(|_| CsvError::Malformed { reason: "it is not UTF-8".to_owned() }.into());
-        let class = record.and_then(|record| {
-            let class = columns.parse(&record, &mut values);
+        let found = record.and_then(|record| {
+            let found = columns.parse(&record, &mut values);
             // Its memory is for the next one.
             raw = record.into_byte_record();
-            class
+            found
         });
-        match class {
-            Ok(class) => classes.extend(class),
+        match found {
+            Ok(found) => targets.extend_from(&found, 0..found.len()),
             Err(error) => {
                 values.truncate(begin);
                 skipped.take(options.on_error, at(error))?;
@@ -157,7 +163,7 @@ pub fn read(input: impl Read, path: &Path, options: &ReadOptions) -> Result<Data
     }
     let samples = Samples::Floats(values);
     let dataset = match columns.labels {
-        Some(labels) => Dataset::labelled(shape, samples, classes, labels.classes())
+        Some(labels) => Dataset::learned(shape, samples, targets, labels.classes())
             .map(|dataset| dataset.named(labels.names().to_vec())),
         None => Dataset::unlabelled(shape, samples),
     };
@@ -167,8 +173,8 @@ pub fn read(input: impl Read, path: &Path, options: &ReadOptions) -> Result<Data
 /// The columns of a table.
 struct Columns<'a> {
     header: &'a StringRecord,
-    /// The column of the labels, if there is one.
-    label: Option<usize>,
+    /// The columns of what is to be learned, as far as they are there.
+    targets: Vec<usize>,
     /// How labels are written, if they are read.
     labels: Option<&'a Labels>,
 }
@@ -176,31 +182,43 @@ struct Columns<'a> {
 impl<'a> Columns<'a> {
     fn of(header: &'a StringRecord, options: &'a ReadOptions) -> Result<Self, CsvError> {
         let labels = options.labels.as_ref();
-        let named = header.iter().enumerate().filter(|(_, name)| name.trim() == options.column);
-        match named.map(|(at, _)| at).collect::<Vec<_>>()[..] {
-            [label] => Ok(Self { header, label: Some(label), labels }),
-            [] if labels.is_none() => Ok(Self { header, label: None, labels }),
-            ref found => {
-                let columns = header.iter().take(20).collect::<Vec<_>>().join(", ");
-                Err(CsvError::LabelColumn { column: options.column.clone(), found: found.len(), columns })
+        let names = match labels {
+            Some(Labels::Values { names, .. }) if !names.is_empty() => &names[..],
+            Some(&Labels::Values { outputs, .. }) if outputs > 1 => {
+                return Err(CsvError::NoNames { outputs });
+            }
+            _ => std::slice::from_ref(&options.column),
+        };
+        let mut targets = Vec::new();
+        for column in names {
+            let named = header.iter().enumerate().filter(|(_, name)| name.trim() == column);
+            match named.map(|(at, _)| at).collect::<Vec<_>>()[..] {
+                [at] => targets.push(at),
+                [] if labels.is_none() => {}
+                ref found => {
+                    let columns = header.iter().take(20).collect::<Vec<_>>().join(", ");
+                    return Err(CsvError::LabelColumn {
+                        column: column.clone(),
+                        found: found.len(),
+                        columns,
+                    });
+                }
             }
         }
+        Ok(Self { header, targets, labels })
     }
 
-    /// Appends the features of a row and returns its class, if labels are read.
-    fn parse(&self, record: &StringRecord, values: &mut Vec<f32>) -> Result<Option<u32>, DataError> {
+    /// Appends the features of a row and returns what is to be learned of it, if labels are read.
+    fn parse(&self, record: &StringRecord, values: &mut Vec<f32>) -> Result<Targets, DataError> {
         let (header, columns) = (self.header, self.header.len());
         if record.len() != columns {
             return Err(CsvError::Fields { found: record.len(), columns }.into());
         }
-        let class = match (self.label, self.labels) {
-            (Some(at), Some(_)) if record[at].trim().is_empty() => {
-                return Err(CsvError::NoLabel { column: header[at].to_owned() }.into());
-            }
-            (Some(at), Some(labels)) => Some(labels.class(record[at].trim())?),
-            _ => None,
+        let targets = match self.labels {
+            None => Targets::default(),
+            Some(labels) => self.targets(record, labels)?,
         };
-        for (at, field) in record.iter().enumerate().filter(|&(at, _)| Some(at) != self.label) {
+        for (at, field) in record.iter().enumerate().filter(|(at, _)| !self.targets.contains(at)) {
             match field.trim().parse::<f32>() {
                 Ok(value) if value.is_finite() => values.push(value),
                 _ => {
@@ -209,7 +227,24 @@ impl<'a> Columns<'a> {
                 }
             }
         }
-        Ok(class)
+        Ok(targets)
+    }
+
+    fn targets(&self, record: &StringRecord, labels: &Labels) -> Result<Targets, DataError> {
+        let (mut classes, mut values) = (Vec::new(), Vec::new());
+        for &at in &self.targets {
+            let (written, column) = (record[at].trim(), || self.header[at].to_owned());
+            if written.is_empty() {
+                return Err(CsvError::NoLabel { column: column() }.into());
+            }
+            if let &Labels::Values { flags, .. } = labels {
+                let value = Labels::check_value(written.parse().ok(), flags, &written);
+                values.push(value.map_err(|error| error.at(format!("column `{}`", column())))?);
+            } else {
+                classes.push(labels.class(written)?);
+            }
+        }
+        Ok(if values.is_empty() { Targets::Classes(classes) } else { Targets::Values(values) })
     }
 }
 
@@ -231,6 +266,43 @@ mod tests {
 
     fn load(text: &[u8], options: &ReadOptions) -> Result<Dataset, DataError> {
         read(text, Path::new("train.csv"), options)
+    }
+
+    #[test]
+    fn numbers_to_learn_have_columns_of_their_own() {
+        let values = |names: &[&str], outputs, flags| ReadOptions {
+            labels: Some(Labels::Values {
+                outputs,
+                names: names.iter().map(|name| (*name).to_owned()).collect(),
+                flags,
+            }),
+            column: "price".to_owned(),
+            ..ReadOptions::default()
+        };
+        let table = b"area,price,rooms,rent\n50,1.5,2,1\n70,2.5,3,0\n";
+        let one = load(b"area,price\n50,1.5\n70,-2e3\n", &values(&[], 1, false)).unwrap();
+        assert_eq!((one.targets().values(), one.shape(), one.classes()), (&[1.5, -2e3][..], &[1][..], 1));
+        // In the order of the names, not of the columns.
+        let two = load(table, &values(&["rent", "price"], 2, false)).unwrap();
+        assert_eq!(two.targets().values(), [1.0, 1.5, 0.0, 2.5]);
+        assert_eq!(
+            (two.samples(), two.class_names()),
+            (&Samples::Floats(vec![50.0, 2.0, 70.0, 3.0]), &["rent".to_owned(), "price".to_owned()][..])
+        );
+        let refused = |table: &[u8], options: &ReadOptions| load(table, options).unwrap_err().to_string();
+        let flag = refused(table, &values(&["rent", "price"], 2, true));
+        assert!(flag.contains("line 2") && flag.contains("`price`") && flag.contains("0 or 1"), "{flag}");
+        let unnamed = refused(table, &values(&[], 2, false));
+        assert!(unnamed.contains("data.targets"), "{unnamed}");
+        let absent = load(table, &values(&["rent", "tax"], 2, false)).unwrap_err();
+        assert!(absent.lacks_labels() && absent.to_string().contains("`tax`"), "{absent}");
+        for bad in ["", "dear", "nan", "inf"] {
+            let error = refused(format!("area,price\n1,{bad}\n").as_bytes(), &values(&[], 1, false));
+            assert!(error.contains("line 2") && error.contains("`price`"), "{error}");
+        }
+        let skip = ReadOptions { on_error: OnError::Skip, ..values(&["rent"], 1, true) };
+        let some = load(b"area,rent\n1,2\n2,1\n", &skip).unwrap();
+        assert_eq!((some.targets().values(), some.skipped().in_words("row").is_some()), (&[1.0][..], true));
     }
 
     #[test]

@@ -3,17 +3,20 @@
 use std::fmt;
 use std::path::Path;
 
+use models::Targets;
+
 use super::error::MAX_CLASSES;
 use super::{DataError, Samples, Skipped};
 
 /// `n` samples of one shape with their labels: one for each sample, or for text one for each position of it.
 ///
-/// Labels are class numbers below [`Self::classes`]. A data set is never empty.
+/// Labels are class numbers below [`Self::classes`], or for other tasks than classification as many numbers. A data set is never
+/// empty.
 #[derive(Clone, PartialEq)]
 pub struct Dataset {
     shape: Vec<usize>,
     samples: Samples,
-    labels: Vec<u32>,
+    targets: Targets,
     count: usize,
     classes: usize,
     /// The author of each sample: ascending numbers from 0 without gaps; empty if unknown.
@@ -68,7 +71,50 @@ impl Dataset {
         if let Some(at) = labels.iter().position(|&label| label as usize >= classes) {
             return Err(DataError::Label { row: at / labels_each, label: labels[at], classes });
         }
-        Self::checked(shape, samples, labels, count, classes)
+        Self::checked(shape, samples, Targets::Classes(labels), count, classes)
+    }
+
+    /// Images, features or text with numbers to learn, as many as `outputs` for each sample.
+    ///
+    /// # Errors
+    /// [`DataError`] if they do not fit, or a number or feature is not finite.
+    pub fn valued(
+        shape: Vec<usize>,
+        samples: Samples,
+        values: Vec<f32>,
+        outputs: usize,
+    ) -> Result<Self, DataError> {
+        let shape = checked_shape(shape, &samples)?;
+        if !(1..=MAX_CLASSES).contains(&outputs) {
+            return Err(DataError::Classes { found: outputs });
+        }
+        if values.is_empty() {
+            return Err(DataError::Empty);
+        }
+        if let Some(at) = values.iter().position(|value| !value.is_finite()) {
+            return Err(DataError::NotFiniteTarget { row: at / outputs, output: at % outputs });
+        }
+        let count = values.len() / outputs;
+        if count * outputs != values.len() {
+            return Err(DataError::ValueCount { labels: values.len(), shape, values: samples.len() });
+        }
+        Self::checked(shape, samples, Targets::Values(values), count, outputs)
+    }
+
+    /// Samples with what is to be learned of them, of either kind.
+    ///
+    /// # Errors
+    /// As [`Self::labelled`] and [`Self::valued`].
+    pub fn learned(
+        shape: Vec<usize>,
+        samples: Samples,
+        targets: Targets,
+        classes: usize,
+    ) -> Result<Self, DataError> {
+        match targets {
+            Targets::Classes(labels) => Self::labelled(shape, samples, labels, classes),
+            Targets::Values(values) => Self::valued(shape, samples, values, classes),
+        }
     }
 
     /// Images or features without labels, which have no classes. Text cannot be unlabelled: its tokens are the labels.
@@ -80,7 +126,7 @@ impl Dataset {
         let length = shape.iter().try_fold(1_usize, |product, &side| product.checked_mul(side));
         match samples.len() / length.unwrap_or(usize::MAX) {
             0 => Err(DataError::Empty),
-            count => Self::checked(shape, samples, Vec::new(), count, 0),
+            count => Self::checked(shape, samples, Targets::default(), count, 0),
         }
     }
 
@@ -100,7 +146,7 @@ impl Dataset {
         Ok(Self {
             shape: Vec::new(),
             samples: Samples::Bytes(Vec::new()),
-            labels: Vec::new(),
+            targets: Targets::default(),
             count,
             classes: 0,
             authors: Vec::new(),
@@ -113,7 +159,7 @@ impl Dataset {
     fn checked(
         shape: Vec<usize>,
         samples: Samples,
-        labels: Vec<u32>,
+        targets: Targets,
         count: usize,
         classes: usize,
     ) -> Result<Self, DataError> {
@@ -122,11 +168,11 @@ impl Dataset {
         }
         let needed = shape.iter().try_fold(count, |product, &side| product.checked_mul(side));
         if needed != Some(samples.len()) {
-            return Err(DataError::ValueCount { labels: labels.len(), shape, values: samples.len() });
+            return Err(DataError::ValueCount { labels: targets.len(), shape, values: samples.len() });
         }
         samples.check(samples.len() / count, classes)?;
         let (authors, class_names, skipped) = (Vec::new(), Vec::new(), Skipped::default());
-        Ok(Self { shape, samples, labels, count, classes, authors, class_names, skipped })
+        Ok(Self { shape, samples, targets, count, classes, authors, class_names, skipped })
     }
 
     /// Sets the author of each sample: ascending numbers from 0 without gaps.
@@ -176,46 +222,66 @@ impl Dataset {
     }
 
     /// Number of classes: at most [`MAX_CLASSES`], and 0 for [unlabelled](Self::unlabelled) samples. A class may have no sample.
+    /// Of [`valued`](Self::valued) samples it is how many numbers each has.
     #[must_use]
     pub fn classes(&self) -> usize {
         self.classes
     }
 
-    /// Labels of each sample: 1, or for text the number of its tokens; 0 for unlabelled samples.
+    /// Labels of each sample: 1, or for text the number of its tokens; 0 for samples without labels.
     #[must_use]
     pub fn labels_each(&self) -> usize {
-        self.labels.len() / self.count
+        self.labels().len() / self.count
     }
 
-    /// Labels of sample `index`: one, or for text one for each token.
+    /// What is to be learned of all samples, in order.
+    #[must_use]
+    pub fn targets(&self) -> &Targets {
+        &self.targets
+    }
+
+    /// Adds what is to be learned of sample `index` to others of this set.
+    ///
+    /// # Panics
+    /// If there is no such sample.
+    pub fn append_targets(&self, index: usize, to: &mut Targets) {
+        let each = self.targets.len() / self.count;
+        to.extend_from(&self.targets, index * each..(index + 1) * each);
+    }
+
+    /// Labels of sample `index`: one, or for text one for each token; none of samples with numbers.
     ///
     /// # Panics
     /// If there is no such sample.
     #[must_use]
     pub fn labels_of(&self, index: usize) -> &[u32] {
         let each = self.labels_each();
-        &self.labels[index * each..][..each]
+        &self.labels()[index * each..][..each]
     }
 
     /// The labels of all samples, in order: [`Self::labels_each`] for each.
     #[must_use]
     pub fn labels(&self) -> &[u32] {
-        &self.labels
+        self.targets.classes()
     }
 
     /// The same samples with the label `C - 1 - y` instead of `y`, of `C` classes: the label-flip attack.
+    ///
+    /// # Panics
+    /// If they are not labelled with classes.
     #[must_use]
-    pub fn with_flipped_labels(mut self) -> Self {
+    pub fn with_flipped_labels(self) -> Self {
+        assert!(!self.labels().is_empty(), "only classes can be flipped");
         // There are at most `MAX_CLASSES`, and every label is below them.
         let last = self.classes as u32 - 1;
-        self.labels.iter_mut().for_each(|label| *label = last - *label);
-        self
+        let targets = Targets::Classes(self.labels().iter().map(|label| last - label).collect());
+        Self { targets, ..self }
     }
 
     /// The same samples, unlabelled.
     #[must_use]
     pub fn without_labels(self) -> Self {
-        Self { labels: Vec::new(), classes: 0, class_names: Vec::new(), ..self }
+        Self { targets: Targets::default(), classes: 0, class_names: Vec::new(), ..self }
     }
 
     /// The author of each sample: ascending numbers from 0 without gaps; empty if unknown. The author of text is its role.
@@ -266,19 +332,20 @@ impl Dataset {
         if let Some(&index) = indices.iter().find(|&&index| index >= self.len()) {
             return Err(DataError::Index { index, samples: self.len() });
         }
-        let selected = Self::labelled(
-            self.shape.clone(),
-            self.samples.select(indices, self.sample_len()),
-            indices.iter().flat_map(|&index| self.labels_of(index)).copied().collect(),
-            self.classes,
-        )?;
+        if indices.is_empty() {
+            return Err(DataError::Empty);
+        }
+        let mut targets = Targets::default();
+        indices.iter().for_each(|&index| self.append_targets(index, &mut targets));
+        let samples = self.samples.select(indices, self.sample_len());
+        let selected = Self::checked(self.shape.clone(), samples, targets, indices.len(), self.classes)?;
         Ok(selected.named(self.class_names.clone()))
     }
 
     /// Number of labels of each class.
     #[must_use]
     pub fn histogram(&self) -> Vec<usize> {
-        histogram(self.labels.iter().copied(), self.classes)
+        histogram(self.labels().iter().copied(), self.classes)
     }
 }
 
@@ -349,6 +416,25 @@ mod tests {
         let second = data.subset(&[1]).unwrap();
         assert_eq!((second.samples(), second.labels()), (&Samples::Tokens(vec![300, 2]), &[2, 0][..]));
         assert_eq!(data.histogram().iter().sum::<usize>(), 4);
+    }
+
+    #[test]
+    fn samples_have_numbers_to_learn_or_flags() {
+        let valued = |values: &[f32], outputs| {
+            Dataset::valued(vec![1], Samples::Floats(vec![0.0, 1.0]), values.to_vec(), outputs)
+        };
+        let data = valued(&[1.0, 2.0, 3.0, 4.0], 2).unwrap();
+        assert_eq!((data.len(), data.classes(), data.labels_each(), data.labels().len()), (2, 2, 0, 0));
+        assert_eq!(data.subset(&[1, 1]).unwrap().targets().values(), [3.0, 4.0, 3.0, 4.0]);
+        assert_eq!(data.histogram(), [0, 0]);
+        assert!(data.without_labels().targets().is_empty());
+        let refused = |values: &[f32], outputs| valued(values, outputs).unwrap_err();
+        assert!(matches!(refused(&[], 1), DataError::Empty));
+        assert!(matches!(refused(&[1.0; 3], 2), DataError::ValueCount { labels: 3, .. }));
+        assert!(matches!(refused(&[1.0; 3], 1), DataError::ValueCount { .. }));
+        assert!(matches!(refused(&[1.0; 2], 0), DataError::Classes { found: 0 }));
+        let error = refused(&[1.0, f32::NAN], 1);
+        assert!(matches!(error, DataError::NotFiniteTarget { row: 1, output: 0 }), "{error}");
     }
 
     #[test]

@@ -138,6 +138,17 @@ pub enum DataError {
     /// A feature is NaN or infinite.
     #[error("value {column} of sample {row} is not a finite number (both counted from 0)")]
     NotFinite { row: usize, column: usize },
+    /// A number to learn is NaN or infinite.
+    #[error("number {output} to learn of sample {row} is not finite (both counted from 0)")]
+    NotFiniteTarget { row: usize, output: usize },
+    /// The samples of this format have a class each, and numbers were asked for.
+    #[error(
+        "holds {format}, which has classes as labels; samples with numbers to learn are CSV tables or safetensors files"
+    )]
+    NoNumbers { format: &'static str },
+    /// A written number is none that can be learned.
+    #[error("{found:?} is no number to learn, which is {needed}")]
+    NotTarget { found: String, needed: &'static str },
     /// The number of classes is zero, or larger than [`MAX_CLASSES`].
     #[error("{found} classes: between 1 and {MAX_CLASSES} are possible")]
     Classes { found: usize },

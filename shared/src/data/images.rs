@@ -97,13 +97,14 @@ pub(super) fn load_named(
     options: &ReadOptions,
 ) -> Result<(Dataset, Vec<PathBuf>), DataError> {
     check_directory(directory)?;
+    options.check_classes(directory, Images.about().name)?;
     let names = || vec![split.name().to_owned()];
     let folder = folder(directory, split)
         .ok_or_else(|| DataError::NoFile { directory: directory.to_path_buf(), names: names() })?;
     let mut skipped = Skipped::default();
     let files = match &options.labels {
         Some(labels @ Labels::Names(_)) => list(&folder, labels, options.on_error, &mut skipped)?,
-        Some(Labels::Numbers(_)) => {
+        Some(_) => {
             let found = class_folders(&folder)?;
             return Err(ImagesError::NoClassNames { found }.in_file(folder));
         }

@@ -1,7 +1,9 @@
 //! Read options: what a reader of samples must know that the files do not say.
 
+use std::fmt;
 use std::path::Path;
 
+use models::Task;
 use serde::{Deserialize, Serialize};
 
 use super::DataError;
@@ -13,7 +15,7 @@ pub struct ReadOptions {
     pub shape: Option<Vec<usize>>,
     /// How labels are written; `None` reads the samples without labels.
     pub labels: Option<Labels>,
-    /// The column of a table that holds the labels.
+    /// The column of a table that holds the labels, where they are in one.
     pub column: String,
     /// What to do about samples that cannot be used.
     pub on_error: OnError,
@@ -32,6 +34,17 @@ impl ReadOptions {
     #[must_use]
     pub fn unlabelled() -> Self {
         Self { labels: None, ..Self::default() }
+    }
+
+    /// Refuses numbers to learn, in formats that have classes alone.
+    ///
+    /// # Errors
+    /// [`DataError::NoNumbers`] in `directory`, which holds this format.
+    pub(super) fn check_classes(&self, directory: &Path, format: &'static str) -> Result<(), DataError> {
+        match self.labels {
+            Some(Labels::Values { .. }) => Err(DataError::NoNumbers { format }.in_file(directory)),
+            _ => Ok(()),
+        }
     }
 
     /// Refuses samples of another shape than [`Self::shape`], in formats that cannot change it.
@@ -70,6 +83,15 @@ pub enum Labels {
     Names(Vec<String>),
     /// As class numbers below this one.
     Numbers(usize),
+    /// As numbers to learn, one for each output.
+    Values {
+        /// How many each sample has.
+        outputs: usize,
+        /// What they are called, which in a table are the columns that hold them; empty if they have no names.
+        names: Vec<String>,
+        /// Whether each is 1 or 0: whether a class applies.
+        flags: bool,
+    },
 }
 
 impl Default for Labels {
@@ -79,20 +101,33 @@ impl Default for Labels {
 }
 
 impl Labels {
-    /// How many classes there are.
+    /// Of samples for this task, with as many classes or outputs, which may have names.
+    #[must_use]
+    pub fn of(task: Task, classes: usize, names: &[String]) -> Self {
+        match task {
+            Task::Classification if names.is_empty() => Self::Numbers(classes),
+            Task::Classification => Self::Names(names.to_vec()),
+            Task::MultiLabel | Task::Regression { .. } => {
+                Self::Values { outputs: classes, names: names.to_vec(), flags: task == Task::MultiLabel }
+            }
+        }
+    }
+
+    /// How many classes or outputs there are.
     #[must_use]
     pub fn classes(&self) -> usize {
         match self {
             Self::Names(names) => names.len(),
             Self::Numbers(classes) => *classes,
+            Self::Values { outputs, .. } => *outputs,
         }
     }
 
-    /// The names of the classes, if they have any.
+    /// The names of the classes or outputs, if they have any.
     #[must_use]
     pub fn names(&self) -> &[String] {
         match self {
-            Self::Names(names) => names,
+            Self::Names(names) | Self::Values { names, .. } => names,
             Self::Numbers(_) => &[],
         }
     }
@@ -102,11 +137,26 @@ impl Labels {
         let class = match self {
             Self::Names(names) => names.iter().position(|name| name == written),
             Self::Numbers(classes) => written.parse().ok().filter(|class| class < classes),
+            Self::Values { .. } => None,
         };
         let label = || written.chars().take(60).collect();
         class.map(|class| class as u32).ok_or_else(|| match self {
             Self::Names(names) => DataError::UnknownLabel { label: label(), known: shortened(names) },
             Self::Numbers(classes) => unknown_number(label(), *classes),
+            Self::Values { outputs, .. } => unknown_number(label(), *outputs),
+        })
+    }
+
+    /// Checks a number to learn, which is a flag or any finite one.
+    pub(super) fn check_value(
+        value: Option<f32>,
+        flags: bool,
+        written: &dyn fmt::Display,
+    ) -> Result<f32, DataError> {
+        let fits = |&value: &f32| if flags { value == 0.0 || value == 1.0 } else { value.is_finite() };
+        value.filter(fits).ok_or_else(|| DataError::NotTarget {
+            found: written.to_string().chars().take(60).collect(),
+            needed: if flags { "0 or 1" } else { "a finite one" },
         })
     }
 }

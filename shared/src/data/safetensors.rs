@@ -6,12 +6,14 @@
 //! | `F32` `[n, ...]` | `[n]` | features |
 //! | `U16` `[n, length]` | `[n, length]` | text: tokens, and the token after each of them |
 //!
-//! `y` holds whole numbers of any type. The metadata holds the number of classes as `classes` if this module wrote the
+//! `y` holds whole numbers of any type. For other tasks than classification it is `[n]` or `[n, outputs]`, of whole numbers,
+//! `F32` or `F64`. The metadata holds the number of classes as `classes` if this module wrote the
 //! file; otherwise the reader gives it. The authors of a text are not stored.
 
 use std::collections::HashMap;
 use std::path::Path;
 
+use models::Targets;
 use models::shape::spelled;
 use safetensors::SafeTensorError;
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
@@ -20,7 +22,7 @@ use thiserror::Error;
 use super::error::{FormatError, existing_file};
 use super::format::{About, Evidence, MAX_CONTENT, SampleFormat, read_file};
 use super::options::unknown_number;
-use super::{DataError, DataSet, Dataset, ReadOptions, Samples, SetSamples, Skipped, Split};
+use super::{DataError, DataSet, Dataset, Labels, ReadOptions, Samples, SetSamples, Skipped, Split};
 
 const CLASSES: &str = "classes";
 
@@ -98,12 +100,19 @@ pub fn write_split(directory: &Path, split: Split, dataset: &Dataset) -> Result<
             (Dtype::U16, tokens.iter().flat_map(|token| token.to_le_bytes()).collect())
         }
     };
-    // Classes are below 2^16.
-    let y: Vec<u8> = dataset.labels().iter().flat_map(|&label| (label as u16).to_le_bytes()).collect();
-    let each = dataset.labels_each();
+    let (kind, y): (_, Vec<u8>) = match dataset.targets() {
+        // Classes are below 2^16.
+        Targets::Classes(labels) => {
+            (Dtype::U16, labels.iter().flat_map(|&label| (label as u16).to_le_bytes()).collect())
+        }
+        Targets::Values(values) => {
+            (Dtype::F32, values.iter().flat_map(|value| value.to_le_bytes()).collect())
+        }
+    };
+    let each = dataset.targets().len() / dataset.len();
     let labels = if each == 1 { vec![dataset.len()] } else { vec![dataset.len(), each] };
     let view = |dtype, shape, data| TensorView::new(dtype, shape, data).map_err(|error| malformed(&error));
-    let tensors = [("x", view(dtype, shape, &x)?), ("y", view(Dtype::U16, labels, &y)?)];
+    let tensors = [("x", view(dtype, shape, &x)?), ("y", view(kind, labels, &y)?)];
     let metadata = HashMap::from([(CLASSES.to_owned(), dataset.classes().to_string())]);
     let bytes = safetensors::serialize(tensors, Some(metadata)).map_err(|error| malformed(&error))?;
     std::fs::write(&path, bytes).map_err(|error| DataError::from(error).in_file(path))
@@ -112,13 +121,13 @@ pub fn write_split(directory: &Path, split: Split, dataset: &Dataset) -> Result<
 /// Reads the content of a file. `path` is for messages.
 pub fn read(bytes: &[u8], path: &Path, options: &ReadOptions) -> Result<Dataset, DataError> {
     let content = Content::parse(bytes, options).map_err(|error| error.in_file(path))?;
-    let Content { samples, count, shape, length, targets } = content;
-    let (mut kept, mut labels, mut skipped) = (Vec::new(), Vec::new(), Skipped::default());
+    let Content { samples, count, shape, length, truths } = content;
+    let (mut kept, mut targets, mut skipped) = (Vec::new(), Targets::default(), Skipped::default());
     for row in 0..count {
-        let found = targets.as_ref().map_or(Ok(Vec::new()), |targets| targets.of(row));
+        let found = truths.as_ref().map_or(Ok(Targets::default()), |truths| truths.of(row));
         match found.and_then(|found| finite(&samples, row, length).map(|()| found)) {
             Ok(found) => {
-                labels.extend(found);
+                targets.extend_from(&found, 0..found.len());
                 kept.push(row);
             }
             Err(error) => {
@@ -127,8 +136,8 @@ pub fn read(bytes: &[u8], path: &Path, options: &ReadOptions) -> Result<Dataset,
         }
     }
     let samples = if kept.len() == count { samples } else { samples.select(&kept, length) };
-    let dataset = match targets {
-        Some(targets) => Dataset::labelled(shape, samples, labels, targets.classes),
+    let dataset = match truths {
+        Some(truths) => Dataset::learned(shape, samples, targets, truths.classes),
         None => Dataset::unlabelled(shape, samples),
     };
     skipped.finish(dataset, path)
@@ -143,8 +152,8 @@ struct Content {
     shape: Vec<usize>,
     /// Values of a sample.
     length: usize,
-    /// The labels, if they are read.
-    targets: Option<Targets>,
+    /// What is to be learned, if it is read.
+    truths: Option<Truths>,
 }
 
 impl Content {
@@ -170,49 +179,83 @@ impl Content {
         if length == 0 {
             return Err(DataError::EmptyShape { found: shape.to_vec() });
         }
-        let targets = match (&options.labels, y) {
+        let truths = match (&options.labels, y) {
+            (&Some(Labels::Values { outputs, flags, .. }), Some(y)) => {
+                Some(Truths::values(*count, &y, outputs, flags)?)
+            }
             (Some(labels), Some(y)) => {
                 let stored = metadata.metadata().as_ref().and_then(|all| all.get(CLASSES)?.parse().ok());
-                Some(Targets::parse(&x, &y, stored.unwrap_or(labels.classes()))?)
+                Some(Truths::labels(&x, &y, stored.unwrap_or(labels.classes()))?)
             }
             _ if matches!(samples, Samples::Tokens(_)) => {
                 return Err(DataError::LabelsInside { format: "tokens of a text" });
             }
             _ => None,
         };
-        Ok(Self { samples, count: *count, shape: shape.to_vec(), length, targets })
+        Ok(Self { samples, count: *count, shape: shape.to_vec(), length, truths })
     }
 }
 
 const NEEDED: &str = "U8 [n, channels, height, width], F32 [n, ...] or U16 [n, length]";
 
 /// The tensor `y`.
-struct Targets {
-    labels: Vec<i64>,
-    /// Labels of a sample.
+struct Truths {
+    of: Kind,
+    /// Labels or numbers of a sample.
     each: usize,
+    /// How many classes or outputs there are.
     classes: usize,
 }
 
-impl Targets {
+enum Kind {
+    Labels(Vec<i64>),
+    Values { values: Vec<f32>, flags: bool },
+}
+
+impl Truths {
+    /// As many numbers for each of the samples as there are outputs.
+    fn values(count: usize, y: &TensorView<'_>, outputs: usize, flags: bool) -> Result<Self, DataError> {
+        let fits = y.shape() == [count, outputs] || (outputs == 1 && y.shape() == [count]);
+        let values = match y.dtype() {
+            _ if !fits => None,
+            Dtype::F32 => Some(floats(y.data())),
+            Dtype::F64 => {
+                Some(y.data().as_chunks().0.iter().map(|&bytes| f64::from_le_bytes(bytes) as f32).collect())
+            }
+            _ => numbers(y).map(|numbers| numbers.into_iter().map(|number| number as f32).collect()),
+        };
+        let needed = || format!("[{count}, {outputs}] numbers, {outputs} for each sample of `x`");
+        let values = values.ok_or_else(|| wrong("y", y, needed()))?;
+        Ok(Self { of: Kind::Values { values, flags }, each: outputs, classes: outputs })
+    }
+
     /// Text has a label for each token, everything else one for each sample.
-    fn parse(x: &TensorView<'_>, y: &TensorView<'_>, classes: usize) -> Result<Self, DataError> {
+    fn labels(x: &TensorView<'_>, y: &TensorView<'_>, classes: usize) -> Result<Self, DataError> {
         let labelled = if x.dtype() == Dtype::U16 { x.shape() } else { &x.shape()[..1] };
         if y.shape() != labelled {
             let needed = format!("as many labels as samples, `x` having shape {:?}", x.shape());
             return Err(wrong("y", y, needed));
         }
         let labels = numbers(y).ok_or_else(|| wrong("y", y, "whole numbers"))?;
-        Ok(Self { labels, each: labelled[1..].iter().product(), classes })
+        Ok(Self { of: Kind::Labels(labels), each: labelled[1..].iter().product(), classes })
     }
 
-    /// The labels of a sample.
-    fn of(&self, row: usize) -> Result<Vec<u32>, DataError> {
+    /// What is to be learned of a sample.
+    fn of(&self, row: usize) -> Result<Targets, DataError> {
+        let own = row * self.each..(row + 1) * self.each;
         let class = |&label: &i64| {
             let class = u32::try_from(label).ok().filter(|&class| (class as usize) < self.classes);
             class.ok_or_else(|| unknown_number(label.to_string(), self.classes))
         };
-        self.labels[row * self.each..][..self.each].iter().map(class).collect()
+        match &self.of {
+            Kind::Labels(labels) => {
+                labels[own].iter().map(class).collect::<Result<_, _>>().map(Targets::Classes)
+            }
+            Kind::Values { values, flags } => {
+                let value = |value: &f32| Labels::check_value(Some(*value), *flags, value);
+                values[own].iter().map(value).collect::<Result<_, _>>().map(Targets::Values)
+            }
+        }
     }
 }
 
@@ -259,7 +302,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::data::{Labels, OnError};
+    use crate::data::OnError;
 
     fn file(tensors: &[(&str, Dtype, &[usize], Vec<u8>)]) -> Vec<u8> {
         let views = tensors.iter().map(|(name, dtype, shape, data)| {
@@ -278,6 +321,34 @@ mod tests {
 
     fn le(values: &[f32]) -> Vec<u8> {
         values.iter().flat_map(|value| value.to_le_bytes()).collect()
+    }
+
+    #[test]
+    fn numbers_to_learn_are_tensors_of_any_type() {
+        let of = |outputs, flags| ReadOptions {
+            labels: Some(Labels::Values { outputs, names: Vec::new(), flags }),
+            ..ReadOptions::default()
+        };
+        let x = ("x", Dtype::F32, &[2, 1][..], vec![0; 8]);
+        let bytes = |values: &[f32]| values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>();
+        let numbers = file(&[x.clone(), ("y", Dtype::F32, &[2, 2], bytes(&[1.0, 0.0, 1.0, 0.5]))]);
+        let read = load(&numbers, &of(2, false)).unwrap();
+        assert_eq!(read.targets().values(), [1.0, 0.0, 1.0, 0.5]);
+        let refused = |bytes: &[u8], options: &ReadOptions| load(bytes, options).unwrap_err().to_string();
+        let half = refused(&numbers, &of(2, true));
+        assert!(half.contains("sample 1") && half.contains("0 or 1"), "{half}");
+        let shape = refused(&numbers, &of(3, false));
+        assert!(shape.contains("[2, 3]"), "{shape}");
+        let flags = file(&[x.clone(), ("y", Dtype::U8, &[2], vec![1, 0])]);
+        assert_eq!(load(&flags, &of(1, true)).unwrap().targets().values(), [1.0, 0.0]);
+        let double = 2.5f64.to_le_bytes().repeat(2);
+        let double = file(&[x.clone(), ("y", Dtype::F64, &[2, 1], double)]);
+        assert_eq!(load(&double, &of(1, false)).unwrap().targets().values(), [2.5, 2.5]);
+        let nan = file(&[x, ("y", Dtype::F32, &[2], bytes(&[1.0, f32::NAN]))]);
+        assert!(refused(&nan, &of(1, false)).contains("finite"));
+        let folder = tempfile::tempdir().unwrap();
+        write_split(folder.path(), Split::Train, &read).unwrap();
+        assert_eq!(Safetensors.load(folder.path(), Split::Train, &of(2, false)).unwrap(), read);
     }
 
     #[test]

@@ -83,6 +83,7 @@ impl Survey {
         let classes = match &self.labels {
             Labels::Names(names) => format!("classes {}", names.join(", ")),
             Labels::Numbers(classes) => format!("{classes} classes"),
+            Labels::Values { outputs, .. } => format!("{outputs} numbers to learn"),
         };
         let column = self.column.as_ref().map_or(String::new(), |column| format!(" in column `{column}`"));
         let format = self.format;

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use models::Targets;
+
 use super::dataset::{Dataset, histogram};
 use super::error::DataError;
 
@@ -56,7 +58,7 @@ impl View {
         self.indices.is_empty()
     }
 
-    /// Labels of the sample at `position`: one, or for text one for each token; none for unlabelled samples.
+    /// Labels of the sample at `position`: one, or for text one for each token; none for samples without labels.
     ///
     /// # Panics
     /// If `position` is not below [`Self::len`].
@@ -119,18 +121,20 @@ impl View {
     /// Replaces the contents of `x` and `y` by the samples at `positions`: a batch.
     ///
     /// `x` becomes `[positions, ...shape]` in row-major order, as [`Samples`](super::Samples) says for each kind; images
-    /// are in `[0, 1]`. `y` becomes the labels. Both keep their allocation from one batch to the next.
+    /// are in `[0, 1]`. `y` becomes what is to be learned of them. Both keep their allocation from one batch to the next.
     ///
     /// # Panics
     /// If a position is not below [`Self::len`].
-    pub fn fill(&self, positions: &[usize], x: &mut Vec<f32>, y: &mut Vec<u32>) {
+    pub fn fill(&self, positions: &[usize], x: &mut Vec<f32>, y: &mut Targets) {
         x.clear();
         y.clear();
         x.reserve(positions.len() * self.dataset.sample_len());
         for &position in positions {
             let index = self.indices[position] as usize;
             self.dataset.samples().append(index, self.dataset.sample_len(), x);
-            y.extend_from_slice(self.labels_of(position));
+            if self.labelled {
+                self.dataset.append_targets(index, y);
+            }
         }
     }
 }
@@ -156,26 +160,26 @@ mod tests {
     #[test]
     fn a_batch_is_normalised_and_in_the_order_asked_for() {
         let view = View::select(three(), vec![2, 0]).unwrap();
-        let (mut x, mut y) = (vec![9.0], vec![9]);
+        let (mut x, mut y) = (vec![9.0], Targets::Classes(vec![9]));
         view.fill(&[1, 0, 0], &mut x, &mut y);
         assert_eq!(x, [0.0, 0.2, 0.8, 1.0, 0.8, 1.0]);
-        assert_eq!(y, [2, 2, 2]);
+        assert_eq!(y.classes(), [2, 2, 2]);
         view.fill(&[], &mut x, &mut y);
         assert!(x.is_empty() && y.is_empty());
     }
 
     #[test]
     fn features_and_text_are_taken_as_they_are() {
-        let (mut x, mut y) = (Vec::new(), Vec::new());
+        let (mut x, mut y) = (Vec::new(), Targets::default());
         let features =
             Dataset::labelled(vec![2], Samples::Floats(vec![0.5, -1.0, 2.0, 300.0]), vec![1, 0], 2).unwrap();
         View::whole(Arc::new(features)).fill(&[1], &mut x, &mut y);
-        assert_eq!((&x[..], &y[..]), (&[2.0, 300.0][..], &[0][..]));
+        assert_eq!((&x[..], y.classes()), (&[2.0, 300.0][..], &[0][..]));
         let text =
             Dataset::labelled(vec![2], Samples::Tokens(vec![0, 1, 300, 2]), vec![1, 300, 2, 0], 301).unwrap();
         let text = View::whole(Arc::new(text));
         text.fill(&[1, 0], &mut x, &mut y);
-        assert_eq!((&x[..], &y[..]), (&[300.0, 2.0, 0.0, 1.0][..], &[2, 0, 1, 300][..]));
+        assert_eq!((&x[..], y.classes()), (&[300.0, 2.0, 0.0, 1.0][..], &[2, 0, 1, 300][..]));
         assert_eq!(text.histogram().iter().sum::<usize>(), 4);
     }
 
@@ -184,13 +188,13 @@ mod tests {
         let pixels = vec![0, 51, 102, 153, 204, 255];
         let unlabelled = Dataset::unlabelled(vec![1, 1, 2], Samples::Bytes(pixels)).unwrap();
         let view = View::select(three(), vec![2, 0]).unwrap();
-        let (mut expected, mut y) = (Vec::new(), Vec::new());
+        let (mut expected, mut y) = (Vec::new(), Targets::default());
         view.fill(&[0, 1], &mut expected, &mut y);
         let blind = View::select(Arc::new(unlabelled), vec![2, 0]).unwrap();
         for view in [view.clone().without_labels(), view.without_labels().part(&[0, 1]), blind] {
             let mut x = Vec::new();
             view.fill(&[0, 1], &mut x, &mut y);
-            assert_eq!((x, &y[..], view.labels_of(0)), (expected.clone(), &[][..], &[][..]));
+            assert_eq!((x, y.classes(), view.labels_of(0)), (expected.clone(), &[][..], &[][..]));
             assert!(view.histogram().iter().all(|&count| count == 0));
         }
         let refused = |shape: Vec<usize>, samples| Dataset::unlabelled(shape, samples).unwrap_err();

@@ -2,6 +2,7 @@
 
 use std::num::NonZeroU32;
 
+use models::Measure;
 use serde::{Deserialize, Serialize};
 
 use crate::spec::personalisation::Method;
@@ -9,7 +10,7 @@ use crate::spec::personalisation::Method;
 /// What a report has room for.
 pub type Metrics = [Option<Metric>; MAX_METRICS];
 
-/// Two of training, two of a test, and of personalisation the tests of the global model and of five others, and two gates.
+/// Two of training, two of a test (of other tasks than classification up to five), and of personalisation the tests of the global model and of five others, and two gates.
 pub const MAX_METRICS: usize = 12;
 
 /// What a client measures of its local training if the run asks for it. New ones go last.
@@ -37,6 +38,8 @@ pub enum Metric {
     Gate(Method, f64),
     /// Share of the training samples that the trained model classifies correctly, as a trainer of the device's owner says.
     TrainAccuracy(f64),
+    /// What the model it was sent comes to on the device's own test samples, if its task is not classification.
+    Own(Measure, f64),
 }
 
 /// A number from 0 to 1 in 32 bits, so that both tests of a model take no more room than any other metric.
@@ -77,6 +80,7 @@ impl Metric {
                 [test("local-test", local), test("global-test", global)]
             }
             Self::TrainAccuracy(value) => one("train-accuracy", value),
+            Self::Own(measure, value) => one(&format!("own-{}", measure.name()), value),
             Self::Gate(of, value) => one(&format!("{}-gate", of.name()), value),
         };
         values.into_iter().flatten()
@@ -93,13 +97,18 @@ impl Metric {
             | Self::ClassCoverage(_)
             | Self::Entropy(_)
             | Self::TrainAccuracy(_) => false,
-            Self::OwnAccuracy(_) | Self::OwnLoss(_) | Self::Tests(..) | Self::Gate(..) => true,
+            Self::OwnAccuracy(_) | Self::OwnLoss(_) | Self::Tests(..) | Self::Gate(..) | Self::Own(..) => {
+                true
+            }
         }
     }
 
-    /// Whether a metric of this name is a share, in `[0, 1]`, of samples that were classified correctly.
+    /// Whether a metric of this name is a share, in `[0, 1]`, of samples or flags that are right.
     #[must_use]
     pub fn is_share(name: &str) -> bool {
-        name.ends_with("accuracy") || name.ends_with("-test")
+        let measure = name.strip_prefix("own-").unwrap_or(name);
+        name.ends_with("accuracy")
+            || name.ends_with("-test")
+            || Measure::ALL.iter().any(|known| known.is_share() && known.name() == measure)
     }
 }

@@ -1,6 +1,6 @@
 //! Activations of the frozen extractor, computed once for each sample and used by the head and by the gate.
 
-use models::{Mode, Network};
+use models::{Mode, Network, Targets};
 
 use super::{PersonaliseError, Steps};
 use crate::data::{Preparation, View};
@@ -20,7 +20,7 @@ pub struct Features {
     /// The global model's logits, `[rows, classes]`: a row for each sample, or for each position of a text.
     pub logits: Vec<f32>,
     /// The samples' labels, one for each row.
-    pub labels: Vec<u32>,
+    pub labels: Targets,
 }
 
 impl Features {
@@ -39,7 +39,7 @@ impl Features {
             network.forward(batch.x(), batch.shape(), Mode::Evaluation)?;
             features.activations.extend_from_slice(network.features());
             features.logits.extend_from_slice(network.logits());
-            features.labels.extend_from_slice(batch.y());
+            features.labels.extend_from(batch.targets(), 0..batch.targets().len());
             steps.check()?;
         }
         Ok(features)
@@ -47,14 +47,14 @@ impl Features {
 
     /// Replaces the contents of `x` and `y` by the activations and labels of these samples: a batch for what stands on the
     /// extractor.
-    pub(super) fn fill(&self, positions: &[usize], x: &mut Vec<f32>, y: &mut Vec<u32>) {
+    pub(super) fn fill(&self, positions: &[usize], x: &mut Vec<f32>, y: &mut Targets) {
         x.clear();
         y.clear();
         let length = self.shape.iter().product::<usize>();
         let each = self.labels.len() * length / self.activations.len().max(1);
         for &position in positions {
             x.extend_from_slice(&self.activations[position * length..][..length]);
-            y.extend_from_slice(&self.labels[position * each..][..each]);
+            y.extend_from(&self.labels, position * each..(position + 1) * each);
         }
     }
 }

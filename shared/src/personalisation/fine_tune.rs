@@ -1,13 +1,13 @@
 //! Fine-tuning: parameters go on learning from the global model (stage 2).
 
-use models::{Architecture, Backend, Batch, Learner, ParamSet};
+use models::{Architecture, Backend, Batch, Learner, ParamSet, Targets};
 
 use super::{PersonaliseError, Steps};
 use crate::seed::{Seed, shuffle};
 use crate::spec::Training;
 
 /// Makes a batch: of the samples at these positions in this epoch, into these buffers.
-pub(super) type Fill<'a> = dyn FnMut(&[usize], u32, &mut Vec<f32>, &mut Vec<u32>) + 'a;
+pub(super) type Fill<'a> = dyn FnMut(&[usize], u32, &mut Vec<f32>, &mut Targets) + 'a;
 
 /// What learns, and how.
 pub(super) struct FineTuning<'a> {
@@ -35,13 +35,13 @@ impl FineTuning<'_> {
         let mut learner = learner.with_seed(*seed.derive("dropout").as_bytes());
         let each = total / u64::from(training.epochs);
         let mut order: Vec<usize> = (0..samples).collect();
-        let (mut x, mut y) = (Vec::new(), Vec::new());
+        let (mut x, mut y) = (Vec::new(), Targets::default());
         for epoch in 0..training.epochs {
             shuffle(&mut order, &mut seed.derive_numbered("epoch", u64::from(epoch)).rng());
             for positions in order.chunks(size).take(each as usize) {
                 fill(positions, epoch, &mut x, &mut y);
                 let shape = [&[positions.len()], &self.architecture.input[..]].concat();
-                let batch = Batch::new(std::mem::take(&mut x), shape, std::mem::take(&mut y))?;
+                let batch = Batch::with_targets(std::mem::take(&mut x), shape, std::mem::take(&mut y))?;
                 learner.step(&batch)?;
                 (x, y) = batch.into_buffers();
                 steps.advance()?;

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::ops::ControlFlow;
 
-use models::{Architecture, Backend, Mode, ModelError, Network, ParamSet, argmax};
+use models::{Architecture, Backend, Mode, ModelError, Network, ParamSet, Targets, argmax};
 
 use super::features::{CHUNK, Features};
 use super::fine_tune::FineTuning;
@@ -215,7 +215,7 @@ impl Device<'_> {
         if self.wants(Method::is_whole) {
             let seed = self.seed_now("whole");
             let augmentation = seed.derive("augmentation");
-            let mut fill = |positions: &[usize], epoch: u32, x: &mut Vec<f32>, y: &mut Vec<u32>| {
+            let mut fill = |positions: &[usize], epoch: u32, x: &mut Vec<f32>, y: &mut Targets| {
                 let seed = augmentation.derive_numbered("epoch", u64::from(epoch));
                 preparation.training(&part, positions, &seed, x, y);
             };
@@ -230,7 +230,7 @@ impl Device<'_> {
         let mut start = global.select("projection.");
         start.insert_under("", global.select("head."));
         let features = Features::of(&mut network, preparation, &part, steps)?;
-        let mut fill = |positions: &[usize], _: u32, x: &mut Vec<f32>, y: &mut Vec<u32>| {
+        let mut fill = |positions: &[usize], _: u32, x: &mut Vec<f32>, y: &mut Targets| {
             features.fill(positions, x, y);
         };
         let course = self.course(&classifier, false);
@@ -245,7 +245,7 @@ impl Device<'_> {
                 let shape = [&[part.len()], &features.shape[..]].concat();
                 local.forward(&features.activations, &shape, Mode::Evaluation)?;
             }
-            let (mut x, mut y) = (Vec::new(), Vec::new());
+            let (mut x, mut y) = (Vec::new(), Targets::default());
             for method in self.gated() {
                 let width = gate_inputs(method, &spec.architecture)?.expect("it is one of those with a gate");
                 let inputs = if method == Method::Mf {
@@ -259,7 +259,7 @@ impl Device<'_> {
                     inputs,
                     global: &features.logits,
                     local: if rows > 0 { local.logits() } else { &[] },
-                    labels: &features.labels,
+                    labels: features.labels.classes(),
                 };
                 let (settings, seed) = (self.settings, self.seed_now(method.name()));
                 let gate =

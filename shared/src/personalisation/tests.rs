@@ -3,7 +3,9 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use models::{Architecture, Backend, Batch, Initialisation, Layer, Learner, Network, ParamSet, evaluate};
+use models::{
+    Architecture, Backend, Batch, Initialisation, Layer, Learner, Network, ParamSet, Targets, evaluate,
+};
 use rand::Rng;
 
 use super::features::Features;
@@ -30,8 +32,7 @@ fn spec() -> RunSpec {
         extractor: vec![Layer::Flatten, linear("a", 6), Layer::Relu],
         projection: Vec::new(),
         head: vec![linear("b", 5), Layer::Relu, linear("c", 3)],
-        frozen: None,
-        tensors: None,
+        ..Architecture::default()
     };
     spec
 }
@@ -213,12 +214,12 @@ fn features_computed_once_are_those_computed_anew() {
     let features = Features::of(&mut network, &spec.data.preparation, &data, &mut steps).unwrap();
     assert_eq!((&features.shape[..], features.labels.len()), (&[6][..], 300));
     // More samples than a pass takes, in another order, one by one.
-    let (mut x, mut y) = (Vec::new(), Vec::new());
+    let (mut x, mut y) = (Vec::new(), Targets::default());
     for position in [299, 0, 256, 255, 7] {
         let one = data.part(&[position as u32]);
         let anew = batch(&spec, &one);
         features.fill(&[position], &mut x, &mut y);
-        assert_eq!(y, anew.y());
+        assert_eq!(&y, anew.targets());
         near(&x, &activations(&spec, &anew));
         network.represent(&anew).unwrap();
         near(&features.logits[position * 3..][..3], network.logits());
@@ -256,8 +257,8 @@ fn the_tests_are_of_the_models() {
         evaluate(&mut network, [batch(&spec, &test)]).unwrap().accuracy
     };
     let model = outcome.model.as_ref().unwrap();
-    assert_eq!(outcome.global.global, Some(accuracy(&model.global)));
-    assert_eq!(outcome.personal[0].scores.global, Some(accuracy(&model.local)));
+    assert_eq!(outcome.global.global, accuracy(&model.global));
+    assert_eq!(outcome.personal[0].scores.global, accuracy(&model.local));
     let tests_alone =
         made(&spec, &Personalisation { method: Some(Methods::default()), ..settings }, &data, Some(&test))
             .unwrap();

@@ -114,12 +114,13 @@ fn explicit(mut spec: RunSpec) -> RunSpec {
 }
 
 impl From<Architecture> for PositionalArchitecture {
-    /// Without what is frozen, or opaque.
+    /// Without what is frozen, opaque or of another task.
     fn from(architecture: Architecture) -> Self {
         let Architecture {
             name,
             input,
             classes,
+            task: _,
             initialisation,
             extractor,
             projection,
@@ -135,17 +136,7 @@ impl From<PositionalArchitecture> for Architecture {
     fn from(architecture: PositionalArchitecture) -> Self {
         let PositionalArchitecture { name, input, classes, initialisation, extractor, projection, head } =
             architecture;
-        Self {
-            name,
-            input,
-            classes,
-            initialisation,
-            extractor,
-            projection,
-            head,
-            frozen: None,
-            tensors: None,
-        }
+        Self { name, input, classes, initialisation, extractor, projection, head, ..Architecture::default() }
     }
 }
 

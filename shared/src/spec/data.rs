@@ -1,5 +1,6 @@
 //! What the samples of a run are.
 
+use models::Task;
 use serde::{Deserialize, Serialize};
 
 use crate::data::{Labels, Preparation, ReadOptions};
@@ -15,7 +16,8 @@ pub const ENSEMBLE_KEY: &str = "ensemble";
 pub struct DataSpec {
     /// Shape of one sample before it is prepared.
     pub shape: Vec<usize>,
-    /// The classes' names in the order of their numbers, where labels are names; empty where they are numbers.
+    /// The classes' names in the order of their numbers, where labels are names; empty where they are numbers. For other tasks
+    /// than classification the names of the outputs, which in a table are columns.
     pub class_names: Vec<String>,
     /// How samples are augmented and normalised.
     pub preparation: Preparation,
@@ -49,13 +51,24 @@ pub enum LabelsAt {
 }
 
 impl DataSpec {
-    /// How samples for a model with this number of classes are read; the model's file may say what they are.
+    /// The columns of a table that hold what is learned, for this task.
     #[must_use]
-    pub fn reading(spec: Option<&Self>, classes: usize) -> ReadOptions {
-        let names = spec.map(|spec| spec.class_names.clone()).filter(|names| !names.is_empty());
+    pub fn columns(&self, task: Task) -> Vec<String> {
+        match task {
+            Task::MultiLabel | Task::Regression { .. } if !self.class_names.is_empty() => {
+                self.class_names.clone()
+            }
+            _ => vec![self.column.clone()],
+        }
+    }
+
+    /// How samples for a model of this task and number of classes are read; the model's file may say what they are.
+    #[must_use]
+    pub fn reading(spec: Option<&Self>, task: Task, classes: usize) -> ReadOptions {
+        let names = spec.map_or(&[][..], |spec| &spec.class_names);
         ReadOptions {
             shape: spec.map(|spec| spec.shape.clone()),
-            labels: Some(names.map_or(Labels::Numbers(classes), Labels::Names)),
+            labels: Some(Labels::of(task, classes, names)),
             column: spec.map_or_else(label_column, |spec| spec.column.clone()),
             ..ReadOptions::default()
         }

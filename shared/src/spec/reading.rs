@@ -3,6 +3,7 @@
 //! It travels as TOML, which can grow like the specification ([`SpecText`](super::SpecText)): a device that does not know a
 //! key refuses the run by the name of the key.
 
+use models::Task;
 use serde::{Deserialize, Serialize};
 
 use super::data::label_column;
@@ -11,13 +12,16 @@ use crate::data::{Labels, OnError, ReadOptions};
 use crate::settings;
 
 /// How samples are read for a run.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Reading {
     /// Shape of a sample before it is prepared.
     pub shape: Vec<usize>,
-    /// How many classes there are.
+    /// How many classes or outputs there are.
     pub classes: usize,
+    /// What is learned of them.
+    #[serde(default, skip_serializing_if = "is_classification")]
+    pub task: Task,
     /// Their names in the order of their numbers; empty where labels are numbers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub class_names: Vec<String>,
@@ -29,6 +33,11 @@ pub struct Reading {
     pub labels: LabelsAt,
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_classification(task: &Task) -> bool {
+    task.is_classification()
+}
+
 impl Reading {
     /// For this run.
     #[must_use]
@@ -36,6 +45,7 @@ impl Reading {
         Self {
             shape: spec.data.shape.clone(),
             classes: spec.architecture.classes,
+            task: spec.architecture.task,
             class_names: spec.data.class_names.clone(),
             label: spec.data.column.clone(),
             labels: spec.data.labels,
@@ -71,13 +81,9 @@ impl Reading {
     /// How samples with labels are read.
     #[must_use]
     pub fn options(&self, on_error: OnError) -> ReadOptions {
-        let labels = match &self.class_names[..] {
-            [] => Labels::Numbers(self.classes),
-            names => Labels::Names(names.to_vec()),
-        };
         ReadOptions {
             shape: Some(self.shape.clone()),
-            labels: Some(labels),
+            labels: Some(Labels::of(self.task, self.classes, &self.class_names)),
             column: self.label.clone(),
             on_error,
         }

@@ -27,9 +27,9 @@ fn plain_sgd(spec: &RunSpec, round: u32, index: usize, data: &View, start: &Para
     for epoch in 0..spec.training.epochs {
         shuffle(&mut order, &mut seed.derive_numbered("epoch", u64::from(epoch)).rng());
         for positions in order.chunks(spec.training.batch as usize) {
-            let (mut x, mut y) = (Vec::new(), Vec::new());
+            let (mut x, mut y) = (Vec::new(), Targets::default());
             data.fill(positions, &mut x, &mut y);
-            learner.step(&Batch::new(x, [positions.len(), 1, 2, 2], y).unwrap()).unwrap();
+            learner.step(&Batch::with_targets(x, [positions.len(), 1, 2, 2], y).unwrap()).unwrap();
         }
     }
     learner.params().unwrap()
@@ -59,9 +59,9 @@ fn a_rate_that_changes_with_every_step_is_that_of_the_schedule() {
     let spec = with(&spec("fedavg"), by_step);
     let mut learner =
         Learner::new(&spec.architecture, &initial(&spec), Sgd::plain(0.5), &Backend::cpu()).unwrap();
-    let (mut x, mut y) = (Vec::new(), Vec::new());
+    let (mut x, mut y) = (Vec::new(), Targets::default());
     data.fill(&(0..data.len()).collect::<Vec<_>>(), &mut x, &mut y);
-    let batch = Batch::new(x, [data.len(), 1, 2, 2], y).unwrap();
+    let batch = Batch::with_targets(x, [data.len(), 1, 2, 2], y).unwrap();
     let models = federate(&spec, std::slice::from_ref(&data), 2);
     for step in 0..6 {
         let passed = f64::from(step) / 3.0;
@@ -96,9 +96,9 @@ fn an_optimizer_that_is_kept_goes_on_as_if_there_were_no_rounds() {
         let spec = with(&spec("fedavg"), once);
         let mut learner =
             Learner::new(&spec.architecture, &initial(&spec), optimizer, &Backend::cpu()).unwrap();
-        let (mut x, mut y) = (Vec::new(), Vec::new());
+        let (mut x, mut y) = (Vec::new(), Targets::default());
         data.fill(&(0..data.len()).collect::<Vec<_>>(), &mut x, &mut y);
-        let batch = Batch::new(x, [data.len(), 1, 2, 2], y).unwrap();
+        let batch = Batch::with_targets(x, [data.len(), 1, 2, 2], y).unwrap();
         (0..8).for_each(|_| assert!(learner.step(&batch).unwrap().is_finite()));
         let expected = learner.params().unwrap();
         assert!(apart(&steps(true), &expected) < 1e-5, "{optimizer:?}: {}", apart(&steps(true), &expected));

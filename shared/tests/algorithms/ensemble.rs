@@ -38,11 +38,11 @@ fn halves(count: usize, salt: usize) -> View {
 
 fn accuracy(spec: &RunSpec, params: &ParamSet, data: &View) -> f64 {
     let positions: Vec<usize> = (0..data.len()).collect();
-    let (mut x, mut y) = (Vec::new(), Vec::new());
+    let (mut x, mut y) = (Vec::new(), Targets::default());
     spec.data.preparation.evaluation(data, &positions, &mut x, &mut y);
-    let batch = Batch::new(x, [data.len(), 1, 4, 4], y).unwrap();
+    let batch = Batch::with_targets(x, [data.len(), 1, 4, 4], y).unwrap();
     let mut network = models::Network::new(&spec.architecture, params, &Backend::cpu()).unwrap();
-    models::evaluate(&mut network, [&batch]).unwrap().accuracy
+    models::evaluate(&mut network, [&batch]).unwrap().accuracy.unwrap()
 }
 
 fn learned(spec: &RunSpec, data: &View) -> ParamSet {

@@ -173,7 +173,7 @@ fn the_helper_is_the_other_model_that_is_nearest_in_one_fixed_image() {
     let step = |helper: Option<usize>| -> ParamSet {
         // The gradient of CE(y_hat, f(u)) + 0.5 KL(helper || f(u)) is p - y_hat + 0.5 (p - helper), by the logits.
         let theta = sum(&sigma, &psi);
-        let (mut x, mut y) = (Vec::new(), Vec::new());
+        let (mut x, mut y) = (Vec::new(), Targets::default());
         let data = &shares[0];
         data.fill(&(0..data.len()).collect::<Vec<_>>(), &mut x, &mut y);
         let own = probabilities(&spec, &theta, &x);
@@ -231,7 +231,7 @@ fn two_helpers_outvote_a_client() {
     }
     let theta = federation.server.current_model(&federation.state);
     let mut expected = Learner::new(&spec.architecture, &theta, Sgd::plain(0.5), &Backend::cpu()).unwrap();
-    let (mut x, mut y) = (Vec::new(), Vec::new());
+    let (mut x, mut y) = (Vec::new(), Targets::default());
     data.fill(&(0..data.len()).collect::<Vec<_>>(), &mut x, &mut y);
     expected.step(&Batch::new(x, [data.len(), 1, 2, 2], vec![1; data.len()]).unwrap()).unwrap();
     let expected = expected.params().unwrap().difference(&theta).unwrap();

@@ -1,6 +1,6 @@
 //! `FedMix`'s client half (Wang et al. 2022), against the paper's equations in cases with closed forms.
 
-use models::{Backend, Batch, Learner, Network, ParamSet, Sgd, pseudo_label};
+use models::{Backend, Batch, Learner, Network, ParamSet, Sgd, Targets, pseudo_label};
 use shared::aggregation::Mixture;
 use shared::algorithm::{Settings, registry};
 use shared::data::{Augmentation, Preparation, View};
@@ -30,7 +30,7 @@ fn metrics(report: &TrainReport) -> Vec<Metric> {
 
 /// All samples of a view with other labels, and the prediction of the initial model for each.
 fn predicted(spec: &RunSpec, data: &View) -> (Batch, Vec<f32>) {
-    let (mut x, mut y) = (Vec::new(), Vec::new());
+    let (mut x, mut y) = (Vec::new(), Targets::default());
     data.fill(&(0..data.len()).collect::<Vec<_>>(), &mut x, &mut y);
     let mut network = Network::new(&spec.architecture, &initial(spec), &Backend::cpu()).unwrap();
     let batch = Batch::unlabelled(x, [data.len(), 1, 2, 2]).unwrap();
@@ -107,7 +107,7 @@ fn the_consistency_term_is_the_squared_distance_of_two_views() {
         ..Preparation::default()
     };
     let all: Vec<usize> = (0..data.len()).collect();
-    let (mut x, mut mirrored, mut y) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut x, mut mirrored, mut y) = (Vec::new(), Vec::new(), Targets::default());
     data.fill(&all, &mut x, &mut y);
     flip.training(&data, &all, &Seed::root(1), &mut mirrored, &mut y);
     let start = initial(&spec);

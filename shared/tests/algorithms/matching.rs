@@ -16,8 +16,7 @@ fn network() -> Architecture {
         extractor: vec![conv, Layer::Relu, Layer::Flatten],
         projection: vec![Layer::Linear { name: named("fc1"), out: 5, bias: true }, Layer::Relu],
         head: vec![Layer::Linear { name: named("fc2"), out: 2, bias: true }],
-        frozen: None,
-        tensors: None,
+        ..Architecture::default()
     };
     architecture.parameter_specs().unwrap();
     architecture

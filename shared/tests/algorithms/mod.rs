@@ -17,7 +17,9 @@ mod variates;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use models::{AdamSettings, Array, Backend, Batch, Learner, Limits, Optimizer, ParamSet, Precision, Sgd};
+use models::{
+    AdamSettings, Array, Backend, Batch, Learner, Limits, Optimizer, ParamSet, Precision, Sgd, Targets,
+};
 use shared::aggregation::{
     Aggregation, Buffers, Chunk, Contributor, Rule, Scale, ServerOptimizer, StoredError, StoredUpdates,
     Template, Weights,

@@ -39,9 +39,9 @@ fn moon_takes_the_steps_of_its_objective() {
             shuffle(&mut order, &mut seed.derive_numbered("epoch", epoch).rng());
             let changes = seed.derive("augmentation").derive_numbered("epoch", epoch);
             for positions in order.chunks(settings.batch as usize) {
-                let (mut x, mut y) = (Vec::new(), Vec::new());
+                let (mut x, mut y) = (Vec::new(), Targets::default());
                 spec.data.preparation.training(&shares[1], positions, &changes, &mut x, &mut y);
-                let batch = Batch::new(x, [positions.len(), 1, 2, 2], y).unwrap();
+                let batch = Batch::with_targets(x, [positions.len(), 1, 2, 2], y).unwrap();
                 let (z_glob, z_prev) =
                     (global.represent(&batch).unwrap(), previous.represent(&batch).unwrap());
                 let mut contrast = |z: &[f32], gradient: &mut Vec<f32>| {

@@ -62,9 +62,9 @@ fn fedprox_takes_the_steps_of_its_objective() {
     for epoch in 0..settings.epochs {
         shuffle(&mut order, &mut seed.derive_numbered("epoch", u64::from(epoch)).rng());
         for positions in order.chunks(settings.batch as usize) {
-            let (mut x, mut y) = (Vec::new(), Vec::new());
+            let (mut x, mut y) = (Vec::new(), Targets::default());
             data.fill(positions, &mut x, &mut y);
-            let batch = Batch::new(x, [positions.len(), 1, 2, 2], y).unwrap();
+            let batch = Batch::with_targets(x, [positions.len(), 1, 2, 2], y).unwrap();
             let (_, mut gradient) = learner.gradient(&batch).unwrap();
             let away = learner.params().unwrap().difference(&w_0).unwrap();
             gradient.add_scaled(mu as f32, &away).unwrap();
@@ -150,9 +150,10 @@ fn slope(spec: &RunSpec, shares: &[View], w: &ParamSet) -> f64 {
         let mut learner =
             Learner::new(&spec.architecture, w, spec.training.optimizer.to_engine(), &Backend::cpu())
                 .unwrap();
-        let (mut x, mut y) = (Vec::new(), Vec::new());
+        let (mut x, mut y) = (Vec::new(), Targets::default());
         share.fill(&(0..share.len()).collect::<Vec<_>>(), &mut x, &mut y);
-        let (_, gradient) = learner.gradient(&Batch::new(x, [share.len(), 1, 2, 2], y).unwrap()).unwrap();
+        let (_, gradient) =
+            learner.gradient(&Batch::with_targets(x, [share.len(), 1, 2, 2], y).unwrap()).unwrap();
         sum.add_scaled(1.0 / shares.len() as f32, &gradient).unwrap();
     }
     sum.add_scaled(spec.training.optimizer.decay() as f32, w).unwrap();
@@ -277,9 +278,9 @@ fn what_is_measured_is_the_length_of_the_update_and_the_cosine_of_representation
     let w_t = federation.server.current_model(&federation.state).clone();
     for ((update, report), share) in federation.updates().iter().zip(&shares) {
         let positions: Vec<usize> = (0..share.len()).collect();
-        let (mut x, mut y) = (Vec::new(), Vec::new());
+        let (mut x, mut y) = (Vec::new(), Targets::default());
         spec.data.preparation.evaluation(share, &positions, &mut x, &mut y);
-        let batch = Batch::new(x, [share.len(), 1, 2, 2], y).unwrap();
+        let batch = Batch::with_targets(x, [share.len(), 1, 2, 2], y).unwrap();
         let mut w_k = w_t.clone();
         w_k.add(&update.tensors).unwrap();
         let [local, global] = [&w_k, &w_t].map(|w| {
@@ -324,9 +325,9 @@ fn local_clients_go_on_from_their_own_models_and_the_server_changes_nothing() {
             for epoch in 0..2 {
                 shuffle(&mut order, &mut seed.derive_numbered("epoch", epoch).rng());
                 for positions in order.chunks(4) {
-                    let (mut x, mut y) = (Vec::new(), Vec::new());
+                    let (mut x, mut y) = (Vec::new(), Targets::default());
                     shares[k].fill(positions, &mut x, &mut y);
-                    learner.step(&Batch::new(x, [positions.len(), 1, 2, 2], y).unwrap()).unwrap();
+                    learner.step(&Batch::with_targets(x, [positions.len(), 1, 2, 2], y).unwrap()).unwrap();
                 }
             }
             alone[k] = learner.params().unwrap();
@@ -374,9 +375,9 @@ fn the_rate_follows_its_schedule_from_round_to_round() {
                 &Backend::cpu(),
             )
             .unwrap();
-            let (mut x, mut y) = (Vec::new(), Vec::new());
+            let (mut x, mut y) = (Vec::new(), Targets::default());
             data.fill(&(0..10).collect::<Vec<_>>(), &mut x, &mut y);
-            let (_, gradient) = learner.gradient(&Batch::new(x, [10, 1, 2, 2], y).unwrap()).unwrap();
+            let (_, gradient) = learner.gradient(&Batch::with_targets(x, [10, 1, 2, 2], y).unwrap()).unwrap();
             let mut expected = before;
             expected.add_scaled(-0.5 * 0.5f32.powi(number.cast_signed() - 1), &gradient).unwrap();
             assert!(apart(&after, &expected) < 1e-6, "{algorithm}, round {number}");

@@ -8,6 +8,7 @@ use flate2::Compression;
 use flate2::Crc;
 use flate2::write::GzEncoder;
 use image::{ColorType, ImageFormat};
+use models::Targets;
 use shared::data::cifar::Cifar;
 use shared::data::{
     DataError, Dataset, Labels, OnError, ReadOptions, SampleFormat as _, Samples, Split, View, csv,
@@ -19,14 +20,16 @@ use super::{Seen, tmp};
 /// A whole set is as it should be.
 fn sound(read: &Result<Dataset, DataError>) -> Seen {
     if let Ok(set) = read {
-        assert_eq!(set.len() * set.labels_each(), set.labels().len());
+        let each = set.targets().len() / set.len();
+        assert_eq!(set.len() * each, set.targets().len());
+        assert!(set.targets().values().iter().all(|value| value.is_finite()));
         assert!(set.labels().iter().all(|&label| (label as usize) < set.classes()));
         assert_eq!(set.sample_len(), set.shape().iter().product::<usize>());
         if set.len() > 0 {
             let view = View::whole(Arc::new(set.clone()));
-            let (mut x, mut y) = (Vec::new(), Vec::new());
+            let (mut x, mut y) = (Vec::new(), Targets::default());
             view.fill(&[set.len() - 1], &mut x, &mut y);
-            assert_eq!((x.len(), y.len()), (set.sample_len(), set.labels_each()));
+            assert_eq!((x.len(), y.len()), (set.sample_len(), each));
             assert!(x.iter().all(|value| value.is_finite()));
         }
     }
@@ -88,10 +91,14 @@ pub fn cifar_seeds() -> Vec<Vec<u8>> {
 
 /// How a table is read: the first byte says it.
 fn options(first: u8) -> ReadOptions {
-    let labels = if first & 1 == 0 {
-        Labels::Numbers(3)
-    } else {
-        Labels::Names(vec!["cat".to_owned(), "dog".to_owned()])
+    let labels = match first & 9 {
+        0 => Labels::Numbers(3),
+        1 => Labels::Names(vec!["cat".to_owned(), "dog".to_owned()]),
+        flags => Labels::Values {
+            outputs: 2,
+            names: vec!["cat".to_owned(), "label".to_owned()],
+            flags: flags == 8,
+        },
     };
     let on_error = if first & 2 == 0 { OnError::Stop } else { OnError::Skip };
     let shape = (first & 4 != 0).then(|| vec![1, 2]);

@@ -11,7 +11,7 @@ use crate::config::excerpt::{Difference, differences};
 use crate::page::Found;
 use crate::report::Summary;
 use crate::report::table::Table;
-use crate::report::units::{bytes, percent, seconds};
+use crate::report::units::{bytes, seconds};
 use crate::runs::find::find;
 use crate::runs::overview::Overview;
 use crate::storage::Disk;
@@ -74,14 +74,14 @@ fn text(a: &(Overview, Found), b: &(Overview, Found), keys: &[Difference], colum
 /// What came of a run, in rows.
 fn results(run: &Overview, summary: &Summary) -> Vec<(&'static str, String)> {
     let none = || "-".to_owned();
-    let share = |accuracy: Option<f64>| accuracy.map_or_else(none, percent);
+    let [last, highest] = run.scores();
     let best = run.best_round.map_or_else(String::new, |round| format!(" (round {round})"));
     let arrivals = &summary.arrivals;
     vec![
         ("state", run.state.to_owned()),
         ("rounds", format!("{} of {}", run.rounds, run.planned)),
-        ("last accuracy", share(run.accuracy)),
-        ("best accuracy", share(run.best_accuracy) + &best),
+        ("last accuracy", last),
+        ("best accuracy", highest + &best),
         ("updates accepted", format!("{} of {}", arrivals.accepted, arrivals.sampled)),
         ("time", seconds(summary.times.wall)),
         ("median round", summary.median_seconds.map_or_else(none, seconds)),

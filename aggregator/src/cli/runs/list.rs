@@ -12,7 +12,7 @@ use super::Place;
 use crate::events::printable;
 use crate::report::clock::elapsed;
 use crate::report::table::Table;
-use crate::report::units::{bytes, counted, percent};
+use crate::report::units::{bytes, counted};
 use crate::runs::listing::{Folder, Kind, Listing};
 use crate::runs::overview::Overview;
 
@@ -121,14 +121,14 @@ fn words(words: &[&str]) -> Vec<String> {
 }
 
 fn row(run: &Overview, now: i64) -> Vec<String> {
-    let share = |accuracy: Option<f64>| accuracy.map_or_else(|| "-".to_owned(), percent);
+    let [last, best] = run.scores();
     vec![
         printable(&run.run),
         run.state.to_owned(),
         run.algorithm.clone(),
         run.data.clone(),
-        share(run.accuracy),
-        share(run.best_accuracy),
+        last,
+        best,
         format!("{}/{}", run.rounds, run.planned),
         bytes(run.bytes),
         run.age(now).map_or_else(|| "-".to_owned(), elapsed),
@@ -179,6 +179,8 @@ mod tests {
             accuracy: Some(0.931),
             best_accuracy: Some(1.0),
             best_round: Some(7),
+            loss: None,
+            best_loss: None,
             bytes: 642_000,
             begun: None,
             active: Some("1970-01-01T00:00:00Z".to_owned()),

@@ -91,8 +91,7 @@ pub(in crate::config) fn architecture(
         extractor: part("extractor")?,
         projection: part("projection")?,
         head: part("head")?,
-        frozen: None,
-        tensors: None,
+        ..Architecture::default()
     })
 }
 

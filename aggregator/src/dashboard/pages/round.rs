@@ -4,6 +4,7 @@ use std::time::SystemTime;
 
 use maud::{Markup, html};
 use shared::calendar::{moment, utc};
+use shared::cli::measure_text;
 
 use super::super::lab::{Lab, LabError, Run, RunName};
 use super::Shown;
@@ -63,11 +64,16 @@ fn figures(record: &RoundRecord) -> Markup {
         ("of tests", record.test_seconds),
         ("of aggregation and disk", record.disk_seconds),
     ];
+    let measures = record.measures();
+    let measures: Vec<String> = measures.into_iter().map(|(of, value)| measure_text(of, value)).collect();
     let parts = waited.into_iter().filter_map(|(name, time)| Some(format!("{} {name}", seconds(time?))));
     html! {
         section aria-label="Summary" { dl.figures {
+            @if let (None, Some(loss)) = (record.accuracy, record.loss) {
+                (figure("Test loss", &format!("{loss:.4}"), &measures))
+            }
             @if let Some(accuracy) = record.accuracy {
-                (figure("Accuracy", &percent(accuracy), &record.loss.map(|loss| format!("loss {loss:.4}")).into_iter().collect::<Vec<_>>()))
+                (figure("Accuracy", &percent(accuracy), &record.loss.map(|loss| format!("loss {loss:.4}")).into_iter().chain(measures.clone()).collect::<Vec<_>>()))
             }
             (figure("Updates accepted", &record.accepted.to_string(), &[format!("of {} asked for", record.sampled)]))
             (figure("Time", &seconds(record.wall_seconds()), &parts.collect::<Vec<_>>()))

@@ -9,7 +9,7 @@ use shared::calendar::{moment, moment_in};
 
 use super::super::lab::{Lab, LabError, Run};
 use super::{Shown, Tab, ago, run_place, sparkline};
-use crate::report::units::{bytes, counted, grouped, percent};
+use crate::report::units::{bytes, counted, grouped};
 
 /// Changed keys that are shown of each run.
 const TOLD: usize = 4;
@@ -92,7 +92,7 @@ fn table(runs: &[&Arc<Run>], now: i64) -> Markup {
 
 fn row(run: &Run, now: i64) -> Markup {
     let of = &run.overview;
-    let share = |share: Option<f64>| share.map_or_else(|| "-".to_owned(), percent);
+    let [last, best] = of.scores();
     let active = of.active.as_deref().and_then(moment_in);
     html! {
         tr {
@@ -100,9 +100,9 @@ fn row(run: &Run, now: i64) -> Markup {
             th.text scope="row" { a href=(run_place(&of.run)) { (of.run) } }
             td.text { (state(of.state)) }
             td { (grouped(of.rounds)) " of " (grouped(of.planned as usize)) }
-            td { (share(of.accuracy)) }
-            td.wide title=[of.best_round.map(|round| format!("in round {round}"))] { (share(of.best_accuracy)) }
-            td.text.wide { (sparkline::accuracy(&run.found.rounds.records)) }
+            td { (last) }
+            td.wide title=[of.best_round.map(|round| format!("in round {round}"))] { (best) }
+            td.text.wide { (sparkline::progress(&run.found.rounds.records)) }
             td.text.setting.wide {
                 (of.algorithm) ", " (of.model) " on " (of.data)
                 @if !of.changed.is_empty() { small {

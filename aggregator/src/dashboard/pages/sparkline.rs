@@ -11,9 +11,22 @@ const POINTS: usize = 48;
 const WIDTH: f64 = 96.0;
 const HEIGHT: f64 = 22.0;
 
-/// The accuracies of a run; nothing where fewer than two are known.
-pub(super) fn accuracy(rounds: &[RoundRecord]) -> Markup {
-    let known: Vec<f64> = rounds.iter().filter_map(|round| round.accuracy).collect();
+/// The accuracies of a run, or where numbers are learned its losses; nothing where fewer than two are known.
+pub(super) fn progress(rounds: &[RoundRecord]) -> Markup {
+    let accuracies: Vec<f64> = rounds.iter().filter_map(|round| round.accuracy).collect();
+    let ends = |of: &[f64]| Some((*of.first()?, *of.last()?));
+    if let Some((first, last)) = ends(&accuracies) {
+        let said = format!("accuracy from {:.1} % to {:.1} %", 100.0 * first, 100.0 * last);
+        return curve(&accuracies, &said);
+    }
+    let losses: Vec<f64> = rounds.iter().filter_map(|round| round.loss).collect();
+    ends(&losses).map_or_else(
+        || html! {},
+        |(first, last)| curve(&losses, &format!("loss from {first:.4} to {last:.4}")),
+    )
+}
+
+fn curve(known: &[f64], said: &str) -> Markup {
     if known.len() < 2 {
         return html! {};
     }
@@ -22,14 +35,14 @@ pub(super) fn accuracy(rounds: &[RoundRecord]) -> Markup {
     let mut points: Vec<f64> = known.iter().rev().step_by(step).copied().collect();
     points.reverse();
     let [least, most] = [f64::min, f64::max].map(|of| points.iter().copied().fold(points[0], of));
-    let span = (most - least).max(1e-3);
+    let span = (most - least).max(1e-3 * most.abs().min(1.0));
+    let span = if span > 0.0 { span } else { 1.0 };
     let mut path = String::new();
     for (at, value) in points.iter().enumerate() {
         let x = 1.0 + (WIDTH - 2.0) * at as f64 / (points.len() - 1).max(1) as f64;
         let y = 2.0 + (HEIGHT - 4.0) * (1.0 - (value - least) / span);
         let _ = write!(path, "{x:.1},{y:.1} ");
     }
-    let said = format!("accuracy from {:.1} % to {:.1} %", 100.0 * known[0], 100.0 * known[known.len() - 1]);
     html! {
         svg.sparkline.series-1 role="img" aria-label=(said) viewBox=(format!("0 0 {WIDTH} {HEIGHT}")) width=(WIDTH) height=(HEIGHT) {
             polyline points=(path.trim_end());
@@ -50,9 +63,14 @@ mod tests {
                 ..RoundRecord::default()
             })
             .collect();
-        let drawn = accuracy(&rounds).into_string();
+        let drawn = progress(&rounds).into_string();
         assert!(drawn.matches(',').count() <= POINTS && drawn.contains(" 95.0,2.0\""), "{drawn}");
         assert!(drawn.contains("accuracy from 0.0 % to 99.9 %"), "{drawn}");
-        assert_eq!(accuracy(&rounds[..1]).into_string(), "");
+        assert_eq!(progress(&rounds[..1]).into_string(), "");
+        let numbers: Vec<_> = [4.0, 0.25]
+            .map(|loss| RoundRecord { loss: Some(loss), ..RoundRecord::default() })
+            .into_iter()
+            .collect();
+        assert!(progress(&numbers).into_string().contains("loss from 4.0000 to 0.2500"));
     }
 }

@@ -8,8 +8,8 @@ In a program:
     from network import load, predict, prepare
 
     network = load()
-    logits = network(prepare(samples))           # [n, 1, 32, 30] to [n, 2]
-    probabilities = predict(network, samples)    # the same, a part at a time
+    logits = network(prepare(samples))            # [n, 1, 32, 30] to [n, 2]
+    answers = predict(network, samples)           # probabilities of the classes, a part at a time
 
 It needs numpy; images take Pillow, too.
 Written by `aggregator export --to numpy`, version 0.1.0.
@@ -213,9 +213,9 @@ def main() -> None:
     try:
         network = load(arguments.weights)
         for path in arguments.samples:
-            for number, probabilities in enumerate(predict(network, read(path))):
-                best = np.argsort(-probabilities, kind="stable")[: arguments.top]
-                said = "  ".join(f"{CLASSES[i]} {100 * probabilities[i]:.1f} %" for i in best)
+            for number, answers in enumerate(predict(network, read(path))):
+                best = np.argsort(-answers, kind="stable")[: arguments.top]
+                said = "  ".join(f"{CLASSES[i]} {100 * answers[i]:.1f} %" for i in best)
                 print(f"{path} {number}  {said}")
     except (OSError, ValueError) as error:
         sys.exit(f"{parser.prog}: {error}")

@@ -8,8 +8,8 @@ In a program:
     from network import load, predict, prepare
 
     network = load()
-    logits = network(prepare(samples))           # [n, 4] to [n, 3]
-    probabilities = predict(network, samples)    # the same, a part at a time
+    logits = network(prepare(samples))            # [n, 4] to [n, 3]
+    answers = predict(network, samples)           # probabilities of the classes, a part at a time
 
 It needs numpy.
 Written by `aggregator export --to numpy`, version 0.1.0.
@@ -31,8 +31,8 @@ WEIGHTS = Path(__file__).with_suffix(".safetensors")
 # The shape of one sample before `prepare`: features.
 SHAPE = (4,)
 
-# The column of a table that is no feature.
-LABEL = "kind \"x\""
+# The columns of a table that are no features.
+TARGETS = ("kind \"x\"",)
 
 # The classes in the order of the logits.
 CLASSES = tuple(str(number) for number in range(3))
@@ -131,12 +131,12 @@ def predict(network: Network, samples: np.ndarray) -> np.ndarray:
 
 
 def read_table(path: Path) -> np.ndarray:
-    """The rows of a CSV table with a header, without the column LABEL if it is there."""
+    """The rows of a CSV table with a header, without the columns TARGETS if they are there."""
     with open(path, newline="", encoding="utf-8-sig") as file:
         header, *rows = [row for row in csv.reader(file) if row] or [[]]
     if any(len(row) != len(header) for row in rows):
         raise ValueError(f"{path}: a row has another number of fields than the header, {len(header)}")
-    kept = [column for column, name in enumerate(header) if name.strip() != LABEL]
+    kept = [column for column, name in enumerate(header) if name.strip() not in TARGETS]
     return np.array([[float(row[column]) for column in kept] for row in rows], dtype=np.float32)
 
 
@@ -159,9 +159,9 @@ def main() -> None:
     try:
         network = load(arguments.weights)
         for path in arguments.samples:
-            for number, probabilities in enumerate(predict(network, read(path))):
-                best = np.argsort(-probabilities, kind="stable")[: arguments.top]
-                said = "  ".join(f"{CLASSES[i]} {100 * probabilities[i]:.1f} %" for i in best)
+            for number, answers in enumerate(predict(network, read(path))):
+                best = np.argsort(-answers, kind="stable")[: arguments.top]
+                said = "  ".join(f"{CLASSES[i]} {100 * answers[i]:.1f} %" for i in best)
                 print(f"{path} {number}  {said}")
     except (OSError, ValueError) as error:
         sys.exit(f"{parser.prog}: {error}")

@@ -2,7 +2,9 @@
 
 use std::fmt::Write as _;
 
+use models::Task;
 use models::shape::spelled;
+use shared::cli::measure_text;
 
 use super::super::samples::Kind;
 use super::{Model, Tested, Training};
@@ -33,7 +35,7 @@ devices does not make it anonymous.
 
 /// What the hub's programs read: YAML, whose strings are written as those of JSON, which it contains.
 fn header(model: &Model<'_>) -> String {
-    let task = task(model.kind());
+    let task = task(model);
     let mut text = String::from("---\n");
     if let Some(licence) = model.licence {
         let _ = writeln!(text, "license: {}", quoted(licence));
@@ -48,19 +50,24 @@ fn header(model: &Model<'_>) -> String {
         let _ = write!(
             text,
             "model-index:\n- name: {run}\n  results:\n  - task:\n      type: {task}\n    dataset:\n      name: {data}\n      \
-             type: {data}\n    metrics:\n    - type: accuracy\n      value: {}\n",
-            tested.accuracy
+             type: {data}\n    metrics:\n"
         );
-        if let Some(loss) = tested.loss {
-            let _ = writeln!(text, "    - type: loss\n      value: {loss}");
+        let figures = [("accuracy", tested.accuracy), ("loss", tested.loss)];
+        let figures = figures.into_iter().filter_map(|(name, value)| Some((name, value?)));
+        let measures = tested.measures.iter().map(|&(measure, value)| (measure.name(), value));
+        for (name, value) in figures.chain(measures) {
+            let _ = writeln!(text, "    - type: {name}\n      value: {value}");
         }
     }
     text + "---\n\n"
 }
 
 /// The hub's name of what the model does.
-fn task(kind: Kind) -> &'static str {
-    match kind {
+fn task(model: &Model<'_>) -> &'static str {
+    let is_regression = matches!(model.architecture.task, Task::Regression { .. });
+    match model.kind() {
+        Kind::Table if is_regression => "tabular-regression",
+        _ if is_regression => "other",
         Kind::Image => "image-classification",
         Kind::Table => "tabular-classification",
         Kind::Text | Kind::Tokens => "text-generation",
@@ -140,15 +147,21 @@ fn results(model: &Model<'_>, training: &Training) -> String {
     let Some(tested) = &training.tested else {
         return "## Results\n\nThe model was not tested on a test set of the server.\n\n".to_owned();
     };
-    let Tested { accuracy, loss, by_class } = tested;
+    let Tested { accuracy, loss, measures, by_class } = tested;
     let on = by_class
         .as_ref()
         .map_or_else(String::new, |(evaluation, _)| format!(" ({})", counted(evaluation.samples, "sample")));
-    let mut text = format!("## Results\n\nOn the server's test set{on}: accuracy {:.2} %", 100.0 * accuracy);
-    if let Some(loss) = loss {
-        let _ = write!(text, ", cross-entropy {loss:.4} nats");
-    }
-    text.push_str(".\n\n");
+    let named = match model.architecture.task {
+        Task::Classification => ("cross-entropy", " nats"),
+        Task::MultiLabel => ("binary cross-entropy", " nats"),
+        Task::Regression { huber: None } => ("mean squared error", ""),
+        Task::Regression { huber: Some(_) } => ("Huber's loss", ""),
+    };
+    let share = accuracy.map(|share| format!("accuracy {:.2} %", 100.0 * share));
+    let loss = loss.map(|loss| format!("{} {loss:.4}{}", named.0, named.1));
+    let measures = measures.iter().map(|&(measure, value)| measure_text(measure, value));
+    let figures: Vec<String> = share.into_iter().chain(loss).chain(measures).collect();
+    let mut text = format!("## Results\n\nOn the server's test set{on}: {}.\n\n", figures.join(", "));
     if let Some((_, found)) = by_class {
         let _ = write!(
             text,
@@ -189,7 +202,11 @@ fn usage(model: &Model<'_>, has_onnx: bool) -> String {
     );
     text.push_str("`model.safetensors` has the parameters by their names, `config.json` the layers, the names of the classes and the preparation of samples.\n");
     if has_onnx {
-        text.push_str("`onnx/model.onnx` is the same model for runtimes of ONNX: from samples as they are, with crop and normalisation inside, to `logits` and `probabilities`.\n");
+        text.push_str("`onnx/model.onnx` is the same model for runtimes of ONNX: from samples as they are, with crop and normalisation inside, to ");
+        text.push_str(match model.architecture.task {
+            Task::Classification | Task::MultiLabel => "`logits` and `probabilities`.\n",
+            Task::Regression { .. } => "`values`.\n",
+        });
     }
     text + "\n"
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use models::Task;
 use serde_json::{Value, json};
 
 use super::Model;
@@ -16,6 +17,11 @@ pub(super) fn description(model: &Model<'_>, parameters: usize) -> String {
         "dtype": "float32",
         "input": architecture.input,
         "num_labels": architecture.classes,
+        "problem_type": match architecture.task {
+            Task::Classification => "single_label_classification",
+            Task::MultiLabel => "multi_label_classification",
+            Task::Regression { .. } => "regression",
+        },
     });
     if let Some(samples) = model.samples {
         described["sample"] = json!(samples.shape);

@@ -18,7 +18,8 @@ fn training() -> Training {
     let mut found = PerClass::new(2);
     found.count(0, 0, 0.9);
     found.count(1, 0, 0.6);
-    let evaluation = Evaluation { loss: 0.5, accuracy: 0.5, samples: 2, correct: 1 };
+    let evaluation =
+        Evaluation { loss: 0.5, accuracy: Some(0.5), samples: 2, correct: 1, ..Evaluation::default() };
     Training {
         run: "photos: \"first\"".to_owned(),
         algorithm: "fedavg".to_owned(),
@@ -28,7 +29,12 @@ fn training() -> Training {
         changed: vec![("training.epochs".to_owned(), "5".to_owned())],
         updates: 21,
         bytes_up: 2_500_000,
-        tested: Some(Tested { accuracy: 0.5, loss: Some(0.25), by_class: Some((evaluation, found)) }),
+        tested: Some(Tested {
+            accuracy: Some(0.5),
+            loss: Some(0.25),
+            measures: Vec::new(),
+            by_class: Some((evaluation, found)),
+        }),
         ..Training::default()
     }
 }

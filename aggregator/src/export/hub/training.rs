@@ -1,6 +1,6 @@
 //! What is known of a model's training: in sums over all clients, since a card may be published.
 
-use models::{Evaluation, PerClass};
+use models::{Evaluation, Measure, PerClass};
 
 /// How a model was trained. It has no names of devices or machines and no paths.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -43,10 +43,12 @@ pub struct Clients {
 /// A model's test.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tested {
-    /// From 0 to 1.
-    pub accuracy: f64,
-    /// The mean cross-entropy in nats, if it is finite.
+    /// From 0 to 1; `None` where numbers are predicted.
+    pub accuracy: Option<f64>,
+    /// The mean loss, if it is finite: the cross-entropy in nats for classification.
     pub loss: Option<f64>,
+    /// What else was measured, if the task is not classification.
+    pub measures: Vec<(Measure, f64)>,
     /// How it does class by class, and on how many samples, if that is known.
     pub by_class: Option<(Evaluation, PerClass)>,
 }

@@ -1,7 +1,7 @@
 //! Export to ONNX: one file with the network, its weights, the preparation of samples if asked for, and the names of the classes.
 //!
-//! The input is `samples`, `[n, ...]`: numbers, or tokens as 64-bit integers. The outputs are `logits` and `probabilities`, of any
-//! number of samples `n`. Nothing of opsets after [`OPSET`] is used, and no operator that is not of ONNX itself.
+//! The input is `samples`, `[n, ...]`: numbers, or tokens as 64-bit integers. The outputs are `logits` and `probabilities`, and of
+//! regression `values`, of any number of samples `n`. Nothing of opsets after [`OPSET`] is used, and no operator that is not of ONNX itself.
 //!
 //! * `graph`: operators and constants;
 //! * `layers`, `sequences`: each kind of layer; `ensemble`: many networks with one answer; `preparation`: what comes before them.
@@ -15,6 +15,7 @@ mod sequences;
 use std::fmt;
 use std::io::{self, Write};
 
+use models::Task;
 use serde_json::json;
 use shared::data::text;
 
@@ -98,19 +99,32 @@ impl Onnx {
                 (ensemble::fused(&mut graph, bundle, fusion, &prepared)?, vec![architecture.classes])
             }
         };
-        graph.output("logits", "Identity", &[&logits], &[]);
-        graph.output("probabilities", "Softmax", &["logits"], &[("axis", Int(-1))]);
+        let outputs: &[(&str, &str)] = match architecture.task {
+            Task::Classification | Task::MultiLabel => {
+                &[("logits", "of each class"), ("probabilities", "of each class")]
+            }
+            Task::Regression { .. } => &[("values", "what is predicted")],
+        };
+        graph.output(outputs[0].0, "Identity", &[&logits], &[]);
+        match architecture.task {
+            Task::Classification => {
+                graph.output("probabilities", "Softmax", &["logits"], &[("axis", Int(-1))]);
+            }
+            Task::MultiLabel => graph.output("probabilities", "Sigmoid", &["logits"], &[]),
+            Task::Regression { .. } => {}
+        }
         let takes = match (kind, inside) {
             (Kind::Text | Kind::Tokens, _) => "tokens, from 0",
             (_, false) => "samples as they were prepared for training, see the metadata `preparation`",
             (Kind::Image, true) => "images, their bytes divided by 255",
             (Kind::Table | Kind::Array, true) => "numbers as they are in the data",
         };
-        let about = Message::new()
+        let mut about = Message::new()
             .text(2, &architecture.name)
-            .message(11, &declared("samples", kind.is_tokens(), &input, takes))
-            .message(12, &declared("logits", false, &output, "of each class"))
-            .message(12, &declared("probabilities", false, &output, "of each class"));
+            .message(11, &declared("samples", kind.is_tokens(), &input, takes));
+        for (name, says) in outputs {
+            about = about.message(12, &declared(name, false, &output, says));
+        }
         let onnx = Self { graph, about, end: end(&subject, kind, preparing), input, output };
         let bytes = onnx.graph_bytes();
         if bytes > LARGEST - onnx.end.as_bytes().len() - 64 {
@@ -155,6 +169,7 @@ fn end(subject: &Subject<'_>, kind: Kind, preparing: Preparing) -> Message {
         json!({ "centre-crop": crop, "normalisation": samples.preparation.normalisation })
     });
     let metadata = [
+        ("task", json!(architecture.task.name())),
         ("classes", json!(classes)),
         ("sample-shape", json!(samples.map_or(&architecture.input, |samples| &samples.shape))),
         ("preparation", preparation.unwrap_or_default()),

@@ -1,5 +1,5 @@
 def main() -> None:
-    """Prints the most probable classes of each sample."""
+    """Prints the PRINTED of each sample."""
     form = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
     parser.add_argument(
@@ -12,9 +12,8 @@ def main() -> None:
     try:
         network = load(arguments.weights)
         for path in arguments.samples:
-            for number, probabilities in enumerate(ANSWERS):
-                best = np.argsort(-probabilities, kind="stable")[: arguments.top]
-                said = "  ".join(f"{CLASSES[i]} {100 * probabilities[i]:.1f} %" for i in best)
+            for number, answers in enumerate(ANSWERS):
+                SAID
                 print(f"{path} {number}  {said}")
     except (OSError, ValueError) as error:
         sys.exit(f"{parser.prog}: {error}")

@@ -65,13 +65,14 @@ fn card(model: &ModelByClass, names: &[String]) -> Markup {
     let ModelByClass { best, round, evaluation, found } = model;
     let which = if *best { "the best model" } else { "the last model" };
     let confused = confused(found, names);
+    let accuracy = percent(evaluation.accuracy.unwrap_or_default());
     let name = |class: usize| name_of(class, names);
     let results: Vec<ClassResult> = (0..found.classes()).map(|class| found.class(class)).collect();
     html! {
         section.card {
             h2 { "Results by class of " (which) }
             p.note {
-                "Of round " (round) ", on " (counted(evaluation.samples, "test sample")) ": accuracy " (percent(evaluation.accuracy))
+                "Of round " (round) ", on " (counted(evaluation.samples, "test sample")) ": accuracy " (accuracy)
                 ", mean recall of the classes " (percent(found.balanced_accuracy()))
                 ", expected calibration error " (percent(found.calibration_error())) "."
                 @if !confused.is_empty() { " Most often confused: " (confused) "." }
@@ -80,7 +81,7 @@ fn card(model: &ModelByClass, names: &[String]) -> Markup {
                 div {
                     @if found.classes() <= chart::CONFUSION_DRAWN {
                         h3 { "Answers for the samples of each class" }
-                        (chart::confusion(found, names, &format!("Accuracy {}. Most often confused: {confused}.", percent(evaluation.accuracy))))
+                        (chart::confusion(found, names, &format!("Accuracy {accuracy}. Most often confused: {confused}.")))
                     } @else {
                         p.note { "There are " (found.classes()) " classes, too many for a picture: the table has all." }
                     }
@@ -201,7 +202,13 @@ mod tests {
             (0..8).for_each(|_| found.count(label as u32, label as u32, 0.9));
             (0..2).for_each(|_| found.count(label as u32, next as u32, 0.9));
         }
-        let evaluation = Evaluation { accuracy: 0.8, loss: 0.5, samples: 10 * classes, correct: 8 * classes };
+        let evaluation = Evaluation {
+            accuracy: Some(0.8),
+            loss: 0.5,
+            samples: 10 * classes,
+            correct: 8 * classes,
+            ..Evaluation::default()
+        };
         ModelByClass { best, round, evaluation, found }
     }
 

@@ -17,6 +17,7 @@ mod standing;
 mod tests;
 
 use maud::{Markup, html};
+use models::{Measure, Task};
 
 use super::by_class::ModelByClass;
 use super::devices::Devices;
@@ -149,6 +150,15 @@ fn figures(report: &Report<'_>, summary: &Summary) -> Markup {
                 @if let Some((best, round)) = summary.best {
                     (figure("Best accuracy", &percent(best), &[in_round(round)]))
                 }
+                @if summary.best.is_none() {
+                    @if let Some((best, round)) = summary.best_loss {
+                        (figure("Best test loss", &format!("{best:.4}"), &[in_round(round)]))
+                    }
+                }
+                @for &(measure, value) in &summary.measures {
+                    @let (name, value) = measure_figure(measure, value);
+                    (figure(name, &value, &["at last".to_owned()]))
+                }
                 @if let Some(target) = summary.target {
                     @let reached = target.round.map_or_else(|| "not reached".to_owned(), in_round);
                     (figure("Target accuracy", &percent(target.accuracy), &[reached]))
@@ -176,6 +186,23 @@ fn figures(report: &Report<'_>, summary: &Summary) -> Markup {
     }
 }
 
+/// A measure and its value, apart.
+fn measure_figure(measure: Measure, value: f64) -> (&'static str, String) {
+    let name = match measure {
+        Measure::F1 => "F1",
+        Measure::Precision => "Precision",
+        Measure::Recall => "Recall",
+        Measure::Mae => "Mean absolute error",
+        Measure::Rmse => "Root mean squared error",
+        Measure::R2 => "R2",
+    };
+    let value = match measure {
+        Measure::Precision | Measure::Recall => percent(value),
+        _ => format!("{value:.4}"),
+    };
+    (name, value)
+}
+
 fn charts(report: &Report<'_>, summary: &Summary) -> Markup {
     if report.rounds.is_empty() {
         return html! { p.empty { "No round has closed yet." } (setting::card(report)) };
@@ -185,8 +212,11 @@ fn charts(report: &Report<'_>, summary: &Summary) -> Markup {
     } else {
         "The global model has not been tested yet."
     };
-    let all = [
-        ("Test accuracy", plots::accuracy(report.rounds, summary).ok_or(never)),
+    let has_accuracy = !matches!(report.config.spec.architecture.task, Task::Regression { .. });
+    let accuracy =
+        has_accuracy.then(|| ("Test accuracy", plots::accuracy(report.rounds, summary).ok_or(never)));
+    let measures = plots::measures(report.rounds).into_iter().map(|(title, chart)| (title, Ok(chart)));
+    let others = [
         ("Loss", plots::loss(report.rounds).ok_or("No loss is known.")),
         ("Time per round", plots::times(report.rounds, summary).ok_or("")),
         ("Clients and their updates", plots::arrivals(report.rounds, summary).ok_or("")),
@@ -194,7 +224,7 @@ fn charts(report: &Report<'_>, summary: &Summary) -> Markup {
     ];
     html! {
         div.charts {
-            @for (name, chart) in all {
+            @for (name, chart) in accuracy.into_iter().chain(measures).chain(others) {
                 section.card {
                     h2 { (name) }
                     @match chart { Ok(chart) => (chart), Err(reason) => p.empty { (reason) } }

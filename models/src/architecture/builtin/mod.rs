@@ -99,8 +99,7 @@ impl BuiltIn {
             extractor,
             projection,
             head,
-            frozen: None,
-            tensors: None,
+            ..Architecture::default()
         })
     }
 }

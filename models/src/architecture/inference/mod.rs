@@ -10,6 +10,7 @@ use super::MAX_ELEMENTS;
 use super::specs::{Initial, MAX_LAYERS, ParameterKind, ParameterSpec, check_name, check_size, too_large};
 use super::{Architecture, ArchitectureError, Initialisation, Layer, MAX_NESTING, OpaqueTensor, Quantity};
 use crate::params::element_count;
+use crate::task::Task;
 
 /// The results of one walk over the layers.
 #[derive(Default)]
@@ -97,6 +98,11 @@ impl Architecture {
         if let Some(tensors) = &self.tensors {
             return self.of_opaque(tensors);
         }
+        if let Task::Regression { huber: Some(delta) } = self.task
+            && !(delta.is_finite() && delta > 0.0)
+        {
+            return Err(ArchitectureError::Huber);
+        }
         let mut inference = Inference { initialisation: self.initialisation, ..Inference::default() };
         let mut shape = self.input.clone();
         inference.activations = check_size("input", &shape)?;
@@ -108,6 +114,9 @@ impl Architecture {
             }
         }
         match shape[..] {
+            [_, _] if !self.task.is_classification() => {
+                Err(ArchitectureError::Positions { got: shape, task: self.task.name() })
+            }
             [classes] | [_, classes] if classes == self.classes => {
                 Ok(Inference { output: shape, ..inference })
             }

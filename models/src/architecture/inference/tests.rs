@@ -31,8 +31,7 @@ fn network(input: &[usize], extractor: Vec<Layer>, head: Vec<Layer>) -> Architec
         extractor,
         projection: vec![],
         head,
-        frozen: None,
-        tensors: None,
+        ..Architecture::default()
     }
 }
 

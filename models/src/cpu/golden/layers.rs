@@ -16,6 +16,8 @@ use crate::mode::Mode;
 use crate::optimizer::{AdamSettings, Optimizer};
 use crate::params::Array;
 use crate::sgd::Sgd;
+use crate::targets::Targets;
+use crate::task::Task;
 
 const TRAINING: Mode = Mode::Training(Masks::new([0; 32], 0));
 
@@ -146,6 +148,18 @@ fn losses() {
         let loss = cross_entropy(&case.values("logits"), &labels, &mut gradient);
         case.check("loss", &[loss]);
         case.check("grad_logits", &gradient);
+    }
+    for case in Golden::open("value_losses").cases() {
+        let task = match &case.name[..] {
+            "binary_cross_entropy" => Task::MultiLabel,
+            "squared_error" => Task::Regression { huber: None },
+            "huber" => Task::Regression { huber: Some(0.75) },
+            other => panic!("{other}"),
+        };
+        let (mut gradient, targets) = (Vec::new(), Targets::Values(case.values("targets")));
+        let loss = task.loss(&case.values("outputs"), &targets, &mut gradient);
+        case.check("loss", &[loss]);
+        case.check("grad_outputs", &gradient);
     }
 }
 

@@ -120,6 +120,7 @@ impl ToRecord for Folded {
 impl Algorithm for FedMatch {
     const NAME: &'static str = "fedmatch";
     const INCOMPATIBLE: &'static [Incompatible] = &[
+        (Setting::Numbers, "fedmatch learns from classes that models agree on: use fedavg"),
         (
             Setting::Opaque,
             "fedmatch needs two losses of our engine, and a trainer of a device's owner has its own: use fedavg",

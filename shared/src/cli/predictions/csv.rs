@@ -35,7 +35,7 @@ pub(super) fn row(out: &mut dyn Write, row: &Row, names: &Names, top_k: usize) -
     write(out, &fields)
 }
 
-fn write(out: &mut dyn Write, fields: &[String]) -> io::Result<()> {
+pub(super) fn write(out: &mut dyn Write, fields: &[String]) -> io::Result<()> {
     let mut writer = ::csv::Writer::from_writer(Vec::new());
     writer.write_record(fields).map_err(io::Error::other)?;
     out.write_all(&writer.into_inner().map_err(|error| io::Error::other(error.to_string()))?)

@@ -4,15 +4,19 @@ mod csv;
 mod json;
 mod names;
 mod table;
+mod values;
 
 use std::io::{self, Write};
 
 use clap::Args;
+use models::Evaluation;
 
-use crate::prediction::{Row, Score};
+use crate::cli::evaluation::{evaluation_json, evaluation_text};
+use crate::prediction::{Row, Score, ValueRow};
 
 pub use json::line as json_line;
 pub use names::Names;
+pub use values::line as values_json;
 
 /// Samples in the table if no limit is given.
 const TABLE_ROWS: usize = 20;
@@ -83,8 +87,57 @@ impl<'a> Predictions<'a> {
         table::row(self.out, row, names, top_k)
     }
 
+    /// Prints the prediction of a model whose task is not classification, likewise.
+    pub fn values(&mut self, row: &ValueRow) -> io::Result<()> {
+        self.made += 1;
+        if row.sample >= self.samples {
+            return Ok(());
+        }
+        let (first, names) = (self.printed == 0, &self.names);
+        self.printed += 1;
+        if self.form.json {
+            let mut line = values::line(row, names);
+            line["event"] = "prediction".into();
+            return writeln!(self.out, "{line}");
+        }
+        if self.form.csv {
+            if first {
+                values::csv_heading(self.out, row, names)?;
+            }
+            return values::csv_row(self.out, row, names);
+        }
+        if first {
+            values::table_heading(self.out, row, names)?;
+        }
+        values::table_row(self.out, row, names)
+    }
+
+    /// Prints how such a model does, if it is known what is true; `of` says what the samples are of, if that is to be said.
+    pub fn evaluation(mut self, evaluation: &Evaluation, of: &str) -> io::Result<()> {
+        let known = evaluation.samples > 0;
+        if self.form.json && known {
+            let mut line = evaluation_json(evaluation);
+            line["event"] = "evaluation".into();
+            writeln!(self.out, "{line}")?;
+        } else if !self.form.json && !self.form.csv {
+            self.left_out()?;
+            if known {
+                writeln!(self.out, "{}{of}", evaluation_text(evaluation))?;
+            }
+        }
+        self.out.flush()
+    }
+
+    /// Says how many predictions the table has not shown.
+    fn left_out(&mut self) -> io::Result<()> {
+        match self.made - self.printed {
+            0 => Ok(()),
+            more => writeln!(self.out, "... and {more} more; --limit N, --json or --csv shows more"),
+        }
+    }
+
     /// Prints the accuracy, if there were labels; `of` says what the samples are of, if that is to be said.
-    pub fn score(self, score: Score, of: &str) -> io::Result<()> {
+    pub fn score(mut self, score: Score, of: &str) -> io::Result<()> {
         let (Score { samples, correct }, accuracy) = (score, score.accuracy());
         if self.form.json {
             if samples > 0 {
@@ -94,10 +147,7 @@ impl<'a> Predictions<'a> {
                 writeln!(self.out, "{line}")?;
             }
         } else if !self.form.csv {
-            if self.made > self.printed {
-                let more = self.made - self.printed;
-                writeln!(self.out, "... and {more} more; --limit N, --json or --csv shows more")?;
-            }
+            self.left_out()?;
             if samples > 0 {
                 writeln!(
                     self.out,

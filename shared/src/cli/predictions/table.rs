@@ -54,7 +54,7 @@ pub(super) fn row(out: &mut dyn Write, row: &Row, names: &Names, top_k: usize) -
 }
 
 /// The end of a path says more than its beginning; a class keeps its beginning in the same place by this.
-fn shortened(name: &str, width: usize) -> String {
+pub(super) fn shortened(name: &str, width: usize) -> String {
     let length = name.chars().count();
     if length <= width {
         return name.to_owned();

@@ -15,7 +15,7 @@ pub mod normalisation;
 mod placement;
 
 use models::shape::spelled;
-use models::{Batch, BatchError};
+use models::{Batch, BatchError, Targets};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -116,14 +116,7 @@ impl Preparation {
     ///
     /// # Panics
     /// If a position is not below [`View::len`], or the samples cannot be prepared, see [`Preparation::shape`].
-    pub fn training(
-        &self,
-        data: &View,
-        positions: &[usize],
-        seed: &Seed,
-        x: &mut Vec<f32>,
-        y: &mut Vec<u32>,
-    ) {
+    pub fn training(&self, data: &View, positions: &[usize], seed: &Seed, x: &mut Vec<f32>, y: &mut Targets) {
         self.fill(data, positions, x, y, |position, sample, prepared| {
             self.augmentation.apply(
                 sample,
@@ -138,7 +131,7 @@ impl Preparation {
     ///
     /// # Panics
     /// As [`Preparation::training`].
-    pub fn evaluation(&self, data: &View, positions: &[usize], x: &mut Vec<f32>, y: &mut Vec<u32>) {
+    pub fn evaluation(&self, data: &View, positions: &[usize], x: &mut Vec<f32>, y: &mut Targets) {
         self.fill(data, positions, x, y, |_, sample, prepared| {
             self.augmentation.centre(sample, data.shape(), prepared);
         });
@@ -152,10 +145,10 @@ impl Preparation {
     /// # Panics
     /// As [`Preparation::training`].
     pub fn batch(&self, data: &View, positions: &[usize], input: &[usize]) -> Result<Batch, BatchError> {
-        let (mut x, mut y) = (Vec::new(), Vec::new());
+        let (mut x, mut y) = (Vec::new(), Targets::default());
         self.evaluation(data, positions, &mut x, &mut y);
         let shape = [&[positions.len()], input].concat();
-        if y.is_empty() { Batch::unlabelled(x, shape) } else { Batch::new(x, shape, y) }
+        Batch::with_targets(x, shape, y)
     }
 
     fn fill(
@@ -163,7 +156,7 @@ impl Preparation {
         data: &View,
         positions: &[usize],
         x: &mut Vec<f32>,
-        y: &mut Vec<u32>,
+        y: &mut Targets,
         change: impl Fn(usize, &[f32], &mut Vec<f32>),
     ) {
         let channels = data.shape().first().copied().unwrap_or(1);
@@ -176,12 +169,12 @@ impl Preparation {
             }
             return;
         }
-        let (mut raw, mut label) = (Vec::new(), Vec::new());
+        let (mut raw, mut label) = (Vec::new(), Targets::default());
         x.clear();
         y.clear();
         for &position in positions {
             data.fill(&[position], &mut raw, &mut label);
-            y.extend_from_slice(&label);
+            y.extend_from(&label, 0..label.len());
             let begin = x.len();
             change(position, &raw, x);
             self.normalisation.apply(&mut x[begin..], channels);

@@ -242,30 +242,30 @@ fn a_sample_depends_on_its_own_seed_and_not_on_its_batch() {
     let data = photographs(6);
     let preparation = Preparation { augmentation: ALL, normalisation: Normalisation::Whiten };
     let batch = |positions: &[usize], number| {
-        let (mut x, mut y) = (vec![7.0; 3], vec![7; 3]);
+        let (mut x, mut y) = (vec![7.0; 3], Targets::Classes(vec![7; 3]));
         preparation.training(&data, positions, &Seed::root(number), &mut x, &mut y);
         (x, y)
     };
     let (together, labels) = batch(&[0, 1, 2, 3, 4, 5], 1);
     let size = 3 * 24 * 24;
-    assert_eq!((together.len(), &labels[..]), (6 * size, &[0, 1, 2, 3, 4, 5][..]));
+    assert_eq!((together.len(), labels.classes()), (6 * size, &[0, 1, 2, 3, 4, 5][..]));
     for sample in 0..6 {
         assert_eq!(bits(&batch(&[sample], 1).0), bits(&together[sample * size..][..size]));
     }
     assert_ne!(bits(&batch(&[3], 2).0), bits(&together[3 * size..][..size]), "another epoch");
-    let (mut x, mut y) = (Vec::new(), Vec::new());
+    let (mut x, mut y) = (Vec::new(), Targets::default());
     preparation.evaluation(&data, &[3], &mut x, &mut y);
     let again = x.clone();
     preparation.evaluation(&data, &[3], &mut x, &mut y);
-    assert_eq!((x.len(), &x, &y[..]), (size, &again, &[3][..]));
+    assert_eq!((x.len(), &x, y.classes()), (size, &again, &[3][..]));
 }
 
 #[test]
 fn nothing_is_nothing() {
     let data = photographs(3);
-    let (mut plain, mut labels) = (Vec::new(), Vec::new());
+    let (mut plain, mut labels) = (Vec::new(), Targets::default());
     data.fill(&[2, 0], &mut plain, &mut labels);
-    let (mut x, mut y) = (Vec::new(), Vec::new());
+    let (mut x, mut y) = (Vec::new(), Targets::default());
     Preparation::default().training(&data, &[2, 0], &Seed::root(1), &mut x, &mut y);
     assert_eq!((&x, &y), (&plain, &labels));
     Preparation::default().evaluation(&data, &[2, 0], &mut x, &mut y);
@@ -278,7 +278,7 @@ fn golden_augmentation() {
     use sha2::{Digest, Sha256};
     let data = photographs(4);
     let preparation = Preparation { augmentation: ALL, normalisation: Normalisation::None };
-    let (mut x, mut y) = (Vec::new(), Vec::new());
+    let (mut x, mut y) = (Vec::new(), Targets::default());
     preparation.training(&data, &[0, 1, 2, 3], &Seed::root(42), &mut x, &mut y);
     let mut hash = Sha256::new();
     // Rounded, so that only what is drawn counts.

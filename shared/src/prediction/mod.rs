@@ -1,5 +1,9 @@
 //! Predictions for single samples, and their accuracy.
 
+mod values;
+
+pub use values::{ValueError, ValueRow, predict_values};
+
 /// The prediction for one sample, or for one position of a text.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {

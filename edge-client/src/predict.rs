@@ -160,10 +160,11 @@ impl Predictor {
         self.samples.as_ref()
     }
 
-    /// The names of the classes, if the model's file has them.
+    /// The names of the classes or of the numbers, if the model's file has them.
     #[must_use]
-    pub fn class_names(&self) -> &[String] {
-        self.samples.as_ref().map_or(&[], |samples| &samples.class_names)
+    pub fn class_names(&self) -> Vec<String> {
+        let task = self.architecture().task;
+        self.samples.as_ref().map(|samples| samples.output_names(task)).unwrap_or_default()
     }
 
     /// Predicts the numbers or the several labels of the samples in order, as [`predict_values`] does: of a model whose task is not

@@ -22,6 +22,11 @@ def log_softmax(x):
     x = x - x.max(axis=-1, keepdims=True)
     return x - np.log(np.exp(x).sum(axis=-1, keepdims=True))
 
+def answers(task, x):
+    if task == "classification":
+        return np.exp(log_softmax(x))
+    return 1 / (1 + np.exp(-x)) if task == "multi-label" else x
+
 for line in open(sys.argv[1]):
     case = json.loads(line)
     spec = importlib.util.spec_from_file_location("exported", case["source"])
@@ -37,7 +42,8 @@ for line in open(sys.argv[1]):
         logits, expected = log_softmax(logits), log_softmax(expected)
     apart = abs(logits - expected).max() / max(1, abs(expected).max())
     probabilities = module.predict(network, samples)
-    told_apart = abs(probabilities - np.exp(log_softmax(expected))).max()
+    right = answers(case["task"], expected)
+    told_apart = abs(probabilities - right).max() / max(1, abs(right).max())
     one = module.predict(network, samples[0])[0]
     alone = abs(one - probabilities[0]).max()
     print(json.dumps([case["name"], float(apart), float(told_apart), float(alone), float(np.ptp(expected)), len(module.CLASSES)]))
@@ -53,6 +59,11 @@ def log_softmax(x):
     x = x - x.max(axis=-1, keepdims=True)
     return x - np.log(np.exp(x).sum(axis=-1, keepdims=True))
 
+def answers(task, x):
+    if task == "classification":
+        return np.exp(log_softmax(x))
+    return 1 / (1 + np.exp(-x)) if task == "multi-label" else x
+
 for line in open(sys.argv[1]):
     case = json.loads(line)
     model = onnx.load(case["source"])
@@ -66,16 +77,21 @@ for line in open(sys.argv[1]):
         samples = samples.astype(np.float32) / 255
     if case["type"] == "<u2":
         samples = samples.astype(np.int64)
-    logits, probabilities = session.run(["logits", "probabilities"], {"samples": samples})
+    names = [output.name for output in session.get_outputs()]
+    assert names == (["values"] if case["task"] == "regression" else ["logits", "probabilities"]), names
+    outputs = session.run(names, {"samples": samples})
+    logits, probabilities = outputs[0], outputs[-1]
     expected = np.fromfile(case["expected"], "<f4").astype(np.float64).reshape(logits.shape)
     logits = logits.astype(np.float64)
     if case["up-to-a-constant"]:
         logits, expected = log_softmax(logits), log_softmax(expected)
     apart = abs(logits - expected).max() / max(1, abs(expected).max())
-    told_apart = abs(probabilities - np.exp(log_softmax(expected))).max()
-    [one] = session.run(["probabilities"], {"samples": samples[:1]})
+    right = answers(case["task"], expected)
+    told_apart = abs(probabilities - right).max() / max(1, abs(right).max())
+    [one] = session.run(names[-1:], {"samples": samples[:1]})
     alone = abs(one[0] - probabilities[0]).max()
     about = {entry.key: json.loads(entry.value) for entry in model.metadata_props}
+    assert about["task"] == case["task"]
     assert about["classes"] == case["classes"] or not case["classes"], about["classes"]
     print(json.dumps([case["name"], float(apart), float(told_apart), float(alone), float(np.ptp(expected)), len(about["classes"])]))
 "#;
@@ -154,7 +170,7 @@ impl<'a> Exports<'a> {
         fs::write(at("expected"), little_endian(expected)).expect("the folder can be written");
         let shape = [&[samples.len()], samples.shape()].concat();
         self.cases.push(json!({
-            "name": name, "source": at(extension), "classes": subject.samples().map(|samples| &samples.class_names), "samples": at("samples"), "type": kind, "shape": shape,
+            "name": name, "source": at(extension), "task": subject.architecture().task.name(), "classes": subject.samples().map(|samples| &samples.class_names), "samples": at("samples"), "type": kind, "shape": shape,
             "expected": at("expected"), "up-to-a-constant": up_to_a_constant,
         }));
     }

@@ -7,7 +7,7 @@ use aggregator::export::onnx::Preparing;
 use federation_tests::exported::{Exports, Form};
 use federation_tests::process::run;
 use federation_tests::python::{with_numpy, with_onnx, with_torch};
-use models::{Architecture, BUILT_INS, Initialisation, Layer, Norm, Variant};
+use models::{Architecture, BUILT_INS, Initialisation, Layer, Norm, Task, Variant};
 use shared::data::{Augmentation, Normalisation, Preparation};
 use shared::spec::{DataSpec, LabelsAt};
 
@@ -164,6 +164,11 @@ fn architectures() -> Vec<(&'static str, Architecture)> {
             network(&[5, 3], vec![lstm("l", 4)], vec![linear("p", 6)], vec![linear("fc", 4)]),
         ),
         ("a table", network(&[7], vec![linear("fc", 9), Layer::Relu], vec![], vec![linear("fc", 4)])),
+        (
+            "several labels",
+            Architecture { task: Task::MultiLabel, ..network(&[7], vec![], vec![], vec![linear("fc", 4)]) },
+        ),
+        ("numbers", Architecture { task: Task::Regression { huber: None }, ..images() }),
         ("a head alone", network(&[1, 5, 5], vec![], vec![], vec![Layer::Flatten, linear("fc", 4)])),
     ]
 }

@@ -58,6 +58,7 @@ mod simulator;
 mod skipped_samples;
 mod start;
 mod systemd;
+mod tasks;
 mod tensorboard;
 mod unlabelled_devices;
 mod upgrade;

@@ -11,7 +11,7 @@ use super::exit::Failure;
 use super::load_model::{Usable, open_model};
 use super::model_origin::training_of;
 use super::terminal;
-use crate::export::onnx::{OPSET, Onnx, Preparing};
+use crate::export::onnx::{OPSET, Onnx, Preparing, outputs_in_words};
 use crate::export::{Content, ExportError, Exported, Subject, Target, export as exported, hub};
 use crate::report::units;
 use crate::run::Which;
@@ -212,10 +212,11 @@ fn say(
             }
             Content::Onnx(onnx) => writeln!(
                 text,
-                "wrote {}: {}, {size}, opset {OPSET}; `samples` [n, {}] to `logits` and `probabilities` [n, {}]",
+                "wrote {}: {}, {size}, opset {OPSET}; `samples` [n, {}] to {} [n, {}]",
                 path.display(),
                 architecture.name,
                 listed(&onnx.input),
+                outputs_in_words(architecture.task),
                 listed(&onnx.output)
             ),
         };

@@ -97,7 +97,7 @@ impl ModelArgs {
             None => Usable::configured(path, &self.config, split)?,
         };
         usable.check(path, &inputs.dataset)?;
-        let names = Names::of(usable.class_names(), &inputs);
+        let names = Names::of(&usable.class_names(), &inputs);
         let called = match &self.data {
             Some(place) if !place.is_dir() => called,
             _ => format!("the {} split of {called}", split.name()),
@@ -131,7 +131,7 @@ pub(super) struct Samples {
 impl Samples {
     /// Refuses samples without labels.
     pub(super) fn labelled(self) -> Result<Self, Failure> {
-        if self.view.dataset().labels_each() == 0 {
+        if self.view.dataset().targets().is_empty() {
             return Err(Failure::Environment(format!(
                 "{} has no labels to compare with: aggregator predict says what the model answers; of a CSV table --label names \
                  the column that holds them",
@@ -273,9 +273,9 @@ impl Usable {
         ReadOptions { shape, ..options }
     }
 
-    /// The names of the classes, if it says them.
-    pub(super) fn class_names(&self) -> &[String] {
-        self.samples().map_or(&[], |spec| &spec.class_names)
+    /// The names of the classes or of the numbers, if it says them.
+    pub(super) fn class_names(&self) -> Vec<String> {
+        self.samples().map(|spec| spec.output_names(self.architecture().task)).unwrap_or_default()
     }
 
     /// The samples at `place`.

@@ -65,7 +65,7 @@ pub fn load(config: &Config, split: Split) -> Result<Dataset, DataError> {
             if found != expected {
                 return Err(DataError::OtherClasses { expected, found }.in_file(folder));
             }
-            let (labels, predictions) = (whole.labels_each(), config.spec.architecture.predictions());
+            let (labels, predictions) = (whole.predictions_each(), config.spec.architecture.predictions());
             if let Ok(predictions) = predictions
                 && predictions != labels
             {

@@ -1,5 +1,6 @@
 //! What samples are in files, and the functions that read them.
 
+use models::Task;
 use shared::data::text::VOCABULARY;
 
 use super::Subject;
@@ -52,8 +53,17 @@ impl Kind {
     }
 
     /// Arguments of the command, and what they do.
-    pub(super) fn usage(self) -> Vec<(&'static str, &'static str)> {
+    pub(super) fn usage(self, task: Task) -> Vec<(&'static str, &'static str)> {
         let arrays = ("SAMPLES.npy", "the same for an array of samples");
+        if !task.is_classification() {
+            return match self {
+                Self::Image => vec![("IMAGE.png ...", "what is predicted for each image"), arrays],
+                Self::Table => vec![("TABLE.csv", "what is predicted for each row"), arrays],
+                Self::Text | Self::Tokens | Self::Array => {
+                    vec![("SAMPLES.npy", "what is predicted for each sample")]
+                }
+            };
+        }
         match self {
             Self::Image => vec![("IMAGE.png ...", "the most probable class of each image"), arrays],
             Self::Table => vec![("TABLE.csv", "the most probable class of each row"), arrays],

@@ -58,7 +58,7 @@ impl<'a> Script<'a> {
         let samples = subject.samples();
         let shape = samples.map_or_else(|| architecture.input.clone(), |samples| samples.shape.clone());
         let kind = Kind::of(&subject, &shape);
-        let named = samples.map(|samples| samples.class_names.clone()).unwrap_or_default();
+        let named = samples.map(|samples| samples.output_names(architecture.task)).unwrap_or_default();
         Self {
             subject,
             plan,
@@ -140,7 +140,7 @@ impl<'a> Script<'a> {
         let importable = is_identifier(self.name);
         let file = format!("{}.py", if importable { self.name } else { "THIS_FILE" });
         let mut usage = String::new();
-        for (argument, says) in self.kind.usage() {
+        for (argument, says) in self.kind.usage(self.subject.architecture().task) {
             let command = format!("python3 {file} {argument}");
             let _ = writeln!(usage, "    {command:<42}{says}");
         }

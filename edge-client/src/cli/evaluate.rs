@@ -123,7 +123,7 @@ fn of_model(model: &Path, arguments: &EvaluateArguments) -> Result<(), CliError>
         };
         return written.and_then(|()| out.flush()).map_err(CliError::output);
     }
-    let names = Names::new(predictor.class_names().to_vec(), Vec::new());
+    let names = Names::new(predictor.class_names(), Vec::new());
     let mut by_class = PerClass::new(classes);
     let score = predictor.predict(&view, &mut |row| {
         if let Some(label) = row.label {

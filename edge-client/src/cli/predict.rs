@@ -35,7 +35,7 @@ pub(super) fn run(arguments: &PredictArguments) -> Result<(), CliError> {
         Split::Test => "--split train uses these",
         Split::Train => "--split test uses these",
     }))?;
-    let names = Names::of(predictor.class_names(), &inputs);
+    let names = Names::of(&predictor.class_names(), &inputs);
     let data = View::whole(Arc::new(inputs.dataset));
     let limit = arguments.limit.map_or(data.len(), |limit| limit.get().min(data.len()));
     let view = data.part(&(0..limit as u32).collect::<Vec<_>>());

@@ -3,9 +3,12 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use models::Task;
 use models::shape::spelled;
 use shared::data::error::MAX_CLASSES;
-use shared::data::{DataError, Dataset, Format, Labels, OnError, ReadOptions, Split, View, registry};
+use shared::data::{
+    DataError, Dataset, Format, Labels, OnError, ReadOptions, Split, View, registry, safetensors,
+};
 use shared::spec::{LabelsAt, Reading};
 use tracing::warn;
 
@@ -62,7 +65,10 @@ pub(super) fn source(arguments: &JoinArguments, output: &Output) -> Result<(Form
 /// Refuses files that are damaged, where labels are numbers and can be read without knowing how many classes there are. Labels
 /// that are not there may not be needed.
 fn undamaged(given: &Given, format: Format) -> Result<(), CliError> {
-    let labels = Some(Labels::Numbers(MAX_CLASSES));
+    let labels = Some(match safetensors::numbers_to_learn(&given.folder, Split::Train) {
+        Some(outputs) => Labels::Values { outputs, names: Vec::new(), flags: false },
+        None => Labels::Numbers(MAX_CLASSES),
+    });
     let options = ReadOptions { labels, on_error: given.on_error, ..ReadOptions::default() };
     let numbered = ["idx", "safetensors"].iter().filter_map(|name| registry::data_set(name)?.format);
     if !numbered.into_iter().any(|numbered| numbered.to_string() == format.to_string()) {
@@ -115,15 +121,7 @@ impl Given {
         }
         let (format, data) = read.map_err(|problem| {
             let text = CliError::from(problem).to_string();
-            let classes = match &reading.class_names[..] {
-                [] => format!("{} classes", reading.classes),
-                names => format!("the classes {}", names.join(", ")),
-            };
-            format!(
-                "{text}; the run says: shape {}, {classes}, labels in column `{}`",
-                spelled(&reading.shape),
-                reading.label
-            )
+            format!("{text}; the run says: shape {}, {}", spelled(&reading.shape), learned(reading))
         })?;
         Ok(Found { format, options, data })
     }
@@ -141,6 +139,18 @@ impl Given {
         // Reading has freed large buffers, which are not needed before the first round.
         memory::give_back();
         DeviceSamples { data, skipped: count, tests, trainer: None }
+    }
+}
+
+/// What is learned in the run, in words.
+fn learned(reading: &Reading) -> String {
+    let (names, label) = (&reading.class_names, &reading.label);
+    match (reading.task, &names[..]) {
+        (Task::Classification, []) => format!("{} classes, labels in column `{label}`", reading.classes),
+        (Task::Classification, _) => format!("the classes {}, labels in column `{label}`", names.join(", ")),
+        (_, []) if reading.classes == 1 => format!("a number to learn, in column `{label}`"),
+        (_, []) => format!("{} numbers to learn", reading.classes),
+        (_, _) => format!("numbers to learn in the columns {}", names.join(", ")),
     }
 }
 

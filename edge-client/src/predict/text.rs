@@ -23,7 +23,7 @@ impl Predictor {
     pub fn names(&self) -> Vec<String> {
         let named = self.class_names();
         let characters = named.is_empty() && self.architecture().vocabulary() == Some(text::VOCABULARY);
-        if characters { text::token_names() } else { named.to_vec() }
+        if characters { text::token_names() } else { named }
     }
 
     /// The tokens of a text: its characters, or for a model that names its tokens its words, with spaces between them.

@@ -234,6 +234,12 @@ impl Dataset {
         self.labels().len() / self.count
     }
 
+    /// Predictions that a model makes for each sample: one for each label, or one for all the numbers to learn; 0 for unlabelled samples.
+    #[must_use]
+    pub fn predictions_each(&self) -> usize {
+        if self.has_values() { 1 } else { self.labels_each() }
+    }
+
     /// What is to be learned of all samples, in order.
     #[must_use]
     pub fn targets(&self) -> &Targets {
@@ -342,9 +348,18 @@ impl Dataset {
         Ok(selected.named(self.class_names.clone()))
     }
 
-    /// Number of labels of each class.
+    /// Whether each sample has numbers to learn and no class.
+    #[must_use]
+    pub fn has_values(&self) -> bool {
+        !self.targets.values().is_empty()
+    }
+
+    /// Number of labels of each class; of samples with numbers to learn how many samples there are, as if they had one class.
     #[must_use]
     pub fn histogram(&self) -> Vec<usize> {
+        if self.has_values() {
+            return vec![self.count];
+        }
         histogram(self.labels().iter().copied(), self.classes)
     }
 }
@@ -424,9 +439,9 @@ mod tests {
             Dataset::valued(vec![1], Samples::Floats(vec![0.0, 1.0]), values.to_vec(), outputs)
         };
         let data = valued(&[1.0, 2.0, 3.0, 4.0], 2).unwrap();
-        assert_eq!((data.len(), data.classes(), data.labels_each(), data.labels().len()), (2, 2, 0, 0));
+        assert_eq!((data.len(), data.classes(), data.labels_each(), data.predictions_each()), (2, 2, 0, 1));
         assert_eq!(data.subset(&[1, 1]).unwrap().targets().values(), [3.0, 4.0, 3.0, 4.0]);
-        assert_eq!(data.histogram(), [0, 0]);
+        assert_eq!(data.histogram(), [2]);
         assert!(data.without_labels().targets().is_empty());
         let refused = |values: &[f32], outputs| valued(values, outputs).unwrap_err();
         assert!(matches!(refused(&[], 1), DataError::Empty));

@@ -146,7 +146,8 @@ impl FormatError for IdxError {
 /// Whether [`write_split`] can write these samples: grey images of at most 256 classes.
 #[must_use]
 pub fn fits(dataset: &Dataset) -> bool {
-    matches!((dataset.samples(), dataset.shape()), (Samples::Bytes(_), [1, _, _])) && dataset.classes() <= 256
+    let is_grey = matches!((dataset.samples(), dataset.shape()), (Samples::Bytes(_), [1, _, _]));
+    is_grey && dataset.classes() <= 256 && !dataset.has_values()
 }
 
 /// Writes a grey data set as the two plain IDX files of one split, replacing existing ones. Refuses samples that do not

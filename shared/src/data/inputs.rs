@@ -31,7 +31,7 @@ impl Inputs {
     /// Whether the labels are there.
     #[must_use]
     pub fn labelled(&self) -> bool {
-        self.dataset.labels_each() > 0
+        !self.dataset.targets().is_empty()
     }
 }
 

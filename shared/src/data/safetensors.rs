@@ -118,6 +118,22 @@ pub fn write_split(directory: &Path, split: Split, dataset: &Dataset) -> Result<
     std::fs::write(&path, bytes).map_err(|error| DataError::from(error).in_file(path))
 }
 
+/// How many numbers a split has to learn of each sample, if `y` are no labels: of fractions, or several of one sample. `None` if
+/// they can be labels, or the file cannot be read.
+#[must_use]
+pub fn numbers_to_learn(directory: &Path, split: Split) -> Option<usize> {
+    let bytes = read_file(&directory.join(Safetensors.signature(split)), MAX_CONTENT).ok()?;
+    let tensors = SafeTensors::deserialize(&bytes).ok()?;
+    let (x, y) = (tensors.tensor("x").ok()?, tensors.tensor("y").ok()?);
+    let outputs = match *y.shape() {
+        [_] => 1,
+        [_, outputs] => outputs,
+        _ => return None,
+    };
+    let fractions = matches!(y.dtype(), Dtype::F32 | Dtype::F64);
+    (fractions || (y.shape().len() == 2 && x.dtype() != Dtype::U16)).then_some(outputs)
+}
+
 /// Reads the content of a file. `path` is for messages.
 pub fn read(bytes: &[u8], path: &Path, options: &ReadOptions) -> Result<Dataset, DataError> {
     let content = Content::parse(bytes, options).map_err(|error| error.in_file(path))?;
@@ -334,6 +350,14 @@ mod tests {
         let numbers = file(&[x.clone(), ("y", Dtype::F32, &[2, 2], bytes(&[1.0, 0.0, 1.0, 0.5]))]);
         let read = load(&numbers, &of(2, false)).unwrap();
         assert_eq!(read.targets().values(), [1.0, 0.0, 1.0, 0.5]);
+        let there = |bytes: &[u8]| {
+            let folder = tempfile::tempdir().unwrap();
+            std::fs::write(folder.path().join("train.safetensors"), bytes).unwrap();
+            (numbers_to_learn(folder.path(), Split::Train), numbers_to_learn(folder.path(), Split::Test))
+        };
+        assert_eq!(there(&numbers), (Some(2), None));
+        let labels = file(&[x.clone(), ("y", Dtype::U8, &[2], vec![1, 0])]);
+        assert_eq!(there(&labels), (None, None));
         let refused = |bytes: &[u8], options: &ReadOptions| load(bytes, options).unwrap_err().to_string();
         let half = refused(&numbers, &of(2, true));
         assert!(half.contains("sample 1") && half.contains("0 or 1"), "{half}");

@@ -111,9 +111,12 @@ impl View {
         self.dataset.subset(&positions)
     }
 
-    /// Number of labels of each class.
+    /// Number of labels of each class; of samples with numbers to learn how many samples there are, as if they had one class.
     #[must_use]
     pub fn histogram(&self) -> Vec<usize> {
+        if self.dataset.has_values() {
+            return vec![self.len()];
+        }
         let labels = (0..self.len()).flat_map(|position| self.labels_of(position));
         histogram(labels.copied(), self.classes())
     }

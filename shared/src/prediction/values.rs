@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use models::{BatchError, Evaluation, Mode, ModelError, Network, answer, evaluate_one};
+use models::{BatchError, Evaluation, Mode, ModelError, Network, Task, answer, evaluate_one};
 
 use crate::data::{Preparation, View};
 
@@ -13,8 +13,20 @@ pub struct ValueRow {
     pub sample: usize,
     /// For several labels the probability of each class, 0 to 1; for regression the numbers.
     pub values: Vec<f32>,
+    /// Whether these are probabilities of classes.
+    pub flags: bool,
     /// What is true of it, as many: 1 or 0 for each class, or the numbers; empty if it is not known.
     pub truth: Vec<f32>,
+}
+
+impl ValueRow {
+    /// The classes that the model says apply: those more probable than not.
+    pub fn set(&self) -> impl Iterator<Item = u32> {
+        (0..)
+            .zip(&self.values)
+            .filter(|(_, probability)| self.flags && **probability > 0.5)
+            .map(|(class, _)| class)
+    }
 }
 
 /// Why there are no predictions.
@@ -71,7 +83,12 @@ pub fn predict_values(
             if !truth.is_empty() {
                 whole = whole.merge(evaluate_one(task, said, truth));
             }
-            let row = ValueRow { sample, values: answer(task, said), truth: truth.to_vec() };
+            let row = ValueRow {
+                sample,
+                values: answer(task, said),
+                flags: task == Task::MultiLabel,
+                truth: truth.to_vec(),
+            };
             if each(row).is_break() {
                 return Ok(whole);
             }
@@ -84,7 +101,7 @@ pub fn predict_values(
 mod tests {
     use std::sync::Arc;
 
-    use models::{Architecture, Array, Backend, Measure, ParamSet, Task};
+    use models::{Architecture, Array, Backend, Measure, ParamSet};
 
     use super::*;
     use crate::data::{Dataset, Samples};
@@ -114,13 +131,13 @@ mod tests {
         let regression = Task::Regression { huber: None };
         let (found, rows) = of(&data, regression, 9);
         assert_eq!((found.samples, found.deviation.measures()[0]), (3, (Measure::Mae, 1.0)));
-        assert_eq!(rows[2], ValueRow { sample: 2, values: vec![-3.0], truth: vec![-1.0] });
+        assert_eq!(rows[2], ValueRow { sample: 2, values: vec![-3.0], flags: false, truth: vec![-1.0] });
         assert_eq!(of(&data, regression, 1).0.samples, 2);
         let unknown = View::whole(Arc::new(Dataset::unlabelled(vec![1], samples()).unwrap()));
         let (found, rows) = of(&unknown, Task::MultiLabel, 9);
         assert_eq!(
             (found, &rows[0]),
-            (Evaluation::default(), &ValueRow { sample: 0, values: vec![0.5], truth: vec![] })
+            (Evaluation::default(), &ValueRow { sample: 0, values: vec![0.5], flags: true, truth: vec![] })
         );
     }
 }

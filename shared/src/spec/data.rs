@@ -51,6 +51,17 @@ pub enum LabelsAt {
 }
 
 impl DataSpec {
+    /// What the classes are called, or the numbers to learn, in order: a single number like its column. Empty if they have no names.
+    #[must_use]
+    pub fn output_names(&self, task: Task) -> Vec<String> {
+        let is_one = self.class_names.is_empty() && matches!(task, Task::Regression { .. });
+        if is_one && !is_label_column(&self.column) {
+            vec![self.column.clone()]
+        } else {
+            self.class_names.clone()
+        }
+    }
+
     /// The columns of a table that hold what is learned, for this task.
     #[must_use]
     pub fn columns(&self, task: Task) -> Vec<String> {

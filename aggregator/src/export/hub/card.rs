@@ -6,6 +6,7 @@ use models::Task;
 use models::shape::spelled;
 use shared::cli::measure_text;
 
+use super::super::onnx::outputs_in_words;
 use super::super::samples::Kind;
 use super::{Model, Tested, Training};
 use crate::report::units::{bytes, counted, grouped};
@@ -86,14 +87,20 @@ fn summary(model: &Model<'_>, parameters: usize) -> String {
         Kind::Array => format!("arrays of shape {}", spelled(shape)),
     };
     let names = model.class_names();
+    let count = grouped(architecture.classes);
+    let (does, what) = match architecture.task {
+        Task::Classification => ("tells", format!("{count} classes apart")),
+        Task::MultiLabel => ("tells which apply of", counted(architecture.classes, "class")),
+        Task::Regression { .. } => ("predicts", counted(architecture.classes, "number")),
+    };
     let classes = if names.is_empty() || names.len() > MOST_NAMED {
-        format!("{} classes apart", grouped(architecture.classes))
+        what
     } else {
         let named: Vec<String> = names.iter().map(|name| plain(name)).collect();
-        format!("{} classes apart: {}", grouped(architecture.classes), named.join(", "))
+        format!("{what}: {}", named.join(", "))
     };
     format!(
-        "A `{}` of {} parameters, trained by federated learning. It takes {takes}, and tells {classes}.",
+        "A `{}` of {} parameters, trained by federated learning. It takes {takes}, and {does} {classes}.",
         architecture.name,
         grouped(parameters)
     )
@@ -114,7 +121,7 @@ fn trained(model: &Model<'_>, training: &Training) -> String {
         let all = counted(samples.iter().sum(), "training sample");
         let each = samples.iter().enumerate();
         let each = each.map(|(class, &count)| format!("{} {}", class_name(model, class), grouped(count)));
-        let by_class = if samples.len() > MOST_NAMED {
+        let by_class = if samples.len() > MOST_NAMED || !model.architecture.task.is_classification() {
             String::new()
         } else {
             format!(": {}", each.collect::<Vec<_>>().join(", "))
@@ -203,10 +210,8 @@ fn usage(model: &Model<'_>, has_onnx: bool) -> String {
     text.push_str("`model.safetensors` has the parameters by their names, `config.json` the layers, the names of the classes and the preparation of samples.\n");
     if has_onnx {
         text.push_str("`onnx/model.onnx` is the same model for runtimes of ONNX: from samples as they are, with crop and normalisation inside, to ");
-        text.push_str(match model.architecture.task {
-            Task::Classification | Task::MultiLabel => "`logits` and `probabilities`.\n",
-            Task::Regression { .. } => "`values`.\n",
-        });
+        text.push_str(outputs_in_words(model.architecture.task));
+        text.push_str(".\n");
     }
     text + "\n"
 }

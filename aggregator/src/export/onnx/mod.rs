@@ -53,6 +53,15 @@ impl fmt::Display for Preparing {
     }
 }
 
+/// The outputs of a model for this task.
+#[must_use]
+pub fn outputs_in_words(task: Task) -> &'static str {
+    match task {
+        Task::Classification | Task::MultiLabel => "`logits` and `probabilities`",
+        Task::Regression { .. } => "`values`",
+    }
+}
+
 /// A model in ONNX.
 pub struct Onnx {
     graph: Graph,
@@ -158,7 +167,8 @@ impl Onnx {
 fn end(subject: &Subject<'_>, kind: Kind, preparing: Preparing) -> Message {
     let architecture = subject.architecture();
     let samples = subject.samples();
-    let named = samples.map(|samples| samples.class_names.clone()).filter(|names| !names.is_empty());
+    let named =
+        samples.map(|samples| samples.output_names(architecture.task)).filter(|names| !names.is_empty());
     let classes = match named {
         Some(names) => names,
         None if kind == Kind::Text => text::token_names(),

@@ -25,6 +25,8 @@ pub struct Description {
     pub classes: usize,
     /// The names of the classes, in the order of their numbers; empty if they have none.
     pub class_names: Vec<String>,
+    /// The numbers to learn, by name or place; empty for classification. Histograms count samples then, all as of one class.
+    pub outputs: Vec<String>,
     /// Training samples.
     pub train: usize,
     /// Test samples; 0 if the model is never to be tested.
@@ -113,21 +115,36 @@ impl Description {
     /// Of a configuration, the data that it names and every client's share.
     #[must_use]
     pub fn of(config: &Config, train: &Dataset, tests: Option<&Dataset>, shares: &[View]) -> Self {
+        let numbers = train.has_values();
         let clients: Vec<_> = shares.iter().map(View::histogram).collect();
+        let name = |at: usize| train.class_names().get(at).cloned().unwrap_or_else(|| at.to_string());
         Self {
             set: config.data.set.to_string(),
             shape: train.shape().to_vec(),
-            classes: train.classes(),
-            class_names: train.class_names().to_vec(),
+            classes: if numbers { 1 } else { train.classes() },
+            class_names: if numbers { Vec::new() } else { train.class_names().to_vec() },
+            outputs: if numbers { (0..train.classes()).map(name).collect() } else { Vec::new() },
             train: train.len(),
             test: tests.map_or(0, Dataset::len),
-            labels_each: train.labels_each(),
+            labels_each: train.predictions_each(),
             partition: partition(&config.data.partition),
             seed: config.spec.seed,
             slices: config.spec.training.chunks,
             left_out: left_out(shares, tests.map(Dataset::skipped)),
             figures: Figures::of(&clients),
             clients,
+        }
+    }
+
+    /// What is learned of a sample, in words.
+    fn learned(&self) -> String {
+        match &self.outputs[..] {
+            [] => format!("{} classes", self.classes),
+            outputs => {
+                let named =
+                    if outputs[0] == "0" { String::new() } else { format!(" ({})", outputs.join(", ")) };
+                format!("{} to learn{named}", counted(outputs.len(), "number"))
+            }
         }
     }
 
@@ -154,6 +171,7 @@ mod tests {
             shape: vec![1, 28, 28],
             classes: clients[0].len(),
             class_names: Vec::new(),
+            outputs: Vec::new(),
             train: clients.iter().flatten().sum(),
             test: 2000,
             labels_each: 1,

@@ -22,23 +22,28 @@ pub fn page(description: &Description) -> String {
     if !description.left_out.is_empty() {
         let _ = write!(lead, " Left out, since they cannot be used: {}.", description.left_out.join("; "));
     }
+    // All numbers are of one class, which has no name of its own.
+    let names =
+        if description.outputs.is_empty() { description.class_names.clone() } else { vec!["all".to_owned()] };
     let body = html! {
         section aria-label="Summary" {
             dl.figures {
-                (figure("Training samples", &grouped(description.train), &[format!("{} classes", description.classes)]))
+                (figure("Training samples", &grouped(description.train), &[description.learned()]))
                 (figure("Test samples", &grouped(description.test), &[]))
                 (range("Samples per client", figures.samples))
-                (range("Classes per client", figures.classes))
+                @if description.outputs.is_empty() { (range("Classes per client", figures.classes)) }
                 @if let Some(stream) = description.stream() {
                     (figure("Slices", &description.slices.to_string(), &[stream]))
                 }
-                (figure("Label skew", &format!("{:.2}", figures.skew), &["0 is IID".to_owned()]))
+                @if description.outputs.is_empty() {
+                    (figure("Label skew", &format!("{:.2}", figures.skew), &["0 is IID".to_owned()]))
+                }
                 @if figures.absent > 0 {
                     (figure("Absent clients", &grouped(figures.absent), &["without a sample".to_owned()]))
                 }
             }
         }
-        (histograms(&clients, &description.class_names, &description.partition))
+        (histograms(&clients, &names, &description.partition))
     };
     document(
         &Head { title: &title, heading: &title, lead: &lead, refresh: None },

@@ -26,10 +26,10 @@ pub fn text(description: &Description, columns: usize) -> String {
     let figures = &description.figures;
     let shape = spelled(&description.shape);
     let mut text = format!(
-        "{}: {} of shape {shape} and {} classes to train on, {} to test on\n{}, {} (run.seed = {})\n",
+        "{}: {} of shape {shape} and {} to train on, {} to test on\n{}, {} (run.seed = {})\n",
         description.set,
         counted(description.train, "sample"),
-        description.classes,
+        description.learned(),
         grouped(description.test),
         counted(description.clients.len(), "client"),
         description.partition,
@@ -48,13 +48,12 @@ pub fn text(description: &Description, columns: usize) -> String {
     if figures.absent > 0 {
         let _ = writeln!(text, "{} of them without a sample: they do not take part", grouped(figures.absent));
     }
-    let _ = writeln!(
-        text,
-        "samples per client {}; classes per client {}; label skew {:.2} (0 is IID)",
-        range(figures.samples),
-        range(figures.classes),
-        figures.skew
-    );
+    let _ = write!(text, "samples per client {}", range(figures.samples));
+    if description.outputs.is_empty() {
+        let (classes, skew) = (range(figures.classes), figures.skew);
+        let _ = write!(text, "; classes per client {classes}; label skew {skew:.2} (0 is IID)");
+    }
+    text.push('\n');
     if let Some(stream) = description.stream() {
         let _ = writeln!(text, "a client trains on {stream}");
     }
@@ -105,7 +104,9 @@ fn picture(description: &Description, columns: usize) -> String {
     let left = "client".len() + 1 + digits + 1 + BAR + 1;
     let width = if left + 3 * description.classes <= columns { 3 } else { 1 };
     let mut text = format!("client {:>digits$} {:BAR$} ", "samples", "");
-    if width == 3 {
+    if !description.outputs.is_empty() {
+        text.push_str("all");
+    } else if width == 3 {
         for class in 0..description.classes {
             let _ = write!(text, "{class:<3}");
         }

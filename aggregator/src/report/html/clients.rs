@@ -18,7 +18,11 @@ pub(super) fn labels(report: &Report<'_>) -> Markup {
             }
         };
     };
-    histograms(clients, &report.config.spec.data.class_names, &partition(&report.config.data.partition))
+    let spec = &report.config.spec;
+    // Samples with numbers to learn are counted as of one class, which has no name of its own.
+    let all = ["all".to_owned()];
+    let names = if spec.architecture.task.is_classification() { &spec.data.class_names[..] } else { &all };
+    histograms(clients, names, &partition(&report.config.data.partition))
 }
 
 /// The card with the heat map of these clients' labels and its table. Classes have numbers where they have no `names`;
@@ -30,7 +34,8 @@ pub(in crate::report) fn histograms(
 ) -> Markup {
     let samples: usize = histograms.iter().flat_map(|(_, counts)| counts).sum();
     let classes = histograms.iter().map(|(_, counts)| counts.len()).max().unwrap_or(0);
-    let description = format!("{} of {classes} classes, {}.", counted(samples, "sample"), partition);
+    let of = if classes == 1 { String::new() } else { format!(" of {classes} classes") };
+    let description = format!("{}{of}, {partition}.", counted(samples, "sample"));
     let numbers: Vec<String> =
         (0..classes).map(|class| names.get(class).cloned().unwrap_or_else(|| class.to_string())).collect();
     let headings: Vec<&str> =

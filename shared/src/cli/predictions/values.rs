@@ -7,16 +7,23 @@ use serde_json::{Map, Value, json};
 use super::{Names, csv};
 use crate::prediction::ValueRow;
 
-/// A prediction as an object: the numbers by name, or in a list where they have no names.
+/// A prediction as an object: the numbers by name, or in a list where they have no names; of several labels those that apply as well.
 ///
 /// ```json
 /// {"sample":0,"values":{"price":1.5,"rent":0.2},"truth":{"price":1.4,"rent":0.3}}
+/// {"sample":0,"values":{"cat":0.9,"dog":0.8,"fox":0.1},"labels":["cat","dog"]}
 /// ```
 #[must_use]
 pub fn line(row: &ValueRow, names: &Names) -> Value {
     let mut line = json!({ "sample": row.sample, "values": named(&row.values, names) });
     if let Some(file) = names.sample(row.sample) {
         line["file"] = file.into();
+    }
+    if row.flags {
+        line["labels"] = row
+            .set()
+            .map(|class| names.class(class).map_or_else(|| json!(class), |name| json!(name)))
+            .collect();
     }
     if !row.truth.is_empty() {
         line["truth"] = named(&row.truth, names);
@@ -74,7 +81,12 @@ pub(super) fn table_heading(out: &mut dyn Write, row: &ValueRow, names: &Names) 
 
 pub(super) fn table_row(out: &mut dyn Write, row: &ValueRow, names: &Names) -> io::Result<()> {
     let mut cells = vec![names.shown_sample(row.sample)];
-    cells.extend(row.values.iter().chain(&row.truth).map(|value| shown(*value)));
+    if row.flags {
+        cells.extend(row.values.iter().map(|probability| format!("{probability:.4}")));
+        cells.extend(row.truth.iter().map(ToString::to_string));
+    } else {
+        cells.extend(row.values.iter().chain(&row.truth).map(|value| shown(*value)));
+    }
     table_line(out, &cells, width_of_samples(names))
 }
 

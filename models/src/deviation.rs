@@ -72,6 +72,19 @@ impl Measure {
         }
     }
 
+    /// Its name as people write it.
+    #[must_use]
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::F1 => "F1",
+            Self::Precision => "precision",
+            Self::Recall => "recall",
+            Self::Mae => "MAE",
+            Self::Rmse => "RMSE",
+            Self::R2 => "R2",
+        }
+    }
+
     /// Whether it is a share, from 0 to 1.
     #[must_use]
     pub fn is_share(self) -> bool {
@@ -88,7 +101,7 @@ impl Deviation {
             Task::Classification => Self::None,
             Task::MultiLabel => {
                 let count = |is: fn(bool, bool) -> bool| {
-                    pairs().filter(|&(&x, &y)| is(is_set(x), y == 1.0)).count() as u64
+                    pairs().filter(|&(&x, &y)| is(is_set(x), is_flagged(y))).count() as u64
                 };
                 Self::Flags {
                     hits: count(|said, is| said && is),
@@ -176,6 +189,11 @@ impl Deviation {
         };
         measures.into_iter().filter_map(|(measure, value)| Some((measure, value?))).collect()
     }
+}
+
+/// Whether a target, which is 1 or 0, is set.
+pub(crate) fn is_flagged(target: f32) -> bool {
+    target > 0.5
 }
 
 /// Whether the model says that a class applies: its probability is above one half.

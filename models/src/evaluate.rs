@@ -5,7 +5,7 @@ use std::borrow::Borrow;
 use serde::{Deserialize, Serialize};
 
 use crate::batch::Batch;
-use crate::deviation::{Deviation, is_set};
+use crate::deviation::{Deviation, is_flagged, is_set};
 use crate::error::ModelError;
 use crate::loss::{cross_entropy_of_flag, huber_of, log_sum_exp, sigmoid, squared};
 use crate::mode::Mode;
@@ -196,7 +196,7 @@ pub fn evaluate_one(task: Task, outputs: &[f32], targets: &[f32]) -> Evaluation 
         Task::Regression { huber: Some(delta) } => mean(&|x, y| huber_of(x, y, delta)),
     };
     let is_decided = task == Task::MultiLabel;
-    let right = is_decided && pairs().all(|(x, y)| is_set(x) == (y == 1.0));
+    let right = is_decided && pairs().all(|(x, y)| is_set(x) == is_flagged(y));
     let deviation = Deviation::of(task, outputs, targets);
     Sums { loss, samples: 1, correct: usize::from(right), deviation, is_decided }.finish()
 }

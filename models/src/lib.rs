@@ -42,7 +42,8 @@
 //! | `cpu`, `kernels` | the engine for CPUs and its inner loops |
 //! | `candle` | the engine for CUDA devices |
 //! | `train`, `optimizer`, `sgd`, `adam`, `loss` | steps of gradient descent |
-//! | `evaluate`, `per_class` | loss and accuracy, in all and by class; predictions |
+//! | `task`, `targets` | what is learned: one class, several labels or numbers |
+//! | `evaluate`, `per_class`, `deviation` | loss and accuracy, in all and by class, and what else is measured; predictions |
 //! | `kept_features` | features of samples under a frozen extractor, computed once |
 //! | [`shape`] | the spelling of a shape |
 //! | `contrast`, `prototypes`, [`pseudo_label`] | losses of particular algorithms |

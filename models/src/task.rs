@@ -70,7 +70,7 @@ impl Task {
     /// [`ModelError::Labels`], [`ModelError::Label`], [`ModelError::OtherTask`] or [`ModelError::Target`].
     pub fn check(self, targets: &Targets, predictions: usize, outputs: usize) -> Result<(), ModelError> {
         let fits = |value: f32| match self {
-            Self::MultiLabel => value == 0.0 || value == 1.0,
+            Self::MultiLabel => [0.0, 1.0].contains(&value),
             _ => value.is_finite(),
         };
         let needed = predictions * self.targets_each(outputs);

@@ -8,7 +8,7 @@ pub(super) struct Answers {
     pub(super) outputs: &'static str,
     /// What `predict` gives.
     pub(super) predicted: &'static str,
-    /// What `predict` makes of the outputs in PyTorch: a method.
+    /// What `predict` makes of the outputs in `PyTorch`: a method.
     pub(super) torch: &'static str,
     /// The same in numpy: a function; none if the outputs are it.
     pub(super) numpy: Option<&'static str>,

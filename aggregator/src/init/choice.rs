@@ -30,8 +30,8 @@ pub struct Choice {
     pub epochs: u32,
     /// Samples in a batch.
     pub batch: usize,
-    /// The learning rate.
-    pub rate: f64,
+    /// The optimiser and its learning rate.
+    pub optimizer: (&'static str, f64),
 }
 
 impl Choice {
@@ -49,7 +49,12 @@ impl Choice {
             rounds: 20,
             epochs: if samples / clients < FEW { 5 } else { 1 },
             batch: (samples / clients / 2).clamp(1, BATCH),
-            rate: if survey.set.is_text() { 1.0 } else { 0.05 },
+            optimizer: match &survey.labels {
+                // Its steps do not grow with the unit of the numbers.
+                Labels::Values { .. } => ("adam", 0.003),
+                _ if survey.set.is_text() => ("sgd", 1.0),
+                _ => ("sgd", 0.05),
+            },
         }
     }
 }

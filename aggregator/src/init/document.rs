@@ -39,8 +39,15 @@ pub(super) fn of(survey: &Survey, choice: &Choice, path: &str, name: &str) -> St
                 let names: Vec<String> = names.iter().map(|name| quoted(name)).collect();
                 out.key("class-names", &format!("[{}]", names.join(", ")), "their order is their number");
             }
-            Labels::Numbers(classes) | Labels::Values { outputs: classes, .. } => {
+            Labels::Numbers(classes) => {
                 out.key("classes", &classes.to_string(), "labels are 0 to this, less 1");
+            }
+            Labels::Values { outputs, .. } => {
+                out.key(
+                    "classes",
+                    &outputs.to_string(),
+                    "numbers to learn of a sample; data.targets names them",
+                );
             }
         }
     }
@@ -63,11 +70,23 @@ pub(super) fn of(survey: &Survey, choice: &Choice, path: &str, name: &str) -> St
 
     out.section("model");
     out.key("name", &quoted(choice.model), choice.reason);
+    if let Labels::Values { flags, .. } = survey.labels {
+        let (task, comment) = if flags {
+            ("multi-label", "any of the classes may apply")
+        } else {
+            ("regression", "numbers are learned")
+        };
+        out.key("task", &quoted(task), comment);
+    }
 
     out.section("training");
     out.key("epochs", &choice.epochs.to_string(), "of a client in a round");
     out.key("batch", &choice.batch.to_string(), "samples in a step");
-    out.key("optimizer", &format!("{{ sgd = {{ learning-rate = {} }} }}", choice.rate), "");
+    out.key(
+        "optimizer",
+        &format!("{{ {} = {{ learning-rate = {} }} }}", choice.optimizer.0, choice.optimizer.1),
+        "",
+    );
 
     out.section("algorithm.fedavg");
 

@@ -45,6 +45,30 @@ fn a_table_with_its_label_column_and_its_scales() {
 }
 
 #[test]
+fn a_table_of_numbers_to_learn_and_tensors_of_flags() {
+    let (config, text) = config(|folder| {
+        for (file, rows) in [("train.csv", 40), ("test.csv", 10)] {
+            let rows: String = (0..rows).map(|row| format!("{row},{}.5\n", 3 * row)).collect();
+            std::fs::write(folder.join(file), format!("area,price\n{rows}")).expect("written");
+        }
+    });
+    assert_eq!(config.spec.architecture.task, models::Task::Regression { huber: None });
+    assert_eq!((config.spec.architecture.classes, &config.spec.data.column[..]), (1, "price"));
+    assert!(text.contains("optimizer = { adam ="), "{text}");
+    let (config, _) = self::config(|folder| {
+        for split in [Split::Train, Split::Test] {
+            let flags = (0..60).map(|at| f32::from(u8::from(at % 7 < 3))).collect();
+            let set = Dataset::valued(vec![2], Samples::Floats(vec![0.5; 40]), flags, 3);
+            safetensors::write_split(folder, split, &set.expect("20 samples")).expect("written");
+        }
+    });
+    assert_eq!(
+        (config.spec.architecture.task, config.spec.architecture.classes),
+        (models::Task::MultiLabel, 3)
+    );
+}
+
+#[test]
 fn a_table_without_a_test_split_is_tested_by_its_clients() {
     let (config, _) = config(|folder| table(folder, "train.csv", 40));
     assert_eq!((config.spec.evaluate.every, config.spec.evaluate.on_clients_every), (0, 1));

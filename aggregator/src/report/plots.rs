@@ -59,7 +59,7 @@ pub(super) fn measures(rounds: &[RoundRecord]) -> Vec<(&'static str, Markup)> {
     let draw = |(title, of): (&'static str, &[Measure])| {
         let scale = if of[0].is_share() { 100.0 } else { 1.0 };
         let series = of.iter().zip(CLASSES).map(|(measure, class)| Line {
-            name: measure.name(),
+            name: measure.title(),
             class,
             points: points(rounds, |round| Some(scale * round.metrics.get(measure.name())?)),
             runs: Vec::new(),

@@ -119,13 +119,13 @@ pub fn run_task(
                 match evaluation::test(&task.spec, &params, &tests, &task.backend, go_on) {
                     Ok((found, by_class)) => {
                         tested = by_class;
-                        found
-                            .accuracy
-                            .into_iter()
-                            .for_each(|share| client.report(Metric::OwnAccuracy(share)));
+                        if let Some(share) = found.accuracy {
+                            client.report(Metric::OwnAccuracy(share));
+                        }
                         client.report(Metric::OwnLoss(found.loss));
-                        let more = found.deviation.measures();
-                        more.into_iter().for_each(|(of, value)| client.report(Metric::Own(of, value)));
+                        for (measure, value) in found.deviation.measures() {
+                            client.report(Metric::Own(measure, value));
+                        }
                     }
                     Err(TrainError::Cancelled) => return Err(TrainError::Cancelled.into()),
                     Err(error) => warn!("round {}: the model cannot be tested here: {error}", task.round),

@@ -73,7 +73,6 @@ pub struct Architecture {
     pub tensors: Option<Vec<OpaqueTensor>>,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 fn is_classification(task: &Task) -> bool {
     task.is_classification()
 }

@@ -8,12 +8,11 @@ use serde_json::{Value, json};
 /// A measure as people read it: a share in percent, anything else as a number.
 #[must_use]
 pub fn measure_text(measure: Measure, value: f64) -> String {
+    let title = measure.title();
     match measure {
-        Measure::Precision | Measure::Recall => format!("{} {:.2} %", measure.name(), 100.0 * value),
-        Measure::F1 => format!("F1 {value:.4}"),
-        Measure::R2 => format!("R2 {value:.4}"),
-        Measure::Mae => format!("MAE {value:.6}"),
-        Measure::Rmse => format!("RMSE {value:.6}"),
+        Measure::Precision | Measure::Recall => format!("{title} {:.2} %", 100.0 * value),
+        Measure::F1 | Measure::R2 => format!("{title} {value:.4}"),
+        Measure::Mae | Measure::Rmse => format!("{title} {value:.6}"),
     }
 }
 

@@ -342,7 +342,9 @@ impl Dataset {
             return Err(DataError::Empty);
         }
         let mut targets = Targets::default();
-        indices.iter().for_each(|&index| self.append_targets(index, &mut targets));
+        for &index in indices {
+            self.append_targets(index, &mut targets);
+        }
         let samples = self.samples.select(indices, self.sample_len());
         let selected = Self::checked(self.shape.clone(), samples, targets, indices.len(), self.classes)?;
         Ok(selected.named(self.class_names.clone()))

@@ -153,7 +153,7 @@ impl Labels {
         flags: bool,
         written: &dyn fmt::Display,
     ) -> Result<f32, DataError> {
-        let fits = |&value: &f32| if flags { value == 0.0 || value == 1.0 } else { value.is_finite() };
+        let fits = |&value: &f32| if flags { [0.0, 1.0].contains(&value) } else { value.is_finite() };
         value.filter(fits).ok_or_else(|| DataError::NotTarget {
             found: written.to_string().chars().take(60).collect(),
             needed: if flags { "0 or 1" } else { "a finite one" },

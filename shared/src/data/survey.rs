@@ -11,7 +11,7 @@ use super::format::SampleFormat as _;
 use super::idx::Idx;
 use super::images::{self, Images};
 use super::line_breaks::LineFeeds;
-use super::safetensors::Safetensors;
+use super::safetensors::{Safetensors, numbers_to_learn};
 use super::{DataError, DataSet, Format, Labels, OnError, ReadOptions, Samples, Split, registry, sets, text};
 use models::shape::spelled;
 
@@ -83,6 +83,8 @@ impl Survey {
         let classes = match &self.labels {
             Labels::Names(names) => format!("classes {}", names.join(", ")),
             Labels::Numbers(classes) => format!("{classes} classes"),
+            Labels::Values { outputs: 1, .. } => "a number to learn".to_owned(),
+            Labels::Values { outputs, flags: true, .. } => format!("{outputs} classes, of which any apply"),
             Labels::Values { outputs, .. } => format!("{outputs} numbers to learn"),
         };
         let column = self.column.as_ref().map_or(String::new(), |column| format!(" in column `{column}`"));
@@ -195,8 +197,10 @@ fn of_table(directory: &Path, test: bool) -> Result<Survey, SurveyError> {
     }
     let written = values(&path, label)?;
     let numbers: Option<Vec<usize>> = written.iter().map(|label| label.parse().ok()).collect();
+    let are_fractions = written.iter().all(|value| value.parse().is_ok_and(f32::is_finite));
     let labels = match numbers {
         Some(numbers) => Labels::Numbers(numbers.into_iter().max().unwrap_or(0).saturating_add(1)),
+        None if are_fractions => Labels::Values { outputs: 1, names: Vec::new(), flags: false },
         None => Labels::Names(written),
     };
     if labels.classes() > super::error::MAX_CLASSES || labels.classes() > rows.max(2) {
@@ -213,10 +217,13 @@ fn of_table(directory: &Path, test: bool) -> Result<Survey, SurveyError> {
     sums.remove(label);
     survey.moments = (sums.len() <= SCALED).then(|| sums.iter().map(|&sums| moments(sums, rows)).unzip());
     survey.column = Some(header[label].clone());
-    if !header[label].eq_ignore_ascii_case("label") {
-        survey
-            .notes
-            .push(format!("column `{}` is taken for the labels: data.label says otherwise", header[label]));
+    let what = match survey.labels {
+        Labels::Values { .. } => "number to learn, since it holds fractions",
+        _ => "labels",
+    };
+    if what != "labels" || !header[label].eq_ignore_ascii_case("label") {
+        let note = format!("column `{}` is taken for the {what}: data.label says otherwise", header[label]);
+        survey.notes.push(note);
     }
     Ok(survey)
 }
@@ -289,8 +296,29 @@ fn moments((sum, squares): (f64, f64), count: usize) -> (f64, f64) {
     (rounded(mean), if deviation > 1e-6 * mean.abs().max(1e-6) { rounded(deviation) } else { 1.0 })
 }
 
+/// Files with as many numbers to learn of each sample.
+fn of_values(directory: &Path, outputs: usize, test: bool) -> Result<Survey, SurveyError> {
+    let labels = |flags| Labels::Values { outputs, names: Vec::new(), flags };
+    let options = ReadOptions { labels: Some(labels(false)), ..ReadOptions::default() };
+    let dataset = Safetensors.load(directory, Split::Train, &options)?;
+    let are_flags = outputs > 1 && dataset.targets().values().iter().all(|value| [0.0, 1.0].contains(value));
+    let shape = dataset.shape().to_vec();
+    let mut survey = found(&super::safetensors::SET, &Safetensors, shape, labels(are_flags), test);
+    survey.train = Some(dataset.len());
+    if are_flags {
+        let note =
+            "y holds 0 and 1 alone, which are taken for classes that apply or not: model.task says otherwise";
+        survey.notes.push(note.to_owned());
+    }
+    Ok(survey)
+}
+
 /// Files whose labels are numbers: their samples are read.
 fn of_numbered(directory: &Path, format: Format, test: bool) -> Result<Survey, SurveyError> {
+    let is_safetensors = format.about().name == Safetensors.about().name;
+    if let Some(outputs) = numbers_to_learn(directory, Split::Train).filter(|_| is_safetensors) {
+        return of_values(directory, outputs, test);
+    }
     let most = Labels::Numbers(super::error::MAX_CLASSES);
     let options = ReadOptions { labels: Some(most), ..ReadOptions::default() };
     let dataset = format.load(directory, Split::Train, &options)?;
@@ -367,6 +395,28 @@ mod tests {
             assert!(text.contains(part), "{text}");
         }
         assert!(table("a,label\n").is_err());
+    }
+
+    #[test]
+    fn numbers_to_learn_are_told_from_labels() {
+        let folder = tempfile::tempdir().unwrap();
+        let survey_of = |values: &[f32]| {
+            let samples = Samples::Floats(vec![0.5; 4]);
+            let set = Dataset::valued(vec![2], samples, values.to_vec(), values.len() / 2).unwrap();
+            safetensors::write_split(folder.path(), Split::Train, &set).unwrap();
+            survey(folder.path()).unwrap()
+        };
+        let of = |outputs, flags| Labels::Values { outputs, names: Vec::new(), flags };
+        assert_eq!(survey_of(&[0.5, 2.0]).labels, of(1, false));
+        assert_eq!(survey_of(&[1.0, 0.0]).labels, of(1, false));
+        assert_eq!(survey_of(&[1.0, 0.0, 1.0, 1.0]).labels, of(2, true));
+        assert_eq!(survey_of(&[1.0, 0.0, 1.0, 2.0]).labels, of(2, false));
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("train.csv"), "area,price\n1,2.5\n2,3\n").unwrap();
+        let found = survey(folder.path()).unwrap();
+        assert_eq!((&found.labels, found.column.as_deref()), (&of(1, false), Some("price")));
+        assert!(found.notes[0].contains("since it holds fractions"), "{:?}", found.notes);
+        assert!(found.in_words().contains("a number to learn in column `price`"), "{}", found.in_words());
     }
 
     #[test]

@@ -33,7 +33,6 @@ pub struct Reading {
     pub labels: LabelsAt,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 fn is_classification(task: &Task) -> bool {
     task.is_classification()
 }

@@ -49,8 +49,8 @@ pub(in crate::report) fn histograms(
     };
     html! {
         section.card {
-            h2 { "Labels of every client" }
-            p.note { (counted(histograms.len(), "client")) ", " (description) " Bars: samples of each client. Cells: the stronger the colour, the more samples of a class." }
+            h2 { (if classes == 1 { "Samples of every client" } else { "Labels of every client" }) }
+            p.note { (counted(histograms.len(), "client")) ", " (description) " Bars: samples of each client." @if classes > 1 { " Cells: the stronger the colour, the more samples of a class." } }
             (chart::heatmap(histograms, names, &description))
             @if histograms.len() > chart::DRAWN {
                 p.note { "The first " (chart::DRAWN) " of " (grouped(histograms.len())) " clients are drawn; the table has all." }

@@ -91,13 +91,11 @@ pub(super) fn table_row(out: &mut dyn Write, row: &ValueRow, names: &Names) -> i
 }
 
 fn table_line(out: &mut dyn Write, cells: &[String], sample: usize) -> io::Result<()> {
-    let mut line = String::new();
     for (at, cell) in cells.iter().enumerate() {
-        let width = if at == 0 { sample } else { NUMBER };
-        let cell = super::table::shortened(cell, width);
-        line += &if at == 0 { format!("{cell:>width$}") } else { format!(" {cell:>width$}") };
+        let (before, width) = if at == 0 { ("", sample) } else { (" ", NUMBER) };
+        write!(out, "{before}{:>width$}", super::table::shortened(cell, width))?;
     }
-    writeln!(out, "{line}")
+    writeln!(out)
 }
 
 fn width_of_samples(names: &Names) -> usize {

@@ -41,8 +41,7 @@ pub(crate) fn squared_error(outputs: &[f32], targets: &[f32], gradient: &mut Vec
 ///
 /// # Panics
 /// As [`binary_cross_entropy`].
-pub(crate) fn huber(outputs: &[f32], targets: &[f32], delta: f32, gradient: &mut Vec<f32>) -> f32 {
-    let delta = f64::from(delta);
+pub(crate) fn huber(outputs: &[f32], targets: &[f32], delta: f64, gradient: &mut Vec<f32>) -> f32 {
     mean(outputs, targets, gradient, |x, y| (huber_of(x, y, delta), error(x, y).clamp(-delta, delta)))
 }
 

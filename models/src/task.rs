@@ -59,7 +59,7 @@ impl Task {
             Self::MultiLabel => loss::binary_cross_entropy(outputs, targets.values(), gradient),
             Self::Regression { huber: None } => loss::squared_error(outputs, targets.values(), gradient),
             Self::Regression { huber: Some(delta) } => {
-                loss::huber(outputs, targets.values(), delta as f32, gradient)
+                loss::huber(outputs, targets.values(), delta, gradient)
             }
         }
     }

@@ -75,6 +75,12 @@ class Run:
         return found[-1] if found else None
 
     @property
+    def loss(self) -> float | None:
+        """The test loss of the last model that was tested: what models of numbers are compared by."""
+        found = [record["loss"] for record in self.records if record.get("loss") is not None]
+        return found[-1] if found else None
+
+    @property
     def report(self) -> pathlib.Path:
         """Its page."""
         return self.folder / "report.html"

@@ -132,7 +132,7 @@ fn a_number_is_learned_by_devices_as_in_the_simulation() {
     let listed = run(&programs().aggregator, &["runs", "list", "--runs", &testbed.name("runs")]);
     assert!(listed.text.contains(&format!("loss {:.4}", last.loss.unwrap())), "{}", listed.text);
     let report = fs::read_to_string(testbed.run().join("report.html")).unwrap();
-    for part in ["Coefficient of determination", "Mean absolute error", "Best test loss"] {
+    for part in ["Coefficient of determination", "MAE", "Best test loss"] {
         assert!(report.contains(part), "{part} is missing");
     }
     assert!(!report.contains("Test accuracy"), "numbers have no accuracy");

@@ -42,6 +42,7 @@ pub(super) fn predict(arguments: &PredictArgs) -> Result<(), Failure> {
         Usable::Model(architecture, params, _) => {
             let mut network = Network::new(architecture, params, &Backend::cpu())?;
             if !architecture.task.is_classification() {
+                arguments.form.all_at_once().map_err(|reason| Failure::Usage(reason.to_owned()))?;
                 let Printed { mut predictions, .. } = printed;
                 let found = values(&mut network, &usable, &view, &given.model, &mut predictions)?;
                 return terminal::written(predictions.evaluation(&found, &format!(", of {called}")));

@@ -3,9 +3,12 @@
 use super::results::{Line, Mean, Traffic};
 use crate::report::units::bytes;
 
-/// `97.1 +- 0.1 %`, `97.2 % (1 of 3)`.
+/// `97.1 +- 0.1 %`, `97.2 % (1 of 3)`; where numbers are learned `loss 0.2031 +- 0.0012`.
 pub(super) fn accuracy(line: &Line) -> String {
-    line.accuracy.map_or_else(|| "-".to_owned(), |mean| share(mean, line, 1))
+    let loss =
+        || line.loss.map(|mean| format!("loss {}{}", spread(mean, 1.0, 4, false), of_seeds(mean, line)));
+    let accuracy = line.accuracy.map(|mean| share(mean, line, 1));
+    accuracy.or_else(loss).unwrap_or_else(|| "-".to_owned())
 }
 
 /// An accuracy in percent.
@@ -13,10 +16,15 @@ pub(super) fn share(mean: Mean, line: &Line, decimals: usize) -> String {
     format!("{} %{}", spread(mean, 100.0, decimals, false), of_seeds(mean, line))
 }
 
-/// The difference to the baseline in points: `+5.9 +- 0.2`, `+5.9 (1 of 3)`.
+/// The difference to the baseline in points: `+5.9 +- 0.2`, `+5.9 (1 of 3)`; where numbers are learned of the losses.
 pub(super) fn points(line: &Line) -> String {
-    let text = |mean| format!("{}{}", spread(mean, 100.0, 1, true), of_seeds(mean, line));
-    line.difference.map_or_else(|| "-".to_owned(), text)
+    let text =
+        |mean, unit, decimals| format!("{}{}", spread(mean, unit, decimals, true), of_seeds(mean, line));
+    match (line.difference, line.loss_difference) {
+        (Some(mean), _) => text(mean, 100.0, 1),
+        (None, Some(mean)) => text(mean, 1.0, 4),
+        (None, None) => "-".to_owned(),
+    }
 }
 
 /// `84.1 MB (42.1 MB)`: bytes in both directions, and in brackets what clients have sent.

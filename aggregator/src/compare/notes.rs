@@ -11,7 +11,7 @@ use crate::round::of_a_model;
 
 /// The notes to these lines.
 pub(super) fn notes(plan: &Plan, lines: &[&Line]) -> Vec<String> {
-    let mut notes = vec![means(plan)];
+    let mut notes = vec![means(plan, lines)];
     notes.extend(targets(plan, lines));
     notes.extend(needless(plan, lines));
     notes.extend(measurements(lines));
@@ -20,12 +20,15 @@ pub(super) fn notes(plan: &Plan, lines: &[&Line]) -> Vec<String> {
     notes
 }
 
-fn means(plan: &Plan) -> String {
+fn means(plan: &Plan, lines: &[&Line]) -> String {
     let spread = match plan.experiment.seeds.len() {
         1 => "Means over 1 seed".to_owned(),
         seeds => format!("Means over {seeds} seeds +- sample standard deviation"),
     };
     let paired = match plan.experiment.baseline {
+        Some(_) if lines.iter().any(|line| line.loss_difference.is_some()) => {
+            "; differences are paired by seed, of the loss: less is better"
+        }
         Some(_) => "; differences are paired by seed, in points of accuracy",
         None => "",
     };

@@ -50,6 +50,10 @@ pub struct Line {
     pub accuracy: Option<Mean>,
     /// The best accuracy measured.
     pub best: Option<Mean>,
+    /// The last test loss, where there is no accuracy: numbers are learned.
+    pub loss: Option<Mean>,
+    /// Its difference to the baseline's, paired by seed.
+    pub loss_difference: Option<Mean>,
     /// Difference of the last accuracy to the baseline's, paired by seed.
     pub difference: Option<Mean>,
     /// Rounds to the target, over the seeds that have reached it.
@@ -103,6 +107,8 @@ pub struct Seed {
     pub accuracy: Option<f64>,
     /// The best accuracy measured.
     pub best: Option<f64>,
+    /// The last test loss, where there is no accuracy.
+    pub loss: Option<f64>,
     /// The accuracy to which rounds and bytes are counted.
     pub target: Option<f64>,
     /// The first round that reached the target, and the bytes up to it.
@@ -138,6 +144,7 @@ impl Seed {
                 || stopping::void_in_a_row(rounds) >= limit,
             accuracy: tested().next_back().map(|(_, accuracy)| accuracy),
             best: tested().map(|(_, accuracy)| accuracy).reduce(f64::max),
+            loss: rounds.iter().rev().find_map(|round| round.loss).filter(|_| tested().next().is_none()),
             target,
             reached: first.map(|(round, _)| (round, until(round))),
             traffic: until(u32::MAX),
@@ -242,6 +249,11 @@ pub fn lines(plan: &Plan, rounds: &Rounds) -> Vec<Line> {
                 let paired = baseline.iter().find(|other| other.seed == seed.seed && other.counts())?;
                 Some(seed.accuracy? - paired.accuracy?)
             };
+            let against_loss = |seed: &Seed| {
+                let paired = baseline.iter().find(|other| other.seed == seed.seed && other.counts())?;
+                Some(seed.loss? - paired.loss?)
+            };
+            let is_baseline = plan.baseline() == Some(variant);
             let names: BTreeSet<&str> =
                 complete.iter().flat_map(|seed| seed.metrics.keys().map(String::as_str)).collect();
             let metric = |name: &str| Some((name.to_owned(), mean(&|seed| seed.metrics.get(name).copied())?));
@@ -250,7 +262,9 @@ pub fn lines(plan: &Plan, rounds: &Rounds) -> Vec<Line> {
                 variant,
                 accuracy: mean(&|seed| seed.accuracy),
                 best: mean(&|seed| seed.best),
-                difference: if plan.baseline() == Some(variant) { None } else { mean(&against) },
+                difference: if is_baseline { None } else { mean(&against) },
+                loss: mean(&|seed| seed.loss),
+                loss_difference: if is_baseline { None } else { mean(&against_loss) },
                 rounds: mean(&|seed| seed.reached.map(|(round, _)| f64::from(round))),
                 until: traffic(&|seed| seed.reached.map(|(_, traffic)| traffic)),
                 traffic: traffic(&|seed| Some(seed.traffic)),

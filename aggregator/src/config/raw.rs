@@ -94,7 +94,7 @@ section! {
         /// What is learned: classification, multi-label or regression
         pub task: TaskName = TaskName::default();
         /// Of regression: the error from which Huber's loss is a line
-        pub huber_delta: Option<f64> = None, in Kind::Number(Excluded(0.0), Included(1e9)), unset "the squared error";
+        pub huber_delta: Option<f64> = None, in Kind::Number(Included(1e-6), Included(1e9)), unset "the squared error";
         /// The model that the run begins with
         pub from: Option<ModelOrigin> = None;
         /// Tensors that are drawn and not taken of model.from, as in head.*

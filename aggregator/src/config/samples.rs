@@ -1,6 +1,7 @@
 //! What a sample is, from the file to the network: the checks of `[data]` and `[augment]` that need more than one key.
 
 use models::Task;
+use shared::data::csv;
 use shared::data::registry::data_set;
 use shared::data::{Labels, Normalisation, Preparation, PreparationError, ReadOptions, SetSamples};
 use shared::spec::DataSpec;
@@ -9,7 +10,8 @@ use super::combinations::{Combinations, Shown};
 use super::{DataTable, Raw};
 
 /// The keys that say what samples are.
-const SET: [&str; 4] = ["data.set", "data.shape", "data.classes", "data.class-names"];
+const SET: [&str; 6] =
+    ["data.set", "data.shape", "data.classes", "data.class-names", "data.targets", "model.task"];
 /// The keys that say how samples are normalised.
 const NORMALISE: [&str; 3] = ["data.normalise", "data.mean", "data.std"];
 /// What is known of the samples before they are read.
@@ -46,7 +48,13 @@ impl Combinations<'_> {
                 let (column, on_error) = (raw.data.label.clone(), raw.data.on_error);
                 let (classes, class_names) = (labels.classes(), labels.names().to_vec());
                 let shape_of_files = Some(shape.clone());
-                let reading = ReadOptions { shape: shape_of_files, labels: Some(labels), column, on_error };
+                let reading = ReadOptions {
+                    shape: shape_of_files,
+                    labels: Some(labels),
+                    column,
+                    on_error,
+                    ..ReadOptions::default()
+                };
                 let spec = DataSpec {
                     shape,
                     class_names,
@@ -162,6 +170,9 @@ fn outputs(data: &DataTable, task: Task, by_number: bool) -> Result<(usize, &[St
     match (&data.targets, data.classes) {
         _ if !by_number => Err(NUMBERS),
         (Some(names), None) => Ok((names.len(), names)),
+        (None, Some(2..)) if data.set.name == csv::SET.name => Err(
+            "the columns that are learned, data.targets = [\"price\", \"rent\"], in place of data.classes",
+        ),
         (None, Some(outputs)) => Ok((outputs as usize, &[])),
         (Some(_), Some(_)) => Err("what is learned by data.targets alone, and leave data.classes out"),
         (None, None) if task != Task::MultiLabel => Ok((1, &[])),

@@ -38,7 +38,8 @@ impl ModelTable {
 }
 
 impl Combinations<'_> {
-    /// Refuses what goes with one class alone, and gives the criterion that models are compared by a default that they have.
+    /// Refuses what goes with one class alone, and has models compared by their loss: numbers are not right or wrong, and of many labels
+    /// hardly ever all are right.
     pub(super) fn task(&mut self, raw: &mut Raw) {
         let task = raw.model.learned();
         let shown: Shown = ("model.task", format!("model.task = {:?}", task.name()));
@@ -55,11 +56,15 @@ impl Combinations<'_> {
             }
             return;
         }
+        if raw.data.targets.is_some() && self.is_given("data.label") {
+            let keys = [
+                ("data.targets", "data.targets".to_owned()),
+                ("data.label", format!("data.label = {:?}", raw.data.label)),
+            ];
+            self.refuse(&keys, "both say which columns are learned; leave one of them out");
+        }
         for (key, reason) in of_classes(raw) {
             self.refuse(&[shown.clone(), (key, key.to_owned())], reason);
-        }
-        if task == Task::MultiLabel {
-            return;
         }
         let metric = raw.early_stopping.metric;
         let other = match metric {
@@ -67,7 +72,11 @@ impl Combinations<'_> {
             Criterion::OwnAccuracy => Criterion::OwnLoss,
             Criterion::Loss | Criterion::OwnLoss => return,
         };
-        if self.is_given("early-stopping.metric") {
+        let is_given = self.is_given("early-stopping.metric");
+        if task == Task::MultiLabel && is_given {
+            return;
+        }
+        if is_given {
             let metric = ("early-stopping.metric", format!("early-stopping.metric = {:?}", metric.name()));
             let reason =
                 format!("numbers are not right or wrong; set it to {:?}, or leave it out", other.name());
@@ -80,7 +89,7 @@ impl Combinations<'_> {
 /// The keys that were set and that go with one class for each sample, and why.
 fn of_classes(raw: &Raw) -> Vec<(&'static str, &'static str)> {
     let divided = "samples without one class each are not divided by it; use iid or quantity";
-    let none = "samples have no class; leave it out";
+    let none = "samples have no single class; leave it out";
     let given = [
         ("data.class-names", raw.data.class_names.is_some(), "the names of what is learned are data.targets"),
         ("data.labels", raw.data.labels == LabelsAt::Server, "pseudo-labels are classes; leave it out"),
@@ -131,7 +140,10 @@ mod tests {
             (2, &vec!["price".to_owned(), "rent".to_owned()])
         );
         let flags = made(&["model.task=multi-label", r#"data.targets=["cat","dog","fox"]"#]).unwrap();
-        assert_eq!((flags.spec.architecture.classes, flags.stop.metric), (3, Criterion::Accuracy));
+        assert_eq!((flags.spec.architecture.classes, flags.stop.metric), (3, Criterion::Loss));
+        let asked =
+            made(&["model.task=multi-label", "data.targets=['cat']", "early-stopping.metric=accuracy"]);
+        assert_eq!(asked.unwrap().stop.metric, Criterion::Accuracy);
         let tensors = made(&["data.set=safetensors", "model.task=multi-label", "data.classes=4"]).unwrap();
         assert_eq!(tensors.spec.architecture.classes, 4);
     }
@@ -158,7 +170,12 @@ mod tests {
                 &["model.task=regression", r#"data.targets=["a","b"]"#, "data.classes=2"],
                 &["data.targets alone"],
             ),
-            (&["model.task=regression", "evaluate.by-class=true"], &["no class"]),
+            (&["model.task=regression", "evaluate.by-class=true"], &["no single class"]),
+            (
+                &["model.task=regression", "data.targets=['a']", "data.label=b"],
+                &["data.targets", "data.label"],
+            ),
+            (&["model.task=regression", "data.classes=3"], &["data.targets"]),
         ] {
             let text = made(given).unwrap_err().to_string();
             assert!(expected.iter().all(|part| text.contains(part)), "{given:?}: {text}");

@@ -42,17 +42,19 @@ pub(super) fn of(survey: &Survey, choice: &Choice, path: &str, name: &str) -> St
             Labels::Numbers(classes) => {
                 out.key("classes", &classes.to_string(), "labels are 0 to this, less 1");
             }
-            Labels::Values { outputs, .. } => {
-                out.key(
-                    "classes",
-                    &outputs.to_string(),
-                    "numbers to learn of a sample; data.targets names them",
-                );
+            Labels::Values { outputs: 2.., .. } => {
+                let comment = "numbers of a sample; data.targets in its place names them";
+                out.key("classes", &survey.labels.classes().to_string(), comment);
             }
+            Labels::Values { .. } => {}
         }
     }
     if let Some(column) = survey.column.as_ref().filter(|column| *column != "label") {
-        out.key("label", &quoted(column), "the column that holds the labels");
+        let comment = match survey.labels {
+            Labels::Values { .. } => "the column that is learned",
+            _ => "the column that holds the labels",
+        };
+        out.key("label", &quoted(column), comment);
     }
     if let Some((mean, deviation)) = &survey.moments {
         out.key("normalise", "\"channels\"", "columns are brought to one scale");

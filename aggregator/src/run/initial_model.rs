@@ -12,7 +12,7 @@ use models::architecture::{is_adapter, matches};
 use models::model_file::ARCHITECTURE_KEY;
 use models::params::codec::TensorStream;
 use models::params::foreign::is_pickle;
-use models::{Architecture, Limits, ParamSet};
+use models::{Architecture, Limits, ParamSet, Task};
 use sha2::{Digest as _, Sha256};
 use shared::algorithm::registry;
 use shared::cli::causes;
@@ -45,6 +45,8 @@ struct Read {
     round: Option<u32>,
     accuracy: Option<f64>,
     samples: Option<DataSpec>,
+    /// What it learned, if that is known.
+    task: Option<Task>,
 }
 
 impl InitialModel {
@@ -66,12 +68,13 @@ impl InitialModel {
                 round: None,
                 accuracy: None,
                 samples: None,
+                task: None,
             },
             (None, None) => of_file(files, &place)?,
             (None, Some(names)) => {
                 let taken = foreign::read(files, &place, names, &config.spec.architecture, &is_fresh)?;
                 remarks = taken.remarks;
-                Read { params: taken.params, round: None, accuracy: None, samples: None }
+                Read { params: taken.params, round: None, accuracy: None, samples: None, task: None }
             }
         };
         let drawn: Vec<String> =
@@ -100,6 +103,14 @@ impl InitialModel {
         }
         if fresh.is_empty() {
             remarks.extend(read.samples.iter().flat_map(|samples| differences(samples, &config.spec.data)));
+            let ours = config.spec.architecture.task;
+            if let Some(its) = read.task.filter(|its| its.name() != ours.name()) {
+                remarks.push(format!(
+                    "the model that the run begins with is for {}, and this one for {}: model.fresh = [\"head.*\"] draws its head anew",
+                    its.name(),
+                    ours.name()
+                ));
+            }
         }
         // What its run has found it to have is not what it has with tensors that are drawn.
         let accuracy = read.accuracy.filter(|_| fresh.is_empty());
@@ -175,6 +186,7 @@ fn of_run(files: &dyn FileLayer, place: &Path, round: Option<u32>) -> Result<Rea
         params: found.params,
         round: Some(found.round),
         samples: Some(found.config.spec.data.clone()),
+        task: Some(found.config.spec.architecture.task),
     })
 }
 
@@ -219,7 +231,7 @@ fn of_file(files: &dyn FileLayer, path: &Path) -> Result<Read, InitialModelError
     let mut input = open()?;
     let read = models::read_model(&mut input);
     let read = input.judge(read).map_err(|error| unreadable(error.to_string()))?;
-    let (_, params, metadata) = read.map_err(|error| {
+    let (architecture, params, metadata) = read.map_err(|error| {
         let mut what = causes(&error);
         if foreign {
             what.push_str(
@@ -231,7 +243,7 @@ fn of_file(files: &dyn FileLayer, path: &Path) -> Result<Read, InitialModelError
     let samples = metadata.get(SAMPLES_KEY).map(|json| serde_json::from_str(json)).transpose();
     let samples = samples.map_err(|error| unreadable(error.to_string()))?;
     let round = metadata.get("rounds").and_then(|rounds| rounds.parse().ok());
-    Ok(Read { params, round, accuracy: None, samples })
+    Ok(Read { params, round, accuracy: None, samples, task: Some(architecture.task) })
 }
 
 /// What of the samples that the model was trained on is otherwise here: it is allowed, and seldom meant.

@@ -164,6 +164,10 @@ fn image<B: AsRef<[u8]>>(
 fn about(predictor: &mut Predictor, sample: Dataset, top_k: usize) -> Result<Value, String> {
     let view = View::whole(Arc::new(sample));
     if !predictor.architecture().task.is_classification() {
+        if top_k > 1 {
+            return Err("top-k goes with models that tell classes apart, and this one gives all its numbers"
+                .to_owned());
+        }
         return values_of(predictor, &view);
     }
     let mut said = None;

@@ -47,6 +47,7 @@ pub(super) fn run(arguments: &PredictArguments) -> Result<(), CliError> {
         Err(_) => ControlFlow::Break(()),
     };
     if !predictor.architecture().task.is_classification() {
+        arguments.form.all_at_once().map_err(|reason| CliError::new(Exit::Usage, reason))?;
         let mut row = |row: ValueRow| {
             written = printed.values(&row);
             goes_on(&written)

@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use models::Task;
 use models::shape::spelled;
 use shared::data::error::MAX_CLASSES;
 use shared::data::{
@@ -107,14 +106,12 @@ impl Given {
                 spelled(shape)
             ));
         }
-        let mut options = reading.options(self.on_error);
-        if let Some(label) = &self.label {
-            options.column.clone_from(label);
-        }
+        let options = reading.options(self.on_error).with_column(self.label.as_deref());
+        let mut options = options.map_err(|error| error.to_string())?;
         let mut read = read(&self.folder, &options);
         if reading.labels == LabelsAt::Server && read.is_err() {
             // The labels of devices do not count in this run.
-            let without = ReadOptions { labels: None, ..options.clone() };
+            let without = options.without_labels();
             if let Ok(found) = self::read(&self.folder, &without) {
                 (read, options) = (Ok(found), without);
             }
@@ -144,14 +141,12 @@ impl Given {
 
 /// What is learned in the run, in words.
 fn learned(reading: &Reading) -> String {
-    let (names, label) = (&reading.class_names, &reading.label);
-    match (reading.task, &names[..]) {
-        (Task::Classification, []) => format!("{} classes, labels in column `{label}`", reading.classes),
-        (Task::Classification, _) => format!("the classes {}, labels in column `{label}`", names.join(", ")),
-        (_, []) if reading.classes == 1 => format!("a number to learn, in column `{label}`"),
-        (_, []) => format!("{} numbers to learn", reading.classes),
-        (_, _) => format!("numbers to learn in the columns {}", names.join(", ")),
+    let labels = reading.options(OnError::Stop).labels.map_or_else(String::new, |labels| labels.in_words());
+    if reading.class_names.is_empty() || reading.task.is_classification() {
+        return format!("{labels}, in column `{}`", reading.label);
     }
+    // Each has a column of its name.
+    labels
 }
 
 fn read(folder: &std::path::Path, options: &ReadOptions) -> Result<(Format, Dataset), DataError> {

@@ -35,8 +35,7 @@ impl SampleArguments {
         model: &Architecture,
     ) -> Result<View, DataError> {
         let options = DataSpec::reading(spec, model.task, model.classes);
-        let column = self.label.clone().unwrap_or(options.column);
-        let options = ReadOptions { column, on_error: self.on_error, ..options };
+        let options = ReadOptions { on_error: self.on_error, ..options.with_column(self.label.as_deref())? };
         let (_, data) = registry::read(&self.data, split, &options)?;
         if let Some(left_out) = left_out(data.skipped()) {
             terminal::print(&printable(&left_out));
@@ -92,8 +91,7 @@ impl InputArguments {
         model: &Architecture,
     ) -> Result<Inputs, DataError> {
         let options = DataSpec::reading(spec, model.task, model.classes);
-        let column = self.label.clone().unwrap_or(options.column);
-        let options = ReadOptions { column, on_error: self.on_error, ..options };
+        let options = ReadOptions { on_error: self.on_error, ..options.with_column(self.label.as_deref())? };
         // clap asks for it wherever this is called.
         let data = self.data.as_deref().unwrap_or(Path::new("."));
         let read = inputs::read(data, split, &options)?;

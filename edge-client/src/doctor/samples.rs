@@ -121,7 +121,7 @@ fn unreadable(data: &Dataset, on_error: OnError) -> Option<Finding> {
 /// The classes of the samples. Few classes are normal in federated learning; a single one is a warning.
 fn classes(data: &Dataset, labels: &Labels) -> Option<Finding> {
     if data.has_values() {
-        return Some(Finding::ok(SUBJECT, format!("{} to learn of each", counted(data.classes(), "number"))));
+        return Some(Finding::ok(SUBJECT, labels.in_words()));
     }
     let counts = data.histogram();
     let there = counts.iter().filter(|count| **count > 0).count();

@@ -22,7 +22,9 @@ pub enum TaskError {
     #[error("the client's stored state cannot be read: {0}; remove it to start afresh")]
     Local(RecordError),
     /// The device's labels have another meaning than the run's.
-    #[error("the device's classes are {device}, and the run's {run}: give --classes as the run has them")]
+    #[error(
+        "the device's classes are {device}, and the run's {run}: give --classes as the run has them, or leave it out"
+    )]
     ClassNames {
         /// The names of the device's classes.
         device: String,
@@ -36,6 +38,12 @@ pub enum TaskError {
         device: Vec<usize>,
         /// The shape of the run's.
         run: Vec<usize>,
+    },
+    /// The run's algorithm learns classes, and its network something else: the server should have refused it.
+    #[error("this run makes no sense, and its operator has to change it: {reason}")]
+    OtherTask {
+        /// Why.
+        reason: String,
     },
     /// The run's network has layers and the device a trainer of its own, or neither.
     #[error(
@@ -61,7 +69,11 @@ impl TaskError {
     pub fn failure(&self) -> Failure {
         let permanent = matches!(
             self,
-            Self::Algorithm(_) | Self::ClassNames { .. } | Self::Shape { .. } | Self::Trainer { .. }
+            Self::Algorithm(_)
+                | Self::ClassNames { .. }
+                | Self::Shape { .. }
+                | Self::Trainer { .. }
+                | Self::OtherTask { .. }
         );
         Failure { permanent, ..Failure::new(self.blame(), self) }
     }
@@ -69,7 +81,7 @@ impl TaskError {
     /// Who can fix it.
     fn blame(&self) -> Blame {
         match self {
-            Self::Algorithm(_) | Self::Broadcast(_) => Blame::Server,
+            Self::Algorithm(_) | Self::Broadcast(_) | Self::OtherTask { .. } => Blame::Server,
             Self::Local(_) => Blame::Machine,
             Self::ClassNames { .. } | Self::Shape { .. } | Self::Trainer { .. } => Blame::Owner,
             Self::Train(error) => match error {

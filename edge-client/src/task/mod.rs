@@ -13,7 +13,8 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use models::{Backend, Limits, ParamSet};
-use shared::algorithm::{Client, TrainError, Trainer, Workbench, registry};
+use shared::aggregation::Mixture;
+use shared::algorithm::{Client, Setting, Settings, TrainError, Trainer, Workbench, registry};
 use shared::by_class::ByClass;
 use shared::data::View;
 use shared::evaluation;
@@ -163,6 +164,7 @@ fn check(task: &Task) -> Result<(), TaskError> {
     if task.trainer.is_some() {
         return Ok(());
     }
+    learns_what_it_can(&task.spec)?;
     fits(&task.spec, task.data.shape(), task.data.dataset().class_names())?;
     let labelled = task.spec.data.labels == LabelsAt::Device;
     let preparation = &task.spec.data.preparation;
@@ -171,6 +173,30 @@ fn check(task: &Task) -> Result<(), TaskError> {
         preparation.check(&task.data).map_err(TrainError::from)?;
     }
     Ok(())
+}
+
+/// Whether the algorithm goes with what the network learns, and the labels are where that can be learned.
+fn learns_what_it_can(spec: &RunSpec) -> Result<(), TaskError> {
+    let settings = Settings {
+        training: &spec.training,
+        aggregation: &spec.aggregation,
+        architecture: Some(&spec.architecture),
+        mixture: Mixture::CLIENTS,
+        late: false,
+    };
+    if Setting::Numbers.made(&settings).is_none() {
+        return Ok(());
+    }
+    let conflicts = registry::build(&spec.algorithm)?.conflicts(&settings);
+    let reason =
+        conflicts.into_iter().find(|conflict| conflict.key == "model.task").map(|conflict| conflict.reason);
+    let reason = match reason {
+        None if spec.data.labels == LabelsAt::Server => {
+            Some("devices without labels learn from classes alone")
+        }
+        reason => reason,
+    };
+    reason.map_or(Ok(()), |reason| Err(TaskError::OtherTask { reason: reason.to_owned() }))
 }
 
 /// Makes the device's personal models from the received one, and measures what the run allows to be reported. A failure here does

@@ -295,3 +295,45 @@ fn a_test_split_is_read_once_and_one_that_is_not_there_again() {
     let found = [tests.clone(), tests.clone(), tests].map(|tests| tests.get().unwrap().is_some());
     assert_eq!((found, times.load(Ordering::Relaxed)), ([false, true, true], 2));
 }
+
+#[test]
+fn what_learns_classes_is_refused_for_another_task_whatever_the_server_says() {
+    let samples = shared::data::Samples::Floats(vec![0.5; 8]);
+    let data = View::whole(Arc::new(Dataset::valued(vec![4], samples, vec![0.5; 4], 2).unwrap()));
+    let mut params = ParamSet::new();
+    params.insert("head.fc.weight", Array::zeros([2, 4]));
+    params.insert("head.fc.bias", Array::zeros([2]));
+    let broadcast: Bytes = Record { tensors: params, ..Record::default() }.to_bytes(Precision::F32).into();
+    let run = |algorithm: &str, change: &dyn Fn(&mut RunSpec)| {
+        let mut spec = RunSpec::example(algorithm);
+        (spec.data.shape, spec.architecture.input) = (vec![4], vec![4]);
+        spec.architecture.task = models::Task::Regression { huber: None };
+        change(&mut spec);
+        let task = Task {
+            spec: Arc::new(spec),
+            round: 1,
+            failed: 0,
+            work: TaskKind { train: true, evaluate: false, personalise: true },
+            client: ClientId::from_bytes([5; 16]),
+            data: data.clone(),
+            tests: TestSamples::of(data.clone()),
+            backend: Backend::cpu(),
+            trainer: None,
+            broadcast: broadcast.clone(),
+            local: None,
+        };
+        run_task(&task, &TaskHandle::default(), None)
+    };
+    for algorithm in ["fafi", "fedmix", "fedmatch"] {
+        let refused = run(algorithm, &|_| {}).unwrap_err();
+        assert!(matches!(refused, TaskError::OtherTask { .. }), "{algorithm}: {refused}");
+        assert_eq!(refused.failure().blame, Blame::Server);
+    }
+    let refused = run("fedavg", &|spec| spec.data.labels = LabelsAt::Server).unwrap_err();
+    assert!(matches!(refused, TaskError::OtherTask { .. }), "{refused}");
+    // No personal model is made, whatever it is asked for, and the update counts.
+    for methods in [Methods::default(), Methods(vec![Method::Ft]), Methods(vec![Method::Mfe])] {
+        let output = run("fedavg", &|spec| spec.personalisation.method = Some(methods.clone())).unwrap();
+        assert!(output.personal.is_none() && output.update.report.steps > 0);
+    }
+}

@@ -8,11 +8,16 @@ use serde_json::{Value, json};
 /// A measure as people read it: a share in percent, anything else as a number.
 #[must_use]
 pub fn measure_text(measure: Measure, value: f64) -> String {
-    let title = measure.title();
+    format!("{} {}", measure.title(), measure_value(measure, value))
+}
+
+/// The value of a measure as people read it.
+#[must_use]
+pub fn measure_value(measure: Measure, value: f64) -> String {
     match measure {
-        Measure::Precision | Measure::Recall => format!("{title} {:.2} %", 100.0 * value),
-        Measure::F1 | Measure::R2 => format!("{title} {value:.4}"),
-        Measure::Mae | Measure::Rmse => format!("{title} {value:.6}"),
+        _ if measure.is_share() => format!("{:.2} %", 100.0 * value),
+        Measure::R2 => format!("{value:.4}"),
+        _ => format!("{value:.6}"),
     }
 }
 
@@ -58,7 +63,7 @@ mod tests {
     fn what_is_measured_is_told() {
         let flags = evaluate_one(Task::MultiLabel, &[1.0, -1.0], &[1.0, 1.0]);
         let text = evaluation_text(&flags);
-        assert!(text.starts_with("accuracy 0.00 % (0 of 1), loss 0.8133, F1 0.6667"), "{text}");
+        assert!(text.starts_with("accuracy 0.00 % (0 of 1), loss 0.8133, F1 66.67 %"), "{text}");
         assert!(text.ends_with("precision 100.00 %, recall 50.00 %"), "{text}");
         let object = evaluation_json(&flags);
         assert_eq!((&object["correct"], &object["recall"]), (&0.into(), &0.5.into()));

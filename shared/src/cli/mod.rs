@@ -16,7 +16,7 @@ pub use address::address;
 pub use by_class::{by_class_json, by_class_text};
 pub use causes::causes;
 pub use counted::{counted, grouped};
-pub use evaluation::{evaluation_json, evaluation_text, measure_text};
+pub use evaluation::{evaluation_json, evaluation_text, measure_text, measure_value};
 pub use manual::{Manual, ManualError};
 pub use predictions::{FormArgs, Names, Predictions, json_line, values_json};
 pub use processor::{NoCuda, Processor, cores};

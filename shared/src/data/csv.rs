@@ -183,14 +183,15 @@ impl<'a> Columns<'a> {
     fn of(header: &'a StringRecord, options: &'a ReadOptions) -> Result<Self, CsvError> {
         let labels = options.labels.as_ref();
         let names = match labels {
-            Some(Labels::Values { names, .. }) if !names.is_empty() => &names[..],
+            Some(Labels::Values { names, .. }) if !names.is_empty() => names.clone(),
             Some(&Labels::Values { outputs, .. }) if outputs > 1 => {
                 return Err(CsvError::NoNames { outputs });
             }
-            _ => std::slice::from_ref(&options.column),
+            Some(_) => vec![options.column.clone()],
+            None => [std::slice::from_ref(&options.column), &options.left_out].concat(),
         };
         let mut targets = Vec::new();
-        for column in names {
+        for column in &names {
             let named = header.iter().enumerate().filter(|(_, name)| name.trim() == column);
             match named.map(|(at, _)| at).collect::<Vec<_>>()[..] {
                 [at] => targets.push(at),
@@ -296,6 +297,9 @@ mod tests {
         assert!(unnamed.contains("data.targets"), "{unnamed}");
         let absent = load(table, &values(&["rent", "tax"], 2, false)).unwrap_err();
         assert!(absent.lacks_labels() && absent.to_string().contains("`tax`"), "{absent}");
+        // To be asked about, rows need none of them; what is there is no feature.
+        let blind = load(table, &values(&["rent", "tax"], 2, false).without_labels()).unwrap();
+        assert_eq!((blind.shape(), blind.targets().is_empty()), (&[2][..], true));
         for bad in ["", "dear", "nan", "inf"] {
             let error = refused(format!("area,price\n1,{bad}\n").as_bytes(), &values(&[], 1, false));
             assert!(error.contains("line 2") && error.contains("`price`"), "{error}");

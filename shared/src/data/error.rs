@@ -146,8 +146,11 @@ pub enum DataError {
         "holds {format}, which has classes as labels; samples with numbers to learn are CSV tables or safetensors files"
     )]
     NoNumbers { format: &'static str },
+    /// A column was named where several have names of their own.
+    #[error("the columns {names} are learned, and `{column}` cannot take their place: leave --label out")]
+    NotOneColumn { column: String, names: String },
     /// A written number is none that can be learned.
-    #[error("{found:?} is no number to learn, which is {needed}")]
+    #[error("{found:?} is not {needed}")]
     NotTarget { found: String, needed: &'static str },
     /// The number of classes is zero, or larger than [`MAX_CLASSES`].
     #[error("{found} classes: between 1 and {MAX_CLASSES} are possible")]

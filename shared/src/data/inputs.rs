@@ -104,7 +104,7 @@ fn read_folder(directory: &Path, split: Split, options: &ReadOptions) -> Result<
     let weak = found.as_ref().map_or(true, |format| format.about().evidence == Evidence::Weak);
     let unsorted = [split, Split::Train].into_iter().find(|&of| images::holds_unlabelled(directory, of));
     if let Some(split) = unsorted.filter(|_| weak) {
-        let without = ReadOptions { labels: None, ..options.clone() };
+        let without = options.without_labels();
         return Ok(named(directory, images::load_named(directory, split, &without)?));
     }
     let format = found?;
@@ -135,7 +135,7 @@ fn with_or_without_labels(
     read: impl Fn(&ReadOptions) -> Result<Dataset, DataError>,
 ) -> Result<Dataset, DataError> {
     match read(options) {
-        Err(error) if error.lacks_labels() => read(&ReadOptions { labels: None, ..options.clone() }),
+        Err(error) if error.lacks_labels() => read(&options.without_labels()),
         read => read,
     }
 }

@@ -17,6 +17,8 @@ pub struct ReadOptions {
     pub labels: Option<Labels>,
     /// The column of a table that holds the labels, where they are in one.
     pub column: String,
+    /// Columns of a table that are no features, if labels are not read and these are there nevertheless.
+    pub left_out: Vec<String>,
     /// What to do about samples that cannot be used.
     pub on_error: OnError,
 }
@@ -25,7 +27,7 @@ impl Default for ReadOptions {
     /// The shape of the files, labels from 0 to 9 or in the column `label`, and an error for the first unusable sample.
     fn default() -> Self {
         let (labels, column) = (Some(Labels::default()), "label".to_owned());
-        Self { shape: None, labels, column, on_error: OnError::default() }
+        Self { shape: None, labels, column, left_out: Vec::new(), on_error: OnError::default() }
     }
 }
 
@@ -34,6 +36,30 @@ impl ReadOptions {
     #[must_use]
     pub fn unlabelled() -> Self {
         Self { labels: None, ..Self::default() }
+    }
+
+    /// The same without labels. What is learned is no feature all the same.
+    #[must_use]
+    pub fn without_labels(&self) -> Self {
+        let left_out = match &self.labels {
+            Some(Labels::Values { names, .. }) => names.clone(),
+            _ => self.left_out.clone(),
+        };
+        Self { labels: None, left_out, ..self.clone() }
+    }
+
+    /// The same with another column of labels, if one is named.
+    ///
+    /// # Errors
+    /// [`DataError::NotOneColumn`] if the columns that are learned have names of their own.
+    pub fn with_column(self, column: Option<&str>) -> Result<Self, DataError> {
+        match (column, &self.labels) {
+            (None, _) => Ok(self),
+            (Some(column), Some(Labels::Values { names, .. })) if !names.is_empty() => {
+                Err(DataError::NotOneColumn { column: column.to_owned(), names: names.join(", ") })
+            }
+            (Some(column), _) => Ok(Self { column: column.to_owned(), ..self }),
+        }
     }
 
     /// Refuses numbers to learn, in formats that have classes alone.
@@ -113,6 +139,23 @@ impl Labels {
         }
     }
 
+    /// What is learned, in words.
+    #[must_use]
+    pub fn in_words(&self) -> String {
+        let named = |names: &[String]| {
+            if names.is_empty() { String::new() } else { format!(" ({})", names.join(", ")) }
+        };
+        match self {
+            Self::Names(names) => format!("classes {}", names.join(", ")),
+            Self::Numbers(classes) => format!("{classes} classes"),
+            Self::Values { outputs, names, flags: true } => {
+                format!("{outputs} classes of which any may apply{}", named(names))
+            }
+            Self::Values { outputs: 1, names, .. } => format!("a number to learn{}", named(names)),
+            Self::Values { outputs, names, .. } => format!("{outputs} numbers to learn{}", named(names)),
+        }
+    }
+
     /// How many classes or outputs there are.
     #[must_use]
     pub fn classes(&self) -> usize {
@@ -156,7 +199,11 @@ impl Labels {
         let fits = |&value: &f32| if flags { [0.0, 1.0].contains(&value) } else { value.is_finite() };
         value.filter(fits).ok_or_else(|| DataError::NotTarget {
             found: written.to_string().chars().take(60).collect(),
-            needed: if flags { "0 or 1" } else { "a finite one" },
+            needed: if flags {
+                "0 or 1, which say whether a label applies"
+            } else {
+                "a finite number; decimals are written with a point"
+            },
         })
     }
 }

@@ -70,7 +70,8 @@ impl Survey {
     #[must_use]
     pub fn options(&self, on_error: OnError) -> ReadOptions {
         let column = self.column.clone().unwrap_or_else(|| ReadOptions::default().column);
-        ReadOptions { shape: Some(self.shape.clone()), labels: Some(self.labels.clone()), column, on_error }
+        let (shape, labels) = (Some(self.shape.clone()), Some(self.labels.clone()));
+        ReadOptions { shape, labels, column, on_error, ..ReadOptions::default() }
     }
 
     /// The survey in words.
@@ -80,13 +81,7 @@ impl Survey {
             || "samples".to_owned(),
             |count| format!("{count} {}", if count == 1 { "sample" } else { "samples" }),
         );
-        let classes = match &self.labels {
-            Labels::Names(names) => format!("classes {}", names.join(", ")),
-            Labels::Numbers(classes) => format!("{classes} classes"),
-            Labels::Values { outputs: 1, .. } => "a number to learn".to_owned(),
-            Labels::Values { outputs, flags: true, .. } => format!("{outputs} classes, of which any apply"),
-            Labels::Values { outputs, .. } => format!("{outputs} numbers to learn"),
-        };
+        let classes = self.labels.in_words();
         let column = self.column.as_ref().map_or(String::new(), |column| format!(" in column `{column}`"));
         let format = self.format;
         format!("{samples} of shape {} from {format}, {classes}{column}", spelled(&self.shape))
@@ -197,18 +192,24 @@ fn of_table(directory: &Path, test: bool) -> Result<Survey, SurveyError> {
     }
     let written = values(&path, label)?;
     let numbers: Option<Vec<usize>> = written.iter().map(|label| label.parse().ok()).collect();
-    let are_fractions = written.iter().all(|value| value.parse().is_ok_and(f32::is_finite));
+    let values: Option<Vec<f32>> = written.iter().map(|value| value.parse().ok()).collect();
+    let are_fractions = values.is_some_and(|values| {
+        values.iter().all(|value| value.is_finite()) && values.iter().any(|value| value.fract() != 0.0)
+    });
     let labels = match numbers {
         Some(numbers) => Labels::Numbers(numbers.into_iter().max().unwrap_or(0).saturating_add(1)),
         None if are_fractions => Labels::Values { outputs: 1, names: Vec::new(), flags: false },
         None => Labels::Names(written),
     };
     if labels.classes() > super::error::MAX_CLASSES || labels.classes() > rows.max(2) {
+        let most = match &labels {
+            Labels::Numbers(classes) => format!("whole numbers up to {}", classes - 1),
+            labels => format!("{} different ones", labels.classes()),
+        };
         let problem = format!(
-            "column `{}` holds {} different labels in {rows} rows, and is taken for the labels: call the column that holds them \
-             `label`",
-            header[label],
-            labels.classes()
+            "column `{}` is taken for the labels, and holds {most} in {rows} rows: call the column that holds them `label`; if it is a \
+             number to learn, write model.task = \"regression\" and data.label in a configuration of your own",
+            header[label]
         );
         return Err(SurveyError::Problems { directory: path.display().to_string(), problems: vec![problem] });
     }

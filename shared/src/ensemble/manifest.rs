@@ -125,6 +125,12 @@ impl Manifest {
         }
         let (architecture, data): (Architecture, DataSpec) =
             (read(metadata, ARCHITECTURE_KEY)?, read(metadata, SAMPLES_KEY)?);
+        if !architecture.task.is_classification() {
+            return Err(format!(
+                "its network is for {}, and an ensemble tells classes apart",
+                architecture.task.name()
+            ));
+        }
         if architecture.predictions() != Ok(1) {
             return Err("its network is not one that gives one answer for each sample".to_owned());
         }

@@ -4,7 +4,7 @@ use models::params::Mismatch;
 use models::{Architecture, ArchitectureError, Backend, Batch, Mode, ModelError, Network, ParamSet};
 
 use super::gate::Gate;
-use crate::spec::personalisation::{Method, Mix};
+use crate::spec::personalisation::{Method, Mix, Unfit};
 
 /// A stored personal model. It never leaves the device.
 #[derive(Clone, Debug, PartialEq)]
@@ -60,6 +60,9 @@ impl PersonalModel {
 /// A personal model whose parts do not fit together.
 #[derive(Debug, thiserror::Error)]
 pub enum Incoherent {
+    /// The network tells no classes apart.
+    #[error(transparent)]
+    Task(#[from] Unfit),
     /// The experts are not those of the network.
     #[error(transparent)]
     Expert(#[from] ModelError),
@@ -104,6 +107,7 @@ impl Mixture {
     /// # Errors
     /// [`Incoherent`] if parameters or gate are not those of the network and the method.
     pub fn new(model: &PersonalModel, backend: &Backend) -> Result<Self, Incoherent> {
+        Method::tells_classes_apart(&model.architecture)?;
         let found = model.gate.as_ref().map(Gate::inputs);
         let expected = gate_inputs(model.method, &model.architecture).map_err(ModelError::from)?;
         if found != expected {

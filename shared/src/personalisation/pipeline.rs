@@ -104,6 +104,7 @@ pub fn personalise(
             return Err(ModelError::Input { expected: expected.clone(), found }.into());
         }
     }
+    Method::tells_classes_apart(&spec.architecture)?;
     for method in settings.methods() {
         method.fits(&spec.architecture)?;
     }

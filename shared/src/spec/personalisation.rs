@@ -185,12 +185,24 @@ impl Method {
         matches!(self, Self::Mf | Self::Mfe | Self::Fixed)
     }
 
+    /// Refuses a model for another task than classification, with which no method goes.
+    ///
+    /// # Errors
+    /// [`Unfit::Task`].
+    pub fn tells_classes_apart(architecture: &Architecture) -> Result<(), Unfit> {
+        if architecture.task.is_classification() {
+            return Ok(());
+        }
+        Err(Unfit::Task { model: architecture.name.clone(), task: architecture.task.name() })
+    }
+
     /// Refuses a model that it makes no sense with.
     ///
     /// # Errors
     /// [`Unfit`], which says what to do instead.
     pub fn fits(self, architecture: &Architecture) -> Result<(), Unfit> {
         let (method, model) = (self.name(), architecture.name.clone());
+        Self::tells_classes_apart(architecture)?;
         if self.is_whole() {
             return Ok(());
         }
@@ -210,6 +222,16 @@ impl Method {
 /// A method that makes no sense with a model. The operator's configuration is at fault.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unfit {
+    /// There are no classes.
+    #[error(
+        "personal models tell classes apart: their tests weigh classes and their gates mix probabilities, and the model {model} is for {task}"
+    )]
+    Task {
+        /// The model.
+        model: String,
+        /// What it learns.
+        task: &'static str,
+    },
     /// There is nothing to personalise.
     #[error(
         "{method} personalises the layers above the extractor, and the model {model} has none that learn: give it a head, \

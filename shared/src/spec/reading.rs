@@ -85,6 +85,7 @@ impl Reading {
             labels: Some(Labels::of(self.task, self.classes, &self.class_names)),
             column: self.label.clone(),
             on_error,
+            ..ReadOptions::default()
         }
     }
 }

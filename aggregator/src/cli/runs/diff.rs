@@ -80,8 +80,8 @@ fn results(run: &Overview, summary: &Summary) -> Vec<(&'static str, String)> {
     vec![
         ("state", run.state.to_owned()),
         ("rounds", format!("{} of {}", run.rounds, run.planned)),
-        ("last accuracy", last),
-        ("best accuracy", highest + &best),
+        ("last result", last),
+        ("best result", highest + &best),
         ("updates accepted", format!("{} of {}", arrivals.accepted, arrivals.sampled)),
         ("time", seconds(summary.times.wall)),
         ("median round", summary.median_seconds.map_or_else(none, seconds)),

@@ -4,7 +4,7 @@ mod page;
 mod text;
 
 use serde::Serialize;
-use shared::data::{Dataset, View};
+use shared::data::{Dataset, Labels, View};
 
 use super::html::partition;
 use super::units::counted;
@@ -25,8 +25,8 @@ pub struct Description {
     pub classes: usize,
     /// The names of the classes, in the order of their numbers; empty if they have none.
     pub class_names: Vec<String>,
-    /// The numbers to learn, by name or place; empty for classification. Histograms count samples then, all as of one class.
-    pub outputs: Vec<String>,
+    /// What is learned of a sample that has no single class, in words: histograms count samples then, all as of one class.
+    pub learned: Option<String>,
     /// Training samples.
     pub train: usize,
     /// Test samples; 0 if the model is never to be tested.
@@ -117,13 +117,13 @@ impl Description {
     pub fn of(config: &Config, train: &Dataset, tests: Option<&Dataset>, shares: &[View]) -> Self {
         let numbers = train.has_values();
         let clients: Vec<_> = shares.iter().map(View::histogram).collect();
-        let name = |at: usize| train.class_names().get(at).cloned().unwrap_or_else(|| at.to_string());
+        let labels = config.data.reading.labels.as_ref().filter(|_| numbers);
         Self {
             set: config.data.set.to_string(),
             shape: train.shape().to_vec(),
             classes: if numbers { 1 } else { train.classes() },
             class_names: if numbers { Vec::new() } else { train.class_names().to_vec() },
-            outputs: if numbers { (0..train.classes()).map(name).collect() } else { Vec::new() },
+            learned: labels.map(Labels::in_words),
             train: train.len(),
             test: tests.map_or(0, Dataset::len),
             labels_each: train.predictions_each(),
@@ -138,14 +138,7 @@ impl Description {
 
     /// What is learned of a sample, in words.
     fn learned(&self) -> String {
-        match &self.outputs[..] {
-            [] => format!("{} classes", self.classes),
-            outputs => {
-                let named =
-                    if outputs[0] == "0" { String::new() } else { format!(" ({})", outputs.join(", ")) };
-                format!("{} to learn{named}", counted(outputs.len(), "number"))
-            }
-        }
+        self.learned.clone().unwrap_or_else(|| format!("{} classes", self.classes))
     }
 
     /// How the samples of the client in the middle come, if not all at once.
@@ -171,7 +164,7 @@ mod tests {
             shape: vec![1, 28, 28],
             classes: clients[0].len(),
             class_names: Vec::new(),
-            outputs: Vec::new(),
+            learned: None,
             train: clients.iter().flatten().sum(),
             test: 2000,
             labels_each: 1,

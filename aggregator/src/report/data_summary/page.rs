@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use maud::html;
 
 use super::{Description, Range};
-use crate::report::html::{Head, document, figure, histograms};
+use crate::report::html::{ALL, Head, document, figure, histograms};
 use crate::report::units::{counted, grouped};
 
 /// A page that needs no network and no script: figures, and the labels of every client as a heat map and a table.
@@ -22,20 +22,19 @@ pub fn page(description: &Description) -> String {
     if !description.left_out.is_empty() {
         let _ = write!(lead, " Left out, since they cannot be used: {}.", description.left_out.join("; "));
     }
-    // All numbers are of one class, which has no name of its own.
     let names =
-        if description.outputs.is_empty() { description.class_names.clone() } else { vec!["all".to_owned()] };
+        if description.learned.is_none() { description.class_names.clone() } else { vec![ALL.to_owned()] };
     let body = html! {
         section aria-label="Summary" {
             dl.figures {
                 (figure("Training samples", &grouped(description.train), &[description.learned()]))
                 (figure("Test samples", &grouped(description.test), &[]))
                 (range("Samples per client", figures.samples))
-                @if description.outputs.is_empty() { (range("Classes per client", figures.classes)) }
+                @if description.learned.is_none() { (range("Classes per client", figures.classes)) }
                 @if let Some(stream) = description.stream() {
                     (figure("Slices", &description.slices.to_string(), &[stream]))
                 }
-                @if description.outputs.is_empty() {
+                @if description.learned.is_none() {
                     (figure("Label skew", &format!("{:.2}", figures.skew), &["0 is IID".to_owned()]))
                 }
                 @if figures.absent > 0 {

@@ -49,7 +49,7 @@ pub fn text(description: &Description, columns: usize) -> String {
         let _ = writeln!(text, "{} of them without a sample: they do not take part", grouped(figures.absent));
     }
     let _ = write!(text, "samples per client {}", range(figures.samples));
-    if description.outputs.is_empty() {
+    if description.learned.is_none() {
         let (classes, skew) = (range(figures.classes), figures.skew);
         let _ = write!(text, "; classes per client {classes}; label skew {skew:.2} (0 is IID)");
     }
@@ -104,7 +104,7 @@ fn picture(description: &Description, columns: usize) -> String {
     let left = "client".len() + 1 + digits + 1 + BAR + 1;
     let width = if left + 3 * description.classes <= columns { 3 } else { 1 };
     let mut text = format!("client {:>digits$} {:BAR$} ", "samples", "");
-    if !description.outputs.is_empty() {
+    if description.learned.is_some() {
         text.push_str("all");
     } else if width == 3 {
         for class in 0..description.classes {

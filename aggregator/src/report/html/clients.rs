@@ -19,11 +19,13 @@ pub(super) fn labels(report: &Report<'_>) -> Markup {
         };
     };
     let spec = &report.config.spec;
-    // Samples with numbers to learn are counted as of one class, which has no name of its own.
-    let all = ["all".to_owned()];
+    let all = [ALL.to_owned()];
     let names = if spec.architecture.task.is_classification() { &spec.data.class_names[..] } else { &all };
     histograms(clients, names, &partition(&report.config.data.partition))
 }
+
+/// What samples are called that have no single class: they are counted as of one.
+pub(in crate::report) const ALL: &str = "all";
 
 /// The card with the heat map of these clients' labels and its table. Classes have numbers where they have no `names`;
 /// `partition` describes how they were divided.
@@ -34,7 +36,7 @@ pub(in crate::report) fn histograms(
 ) -> Markup {
     let samples: usize = histograms.iter().flat_map(|(_, counts)| counts).sum();
     let classes = histograms.iter().map(|(_, counts)| counts.len()).max().unwrap_or(0);
-    let of = if classes == 1 { String::new() } else { format!(" of {classes} classes") };
+    let of = if names == [ALL] { String::new() } else { format!(" of {classes} classes") };
     let description = format!("{}{of}, {partition}.", counted(samples, "sample"));
     let numbers: Vec<String> =
         (0..classes).map(|class| names.get(class).cloned().unwrap_or_else(|| class.to_string())).collect();
@@ -49,8 +51,8 @@ pub(in crate::report) fn histograms(
     };
     html! {
         section.card {
-            h2 { (if classes == 1 { "Samples of every client" } else { "Labels of every client" }) }
-            p.note { (counted(histograms.len(), "client")) ", " (description) " Bars: samples of each client." @if classes > 1 { " Cells: the stronger the colour, the more samples of a class." } }
+            h2 { (if names == [ALL] { "Samples of every client" } else { "Labels of every client" }) }
+            p.note { (counted(histograms.len(), "client")) ", " (description) " Bars: samples of each client." @if names != [ALL] { " Cells: the stronger the colour, the more samples of a class." } }
             (chart::heatmap(histograms, names, &description))
             @if histograms.len() > chart::DRAWN {
                 p.note { "The first " (chart::DRAWN) " of " (grouped(histograms.len())) " clients are drawn; the table has all." }

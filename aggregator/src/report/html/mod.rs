@@ -17,7 +17,8 @@ mod standing;
 mod tests;
 
 use maud::{Markup, html};
-use models::{Measure, Task};
+use models::Task;
+use shared::cli::measure_value;
 
 use super::by_class::ModelByClass;
 use super::devices::Devices;
@@ -27,7 +28,7 @@ use super::{Summary, plots};
 use crate::config::{Changed, Config};
 use crate::round::RoundRecord;
 
-pub(super) use clients::histograms;
+pub(super) use clients::{ALL, histograms};
 pub(crate) use document::{Head, STYLE, document, figure, metas};
 pub(super) use setting::partition;
 
@@ -156,8 +157,7 @@ fn figures(report: &Report<'_>, summary: &Summary) -> Markup {
                     }
                 }
                 @for &(measure, value) in &summary.measures {
-                    @let (name, value) = measure_figure(measure, value);
-                    (figure(name, &value, &["at last".to_owned()]))
+                    (figure(measure.title(), &measure_value(measure, value), &["at last".to_owned()]))
                 }
                 @if let Some(target) = summary.target {
                     @let reached = target.round.map_or_else(|| "not reached".to_owned(), in_round);
@@ -184,23 +184,6 @@ fn figures(report: &Report<'_>, summary: &Summary) -> Markup {
             }
         }
     }
-}
-
-/// A measure and its value, apart.
-fn measure_figure(measure: Measure, value: f64) -> (&'static str, String) {
-    let name = match measure {
-        Measure::F1 => "F1",
-        Measure::Precision => "Precision",
-        Measure::Recall => "Recall",
-        Measure::Mae => "Mean absolute error",
-        Measure::Rmse => "Root mean squared error",
-        Measure::R2 => "R2",
-    };
-    let value = match measure {
-        Measure::Precision | Measure::Recall => percent(value),
-        _ => format!("{value:.4}"),
-    };
-    (name, value)
 }
 
 fn charts(report: &Report<'_>, summary: &Summary) -> Markup {

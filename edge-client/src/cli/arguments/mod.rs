@@ -64,7 +64,8 @@ pub enum Command {
     Status(StatusArguments),
     /// Use a trained model on samples, with labels or without
     ///
-    /// Prints the predicted class and its probability for each sample, and with labels the accuracy. The model is one that a
+    /// Prints the predicted class and its probability for each sample, and with labels the accuracy; of a model of numbers or several
+    /// labels the numbers, or the probability of each, and how far they are off. The model is one that a
     /// run has left (--model), or this device's own (--personal), which needs no connection.
     #[command(after_long_help = data())]
     Predict(PredictArguments),
@@ -157,8 +158,9 @@ impl ReadArguments {
         ReadOptions {
             shape: self.shape.as_ref().map(|shape| shape.0.clone()),
             labels: (!self.unlabelled).then(|| self.classes.clone().unwrap_or_default()),
-            column: column.map_or(usual.column, str::to_owned),
+            column: column.map_or_else(|| usual.column.clone(), str::to_owned),
             on_error,
+            ..usual
         }
     }
 }

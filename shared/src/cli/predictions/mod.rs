@@ -35,6 +35,21 @@ pub struct FormArgs {
     pub csv: bool,
 }
 
+impl FormArgs {
+    /// Refuses what goes with one class of several, for models that say all their numbers.
+    ///
+    /// # Errors
+    /// The reason.
+    pub fn all_at_once(&self) -> Result<(), &'static str> {
+        match self.top_k {
+            0 | 1 => Ok(()),
+            _ => Err(
+                "--top-k goes with models that tell classes apart, and this one says all its numbers: leave it out",
+            ),
+        }
+    }
+}
+
 fn count(text: &str) -> Result<usize, String> {
     text.parse().ok().filter(|&count| count > 0).ok_or_else(|| "give a whole number, at least 1".to_owned())
 }

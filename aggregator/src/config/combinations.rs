@@ -48,7 +48,7 @@ impl Combinations<'_> {
         self.findings.add(ConfigError::Combination { keys, reason: reason.to_owned() });
     }
 
-    /// Whether somebody has set a key.
+    /// Whether the operator has set a key.
     pub(super) fn is_given(&self, key: &str) -> bool {
         self.places.is_some_and(|places| places.origin(key).is_some())
     }

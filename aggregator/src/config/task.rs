@@ -4,6 +4,7 @@ use models::Task;
 use serde::{Deserialize, Serialize};
 use shared::named;
 use shared::spec::LabelsAt;
+use shared::spec::data::label_column;
 
 use super::combinations::{Combinations, Shown, divides_by_class};
 use super::{ModelTable, Raw};
@@ -56,7 +57,7 @@ impl Combinations<'_> {
             }
             return;
         }
-        if raw.data.targets.is_some() && self.is_given("data.label") {
+        if raw.data.targets.is_some() && raw.data.label != label_column() {
             let keys = [
                 ("data.targets", "data.targets".to_owned()),
                 ("data.label", format!("data.label = {:?}", raw.data.label)),
@@ -134,6 +135,13 @@ mod tests {
         assert_eq!(again, one);
         let two = ["model.task=regression", "model.huber-delta=0.5", r#"data.targets=["price","rent"]"#];
         let two = made(&two).unwrap();
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), two.effective.to_toml()).unwrap();
+        assert_eq!(
+            Config::read(Some(file.path()), &[], two.spec.run).unwrap(),
+            two,
+            "as a run reads its own"
+        );
         assert_eq!(two.spec.architecture.task, Task::Regression { huber: Some(0.5) });
         assert_eq!(
             (two.spec.architecture.classes, &two.spec.data.class_names),

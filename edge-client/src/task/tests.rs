@@ -331,7 +331,7 @@ fn what_learns_classes_is_refused_for_another_task_whatever_the_server_says() {
     }
     let refused = run("fedavg", &|spec| spec.data.labels = LabelsAt::Server).unwrap_err();
     assert!(matches!(refused, TaskError::OtherTask { .. }), "{refused}");
-    // No personal model is made, whatever it is asked for, and the update counts.
+    // No personal model is made, regardless of the methods, and the update counts.
     for methods in [Methods::default(), Methods(vec![Method::Ft]), Methods(vec![Method::Mfe])] {
         let output = run("fedavg", &|spec| spec.personalisation.method = Some(methods.clone())).unwrap();
         assert!(output.personal.is_none() && output.update.report.steps > 0);

@@ -297,7 +297,7 @@ mod tests {
         assert!(unnamed.contains("data.targets"), "{unnamed}");
         let absent = load(table, &values(&["rent", "tax"], 2, false)).unwrap_err();
         assert!(absent.lacks_labels() && absent.to_string().contains("`tax`"), "{absent}");
-        // To be asked about, rows need none of them; what is there is no feature.
+        // To be asked about, rows need none of them; one that is given is no feature.
         let blind = load(table, &values(&["rent", "tax"], 2, false).without_labels()).unwrap();
         assert_eq!((blind.shape(), blind.targets().is_empty()), (&[2][..], true));
         for bad in ["", "dear", "nan", "inf"] {

@@ -169,7 +169,7 @@ impl Deviation {
         }
     }
 
-    /// What it comes to. What is not defined, such as the precision where no flag was set, is left out.
+    /// What it comes to. What is not defined, such as the precision where no flag was set, is left out, and what is not finite.
     #[must_use]
     pub fn measures(&self) -> Vec<(Measure, f64)> {
         let share = |of: u64, all: u64| (all > 0).then(|| of as f64 / all as f64);
@@ -187,7 +187,8 @@ impl Deviation {
                 (Measure::R2, (outputs == 1 && spread > 0.0).then(|| 1.0 - squared / spread)),
             ],
         };
-        measures.into_iter().filter_map(|(measure, value)| Some((measure, value?))).collect()
+        let finite = |value: &f64| value.is_finite();
+        measures.into_iter().filter_map(|(measure, value)| Some((measure, value.filter(finite)?))).collect()
     }
 }
 
@@ -240,6 +241,9 @@ mod tests {
             near(&whole, &expected);
         }
         near(&each(1.0, 3.0), &[("mae", 2.0), ("rmse", 2.0)]);
+        // JSON has no such numbers, and records are JSON.
+        near(&each(f32::INFINITY, 3.0).merge(a), &[]);
+        near(&each(f32::NAN, 3.0).merge(a), &[]);
         // Two outputs may have different units: no spread is common to them.
         let two = Deviation::of(REGRESSION, &[1.0, 300.0], &[2.0, 100.0]);
         near(&two, &[("mae", 100.5), ("rmse", (40_001.0f64 / 2.0).sqrt())]);

@@ -42,7 +42,7 @@
 //! | `cpu`, `kernels` | the engine for CPUs and its inner loops |
 //! | `candle` | the engine for CUDA devices |
 //! | `train`, `optimizer`, `sgd`, `adam`, `loss` | steps of gradient descent |
-//! | `task`, `targets` | what is learned: one class, several labels or numbers |
+//! | `task`, `targets`, `objective` | what is learned, and by which loss: one class, several labels or numbers |
 //! | `evaluate`, `per_class`, `deviation` | loss and accuracy, in all and by class, and what else is measured; predictions |
 //! | `kept_features` | features of samples under a frozen extractor, computed once |
 //! | [`shape`] | the spelling of a shape |
@@ -71,6 +71,7 @@ mod loss;
 mod mode;
 pub mod model_file;
 mod network;
+mod objective;
 mod optimizer;
 pub mod params;
 mod per_class;

@@ -89,7 +89,8 @@ fn evaluated(model: &str, data: &str) -> Value {
     let arguments = ["evaluate", "--model", model, "--data", data, "--json"];
     let [lab, device] =
         [&programs().aggregator, &programs().edge_client].map(|program| json_of(program, &arguments));
-    for (key, value) in lab.as_object().unwrap() {
+    assert_eq!(lab.get("by-label"), device.get("by-label"));
+    for (key, value) in lab.as_object().unwrap().iter().filter(|(key, _)| *key != "by-label") {
         let apart = (value.as_f64().unwrap() - device[key].as_f64().unwrap()).abs();
         assert!(apart < 1e-6, "{key}: {lab} and {device}");
     }
@@ -169,6 +170,9 @@ fn several_labels_are_learned_by_devices_as_in_the_simulation() {
     let (model, folder) = (testbed.run().display().to_string(), data.path().display().to_string());
     let found = evaluated(&model, &folder);
     assert!((found["accuracy"].as_f64().unwrap() - last.accuracy.unwrap()).abs() < 1e-9, "{found} {last:?}");
+    let (dear, wide) = (&found["by-label"][0], &found["by-label"][1]);
+    assert_eq!((&dear["name"], &wide["name"]), (&"is-dear".into(), &"is-wide".into()));
+    assert!(dear["f1"].as_f64() > Some(0.8) && wide["recall"].as_f64() > Some(0.8), "{found}");
     let answer = said(&model, &data.path().join("test.csv").display().to_string());
     let set: Vec<&str> =
         answer["labels"].as_array().unwrap().iter().map(|name| name.as_str().unwrap()).collect();

@@ -1,15 +1,16 @@
 //! `aggregator evaluate`: a trained model, or an ensemble of them, on a data set.
 
 use clap::Args;
-use models::{Architecture, Backend, ParamSet};
+use models::{Architecture, Backend, Network, ParamSet};
 use serde_json::{Value, json};
 use shared::algorithm::Fusion;
-use shared::cli::{by_class_json, by_class_text, counted, evaluation_json, evaluation_text};
+use shared::cli::{ByLabel, by_class_json, by_class_text, counted, evaluation_json, evaluation_text};
 use shared::data::Split;
 use std::fmt::Write as _;
 
 use super::exit::Failure;
 use super::load_model::{BATCH, ModelArgs, Samples, Usable, no_answer};
+use super::predict::values;
 use super::terminal;
 use crate::data::TestSet;
 use crate::ensemble::{Bundle, Question};
@@ -66,6 +67,20 @@ fn model(
     samples: Samples,
 ) -> Result<Results, Failure> {
     let Samples { view, called, names } = samples;
+    if !architecture.task.is_classification() {
+        let (network, mut by_label) =
+            (&mut Network::new(architecture, params, &Backend::cpu())?, ByLabel::default());
+        let evaluation = values(network, usable, &view, &given.model, &mut |row| {
+            by_label.count(row);
+            Ok(())
+        })?;
+        let mut object = evaluation_json(&evaluation);
+        if !by_label.is_empty() {
+            object["by-label"] = by_label.json(&names);
+        }
+        let whole = format!("{} on {called}: {}\n", architecture.name, evaluation_text(&evaluation));
+        return Ok((object, whole + &by_label.text(&names)));
+    }
     let tests = TestSet::new(view, usable.preparation(), BATCH);
     let (evaluation, by_class) = tests.evaluate_by_class(architecture, params, &Backend::cpu())?;
     if !evaluation.loss.is_finite() {
@@ -73,9 +88,6 @@ fn model(
     }
     let mut object = evaluation_json(&evaluation);
     let whole = format!("{} on {called}: {}\n", architecture.name, evaluation_text(&evaluation));
-    if !architecture.task.is_classification() {
-        return Ok((object, whole));
-    }
     object["by-class"] = by_class_json(&by_class, &names);
     Ok((object, whole + &by_class_text(&by_class, &names, terminal::columns())))
 }

@@ -44,7 +44,8 @@ pub(super) fn predict(arguments: &PredictArgs) -> Result<(), Failure> {
             if !architecture.task.is_classification() {
                 arguments.form.all_at_once().map_err(|reason| Failure::Usage(reason.to_owned()))?;
                 let Printed { mut predictions, .. } = printed;
-                let found = values(&mut network, &usable, &view, &given.model, &mut predictions)?;
+                let mut print = |row: &ValueRow| predictions.values(row);
+                let found = values(&mut network, &usable, &view, &given.model, &mut print)?;
                 return terminal::written(predictions.evaluation(&found, &format!(", of {called}")));
             }
             one(&mut network, &usable, &view, &given.model, &mut printed)?;
@@ -129,17 +130,17 @@ fn one(
     Ok(())
 }
 
-/// Prints what a model says whose task is not classification. A reader that has gone away ends it.
-fn values(
+/// Passes what a model says whose task is not classification to `each`. A reader that has gone away ends it.
+pub(super) fn values(
     network: &mut Network,
     usable: &Usable,
     view: &View,
     path: &Path,
-    predictions: &mut Predictions<'_>,
+    each: &mut dyn FnMut(&ValueRow) -> io::Result<()>,
 ) -> Result<Evaluation, Failure> {
     let mut written = Ok(());
     let mut row = |row: ValueRow| {
-        written = predictions.values(&row);
+        written = each(&row);
         if written.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     };
     let found = predict_values(network, &usable.preparation(), view, BATCH, &mut row);

@@ -63,6 +63,7 @@ mod server;
 mod shown;
 mod suggest;
 mod task;
+mod task_name;
 mod validate;
 
 pub(crate) use network::{layer_kinds, layers_of};
@@ -79,5 +80,5 @@ pub use raw::{
     SimulationTable, Staleness,
 };
 pub use renamed::Renamed;
-pub use task::TaskName;
+pub use task_name::TaskName;
 pub use validate::Config;

@@ -1,30 +1,13 @@
 //! `model.task`: what is learned, and what does not go with numbers or several labels.
 
 use models::Task;
-use serde::{Deserialize, Serialize};
-use shared::named;
 use shared::spec::LabelsAt;
 use shared::spec::data::label_column;
 
 use super::combinations::{Combinations, Shown, divides_by_class};
-use super::{ModelTable, Raw};
+use super::{ModelTable, Raw, TaskName};
 use crate::attack::Attack;
 use crate::round::Criterion;
-
-/// What a network learns, as the configuration has it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum TaskName {
-    /// One class of several.
-    #[default]
-    Classification,
-    /// Any number of classes.
-    MultiLabel,
-    /// Numbers.
-    Regression,
-}
-
-named!(TaskName);
 
 impl ModelTable {
     /// The task.

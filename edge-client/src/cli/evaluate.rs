@@ -7,7 +7,7 @@ use std::path::Path;
 use models::PerClass;
 use serde_json::json;
 use shared::cli::{
-    Names, Processor, by_class_json, by_class_text, counted, evaluation_json, evaluation_text,
+    ByLabel, Names, Processor, by_class_json, by_class_text, counted, evaluation_json, evaluation_text,
 };
 use shared::data::{DataError, ReadOptions, Split, registry};
 use shared::personalisation::Scores;
@@ -112,14 +112,23 @@ fn of_model(model: &Path, arguments: &EvaluateArguments) -> Result<(), CliError>
     let name = predictor.architecture().name.clone();
     let out = &mut BufWriter::new(io::stdout().lock());
     if !predictor.architecture().task.is_classification() {
-        let found = predictor.values(&view, &mut |_| ControlFlow::Continue(()))?;
+        let mut by_label = ByLabel::default();
+        let found = predictor.values(&view, &mut |row| {
+            by_label.count(&row);
+            ControlFlow::Continue(())
+        })?;
+        let names = Names::new(predictor.class_names(), Vec::new());
         let written = if arguments.json {
             let mut line = evaluation_json(&found);
             (line["event"], line["model"], line["split"]) =
                 ("evaluation".into(), json!(model), split.name().into());
+            if !by_label.is_empty() {
+                line["by-label"] = by_label.json(&names);
+            }
             writeln!(out, "{line}")
         } else {
             writeln!(out, "{name} on the {} split: {}", split.name(), evaluation_text(&found))
+                .and_then(|()| write!(out, "{}", by_label.text(&names)))
         };
         return written.and_then(|()| out.flush()).map_err(CliError::output);
     }

@@ -2,6 +2,7 @@
 
 mod address;
 mod by_class;
+mod by_label;
 mod causes;
 mod counted;
 mod evaluation;
@@ -14,6 +15,7 @@ mod wrap;
 
 pub use address::address;
 pub use by_class::{by_class_json, by_class_text};
+pub use by_label::ByLabel;
 pub use causes::causes;
 pub use counted::{counted, grouped};
 pub use evaluation::{evaluation_json, evaluation_text, measure_text, measure_value};

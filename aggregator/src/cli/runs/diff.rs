@@ -75,13 +75,16 @@ fn text(a: &(Overview, Found), b: &(Overview, Found), keys: &[Difference], colum
 fn results(run: &Overview, summary: &Summary) -> Vec<(&'static str, String)> {
     let none = || "-".to_owned();
     let [last, highest] = run.scores();
+    let of_numbers = run.accuracy.is_none() && run.loss.is_some();
+    let (of_last, of_best) =
+        if of_numbers { ("last result", "best result") } else { ("last accuracy", "best accuracy") };
     let best = run.best_round.map_or_else(String::new, |round| format!(" (round {round})"));
     let arrivals = &summary.arrivals;
     vec![
         ("state", run.state.to_owned()),
         ("rounds", format!("{} of {}", run.rounds, run.planned)),
-        ("last result", last),
-        ("best result", highest + &best),
+        (of_last, last),
+        (of_best, highest + &best),
         ("updates accepted", format!("{} of {}", arrivals.accepted, arrivals.sampled)),
         ("time", seconds(summary.times.wall)),
         ("median round", summary.median_seconds.map_or_else(none, seconds)),

@@ -24,8 +24,8 @@ pub enum Task {
 impl Task {
     /// Whether this is classification, which most methods are made for.
     #[must_use]
-    pub fn is_classification(self) -> bool {
-        self == Self::Classification
+    pub fn is_classification(&self) -> bool {
+        *self == Self::Classification
     }
 
     /// Its name, as configurations have it.

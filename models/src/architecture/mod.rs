@@ -54,7 +54,7 @@ pub struct Architecture {
     /// The number of classes, and of logits for each prediction; for regression the number of its outputs.
     pub classes: usize,
     /// What it learns.
-    #[serde(default, skip_serializing_if = "is_classification")]
+    #[serde(default, skip_serializing_if = "Task::is_classification")]
     pub task: Task,
     /// The initial values of weights and biases.
     #[serde(default)]
@@ -71,10 +71,6 @@ pub struct Architecture {
     /// The tensors of an opaque network, which has no layers; `None` if the layers say what they are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tensors: Option<Vec<OpaqueTensor>>,
-}
-
-fn is_classification(task: &Task) -> bool {
-    task.is_classification()
 }
 
 impl Architecture {

@@ -11,12 +11,14 @@
 //! file; otherwise the reader gives it. The authors of a text are not stored.
 
 use std::collections::HashMap;
+use std::fs::File;
+use std::io::Read as _;
 use std::path::Path;
 
 use models::Targets;
 use models::shape::spelled;
 use safetensors::SafeTensorError;
-use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+use safetensors::tensor::{Dtype, Metadata, SafeTensors, TensorView};
 use thiserror::Error;
 
 use super::error::{FormatError, existing_file};
@@ -25,6 +27,8 @@ use super::options::unknown_number;
 use super::{DataError, DataSet, Dataset, Labels, ReadOptions, Samples, SetSamples, Skipped, Split};
 
 const CLASSES: &str = "classes";
+/// The longest header that is looked at: as much as the format allows.
+const MAX_HEADER: u64 = 100_000_000;
 
 /// `train.safetensors` and `test.safetensors`. Without labels only `x` is looked at, which may not be text.
 #[derive(Debug)]
@@ -122,16 +126,22 @@ pub fn write_split(directory: &Path, split: Split, dataset: &Dataset) -> Result<
 /// they can be labels, or the file cannot be read.
 #[must_use]
 pub fn numbers_to_learn(directory: &Path, split: Split) -> Option<usize> {
-    let bytes = read_file(&directory.join(Safetensors.signature(split)), MAX_CONTENT).ok()?;
-    let tensors = SafeTensors::deserialize(&bytes).ok()?;
-    let (x, y) = (tensors.tensor("x").ok()?, tensors.tensor("y").ok()?);
-    let outputs = match *y.shape() {
+    // The header says it: its length in eight bytes, and JSON. The samples may be gigabytes.
+    let mut file = File::open(directory.join(Safetensors.signature(split))).ok()?;
+    let mut length = [0; 8];
+    file.read_exact(&mut length).ok()?;
+    let length = u64::from_le_bytes(length);
+    let mut header = Vec::new();
+    file.take(length.min(MAX_HEADER)).read_to_end(&mut header).ok()?;
+    let tensors: Metadata = serde_json::from_slice(&header).ok()?;
+    let (x, y) = (tensors.info("x")?, tensors.info("y")?);
+    let outputs = match y.shape[..] {
         [_] => 1,
         [_, outputs] => outputs,
         _ => return None,
     };
-    let fractions = matches!(y.dtype(), Dtype::F32 | Dtype::F64);
-    (fractions || (y.shape().len() == 2 && x.dtype() != Dtype::U16)).then_some(outputs)
+    let fractions = matches!(y.dtype, Dtype::F32 | Dtype::F64);
+    (fractions || (y.shape.len() == 2 && x.dtype != Dtype::U16)).then_some(outputs)
 }
 
 /// Reads the content of a file. `path` is for messages.

@@ -20,7 +20,7 @@ pub struct Reading {
     /// How many classes or outputs there are.
     pub classes: usize,
     /// What is learned of them.
-    #[serde(default, skip_serializing_if = "is_classification")]
+    #[serde(default, skip_serializing_if = "Task::is_classification")]
     pub task: Task,
     /// Their names in the order of their numbers; empty where labels are numbers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -31,10 +31,6 @@ pub struct Reading {
     /// Who has the labels.
     #[serde(default)]
     pub labels: LabelsAt,
-}
-
-fn is_classification(task: &Task) -> bool {
-    task.is_classification()
 }
 
 impl Reading {

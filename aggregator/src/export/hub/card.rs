@@ -210,7 +210,7 @@ fn usage(model: &Model<'_>, has_onnx: bool) -> String {
     text.push_str("`model.safetensors` has the parameters by their names, `config.json` the layers, the names of the classes and the preparation of samples.\n");
     if has_onnx {
         text.push_str("`onnx/model.onnx` is the same model for runtimes of ONNX: from samples as they are, with crop and normalisation inside, to ");
-        text.push_str(outputs_in_words(model.architecture.task));
+        text.push_str(&outputs_in_words(model.architecture.task));
         text.push_str(".\n");
     }
     text + "\n"

@@ -53,13 +53,20 @@ impl fmt::Display for Preparing {
     }
 }
 
-/// The outputs of a model for this task.
-#[must_use]
-pub fn outputs_in_words(task: Task) -> &'static str {
+/// The outputs of a model for this task, and what they are.
+fn outputs(task: Task) -> &'static [(&'static str, &'static str)] {
     match task {
-        Task::Classification | Task::MultiLabel => "`logits` and `probabilities`",
-        Task::Regression { .. } => "`values`",
+        Task::Classification | Task::MultiLabel => {
+            &[("logits", "of each class"), ("probabilities", "of each class")]
+        }
+        Task::Regression { .. } => &[("values", "what is predicted")],
     }
+}
+
+/// The names of the outputs of a model for this task.
+#[must_use]
+pub fn outputs_in_words(task: Task) -> String {
+    outputs(task).iter().map(|(name, _)| format!("`{name}`")).collect::<Vec<_>>().join(" and ")
 }
 
 /// A model in ONNX.
@@ -108,12 +115,7 @@ impl Onnx {
                 (ensemble::fused(&mut graph, bundle, fusion, &prepared)?, vec![architecture.classes])
             }
         };
-        let outputs: &[(&str, &str)] = match architecture.task {
-            Task::Classification | Task::MultiLabel => {
-                &[("logits", "of each class"), ("probabilities", "of each class")]
-            }
-            Task::Regression { .. } => &[("values", "what is predicted")],
-        };
+        let outputs = outputs(architecture.task);
         graph.output(outputs[0].0, "Identity", &[&logits], &[]);
         match architecture.task {
             Task::Classification => {

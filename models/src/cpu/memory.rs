@@ -8,7 +8,7 @@ use crate::optimizer::Optimizer;
 use crate::params::element_count;
 
 use super::convolution;
-use super::plan::merged;
+use super::plan::{Merged, merged};
 use crate::kernels::attention::Attention;
 use crate::kernels::geometry::Geometry;
 
@@ -129,7 +129,7 @@ impl Sum {
         depth: u64,
     ) -> Result<Vec<usize>, ArchitectureError> {
         self.depth = self.depth.max(depth);
-        for (index, layer, _) in merged(layers) {
+        for Merged { index, layer, .. } in merged(layers) {
             let produced = layer.output(part, place, &shape)?;
             if let Layer::Residual { body, shortcut } = layer {
                 let label = layer.label(part, place, index);

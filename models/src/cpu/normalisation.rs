@@ -6,7 +6,7 @@ use crate::error::ModelError;
 use crate::kernels::normalisation::{self, LocalResponseNorm, NormGradients};
 use crate::mode::Mode;
 
-/// Batch normalisation, with the indices of its parameters and buffers.
+/// Batch normalisation, with the indices of its parameters and buffers. The kernel applies a rectifier that follows.
 #[derive(Debug)]
 pub(crate) struct BatchNorm {
     /// The layer, for errors.
@@ -39,7 +39,7 @@ impl Operator for BatchNorm {
     }
 
     fn reads(&self) -> Reads {
-        Reads { input: true, output: false }
+        Reads { input: true, output: self.kernel.reads_output() }
     }
 
     fn backward(&mut self, parameters: &mut [Parameter], pass: Backward<'_>) {
@@ -47,7 +47,7 @@ impl Operator for BatchNorm {
             .get_disjoint_mut([self.weight, self.bias])
             .expect("the names of the two parameters differ");
         let [(weight, w), (bias, _)] = parameters.map(Parameter::new_gradient);
-        self.kernel.backward(w, (pass.x, pass.dy), NormGradients { weight, bias }, pass.dx);
+        self.kernel.backward(w, (pass.x, pass.y, pass.dy), NormGradients { weight, bias }, pass.dx);
     }
 }
 

@@ -23,6 +23,7 @@ use crate::kernels::elementwise::Activation;
 use crate::kernels::geometry::Geometry;
 use crate::kernels::normalisation::LocalResponseNorm;
 use crate::kernels::pooling::{AveragePool, MaxPool, Windows};
+use crate::kernels::rectifier::Rectifier;
 use crate::kernels::waves::waves;
 use crate::kernels::winograd::Workspace;
 use crate::kernels::{lstm, normalisation};
@@ -53,10 +54,10 @@ impl<'a> Planner<'a> {
         layers: &[Layer],
     ) -> Result<Sequence, ArchitectureError> {
         let mut sequence = Sequence::new(self.shape.iter().product());
-        for (index, layer, rectified) in merged(layers) {
+        for Merged { index, layer, rectifier } in merged(layers) {
             let label = layer.label(part, place, index);
             let produced = layer.output(part, place, &self.shape)?;
-            if let Some((operator, learns)) = self.operator(part, &label, layer, rectified)? {
+            if let Some((operator, learns)) = self.operator(part, &label, layer, rectifier)? {
                 let is_block = matches!(layer, Layer::Residual { .. } | Layer::SqueezeExcite { .. });
                 let learns = learns && (is_block || self.is_learned(&label));
                 sequence.push(operator, produced.iter().product(), learns);
@@ -66,16 +67,17 @@ impl<'a> Planner<'a> {
         Ok(sequence)
     }
 
-    /// The operator of a layer and whether it has parameters; `None` for a layer that only changes the shape. `rectified` if a
-    /// rectifier follows, which convolutions, linear layers and max pooling apply themselves.
+    /// The operator of a layer and whether it has parameters; `None` for a layer that only changes the shape. It applies
+    /// the rectifier itself.
     fn operator(
         &mut self,
         part: &str,
         label: &str,
         layer: &Layer,
-        rectified: bool,
+        rectifier: Option<Rectifier>,
     ) -> Result<Option<Planned>, ArchitectureError> {
         let shape = self.shape.as_slice();
+        let rectified = rectifier.is_some();
         let operator: Planned = match layer {
             &Layer::Conv { out, kernel, stride, padding, .. } => {
                 let geometry = Geometry::of(shape, kernel, stride, padding);
@@ -120,7 +122,7 @@ impl<'a> Planner<'a> {
                 self.shape = before;
                 let shortcut = self.sequence(part, &format!("{label}.shortcut"), shortcut)?;
                 let learns = body.learns() || shortcut.learns();
-                (Box::new(Residual { body, shortcut }), learns)
+                (Box::new(Residual { body, shortcut, rectifier }), learns)
             }
             Layer::SqueezeExcite { body } => {
                 let before = self.shape.clone();
@@ -142,7 +144,7 @@ impl<'a> Planner<'a> {
             | Layer::BatchNormWith { .. }
             | Layer::GroupNorm { .. }
             | Layer::LayerNorm { .. }
-            | Layer::LocalResponseNorm { .. } => self.normalisation(label, layer),
+            | Layer::LocalResponseNorm { .. } => self.normalisation(label, layer, rectifier),
             Layer::Embedding { .. }
             | Layer::Lstm { .. }
             | Layer::ToSequence
@@ -157,7 +159,7 @@ impl<'a> Planner<'a> {
     }
 
     /// The operator of a normalisation.
-    fn normalisation(&self, label: &str, layer: &Layer) -> Planned {
+    fn normalisation(&self, label: &str, layer: &Layer, rectifier: Option<Rectifier>) -> Planned {
         let shape = self.shape.as_slice();
         match layer {
             Layer::BatchNorm { .. } | Layer::BatchNormWith { .. } => {
@@ -165,7 +167,7 @@ impl<'a> Planner<'a> {
                 let [weight, bias] = ["weight", "bias"].map(|kind| self.parameter(label, kind));
                 let [running_mean, running_var] =
                     ["running-mean", "running-var"].map(|kind| self.parameter(label, kind));
-                let mut kernel = normalisation::BatchNorm::new(channels, pixels);
+                let mut kernel = normalisation::BatchNorm::new(channels, pixels).rectified(rectifier);
                 if let &Layer::BatchNormWith { epsilon, momentum, .. } = layer {
                     kernel = kernel.with(epsilon, momentum);
                 }
@@ -263,19 +265,47 @@ impl<'a> Planner<'a> {
     }
 }
 
-/// The layers that become operators, with their positions and whether a rectifier after them is a part of them.
-pub(super) fn merged(layers: &[Layer]) -> Vec<(usize, &Layer, bool)> {
+/// A layer that becomes an operator.
+pub(super) struct Merged<'a> {
+    /// Its position among the layers.
+    pub(super) index: usize,
+    pub(super) layer: &'a Layer,
+    /// The rectifier that follows, if the operator applies it itself.
+    pub(super) rectifier: Option<Rectifier>,
+}
+
+/// The layers that become operators.
+pub(super) fn merged(layers: &[Layer]) -> Vec<Merged<'_>> {
     let mut layers = pool_first(layers).into_iter().peekable();
     let mut merged = Vec::new();
     while let Some((index, layer)) = layers.next() {
-        let merges = matches!(
-            layer,
-            Layer::Conv { .. } | Layer::GroupedConv { .. } | Layer::Linear { .. } | Layer::MaxPool { .. }
-        );
-        let rectified = merges && layers.next_if(|(_, next)| matches!(next, Layer::Relu)).is_some();
-        merged.push((index, layer, rectified));
+        let rectifier = layers.peek().and_then(|(_, next)| merging(layer, next));
+        if rectifier.is_some() {
+            layers.next();
+        }
+        merged.push(Merged { index, layer, rectifier });
     }
     merged
+}
+
+/// The rectifier that the second layer is, if the operator of the first applies it.
+fn merging(layer: &Layer, next: &Layer) -> Option<Rectifier> {
+    match (layer, next) {
+        (
+            Layer::Conv { .. }
+            | Layer::GroupedConv { .. }
+            | Layer::Linear { .. }
+            | Layer::MaxPool { .. }
+            | Layer::BatchNorm { .. }
+            | Layer::BatchNormWith { .. }
+            | Layer::Residual { .. },
+            Layer::Relu,
+        ) => Some(Rectifier::Relu),
+        (Layer::BatchNorm { .. } | Layer::BatchNormWith { .. } | Layer::Residual { .. }, Layer::Relu6) => {
+            Some(Rectifier::Relu6)
+        }
+        _ => None,
+    }
 }
 
 /// The layers with their positions, where max pooling moves in front of a rectifier before it. The results are the same,

@@ -43,6 +43,11 @@ impl Sequence {
         self.nodes.last().is_some_and(|node| node.learns)
     }
 
+    /// Whether it has no layers, so that its output is its input.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.nodes.is_empty()
+    }
+
     /// Runs `n` samples through all layers; [`Sequence::output`] has the result.
     pub(crate) fn forward(
         &mut self,

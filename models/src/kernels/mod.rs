@@ -26,6 +26,7 @@ pub(crate) mod normalisation;
 mod packed;
 mod padded;
 pub(crate) mod pooling;
+pub(crate) mod rectifier;
 #[cfg(test)]
 mod reference;
 mod simd;

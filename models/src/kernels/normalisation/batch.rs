@@ -2,16 +2,19 @@
 
 use rayon::prelude::*;
 
-use super::plane::{affine, combine, for_each, gradient_sums, moments};
+use super::plane::{affine_then, combine_through, for_each, gradient_sums_through, moments};
 use super::{EPSILON, MOMENTUM, NormGradients};
+use crate::kernels::rectifier::Rectifier;
 
-/// Normalises each channel by its mean and variance: those of the batch in training, the running ones in evaluation.
+/// Normalises each channel by its mean and variance: those of the batch in training, the running ones in evaluation. Then
+/// rectifies, if that is a part of it.
 #[derive(Debug)]
 pub(crate) struct BatchNorm {
     channels: usize,
     pixels: usize,
     epsilon: f64,
     momentum: f64,
+    rectifier: Option<Rectifier>,
     /// Of each channel: mean, and one over the standard deviation.
     statistics: Vec<[f64; 2]>,
     /// Whether these were those of the batch, and depend on its values.
@@ -27,6 +30,7 @@ impl BatchNorm {
             pixels,
             epsilon: EPSILON,
             momentum: MOMENTUM,
+            rectifier: None,
             statistics: vec![[0.0; 2]; channels],
             of_batch: true,
             sums: vec![[0.0; 2]; channels],
@@ -36,6 +40,16 @@ impl BatchNorm {
     /// With another summand of variances, and another weight of a new batch in the running statistics.
     pub(crate) fn with(self, epsilon: f64, momentum: f64) -> Self {
         Self { epsilon, momentum, ..self }
+    }
+
+    /// With a rectifier after it.
+    pub(crate) fn rectified(self, rectifier: Option<Rectifier>) -> Self {
+        Self { rectifier, ..self }
+    }
+
+    /// Whether the backward pass needs the output.
+    pub(crate) fn reads_output(&self) -> bool {
+        self.rectifier.is_some()
     }
 
     /// Normalises `n` images by their own mean and biased variance, and moves the running mean and variance towards their
@@ -87,7 +101,22 @@ impl BatchNorm {
         self.normalise((weight, bias), x, y);
     }
 
-    fn normalise(&self, (weight, bias): (&[f32], &[f32]), x: &[f32], y: &mut [f32]) {
+    fn normalise(&self, affine: (&[f32], &[f32]), x: &[f32], y: &mut [f32]) {
+        match self.rectifier {
+            None => self.normalise_then(affine, x, y, |y| y),
+            Some(Rectifier::Relu) => self.normalise_then(affine, x, y, |y| Rectifier::Relu.value(y)),
+            Some(Rectifier::Relu6) => self.normalise_then(affine, x, y, |y| Rectifier::Relu6.value(y)),
+        }
+    }
+
+    #[inline(always)]
+    fn normalise_then(
+        &self,
+        (weight, bias): (&[f32], &[f32]),
+        x: &[f32],
+        y: &mut [f32],
+        then: impl Fn(f32) -> f32 + Sync,
+    ) {
         let image = self.channels * self.pixels;
         assert_eq!(x.len(), y.len());
         let images = y.par_chunks_exact_mut(image).zip(x.par_chunks_exact(image));
@@ -96,27 +125,49 @@ impl BatchNorm {
             for (((y, x), [mean, inverse]), (weight, bias)) in
                 planes.zip(&self.statistics).zip(weight.iter().zip(bias))
             {
-                affine(x, y, *mean, f64::from(*weight) * inverse, *bias);
+                affine_then((x, y), *mean, f64::from(*weight) * inverse, *bias, &then);
             }
         });
     }
 
-    /// Propagates the gradient `dy` back, after a pass of the same `x`. With `z` the normalised values and `m` their number per
+    /// Propagates the gradient `dy` back, after a pass of `x` to `y`, which is only read if there is a rectifier: then `dy` below
+    /// is what passes it. With `z` the normalised values and `m` their number per
     /// channel, `dx = weight / deviation (dy - sum(dy)/m - z sum(dy z)/m)` after [`BatchNorm::train`], and
     /// `dx = weight / deviation dy` after [`BatchNorm::evaluate`].
     pub(crate) fn backward(
         &mut self,
         weight: &[f32],
-        (x, dy): (&[f32], &[f32]),
+        (x, y, dy): (&[f32], &[f32], &[f32]),
         gradients: NormGradients<'_>,
         dx: Option<&mut [f32]>,
+    ) {
+        match self.rectifier {
+            None => self.backward_through(weight, (x, dy, dy), gradients, dx, |dy, _| dy),
+            Some(Rectifier::Relu) => {
+                self.backward_through(weight, (x, y, dy), gradients, dx, |dy, y| Rectifier::Relu.slope(dy, y));
+            }
+            Some(Rectifier::Relu6) => {
+                self.backward_through(weight, (x, y, dy), gradients, dx, |dy, y| Rectifier::Relu6.slope(dy, y));
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn backward_through(
+        &mut self,
+        weight: &[f32],
+        (x, y, dy): (&[f32], &[f32], &[f32]),
+        gradients: NormGradients<'_>,
+        dx: Option<&mut [f32]>,
+        through: impl Fn(f32, f32) -> f32 + Sync,
     ) {
         let Self { channels, pixels, of_batch, ref statistics, ref mut sums, .. } = *self;
         let image = channels * pixels;
         for_each(sums.par_iter_mut(), x.len(), |channel, sums| {
             let [mean, inverse] = statistics[channel];
-            let pairs = planes(x, channel, channels, pixels).zip(planes(dy, channel, channels, pixels));
-            let total = pairs.map(|(x, dy)| gradient_sums(x, dy, mean));
+            let of = |values| planes(values, channel, channels, pixels);
+            let triples = of(x).zip(of(dy)).zip(of(y));
+            let total = triples.map(|((x, dy), y)| gradient_sums_through((x, dy, y), mean, &through));
             *sums = total.fold([0.0; 2], |[a, b], [plain, weighted]| [a + plain, b + inverse * weighted]);
         });
         for ((weight, bias), sums) in gradients.weight.iter_mut().zip(gradients.bias).zip(&*sums) {
@@ -124,11 +175,10 @@ impl BatchNorm {
         }
         let Some(dx) = dx else { return };
         let count = (x.len() / channels) as f64;
-        let images =
-            dx.par_chunks_exact_mut(image).zip(x.par_chunks_exact(image).zip(dy.par_chunks_exact(image)));
-        for_each(images, x.len(), |_, (dx, (x, dy))| {
-            let planes = x.chunks_exact(pixels).zip(dy.chunks_exact(pixels)).zip(dx.chunks_exact_mut(pixels));
-            for (channel, (pair, dx)) in planes.enumerate() {
+        let passes = x.par_chunks_exact(image).zip(y.par_chunks_exact(image)).zip(dy.par_chunks_exact(image));
+        for_each(dx.par_chunks_exact_mut(image).zip(passes), x.len(), |_, (dx, ((x, y), dy))| {
+            let planes = x.chunks_exact(pixels).zip(y.chunks_exact(pixels)).zip(dy.chunks_exact(pixels));
+            for (channel, (((x, y), dy), dx)) in planes.zip(dx.chunks_exact_mut(pixels)).enumerate() {
                 let ([mean, inverse], sums) = (statistics[channel], sums[channel]);
                 let scale = f64::from(weight[channel]) * inverse;
                 let factors = if of_batch {
@@ -136,7 +186,7 @@ impl BatchNorm {
                 } else {
                     [scale, 0.0, 0.0]
                 };
-                combine(pair, dx, mean, factors);
+                combine_through((x, dy, y), dx, mean, factors, &through);
             }
         });
     }
@@ -194,7 +244,7 @@ mod tests {
             norm.train((&self.weight, &self.bias), (&mut mean, &mut var), &self.x, &mut y, self.n);
             let (mut weight, mut bias) = (vec![f32::NAN; self.channels], vec![f32::NAN; self.channels]);
             let gradients = NormGradients { weight: &mut weight, bias: &mut bias };
-            norm.backward(&self.weight, (&self.x, &self.dy), gradients, Some(&mut dx));
+            norm.backward(&self.weight, (&self.x, &y, &self.dy), gradients, Some(&mut dx));
             [y, mean, var, weight, bias, dx]
         }
     }

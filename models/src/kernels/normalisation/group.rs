@@ -44,7 +44,7 @@ impl GroupNorm {
                 *statistics = [mean, inverse];
                 let planes = y.chunks_exact_mut(pixels).zip(x.chunks_exact(pixels));
                 for (channel, (y, x)) in (index * group..).zip(planes) {
-                    affine(x, y, mean, f64::from(weight[channel]) * inverse, bias[channel]);
+                    affine((x, y), mean, f64::from(weight[channel]) * inverse, bias[channel]);
                 }
             }
         });

@@ -38,18 +38,31 @@ pub(super) fn moments<'a, I: Iterator<Item = &'a [f32]>>(planes: impl Fn() -> I,
 /// The sums over two planes of `dy` and of `dy (x - mean)`.
 #[inline(always)]
 pub(in crate::kernels) fn gradient_sums(x: &[f32], dy: &[f32], mean: f64) -> [f64; 2] {
+    gradient_sums_through((x, dy, dy), mean, |dy, _| dy)
+}
+
+/// [`gradient_sums`] with `through(dy, y)` for each `dy`.
+#[inline(always)]
+pub(super) fn gradient_sums_through(
+    (x, dy, y): (&[f32], &[f32], &[f32]),
+    mean: f64,
+    through: impl Fn(f32, f32) -> f32,
+) -> [f64; 2] {
     let center = mean as f32;
-    let ((chunks, rest), (gradients, gradients_rest)) = (x.as_chunks::<PARTS>(), dy.as_chunks::<PARTS>());
+    let ((x, x_rest), (dy, dy_rest)) = (x.as_chunks::<PARTS>(), dy.as_chunks::<PARTS>());
+    let (y, y_rest) = y.as_chunks::<PARTS>();
     let (mut plain, mut weighted) = ([0.0f32; PARTS], [0.0f32; PARTS]);
-    for (x, dy) in chunks.iter().zip(gradients) {
+    for ((x, dy), y) in x.iter().zip(dy).zip(y) {
         for part in 0..PARTS {
-            plain[part] += dy[part];
-            weighted[part] += dy[part] * (x[part] - center);
+            let dy = through(dy[part], y[part]);
+            plain[part] += dy;
+            weighted[part] += dy * (x[part] - center);
         }
     }
     let total = |parts: [f32; PARTS]| parts.iter().map(|&part| f64::from(part)).sum::<f64>();
     let mut sums = [total(plain), total(weighted)];
-    for (&x, &dy) in rest.iter().zip(gradients_rest) {
+    for ((&x, &dy), &y) in x_rest.iter().zip(dy_rest).zip(y_rest) {
+        let dy = through(dy, y);
         sums[0] += f64::from(dy);
         sums[1] += f64::from(dy * (x - center));
     }
@@ -59,26 +72,45 @@ pub(in crate::kernels) fn gradient_sums(x: &[f32], dy: &[f32], mean: f64) -> [f6
 
 /// `y = scale (x - mean) + offset`.
 #[inline(always)]
-pub(super) fn affine(x: &[f32], y: &mut [f32], mean: f64, scale: f64, offset: f32) {
+pub(super) fn affine(planes: (&[f32], &mut [f32]), mean: f64, scale: f64, offset: f32) {
+    affine_then(planes, mean, scale, offset, |y| y);
+}
+
+/// `y = then(scale (x - mean) + offset)`.
+#[inline(always)]
+pub(super) fn affine_then(
+    (x, y): (&[f32], &mut [f32]),
+    mean: f64,
+    scale: f64,
+    offset: f32,
+    then: impl Fn(f32) -> f32,
+) {
     let center = mean as f32;
     let offset = (f64::from(offset) - scale * (mean - f64::from(center))) as f32;
     let scale = scale as f32;
-    y.iter_mut().zip(x).for_each(|(y, &x)| *y = scale * (x - center) + offset);
+    y.iter_mut().zip(x).for_each(|(y, &x)| *y = then(scale * (x - center) + offset));
 }
 
 /// `dx = scale dy + slope (x - mean) + offset`.
 #[inline(always)]
-pub(super) fn combine(
-    (x, dy): (&[f32], &[f32]),
+pub(super) fn combine((x, dy): (&[f32], &[f32]), dx: &mut [f32], mean: f64, factors: [f64; 3]) {
+    combine_through((x, dy, dy), dx, mean, factors, |dy, _| dy);
+}
+
+/// [`combine`] with `through(dy, y)` for each `dy`.
+#[inline(always)]
+pub(super) fn combine_through(
+    (x, dy, y): (&[f32], &[f32], &[f32]),
     dx: &mut [f32],
     mean: f64,
     [scale, slope, offset]: [f64; 3],
+    through: impl Fn(f32, f32) -> f32,
 ) {
     let center = mean as f32;
     let offset = (offset - slope * (mean - f64::from(center))) as f32;
     let (scale, slope) = (scale as f32, slope as f32);
-    for ((dx, &x), &dy) in dx.iter_mut().zip(x).zip(dy) {
-        *dx = scale * dy + slope * (x - center) + offset;
+    for (((dx, &x), &dy), &y) in dx.iter_mut().zip(x).zip(dy).zip(y) {
+        *dx = scale * through(dy, y) + slope * (x - center) + offset;
     }
 }
 

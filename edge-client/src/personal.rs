@@ -230,6 +230,7 @@ pub(crate) mod tests {
             class_names: Vec::new(),
             labels: shared::spec::LabelsAt::Device,
             column: shared::spec::data::label_column(),
+            text: None,
             preparation: shared::data::Preparation::default(),
         };
         let (split, held_out) = (LocalSplit { expert: vec![0, 3, 5], gate: vec![1] }, vec![2, 4]);

@@ -262,11 +262,7 @@ pub fn random_samples(architecture: &Architecture, shape: &[usize]) -> Dataset {
     let samples = match (architecture.vocabulary(), shape) {
         (Some(vocabulary), _) => {
             let token = |uniform: f32| (uniform * vocabulary as f32) as u16;
-            let tokens = (0..length).map(|_| token(uniform_f32(&mut rng))).collect();
-            // Text has a label for each token.
-            let labels = vec![0; length];
-            return Dataset::labelled(shape.to_vec(), Samples::Tokens(tokens), labels, vocabulary)
-                .expect("three samples");
+            Samples::Tokens((0..length).map(|_| token(uniform_f32(&mut rng))).collect())
         }
         (None, [_, _, _]) => {
             Samples::Bytes((0..length).map(|_| (256.0 * uniform_f32(&mut rng)) as u8).collect())

@@ -8,7 +8,7 @@ use federation_tests::exported::{Exports, Form};
 use federation_tests::process::run;
 use federation_tests::python::{with_numpy, with_onnx, with_torch};
 use models::{Architecture, BUILT_INS, Initialisation, Layer, Norm, Task, Variant};
-use shared::data::{Augmentation, Normalisation, Preparation};
+use shared::data::{Augmentation, Normalisation, Preparation, byte_tokens};
 use shared::spec::{DataSpec, LabelsAt};
 
 fn conv(name: &str, out: usize, [kernel, stride, padding]: [usize; 3], bias: bool) -> Layer {
@@ -243,6 +243,7 @@ fn prepared(shape: &[usize], crop: u32, normalisation: Normalisation) -> (Archit
         preparation,
         labels: LabelsAt::Device,
         column: "label".to_owned(),
+        text: None,
     };
     (network(&input, vec![Layer::Flatten], vec![], vec![linear("fc", 4)]), spec)
 }
@@ -262,7 +263,7 @@ fn every_network(form: impl Into<Form>, python: &std::path::Path) {
         let norms = [Norm::None, Norm::Batch, Norm::Group].map(Some);
         let norms = if built_in.name == "resnet-18" { &norms[..] } else { &[None] };
         for &norm in norms {
-            let variant = Variant { norm, initialisation: None };
+            let variant = Variant { norm, ..Variant::default() };
             let architecture = Architecture::variant(built_in.name, input, classes, variant).unwrap();
             exports.add_model(&format!("{} {norm:?}", built_in.name), &architecture, None);
         }
@@ -290,6 +291,13 @@ fn add_prepared(exports: &mut Exports<'_>) {
             let preparation = Preparation { normalisation, ..Preparation::default() };
             let table = network(&[3], vec![], vec![], vec![linear("fc", 4)]);
             (table, DataSpec { shape: vec![3], preparation, ..spec })
+        }),
+        ("texts of a column", {
+            let (_, spec) = prepared(&[1, 9, 12], 5, Normalisation::None);
+            let variant = Variant { vocabulary: Some(byte_tokens::VOCABULARY), ..Variant::default() };
+            let reader = Architecture::variant("text-transformer", &[12], 4, variant).unwrap();
+            let (text, preparation) = (Some("said".to_owned()), Preparation::default());
+            (reader, DataSpec { shape: vec![12], preparation, text, ..spec })
         }),
     ] {
         exports.add_model(name, &architecture, Some(&spec));

@@ -60,6 +60,7 @@ mod start;
 mod systemd;
 mod tasks;
 mod tensorboard;
+mod texts;
 mod unlabelled_devices;
 mod upgrade;
 mod weight_bounds;

@@ -24,6 +24,10 @@ section! {
         pub label: String = "label".to_owned(), in Kind::Text(200);
         /// What other tasks than classification learn, in order; of csv its columns
         pub targets: Option<Vec<String>> = None, in Kind::Names, unset "data.label";
+        /// The column of a csv table that holds texts, which are the samples
+        ///
+        /// Their bytes are the tokens that a network reads; data.shape says how many of each text.
+        pub text: Option<String> = None, in Kind::Text(200), unset "columns are features";
         /// At a sample that cannot be used: stop or skip
         pub on_error: OnError = OnError::Stop;
         /// Clients K: simulated, or devices expected to join (more may)

@@ -2,7 +2,7 @@
 
 use models::architecture::matches;
 use models::{Architecture, BUILT_INS, Frozen, Norm, ParameterKind, Variant};
-use shared::data::DataSet;
+use shared::data::{DataSet, byte_tokens};
 use toml::Table;
 
 use super::combinations::{Combinations, Shown};
@@ -16,8 +16,15 @@ pub(super) fn architecture(
     samples: &Samples,
     checks: &mut Combinations<'_>,
 ) -> Option<Architecture> {
-    let keys =
-        ["model.name", "model.layers", "model.parameters", "model.norm", "model.initialisation", "data.set"];
+    let keys = [
+        "model.name",
+        "model.layers",
+        "model.parameters",
+        "model.norm",
+        "model.initialisation",
+        "model.vocabulary",
+        "data.set",
+    ];
     if keys.iter().any(|key| checks.findings.is_doubtful(key)) {
         return None;
     }
@@ -26,7 +33,15 @@ pub(super) fn architecture(
         let given = ("model.parameters", format!("the model {}", made.name));
         return frozen(made, model.freeze.as_deref(), given, checks);
     }
-    let variant = Variant { norm: model.norm, initialisation: model.initialisation };
+    let given = model.vocabulary.map(|tokens| ("model.vocabulary", format!("model.vocabulary = {tokens}")));
+    let bytes = samples.reading.text.as_ref().map(|_| byte_tokens::VOCABULARY);
+    if let Some(given) = given.clone().filter(|_| bytes.is_some()) {
+        let reason = "the tokens of such texts are their bytes; leave it out";
+        checks.refuse(&[("data.text", "data.text".to_owned()), given], reason);
+        return None;
+    }
+    let vocabulary = bytes.or(model.vocabulary.map(|tokens| tokens as usize));
+    let variant = Variant { norm: model.norm, initialisation: model.initialisation, vocabulary };
     let made = match (&model.name, &mut model.layers) {
         (Some(name), None) => named(name, variant, (set, samples), checks),
         (None, Some(layers)) => written(layers, variant, (set, samples), checks),
@@ -50,7 +65,8 @@ pub(super) fn architecture(
         checks.refuse(&[given, task], &error.to_string());
         return None;
     }
-    let fits = predicts_labels(&made, set, given.clone(), checks);
+    let fits = predicts_labels(&made, set, given.clone(), checks)
+        && reads_texts(&made, samples, given.clone(), checks);
     if let Some(rank) = model.adapters.lora.rank {
         let adapted = adapted(&made, rank as usize, model, given, checks)?;
         return fits.then_some(adapted);
@@ -204,6 +220,20 @@ fn predicts_labels(made: &Architecture, set: &DataSet, given: Shown, checks: &mu
         )
     };
     checks.refuse(&[given, ("data.set", format!("data.set = \"{set}\""))], &reason);
+    false
+}
+
+/// Whether the network reads the texts of a column, if there is one; if not, it is noted.
+fn reads_texts(made: &Architecture, samples: &Samples, given: Shown, checks: &mut Combinations<'_>) -> bool {
+    let Some(column) = &samples.reading.text else { return true };
+    if made.vocabulary().is_some_and(|tokens| tokens >= byte_tokens::VOCABULARY) {
+        return true;
+    }
+    let reason = format!(
+        "texts are read by an embedding of {} tokens, as model.name = \"text-transformer\" has it, or as the first of the layers",
+        byte_tokens::VOCABULARY
+    );
+    checks.refuse(&[given, ("data.text", format!("data.text = {column:?}"))], &reason);
     false
 }
 

@@ -137,6 +137,8 @@ fn engine_alone(raw: &Raw) -> Vec<&'static str> {
         ("data.partition", data.partition != Partition::Iid {}),
         ("data.label", data.label != none.label),
         ("data.targets", data.targets.is_some()),
+        ("data.text", data.text.is_some()),
+        ("model.vocabulary", raw.model.vocabulary.is_some()),
         ("model.task", raw.model.task != TaskName::default()),
         ("data.on-error", data.on_error != none.on_error),
         ("data.labels", data.labels != none.labels),

@@ -10,8 +10,8 @@ use super::combinations::{Combinations, Shown};
 use super::{DataTable, Raw};
 
 /// The keys that say what samples are.
-const SET: [&str; 6] =
-    ["data.set", "data.shape", "data.classes", "data.class-names", "data.targets", "model.task"];
+const SET: [&str; 7] =
+    ["data.set", "data.shape", "data.classes", "data.class-names", "data.targets", "data.text", "model.task"];
 /// The keys that say how samples are normalised.
 const NORMALISE: [&str; 3] = ["data.normalise", "data.mean", "data.std"];
 /// What is known of the samples before they are read.
@@ -38,9 +38,20 @@ impl Combinations<'_> {
         let (normalisation, (shape, labels)) = (normalisation?, form?);
         let preparation = Preparation { augmentation: raw.augment, normalisation };
         let set = ("data.set", format!("data.set = \"{}\"", raw.data.set));
-        if raw.data.set.is_text() && !preparation.is_nothing() {
+        let text = raw.data.text.as_ref().map(|column| ("data.text", format!("data.text = {column:?}")));
+        if let Some(text) = text.clone().filter(|_| raw.data.set.name != csv::SET.name) {
+            self.refuse(
+                &[set, text],
+                "texts with a class each are in a column of a table, data.set = \"csv\"",
+            );
+            return None;
+        }
+        if (raw.data.set.is_text() || text.is_some()) && !preparation.is_nothing() {
             let given = ("data.normalise", "[augment] or data.normalise".to_owned());
-            self.refuse(&[set, given], "text is neither augmented nor normalised; leave them out");
+            self.refuse(
+                &[text.unwrap_or(set), given],
+                "text is neither augmented nor normalised; leave them out",
+            );
             return None;
         }
         match preparation.shape(&shape) {
@@ -52,6 +63,7 @@ impl Combinations<'_> {
                     shape: shape_of_files,
                     labels: Some(labels),
                     column,
+                    text: raw.data.text.clone(),
                     on_error,
                     ..ReadOptions::default()
                 };
@@ -61,6 +73,7 @@ impl Combinations<'_> {
                     preparation,
                     labels: raw.data.labels,
                     column: raw.data.label.clone(),
+                    text: raw.data.text.clone(),
                 };
                 Some(Samples { spec, prepared, classes, reading })
             }
@@ -109,8 +122,17 @@ impl Combinations<'_> {
             _ if by_number => Err("the number of classes alone, data.classes = 10"),
             _ => Err("the names of the classes alone, data.class-names = [\"cat\", \"dog\"]"),
         };
-        match (labels, &data.shape) {
-            (Ok(labels), Some(shape)) => Some((shape.iter().map(|&side| side as usize).collect(), labels)),
+        let of_texts = data.text.as_ref().map(|_| vec![csv::TEXT_LENGTH]);
+        let given = data.shape.as_ref().map(|shape| shape.iter().map(|&side| side as usize).collect());
+        if let Some(shape) = data.shape.as_ref().filter(|shape| of_texts.is_some() && shape.len() != 1) {
+            let text = ("data.text", "data.text".to_owned());
+            let shape = ("data.shape", format!("data.shape of {} axes", shape.len()));
+            let reason = "the shape of a text is how many of its bytes count, as in data.shape = \"256\"";
+            self.refuse(&[text, shape], reason);
+            return None;
+        }
+        match (labels, given.or(of_texts)) {
+            (Ok(labels), Some(shape)) => Some((shape, labels)),
             (labels, shape) => {
                 // All that is missing at once.
                 let (mut keys, mut needed) = (vec![set], Vec::new());
@@ -196,4 +218,62 @@ fn at_fault(error: &PreparationError, raw: &Raw) -> Shown {
         }
     };
     (key, format!("{key} = {value}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use shared::data::byte_tokens;
+    use shared::id::RunId;
+
+    use crate::config::{Config, ConfigErrors};
+
+    const TEXTS: [&str; 5] =
+        ["data.set=csv", "data.path=/tmp", "data.text=said", "data.classes=3", "model.name=text-transformer"];
+
+    fn made(given: &[&[&str]]) -> Result<Config, ConfigErrors> {
+        let overrides: Vec<String> = given.concat().iter().map(|&given| given.to_owned()).collect();
+        Config::read(None, &overrides, RunId::from_bytes([1; 8]))
+    }
+
+    #[test]
+    fn texts_of_a_column_are_bytes_that_a_network_tells_apart() {
+        let config = made(&[&TEXTS]).unwrap();
+        let (data, network) = (&config.spec.data, &config.spec.architecture);
+        assert_eq!((&data.shape[..], data.text.as_deref()), (&[256][..], Some("said")));
+        assert_eq!((network.vocabulary(), network.predictions()), (Some(byte_tokens::VOCABULARY), Ok(1)));
+        let again = Config::validate(&config.effective, config.spec.run).unwrap();
+        assert_eq!(again, config);
+        let short = made(&[&TEXTS, &["data.shape=80", "model.name=char-lstm"]]).unwrap();
+        assert_eq!(short.spec.architecture.input, [80]);
+        let tokens = ["data.set=safetensors", "data.path=/tmp", "data.shape=16", "data.classes=4"];
+        let tokens = made(&[&tokens, &["model.name=word-lstm", "model.vocabulary=1000"]]).unwrap();
+        let network = &tokens.spec.architecture;
+        assert_eq!((network.vocabulary(), network.predictions(), network.classes), (Some(1000), Ok(1), 4));
+    }
+
+    #[test]
+    fn what_does_not_go_with_texts_is_refused() {
+        for (given, expected) in [
+            (&["data.set=mnist", "data.classes="][..], &["data.set = \"csv\""][..]),
+            (&["data.shape=1x28x28"], &["data.shape = \"256\""]),
+            (&["model.name=mlp-2nn"], &["reads no text", "text-transformer"]),
+            (&["model.name=", "model.layers=[{linear = 'classes'}]"], &["an embedding of 257 tokens"]),
+            (
+                &[
+                    "model.name=",
+                    "model.layers=[{embedding={vocabulary=97,dim=4}}, 'mean-positions', {linear='classes'}]",
+                ],
+                &["an embedding of 257 tokens"],
+            ),
+            (&["model.vocabulary=300"], &["their bytes"]),
+            (&["data.normalise=whiten"], &["data.text", "neither augmented nor normalised"]),
+            (
+                &["model.name=", "model.layers=[{embedding={vocabulary=257,dim=4}}, {linear='classes'}]"],
+                &["one label"],
+            ),
+        ] {
+            let text = made(&[&TEXTS, given]).unwrap_err().to_string();
+            assert!(expected.iter().all(|part| text.contains(part)), "{given:?}: {text}");
+        }
+    }
 }

@@ -6,7 +6,9 @@ mod test_set;
 use std::sync::Arc;
 
 use shared::data::partition::balanced;
-use shared::data::{DataError, Dataset, PartitionError, PreparationError, Skipped, Split, View, glyphs};
+use shared::data::{
+    DataError, Dataset, PartitionError, PreparationError, Samples, Skipped, Split, View, glyphs,
+};
 use shared::spec::LabelsAt;
 
 use crate::config::{Config, Source};
@@ -132,7 +134,7 @@ pub fn shares(config: &Config) -> Result<Vec<View>, PlanError> {
 /// [`shares`] of training samples that are already loaded.
 pub fn divide(config: &Config, train: impl Into<Arc<Dataset>>) -> Result<Vec<View>, PlanError> {
     let dataset = train.into();
-    if dataset.labels_each() > 1 && !config.spec.data.preparation.is_nothing() {
+    if matches!(dataset.samples(), Samples::Tokens(_)) && !config.spec.data.preparation.is_nothing() {
         return Err(PlanError::PreparedText);
     }
     // If the server has the labels, the algorithm decides how devices prepare their samples.
@@ -182,7 +184,6 @@ fn labelled_among(config: &Config, dataset: &Dataset, count: usize) -> Result<Ve
 
 #[cfg(test)]
 mod tests {
-    use shared::data::Samples;
     use shared::id::RunId;
 
     use super::*;

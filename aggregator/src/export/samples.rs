@@ -18,6 +18,8 @@ pub(super) enum Kind {
     Table,
     /// Characters, in the vocabulary that is the same for every text.
     Text,
+    /// Texts of a table's column, whose bytes are tokens.
+    Bytes,
     /// Tokens whose vocabulary is not in the model.
     Tokens,
     /// Numbers of another shape.
@@ -29,6 +31,9 @@ impl Kind {
     pub(super) fn of(subject: &Subject<'_>, shape: &[usize]) -> Self {
         let architecture = subject.architecture();
         let unnamed = subject.samples().is_none_or(|samples| samples.class_names.is_empty());
+        if subject.samples().is_some_and(|samples| samples.text.is_some()) {
+            return Self::Bytes;
+        }
         match (architecture.vocabulary(), shape) {
             (Some(VOCABULARY), _) if architecture.classes == VOCABULARY && unnamed => Self::Text,
             (Some(_), _) => Self::Tokens,
@@ -39,26 +44,28 @@ impl Kind {
     }
 
     pub(super) fn is_tokens(self) -> bool {
-        matches!(self, Self::Text | Self::Tokens)
+        matches!(self, Self::Text | Self::Bytes | Self::Tokens)
     }
 
     /// What the axes of a sample are.
     pub(super) fn axes(self, shape: &[usize]) -> &'static str {
         match (self, shape) {
             (Self::Image, _) | (Self::Array, [_, _, _]) => "channels, height, width",
-            (Self::Text | Self::Tokens, _) => "positions",
+            (Self::Text | Self::Bytes | Self::Tokens, _) => "positions",
             (Self::Table, _) => "features",
             (Self::Array, _) => "its axes",
         }
     }
 
     /// Arguments of the command, and what they do.
-    pub(super) fn usage(self, task: Task) -> Vec<(&'static str, &'static str)> {
+    pub(super) fn usage(self, task: Task, is_sequence: bool) -> Vec<(&'static str, &'static str)> {
         let arrays = ("SAMPLES.npy", "the same for an array of samples");
+        let texts = ("TEXT.txt", "the same for one text");
         if !task.is_classification() {
             return match self {
                 Self::Image => vec![("IMAGE.png ...", "what is predicted for each image"), arrays],
                 Self::Table => vec![("TABLE.csv", "what is predicted for each row"), arrays],
+                Self::Bytes => vec![("TABLE.csv", "what is predicted for each text"), texts, arrays],
                 Self::Text | Self::Tokens | Self::Array => {
                     vec![("SAMPLES.npy", "what is predicted for each sample")]
                 }
@@ -68,8 +75,11 @@ impl Kind {
             Self::Image => vec![("IMAGE.png ...", "the most probable class of each image"), arrays],
             Self::Table => vec![("TABLE.csv", "the most probable class of each row"), arrays],
             Self::Text => vec![("TEXT.txt", "the most probable next character"), arrays],
-            Self::Tokens => vec![("SAMPLES.npy", "the most probable next token of each sample")],
-            Self::Array => vec![("SAMPLES.npy", "the most probable class of each sample")],
+            Self::Bytes => vec![("TABLE.csv", "the most probable class of each text"), texts, arrays],
+            Self::Tokens if is_sequence => {
+                vec![("SAMPLES.npy", "the most probable next token of each sample")]
+            }
+            Self::Tokens | Self::Array => vec![("SAMPLES.npy", "the most probable class of each sample")],
         }
     }
 
@@ -79,14 +89,21 @@ impl Kind {
             Self::Image => "images (PNG, JPEG), or arrays of samples (.npy)",
             Self::Table => "CSV tables with a header, or arrays of samples (.npy)",
             Self::Text => "texts in UTF-8, or arrays of tokens (.npy)",
+            Self::Bytes => "CSV tables with a header, texts in UTF-8, or arrays of tokens (.npy)",
             Self::Tokens => "arrays of tokens (.npy)",
             Self::Array => "arrays of samples (.npy)",
         }
     }
 
     /// What the functions that read go by.
-    pub(super) fn constants(self, columns: &[String]) -> String {
+    pub(super) fn constants(self, columns: &[String], text: Option<&str>) -> String {
         match self {
+            Self::Bytes => {
+                format!(
+                    "# The column of a table that holds the texts.\nCOLUMN = {}\n\n",
+                    literal(text.unwrap_or_default())
+                )
+            }
             Self::Table => {
                 let names: Vec<String> = columns.iter().map(|name| literal(name)).collect();
                 format!("# The columns of a table that are no features.\nTARGETS = {}\n\n", tuple(&names))
@@ -107,6 +124,7 @@ impl Kind {
             Self::Image => &["read_image"],
             Self::Table => &["read_table"],
             Self::Text => &["read_text", "tokens"],
+            Self::Bytes => &["read_texts", "tokens_of"],
             Self::Tokens | Self::Array => &[],
         }
     }

@@ -85,7 +85,7 @@ impl<'a> Script<'a> {
     /// Modules of Python itself.
     pub(super) fn standard_modules(&self) -> Vec<&'static str> {
         let mut modules = vec!["import argparse", "import sys", "from pathlib import Path"];
-        modules.extend((self.kind == Kind::Table).then_some("import csv"));
+        modules.extend(matches!(self.kind, Kind::Table | Kind::Bytes).then_some("import csv"));
         modules
     }
 
@@ -109,7 +109,10 @@ impl<'a> Script<'a> {
             self.kind.axes(&self.shape),
             python::shape(&self.shape)
         );
-        text.push_str(&self.kind.constants(&self.columns));
+        let samples = self.subject.samples();
+        text.push_str(
+            &self.kind.constants(&self.columns, samples.and_then(|samples| samples.text.as_deref())),
+        );
         text.push_str(&moments(&self.preparation.normalisation));
         let answers = Answers::of(self.subject.architecture().task);
         let classes = match &self.classes[..] {
@@ -140,7 +143,7 @@ impl<'a> Script<'a> {
         let importable = is_identifier(self.name);
         let file = format!("{}.py", if importable { self.name } else { "THIS_FILE" });
         let mut usage = String::new();
-        for (argument, says) in self.kind.usage(self.subject.architecture().task) {
+        for (argument, says) in self.kind.usage(self.subject.architecture().task, self.plan.is_sequence()) {
             let command = format!("python3 {file} {argument}");
             let _ = writeln!(usage, "    {command:<42}{says}");
         }

@@ -28,7 +28,7 @@ fn built_in() -> Vec<Architecture> {
     let of = |built_in: &models::BuiltIn| {
         let norms = [Norm::None, Norm::Batch, Norm::Group].map(Some);
         let norms = if built_in.norm.is_some() { norms.to_vec() } else { vec![None] };
-        let variant = |norm| Variant { norm, initialisation: None };
+        let variant = |norm| Variant { norm, ..Variant::default() };
         let build =
             |norm| Architecture::variant(built_in.name, built_in.input, built_in.classes, variant(norm));
         norms.into_iter().map(|norm| build(norm).unwrap()).collect::<Vec<_>>()

@@ -33,7 +33,11 @@ pub(super) fn of(survey: &Survey, choice: &Choice, path: &str, name: &str) -> St
     out.key("set", &quoted(survey.set.name), &format!("{}", survey.format));
     out.key("path", &quoted(path), "relative to this file");
     if survey.set.is_own() {
-        out.key("shape", &quoted(&spelled(&survey.shape)), "of a sample; devices are told");
+        let shape = match survey.text {
+            Some(_) => "bytes of a text that count; devices are told",
+            None => "of a sample; devices are told",
+        };
+        out.key("shape", &quoted(&spelled(&survey.shape)), shape);
         match &survey.labels {
             Labels::Names(names) => {
                 let names: Vec<String> = names.iter().map(|name| quoted(name)).collect();
@@ -55,6 +59,9 @@ pub(super) fn of(survey: &Survey, choice: &Choice, path: &str, name: &str) -> St
             _ => "the column that holds the labels",
         };
         out.key("label", &quoted(column), comment);
+    }
+    if let Some(text) = &survey.text {
+        out.key("text", &quoted(text), "the column that holds the texts");
     }
     if let Some((mean, deviation)) = &survey.moments {
         out.key("normalise", "\"channels\"", "columns are brought to one scale");

@@ -58,7 +58,7 @@ struct Request<'a> {
     /// A PNG or JPEG in base64.
     #[serde(default, borrow)]
     image: Option<Cow<'a, str>>,
-    /// The beginning of a text.
+    /// A text; of a model that continues texts the beginning of one.
     #[serde(default, borrow)]
     text: Option<Cow<'a, str>>,
     /// How many classes are answered.
@@ -121,10 +121,13 @@ fn asked(service: &Service, request: Request<'_>) -> Result<Value, String> {
             service.ask(|predictor| about(predictor, sample, top_k))
         }
         (None, None, Some(text)) => service.ask(|predictor| {
+            if let Some(sample) = predictor.text_sample(&text) {
+                return about(predictor, sample.map_err(|error| causes(&error))?, top_k);
+            }
             let tokens = predictor.tokens(&text).map_err(|error| causes(&error))?;
             after(predictor, &tokens, top_k)
         }),
-        _ => Err("give one of values, the numbers of a sample, image, a PNG or JPEG in base64, and text, the beginning of one"
+        _ => Err("give one of values, the numbers of a sample, image, a PNG or JPEG in base64, and text"
             .to_owned()),
     }
 }

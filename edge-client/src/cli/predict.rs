@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use shared::cli::{Names, Predictions, Processor, Signals, causes};
-use shared::data::{Split, View};
+use shared::data::{Inputs, Split, View};
 use shared::prediction::{Row, Score, ValueRow};
 
 use super::arguments::PredictArguments;
@@ -28,13 +28,24 @@ pub(super) fn run(arguments: &PredictArguments) -> Result<(), CliError> {
         None => Predictor::personal(&open(&arguments.of)?, &backend)?,
     };
     if let Some(text) = &arguments.text {
-        return follow(arguments, &mut predictor, text);
+        return match predictor.text_sample(text) {
+            Some(sample) => {
+                let dataset = sample.map_err(PredictError::from)?;
+                print(arguments, &mut predictor, Inputs { dataset, files: Vec::new() })
+            }
+            None => follow(arguments, &mut predictor, text),
+        };
     }
     let inputs = arguments.samples.load(arguments.split, predictor.samples(), predictor.architecture());
     let inputs = inputs.map_err(or_by(match arguments.split {
         Split::Test => "--split train uses these",
         Split::Train => "--split test uses these",
     }))?;
+    print(arguments, &mut predictor, inputs)
+}
+
+/// Prints what the model says of each sample.
+fn print(arguments: &PredictArguments, predictor: &mut Predictor, inputs: Inputs) -> Result<(), CliError> {
     let names = Names::of(&predictor.class_names(), &inputs);
     let data = View::whole(Arc::new(inputs.dataset));
     let limit = arguments.limit.map_or(data.len(), |limit| limit.get().min(data.len()));

@@ -1,16 +1,30 @@
-//! The token that follows a text.
+//! A text as a sample, and the token that follows one.
+//!
+//! A model of texts with a class each is asked about a text as a whole.
 //!
 //! A network of tokens predicts at each position from the tokens up to it: embeddings, recurrent layers, linear ones and causal
 //! attention look at no later position. A text that is shorter than the network's window is therefore filled up behind its end, and
 //! the answer is the one at its last token; of a longer text the last window counts. A network that looks ahead is not asked.
 
 use models::Batch;
-use shared::data::text;
+use shared::data::{DataError, Dataset, Samples, byte_tokens, text};
 use shared::prediction::Row;
 
 use super::{PredictError, Predictor, TextError};
 
 impl Predictor {
+    /// The sample that a text is; `None` if the model reads no texts as a whole.
+    ///
+    /// # Errors
+    /// [`DataError`] if the model takes samples that no text is.
+    #[must_use]
+    pub fn text_sample(&self, text: &str) -> Option<Result<Dataset, DataError>> {
+        let samples = self.samples().filter(|samples| samples.text.is_some())?;
+        let length = samples.shape.iter().product();
+        let tokens = Samples::Tokens(byte_tokens::tokens(text, length));
+        Some(Dataset::unlabelled(samples.shape.clone(), tokens))
+    }
+
     /// Whether the model says what follows a text; one that reads tokens may as well tell texts apart.
     #[must_use]
     pub fn continues_text(&self) -> bool {

@@ -24,6 +24,14 @@ pub enum ArchitectureError {
         /// The models with that choice.
         have: Vec<&'static str>,
     },
+    /// A vocabulary was given to a model that reads no tokens.
+    #[error("`{name}` reads no text; {} do", .have.join(" and "))]
+    NoVocabulary {
+        /// The model.
+        name: String,
+        /// The models that do.
+        have: Vec<&'static str>,
+    },
     /// A layer cannot take the shape of the previous layer's output.
     #[error("layer `{layer}` needs {needs} and gets the shape {got:?}")]
     Input {
@@ -126,6 +134,7 @@ impl ArchitectureError {
             | Self::TooLarge { layer, .. } => Some(layer),
             Self::UnknownModel { .. }
             | Self::NoNorm { .. }
+            | Self::NoVocabulary { .. }
             | Self::Output { .. }
             | Self::Positions { .. }
             | Self::Huber

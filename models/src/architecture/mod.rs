@@ -85,7 +85,8 @@ impl Architecture {
     /// A variant of a built-in architecture.
     ///
     /// # Errors
-    /// As [`Architecture::by_name`], and [`ArchitectureError::NoNorm`] if the model has no normalisation to choose.
+    /// As [`Architecture::by_name`], [`ArchitectureError::NoNorm`] if the model has no normalisation to choose, and
+    /// [`ArchitectureError::NoVocabulary`] if it reads no tokens and is given some.
     pub fn variant(
         name: &str,
         input: &[usize],

@@ -115,9 +115,11 @@ mod tests {
                 };
                 assert!(y.iter().zip(a.iter().zip(&b)).all(|(&y, (a, b))| y == rectifier.value(a + b)));
                 rectifier.backward(&mut dy, &y);
-                assert!(dy.iter().zip(noise(count, 3).iter().zip(&y)).all(|(&dx, (&dy, &y))| {
-                    dx == if y > 0.0 { dy } else { 0.0 }
-                }));
+                assert!(
+                    dy.iter()
+                        .zip(noise(count, 3).iter().zip(&y))
+                        .all(|(&dx, (&dy, &y))| { dx == if y > 0.0 { dy } else { 0.0 } })
+                );
             }
         }
     }

@@ -127,7 +127,7 @@ impl SampleFormat for Cifar {
     /// All files of the split must exist; each may hold any number of images.
     fn load(&self, directory: &Path, split: Split, options: &ReadOptions) -> Result<Dataset, DataError> {
         check_directory(directory)?;
-        options.check_classes(directory, self.about().name)?;
+        options.check_plain(directory, self.about().name)?;
         let files = self.files(split);
         let absent =
             |directory: PathBuf, name: &str| DataError::NoFile { directory, names: vec![name.to_owned()] };

@@ -45,8 +45,8 @@ impl Dataset {
     ///
     /// * Images are as [`Self::new`] has them.
     /// * Features are finite numbers of any shape, such as `[13]` for 13 columns of a table.
-    /// * Text: each sample is `[length]` tokens, and each token is labelled with the one that follows it. The classes are the
-    ///   vocabulary, so tokens are below `classes` like labels.
+    /// * Text: each sample is `[length]` tokens. Either each text has one label; or each token is labelled with the one that follows
+    ///   it, the classes are the vocabulary, and tokens are below `classes` like labels.
     ///
     /// # Errors
     /// As [`Self::new`], and [`DataError::NotFinite`].
@@ -57,7 +57,8 @@ impl Dataset {
         classes: usize,
     ) -> Result<Self, DataError> {
         let shape = checked_shape(shape, &samples)?;
-        let labels_each = if matches!(samples, Samples::Tokens(_)) { shape[0] } else { 1 };
+        let follows = matches!(samples, Samples::Tokens(_)) && samples.len() == labels.len();
+        let labels_each = if follows { shape[0] } else { 1 };
         if !(1..=MAX_CLASSES).contains(&classes) {
             return Err(DataError::Classes { found: classes });
         }
@@ -70,6 +71,9 @@ impl Dataset {
         }
         if let Some(at) = labels.iter().position(|&label| label as usize >= classes) {
             return Err(DataError::Label { row: at / labels_each, label: labels[at], classes });
+        }
+        if follows {
+            samples.check_tokens(shape[0], classes)?;
         }
         Self::checked(shape, samples, Targets::Classes(labels), count, classes)
     }
@@ -117,7 +121,7 @@ impl Dataset {
         }
     }
 
-    /// Images or features without labels, which have no classes. Text cannot be unlabelled: its tokens are the labels.
+    /// Samples without labels, which have no classes.
     ///
     /// # Errors
     /// [`DataError`] if there are no samples, the shape does not fit them, or a feature is not finite.
@@ -170,7 +174,7 @@ impl Dataset {
         if needed != Some(samples.len()) {
             return Err(DataError::ValueCount { labels: targets.len(), shape, values: samples.len() });
         }
-        samples.check(samples.len() / count, classes)?;
+        samples.check(samples.len() / count)?;
         let (authors, class_names, skipped) = (Vec::new(), Vec::new(), Skipped::default());
         Ok(Self { shape, samples, targets, count, classes, authors, class_names, skipped })
     }

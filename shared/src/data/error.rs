@@ -146,6 +146,9 @@ pub enum DataError {
         "holds {format}, which has classes as labels; samples with numbers to learn are CSV tables or safetensors files"
     )]
     NoNumbers { format: &'static str },
+    /// Texts are to be read of a format that has none in columns.
+    #[error("holds {format}, and the texts are to be in the column `{column}` of a CSV table")]
+    NoTexts { format: &'static str, column: String },
     /// A column was named where several have names of their own.
     #[error("the columns {names} are learned, and `{column}` cannot take their place: leave --label out")]
     NotOneColumn { column: String, names: String },

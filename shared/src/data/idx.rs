@@ -44,7 +44,7 @@ impl SampleFormat for Idx {
 
     fn load(&self, directory: &Path, split: Split, options: &ReadOptions) -> Result<Dataset, DataError> {
         check_directory(directory)?;
-        options.check_classes(directory, self.about().name)?;
+        options.check_plain(directory, self.about().name)?;
         let images_path = Kind::IMAGES.find(directory, split)?;
         let Some(written) = &options.labels else {
             let Images { height, width, pixels, .. } = read_path(&images_path, read_images)?;

@@ -97,7 +97,7 @@ pub(super) fn load_named(
     options: &ReadOptions,
 ) -> Result<(Dataset, Vec<PathBuf>), DataError> {
     check_directory(directory)?;
-    options.check_classes(directory, Images.about().name)?;
+    options.check_plain(directory, Images.about().name)?;
     let names = || vec![split.name().to_owned()];
     let folder = folder(directory, split)
         .ok_or_else(|| DataError::NoFile { directory: directory.to_path_buf(), names: names() })?;

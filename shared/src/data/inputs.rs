@@ -6,6 +6,7 @@
 //! | a folder of images without classes | each image |
 //! | a PNG or JPEG | that one image |
 //! | a CSV table | its rows; the labels may be missing |
+//! | a `.txt` file | that one text, for a model of texts |
 //! | a safetensors file | the tensor `x`; `y` may be missing |
 //! | `-` | an image or a CSV table from standard input |
 
@@ -90,6 +91,11 @@ fn read_one_file(path: &Path, options: &ReadOptions) -> Result<Inputs, DataError
             let bytes = read_file(path, MAX_CONTENT).map_err(|error| error.in_file(path))?;
             let read = |options: &ReadOptions| safetensors::read(&bytes, path, options);
             Ok(unnamed(with_or_without_labels(options, read)?))
+        }
+        Some("txt") if options.text.is_some() => {
+            let bytes = read_file(path, MAX_CONTENT).map_err(|error| error.in_file(path))?;
+            let dataset = csv::read_text(&bytes, options).map_err(|error| error.in_file(path))?;
+            Ok(Inputs { dataset, files: vec![path.display().to_string()] })
         }
         _ => {
             let dataset = images::read_one(path, options)?;

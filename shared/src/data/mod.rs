@@ -3,6 +3,7 @@
 //! * [`dataset`]: samples in memory; [`view`]: a client's share of them, without a copy;
 //! * [`mod@format`]: what a reader of a file format implements; [`registry`]: which format a folder holds;
 //! * [`idx`], [`cifar`], [`mod@safetensors`], [`mod@csv`], [`images`], [`text`]: the formats;
+//! * [`byte_tokens`]: texts of a table's column as tokens;
 //! * [`inputs`]: what a model is asked about, with labels or without;
 //! * [`options`]: how samples are read; [`error`]: errors that all formats share;
 //! * [`mod@survey`]: what a folder holds, of which nothing is known yet;
@@ -17,6 +18,7 @@
 //! A new format is one file that implements [`SampleFormat`], and one entry in [`FORMATS`]; one in [`DATA_SETS`] if a
 //! configuration can name it.
 
+pub mod byte_tokens;
 pub mod cifar;
 pub mod csv;
 pub mod dataset;

@@ -17,6 +17,8 @@ pub struct ReadOptions {
     pub labels: Option<Labels>,
     /// The column of a table that holds the labels, where they are in one.
     pub column: String,
+    /// The column of a table that holds a text, which is the sample; `None` if its columns are features.
+    pub text: Option<String>,
     /// Columns of a table that are no features, if labels are not read and these are there nevertheless.
     pub left_out: Vec<String>,
     /// What to do about samples that cannot be used.
@@ -27,7 +29,7 @@ impl Default for ReadOptions {
     /// The shape of the files, labels from 0 to 9 or in the column `label`, and an error for the first unusable sample.
     fn default() -> Self {
         let (labels, column) = (Some(Labels::default()), "label".to_owned());
-        Self { shape: None, labels, column, left_out: Vec::new(), on_error: OnError::default() }
+        Self { shape: None, labels, column, text: None, left_out: Vec::new(), on_error: OnError::default() }
     }
 }
 
@@ -62,14 +64,17 @@ impl ReadOptions {
         }
     }
 
-    /// Refuses numbers to learn, in formats that have classes alone.
+    /// Refuses numbers to learn and columns of texts, in formats that have neither.
     ///
     /// # Errors
-    /// [`DataError::NoNumbers`] in `directory`, which holds this format.
-    pub(super) fn check_classes(&self, directory: &Path, format: &'static str) -> Result<(), DataError> {
-        match self.labels {
-            Some(Labels::Values { .. }) => Err(DataError::NoNumbers { format }.in_file(directory)),
-            _ => Ok(()),
+    /// [`DataError::NoNumbers`] and [`DataError::NoTexts`] in `directory`, which holds this format.
+    pub(super) fn check_plain(&self, directory: &Path, format: &'static str) -> Result<(), DataError> {
+        if let Some(Labels::Values { .. }) = self.labels {
+            return Err(DataError::NoNumbers { format }.in_file(directory));
+        }
+        match &self.text {
+            Some(column) => Err(DataError::NoTexts { format, column: column.clone() }.in_file(directory)),
+            None => Ok(()),
         }
     }
 

@@ -213,9 +213,6 @@ impl Content {
                 let stored = metadata.metadata().as_ref().and_then(|all| all.get(CLASSES)?.parse().ok());
                 Some(Truths::labels(&x, &y, stored.unwrap_or(labels.classes()))?)
             }
-            _ if matches!(samples, Samples::Tokens(_)) => {
-                return Err(DataError::LabelsInside { format: "tokens of a text" });
-            }
             _ => None,
         };
         Ok(Self { samples, count: *count, shape: shape.to_vec(), length, truths })
@@ -255,10 +252,11 @@ impl Truths {
         Ok(Self { of: Kind::Values { values, flags }, each: outputs, classes: outputs })
     }
 
-    /// Text has a label for each token, everything else one for each sample.
+    /// One label for each sample; a text may have one for each token, which is the token that follows.
     fn labels(x: &TensorView<'_>, y: &TensorView<'_>, classes: usize) -> Result<Self, DataError> {
-        let labelled = if x.dtype() == Dtype::U16 { x.shape() } else { &x.shape()[..1] };
-        if y.shape() != labelled {
+        let labelled = y.shape();
+        let follows = x.dtype() == Dtype::U16 && labelled == x.shape();
+        if !follows && labelled != &x.shape()[..1] {
             let needed = format!("as many labels as samples, `x` having shape {:?}", x.shape());
             return Err(wrong("y", y, needed));
         }

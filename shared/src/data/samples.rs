@@ -80,18 +80,21 @@ impl Samples {
         }
     }
 
-    /// Checks that features are finite, and tokens below the number of classes, which is that of the vocabulary.
-    pub(super) fn check(&self, length: usize, classes: usize) -> Result<(), DataError> {
-        match self {
-            Self::Bytes(_) => Ok(()),
-            Self::Floats(values) => match values.iter().position(|value| !value.is_finite()) {
-                Some(at) => Err(DataError::NotFinite { row: at / length, column: at % length }),
-                None => Ok(()),
-            },
-            Self::Tokens(values) => match values.iter().position(|&token| usize::from(token) >= classes) {
-                Some(at) => Err(DataError::Label { row: at / length, label: u32::from(values[at]), classes }),
-                None => Ok(()),
-            },
+    /// Checks that features are finite. A sample has `length` values.
+    pub(super) fn check(&self, length: usize) -> Result<(), DataError> {
+        let Self::Floats(values) = self else { return Ok(()) };
+        match values.iter().position(|value| !value.is_finite()) {
+            Some(at) => Err(DataError::NotFinite { row: at / length, column: at % length }),
+            None => Ok(()),
+        }
+    }
+
+    /// Checks that tokens are below the number of classes, which are the vocabulary. A sample has `length` of them.
+    pub(super) fn check_tokens(&self, length: usize, classes: usize) -> Result<(), DataError> {
+        let Self::Tokens(values) = self else { return Ok(()) };
+        match values.iter().position(|&token| usize::from(token) >= classes) {
+            Some(at) => Err(DataError::Label { row: at / length, label: u32::from(values[at]), classes }),
+            None => Ok(()),
         }
     }
 }

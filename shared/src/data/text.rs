@@ -95,7 +95,7 @@ impl SampleFormat for Text {
         if options.labels.is_none() {
             return Err(DataError::LabelsInside { format: self.about().name }.in_file(directory));
         }
-        options.check_classes(directory, self.about().name)?;
+        options.check_plain(directory, self.about().name)?;
         check_directory(directory)?;
         let texts = find(directory)?;
         let [path] = &texts[..] else {

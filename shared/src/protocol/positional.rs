@@ -69,7 +69,7 @@ impl PositionalSpec {
             name: self.name,
             seed: self.seed,
             rounds: self.rounds,
-            data: DataSpec { shape, class_names, preparation, labels, column: label_column() },
+            data: DataSpec { shape, class_names, preparation, labels, column: label_column(), text: None },
             architecture: self.architecture.into(),
             training: self.training.into(),
             algorithm: registry::from_postcard(&name, &parameters)

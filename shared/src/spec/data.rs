@@ -27,6 +27,10 @@ pub struct DataSpec {
     /// The column of a table that holds the labels.
     #[serde(default = "label_column", skip_serializing_if = "is_label_column")]
     pub column: String,
+    /// The column of a table that holds a text, which is the sample ([`byte_tokens`](crate::data::byte_tokens)); `None` if its
+    /// columns are features.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
 }
 
 /// The column of labels where nothing else is said.
@@ -81,6 +85,7 @@ impl DataSpec {
             shape: spec.map(|spec| spec.shape.clone()),
             labels: Some(Labels::of(task, classes, names)),
             column: spec.map_or_else(label_column, |spec| spec.column.clone()),
+            text: spec.and_then(|spec| spec.text.clone()),
             ..ReadOptions::default()
         }
     }

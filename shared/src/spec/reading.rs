@@ -28,6 +28,9 @@ pub struct Reading {
     /// The column of a table that holds the labels.
     #[serde(default = "label_column")]
     pub label: String,
+    /// The column of a table that holds a text, which is the sample; `None` if its columns are features.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
     /// Who has the labels.
     #[serde(default)]
     pub labels: LabelsAt,
@@ -43,6 +46,7 @@ impl Reading {
             task: spec.architecture.task,
             class_names: spec.data.class_names.clone(),
             label: spec.data.column.clone(),
+            text: spec.data.text.clone(),
             labels: spec.data.labels,
         }
     }
@@ -80,6 +84,7 @@ impl Reading {
             shape: Some(self.shape.clone()),
             labels: Some(Labels::of(self.task, self.classes, &self.class_names)),
             column: self.label.clone(),
+            text: self.text.clone(),
             on_error,
             ..ReadOptions::default()
         }

@@ -88,6 +88,8 @@ struct Data {
     labels: LabelsAt,
     #[serde(default, skip_serializing_if = "is_default")]
     normalisation: Normalisation,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    text: Option<String>,
 }
 
 /// `[connection]`, as far as it concerns devices.
@@ -116,6 +118,7 @@ impl SpecText {
             class_names: spec.data.class_names.clone(),
             labels: spec.data.labels,
             normalisation,
+            text: spec.data.text.clone(),
         };
         let AlgorithmSpec { name, parameters } = spec.algorithm.clone();
         let mut text = Table::from_iter([
@@ -176,6 +179,7 @@ impl SpecText {
                 },
                 labels: data.labels,
                 column: label_column(),
+                text: data.text,
             },
             architecture: required(&mut text, "model")?,
             training: section(&mut text, "training")?,

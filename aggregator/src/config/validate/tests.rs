@@ -146,13 +146,14 @@ fn the_effective_configuration_leaves_no_default_open() {
         let paths = keys::KEYS.iter().map(|key| key.path.as_str());
         paths.filter(|path| open.iter().any(|open| open == path)).collect()
     };
-    let form = ["data.shape", "data.classes", "data.class-names", "data.targets"];
+    let form = ["data.shape", "data.classes", "data.class-names", "data.targets", "data.text"];
     let normal = ["data.mean", "data.std"];
     let rest = [
         "model.seed",
         "model.layers",
         "model.norm",
         "model.initialisation",
+        "model.vocabulary",
         "model.huber-delta",
         "model.from.run",
         "model.from.file",

@@ -71,6 +71,8 @@ fn task(model: &Model<'_>) -> &'static str {
         _ if is_regression => "other",
         Kind::Image => "image-classification",
         Kind::Table => "tabular-classification",
+        Kind::Bytes => "text-classification",
+        Kind::Tokens if model.architecture.predictions() == Ok(1) => "text-classification",
         Kind::Text | Kind::Tokens => "text-generation",
         Kind::Array => "other",
     }
@@ -83,6 +85,7 @@ fn summary(model: &Model<'_>, parameters: usize) -> String {
         Kind::Image => format!("images of shape {} (channels, height, width)", spelled(shape)),
         Kind::Table => format!("rows of {}", counted(shape.iter().product(), "number")),
         Kind::Text => format!("texts, {} at a time", counted(shape.iter().product(), "character")),
+        Kind::Bytes => format!("texts, of which the first {} count", counted(shape.iter().product(), "byte")),
         Kind::Tokens => format!("{} at a time", counted(shape.iter().product(), "token")),
         Kind::Array => format!("arrays of shape {}", spelled(shape)),
     };
@@ -199,7 +202,7 @@ fn results(model: &Model<'_>, training: &Training) -> String {
 fn usage(model: &Model<'_>, has_onnx: bool) -> String {
     let question = match model.kind() {
         Kind::Image => "--data IMAGE.png",
-        Kind::Table => "--data TABLE.csv",
+        Kind::Table | Kind::Bytes => "--data TABLE.csv",
         Kind::Text => "--text \"To be or not to b\"",
         Kind::Tokens | Kind::Array => "--data FOLDER",
     };

@@ -125,6 +125,7 @@ impl Onnx {
             Task::Regression { .. } => {}
         }
         let takes = match (kind, inside) {
+            (Kind::Bytes, _) => "the bytes of texts, each and 1, with 0 behind the end",
             (Kind::Text | Kind::Tokens, _) => "tokens, from 0",
             (_, false) => "samples as they were prepared for training, see the metadata `preparation`",
             (Kind::Image, true) => "images, their bytes divided by 255",

@@ -31,6 +31,24 @@ def read_table(path: Path) -> np.ndarray:
     return np.array([[float(row[column]) for column in kept] for row in rows], dtype=np.float32)
 
 
+def read_texts(path: Path) -> np.ndarray:
+    """The texts in the column COLUMN of a CSV table, or the one of another file, as tokens."""
+    if path.suffix == ".csv":
+        with open(path, newline="", encoding="utf-8-sig") as file:
+            header, *rows = [row for row in csv.reader(file) if row] or [[]]
+        column = [name.strip() for name in header].index(COLUMN)
+        texts = [row[column] for row in rows]
+    else:
+        texts = [path.read_bytes().decode()]
+    return np.array([tokens_of(text) for text in texts], dtype=np.int64).reshape(-1, *SHAPE)
+
+
+def tokens_of(text: str) -> list[int]:
+    """The bytes of a text in UTF-8, each and 1: SHAPE of them, with 0 behind the end."""
+    found = [byte + 1 for byte in text.encode()[: SHAPE[0]]]
+    return found + [0] * (SHAPE[0] - len(found))
+
+
 def read_text(path: Path) -> np.ndarray:
     """The last characters of a text as tokens."""
     return tokens(path.read_text(encoding="utf-8"))[-SHAPE[0] :]

@@ -55,7 +55,8 @@ fn name_of(class: usize, names: &[String]) -> String {
 fn class_names(config: &Config) -> Vec<String> {
     let spec = &config.spec;
     let named = &spec.data.class_names;
-    if named.is_empty() && spec.architecture.vocabulary() == Some(VOCABULARY) {
+    let follows = spec.architecture.vocabulary() == Some(spec.architecture.classes);
+    if named.is_empty() && follows && spec.architecture.classes == VOCABULARY {
         return (0..VOCABULARY as u16).map(token_name).collect();
     }
     named.clone()

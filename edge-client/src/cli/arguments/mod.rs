@@ -285,14 +285,14 @@ pub struct PredictArguments {
     /// The samples.
     #[command(flatten)]
     pub samples: InputArguments,
-    /// Say what follows this beginning of a text, instead of predicting samples
+    /// Say the class of this text, or what follows this beginning of one, instead of predicting samples
     #[arg(long, value_name = "TEXT", conflicts_with_all = ["data", "limit", "label"])]
     pub text: Option<String>,
     /// Keep the model loaded, and answer programs on this device at unix:PATH or 127.0.0.1:PORT, until Ctrl-C
     ///
     /// A request is a line with a JSON object, and so is its answer: {"values": [5.1, 3.5]} with the numbers of a sample (of an
     /// image its pixels from 0 to 1, channel by channel), {"image": "BASE64"} with a PNG or JPEG, or {"text": "To be or not to b"},
-    /// which is answered by what follows; "id" comes back, "top-k" asks for more classes. The same object, or an image, may be the
+    /// which is answered by its class or by what follows; "id" comes back, "top-k" asks for more classes. The same object, or an image, may be the
     /// body of an HTTP POST. A mistake is answered by {"error": "..."}. Answers come in the order of the requests of a connection,
     /// of which 32 may be open. A newer model is taken when it is there.
     #[arg(long, value_name = "ADDR", conflicts_with_all = ["data", "text", "limit", "json", "csv", "gate", "label", "top_k"])]

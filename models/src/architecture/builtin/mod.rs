@@ -50,6 +50,9 @@ pub struct Variant {
     pub norm: Option<Norm>,
     /// The initial values of its weights.
     pub initialisation: Option<Initialisation>,
+    /// How many tokens there are, where samples are texts with one class each. `None` where the next token is learned, and tokens
+    /// are the classes; and for samples that are no texts.
+    pub vocabulary: Option<usize>,
 }
 
 /// The arguments for building an architecture.
@@ -57,6 +60,19 @@ struct Given<'a> {
     input: &'a [usize],
     classes: usize,
     norm: Norm,
+    vocabulary: Option<usize>,
+}
+
+impl Given<'_> {
+    /// How many tokens there are.
+    fn tokens(&self) -> usize {
+        self.vocabulary.unwrap_or(self.classes)
+    }
+
+    /// What makes one prediction for a text, and not one at each position.
+    fn whole_text(&self) -> Option<Layer> {
+        self.vocabulary.map(|_| Layer::MeanPositions)
+    }
 }
 
 /// The layers of an architecture, without its name, input and classes.
@@ -75,6 +91,13 @@ impl Parts {
 }
 
 impl BuiltIn {
+    /// Whether samples are tokens.
+    #[must_use]
+    pub fn reads_tokens(&self) -> bool {
+        let built = Architecture::by_name(self.name, self.input, self.classes);
+        built.is_ok_and(|architecture| architecture.vocabulary().is_some())
+    }
+
     pub(super) fn build(
         &self,
         input: &[usize],
@@ -88,10 +111,10 @@ impl BuiltIn {
         }
         let norm = variant.norm.or(self.norm).unwrap_or(Norm::None);
         let Parts { initialisation, extractor, projection, head } =
-            (self.build)(&Given { input, classes, norm });
+            (self.build)(&Given { input, classes, norm, vocabulary: variant.vocabulary });
         let initialisation = variant.initialisation.unwrap_or(initialisation);
         let (name, input) = (self.name.to_owned(), input.to_vec());
-        Ok(Architecture {
+        let built = Architecture {
             name,
             input,
             classes,
@@ -100,7 +123,13 @@ impl BuiltIn {
             projection,
             head,
             ..Architecture::default()
-        })
+        };
+        if variant.vocabulary.is_some() && built.vocabulary().is_none() {
+            let have =
+                BUILT_INS.iter().filter(|built_in| built_in.reads_tokens()).map(|of| of.name).collect();
+            return Err(ArchitectureError::NoVocabulary { name: self.name.to_owned(), have });
+        }
+        Ok(built)
     }
 }
 

@@ -61,6 +61,22 @@ fn parameter_counts_are_those_of_the_papers() {
 }
 
 #[test]
+fn texts_are_told_apart_by_models_that_read_tokens() {
+    let variant = Variant { vocabulary: Some(257), ..Variant::default() };
+    for (name, parameters) in [
+        ("char-lstm", 796_672 + 8 * 257 + 257 * 4),
+        ("word-lstm", 459_776 + 192 * 257 + 257 * 4),
+        ("text-transformer", 3_159_552 + 256 * 257 + 257 * 4),
+    ] {
+        let text = Architecture::variant(name, &[100], 4, variant).unwrap();
+        assert_eq!((text.vocabulary(), text.predictions()), (Some(257), Ok(1)), "{name}");
+        assert_eq!(text.parameters(), Ok(parameters), "{name}");
+    }
+    let refused = Architecture::variant("lenet-5", &[3, 32, 32], 4, variant).unwrap_err();
+    assert!(refused.to_string().contains("char-lstm and text-transformer and word-lstm do"), "{refused}");
+}
+
+#[test]
 fn the_norm_can_be_chosen_where_there_is_one() {
     // Counts of the same networks in PyTorch, for ten classes.
     for (name, norm, parameters, buffers) in [

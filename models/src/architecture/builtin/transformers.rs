@@ -31,15 +31,18 @@ pub(super) fn vit_tiny(given: &Given<'_>) -> Parts {
     Parts::plain(extractor, vec![linear("head", given.classes)])
 }
 
-/// A causal transformer of four blocks of 256 features that predicts the next token at each position. Positions are waves, so that
-/// it takes sequences of any length. With `V` tokens 3 159 552 + 513 `V` parameters.
+/// A transformer of four blocks of 256 features. Positions are waves, so that it takes sequences of any length. It predicts the
+/// next token at each position, and sees those before alone; with `V` tokens 3 159 552 + 513 `V` parameters. Given a vocabulary it
+/// sees all of a text, and tells texts apart by the mean over the positions: with `C` classes 3 159 552 + 256 `V` + 257 `C`.
 pub(super) fn text_transformer(given: &Given<'_>) -> Parts {
-    let embedding = Layer::Embedding { name: "embedding".to_owned(), vocabulary: given.classes, dim: 256 };
-    let settings = Block { features: 256, heads: 4, causal: true, dropout: 0.1, epsilon: 1e-5 };
+    let embedding = Layer::Embedding { name: "embedding".to_owned(), vocabulary: given.tokens(), dim: 256 };
+    let settings =
+        Block { features: 256, heads: 4, causal: given.vocabulary.is_none(), dropout: 0.1, epsilon: 1e-5 };
     let mut extractor =
         vec![embedding, Layer::SinusoidalPositions, Layer::Dropout { rate: settings.dropout }];
     (0..4).for_each(|number| extractor.extend(settings.layers(number)));
     extractor.push(settings.norm("norm".to_owned()));
+    extractor.extend(given.whole_text());
     Parts::plain(extractor, vec![linear("fc", given.classes)])
 }
 

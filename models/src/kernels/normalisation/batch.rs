@@ -144,10 +144,14 @@ impl BatchNorm {
         match self.rectifier {
             None => self.backward_through(weight, (x, dy, dy), gradients, dx, |dy, _| dy),
             Some(Rectifier::Relu) => {
-                self.backward_through(weight, (x, y, dy), gradients, dx, |dy, y| Rectifier::Relu.slope(dy, y));
+                self.backward_through(weight, (x, y, dy), gradients, dx, |dy, y| {
+                    Rectifier::Relu.slope(dy, y)
+                });
             }
             Some(Rectifier::Relu6) => {
-                self.backward_through(weight, (x, y, dy), gradients, dx, |dy, y| Rectifier::Relu6.slope(dy, y));
+                self.backward_through(weight, (x, y, dy), gradients, dx, |dy, y| {
+                    Rectifier::Relu6.slope(dy, y)
+                });
             }
         }
     }

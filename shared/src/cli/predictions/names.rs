@@ -14,8 +14,10 @@ impl Names {
     /// Of these classes and inputs. The classes of a text are its characters.
     #[must_use]
     pub fn of(classes: &[String], inputs: &Inputs) -> Self {
-        let is_text =
-            matches!(inputs.dataset.samples(), Samples::Tokens(_)) && inputs.dataset.classes() == VOCABULARY;
+        let dataset = &inputs.dataset;
+        let is_text = dataset.labels_each() > 1
+            && matches!(dataset.samples(), Samples::Tokens(_))
+            && dataset.classes() == VOCABULARY;
         let classes = if is_text && classes.is_empty() { text::token_names() } else { classes.to_vec() };
         Self { classes, samples: inputs.files.clone() }
     }

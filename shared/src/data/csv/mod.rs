@@ -1,10 +1,15 @@
 //! CSV tables: `train.csv` and `test.csv`, with a header. One column, named by the reader, holds the labels; all others
 //! are features, finite numbers in the order of the header.
 //!
-//! For other tasks than classification there is a column for each number to learn, named by the reader.
+//! For other tasks than classification there is a column for each number to learn, named by the reader. If the reader names a
+//! column of texts, each sample is a text, as [`byte_tokens`] has it, and all further columns are passed over.
 //!
 //! A sample has the shape `[columns]`, or another one of as many values. Labels are class numbers or names, see
 //! [`Labels`]. Messages number the lines of the file, the header being line 1.
+
+mod columns;
+mod error;
+mod quotes;
 
 use std::fs::File;
 use std::io::Read;
@@ -12,15 +17,20 @@ use std::path::{Path, PathBuf};
 
 use csv::{ByteRecord, StringRecord};
 use models::Targets;
-use models::shape::spelled;
-use thiserror::Error;
 
-use super::error::{FormatError, existing_file};
+use self::columns::Columns;
+use self::error::CsvError;
+use self::quotes::Quotes;
+use super::error::{FormatError as _, existing_file};
 use super::format::{About, Evidence, MAX_CONTENT, SampleFormat};
 use super::line_breaks::LineFeeds;
-use super::{DataError, DataSet, Dataset, Labels, Lacks, ReadOptions, Samples, SetSamples, Skipped, Split};
+use super::{DataError, DataSet, Dataset, ReadOptions, Samples, SetSamples, Skipped, Split, byte_tokens};
 
 const MAX_COLUMNS: usize = 1 << 20;
+/// Bytes of a text, if nothing is said.
+pub const TEXT_LENGTH: usize = 256;
+/// The most bytes of a text: 128 MB for a thousand samples.
+pub const MAX_TEXT_LENGTH: usize = 1 << 16;
 
 /// `train.csv` and `test.csv`. Without labels all columns are features but [`ReadOptions::column`], which may be absent.
 #[derive(Debug)]
@@ -49,51 +59,10 @@ impl SampleFormat for Csv {
 
     fn load(&self, directory: &Path, split: Split, options: &ReadOptions) -> Result<Dataset, DataError> {
         let (path, file) = open(directory, split)?;
-        if split == Split::Test && options.labels.is_some() {
+        if split == Split::Test && options.labels.is_some() && options.text.is_none() {
             check_order(directory, &path, options)?;
         }
         read(file, &path, options)
-    }
-}
-
-/// Errors of tables.
-#[derive(Debug, Error)]
-enum CsvError {
-    #[error("cannot be read as CSV: {reason}")]
-    Malformed { reason: String },
-    #[error("{found} columns are named `{column}`; there are {columns}; one of them is to hold the labels")]
-    LabelColumn { column: String, found: usize, columns: String },
-    #[error(
-        "has the feature `{found}` where train.csv has `{expected}`: put the columns of both in one order, since a model knows them by \
-         their places"
-    )]
-    ColumnOrder { found: String, expected: String },
-    #[error(
-        "{outputs} numbers are to be learned, and their columns have no names: give them (data.targets in a configuration)"
-    )]
-    NoNames { outputs: usize },
-    #[error("{columns} columns of features do not make samples of shape {}", spelled(.shape))]
-    Columns { columns: usize, shape: Vec<usize> },
-    #[error("has {found} fields where the header has {columns}")]
-    Fields { found: usize, columns: usize },
-    #[error(
-        "a quotation mark is not closed, and hides what follows: close it in the same line, or write it twice if it belongs to \
-         the text"
-    )]
-    OpenQuote,
-    #[error("has no label in column `{column}`")]
-    NoLabel { column: String },
-    #[error("column `{column}` holds {found:?}, which is no finite number")]
-    NotNumber { column: String, found: String },
-}
-
-impl FormatError for CsvError {
-    fn lacks_labels(&self) -> bool {
-        matches!(self, Self::LabelColumn { found: 0, .. })
-    }
-
-    fn lacks(&self) -> Option<Lacks> {
-        matches!(self, Self::LabelColumn { .. }).then_some(Lacks::LabelColumn)
     }
 }
 
@@ -124,31 +93,34 @@ fn open(directory: &Path, split: Split) -> Result<(PathBuf, impl Read), DataErro
 
 /// Reads a table from any source. `path` is for messages.
 pub fn read(input: impl Read, path: &Path, options: &ReadOptions) -> Result<Dataset, DataError> {
-    let mut reader = csv::ReaderBuilder::new().flexible(true).from_reader(LineFeeds::new(input));
+    let input = Quotes::new(LineFeeds::new(input));
+    let mut reader = csv::ReaderBuilder::new().flexible(true).from_reader(input);
     let malformed = |error: csv::Error| CsvError::Malformed { reason: error.to_string() }.in_file(path);
     let header = reader.headers().map_err(malformed)?.clone();
     let columns = Columns::of(&header, options).map_err(|error| error.in_file(path))?;
-    let features = header.len() - columns.targets.len();
-    let shape = options.shape.clone().unwrap_or_else(|| vec![features]);
-    let wanted = shape.iter().try_fold(1_usize, |product, &axis| product.checked_mul(axis));
-    if features == 0 || features > MAX_COLUMNS || wanted != Some(features) {
-        return Err(CsvError::Columns { columns: features, shape }.in_file(path));
-    }
-    let (mut values, mut targets, mut skipped) = (Vec::new(), Targets::default(), Skipped::default());
+    let shape = columns.shape(options.shape.as_deref()).map_err(|error| error.in_file(path))?;
+    let (mut values, mut tokens) = (Vec::new(), Vec::new());
+    let (mut targets, mut skipped) = (Targets::default(), Skipped::default());
     let mut raw = ByteRecord::new();
+    // Where the last row begins, if its text has several lines.
+    let mut last_lines = None;
     while reader.read_byte_record(&mut raw).map_err(malformed)? {
         let line = raw.position().map_or(0, csv::Position::line);
         let at = |error: DataError| error.at(format!("line {line}")).in_file(path);
         // An error even where samples are skipped: it is unknown how many rows the quotation hides.
-        if raw.iter().any(|field| field.contains(&b'\n')) {
+        if columns.hides_rows(&raw) {
             return Err(at(CsvError::OpenQuote.into()));
         }
+        last_lines = columns.has_lines(&raw).then_some(line);
         let begin = values.len();
         // Text that is not UTF-8 is an error of one row only.
         let record = StringRecord::from_byte_record(std::mem::take(&mut raw))
             .map_err(|_| CsvError::Malformed { reason: "it is not UTF-8".to_owned() }.into());
         let found = record.and_then(|record| {
-            let found = columns.parse(&record, &mut values);
+            let found = match columns.text {
+                Some(text) => columns.parse_text(&record, text, shape[0], &mut tokens),
+                None => columns.parse(&record, &mut values),
+            };
             // Its memory is for the next one.
             raw = record.into_byte_record();
             found
@@ -161,7 +133,10 @@ pub fn read(input: impl Read, path: &Path, options: &ReadOptions) -> Result<Data
             }
         }
     }
-    let samples = Samples::Floats(values);
+    if let Some(line) = last_lines.filter(|_| !reader.get_ref().count.is_multiple_of(2)) {
+        return Err(DataError::from(CsvError::OpenQuote).at(format!("line {line}")).in_file(path));
+    }
+    let samples = if columns.text.is_some() { Samples::Tokens(tokens) } else { Samples::Floats(values) };
     let dataset = match columns.labels {
         Some(labels) => Dataset::learned(shape, samples, targets, labels.classes())
             .map(|dataset| dataset.named(labels.names().to_vec())),
@@ -170,83 +145,15 @@ pub fn read(input: impl Read, path: &Path, options: &ReadOptions) -> Result<Data
     skipped.finish(dataset, path)
 }
 
-/// The columns of a table.
-struct Columns<'a> {
-    header: &'a StringRecord,
-    /// The columns of what is to be learned, as far as they are there.
-    targets: Vec<usize>,
-    /// How labels are written, if they are read.
-    labels: Option<&'a Labels>,
-}
-
-impl<'a> Columns<'a> {
-    fn of(header: &'a StringRecord, options: &'a ReadOptions) -> Result<Self, CsvError> {
-        let labels = options.labels.as_ref();
-        let names = match labels {
-            Some(Labels::Values { names, .. }) if !names.is_empty() => names.clone(),
-            Some(&Labels::Values { outputs, .. }) if outputs > 1 => {
-                return Err(CsvError::NoNames { outputs });
-            }
-            Some(_) => vec![options.column.clone()],
-            None => [std::slice::from_ref(&options.column), &options.left_out].concat(),
-        };
-        let mut targets = Vec::new();
-        for column in &names {
-            let named = header.iter().enumerate().filter(|(_, name)| name.trim() == column);
-            match named.map(|(at, _)| at).collect::<Vec<_>>()[..] {
-                [at] => targets.push(at),
-                [] if labels.is_none() => {}
-                ref found => {
-                    let columns = header.iter().take(20).collect::<Vec<_>>().join(", ");
-                    return Err(CsvError::LabelColumn {
-                        column: column.clone(),
-                        found: found.len(),
-                        columns,
-                    });
-                }
-            }
-        }
-        Ok(Self { header, targets, labels })
-    }
-
-    /// Appends the features of a row and returns what is to be learned of it, if labels are read.
-    fn parse(&self, record: &StringRecord, values: &mut Vec<f32>) -> Result<Targets, DataError> {
-        let (header, columns) = (self.header, self.header.len());
-        if record.len() != columns {
-            return Err(CsvError::Fields { found: record.len(), columns }.into());
-        }
-        let targets = match self.labels {
-            None => Targets::default(),
-            Some(labels) => self.targets(record, labels)?,
-        };
-        for (at, field) in record.iter().enumerate().filter(|(at, _)| !self.targets.contains(at)) {
-            match field.trim().parse::<f32>() {
-                Ok(value) if value.is_finite() => values.push(value),
-                _ => {
-                    let found = field.chars().take(60).collect();
-                    return Err(CsvError::NotNumber { column: header[at].to_owned(), found }.into());
-                }
-            }
-        }
-        Ok(targets)
-    }
-
-    fn targets(&self, record: &StringRecord, labels: &Labels) -> Result<Targets, DataError> {
-        let (mut classes, mut values) = (Vec::new(), Vec::new());
-        for &at in &self.targets {
-            let (written, column) = (record[at].trim(), || self.header[at].to_owned());
-            if written.is_empty() {
-                return Err(CsvError::NoLabel { column: column() }.into());
-            }
-            if let &Labels::Values { flags, .. } = labels {
-                let value = Labels::check_value(written.parse().ok(), flags, &written);
-                values.push(value.map_err(|error| error.at(format!("column `{}`", column())))?);
-            } else {
-                classes.push(labels.class(written)?);
-            }
-        }
-        Ok(if values.is_empty() { Targets::Classes(classes) } else { Targets::Values(values) })
-    }
+/// One text as a sample.
+///
+/// # Errors
+/// [`DataError`] if it is not UTF-8, or samples are to have another shape than one axis.
+pub(super) fn read_text(bytes: &[u8], options: &ReadOptions) -> Result<Dataset, DataError> {
+    let text = str::from_utf8(bytes).map_err(|_| CsvError::NotUtf8)?;
+    let shape = columns::text_shape(options.shape.as_deref())?;
+    let tokens = byte_tokens::tokens(text, shape[0]);
+    Dataset::unlabelled(shape, Samples::Tokens(tokens))
 }
 
 #[cfg(test)]
@@ -254,7 +161,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::data::OnError;
+    use crate::data::{Labels, OnError};
 
     fn options() -> ReadOptions {
         let labels = Labels::Names(vec!["cat".to_owned(), "dog".to_owned()]);
@@ -307,6 +214,45 @@ mod tests {
         let skip = ReadOptions { on_error: OnError::Skip, ..values(&["rent"], 1, true) };
         let some = load(b"area,rent\n1,2\n2,1\n", &skip).unwrap();
         assert_eq!((some.targets().values(), some.skipped().in_words("row").is_some()), (&[1.0][..], true));
+    }
+
+    #[test]
+    fn a_column_of_texts_makes_tokens_and_all_others_are_passed_over() {
+        let options = |shape: Option<&[usize]>| ReadOptions {
+            text: Some("said".to_owned()),
+            shape: shape.map(<[usize]>::to_vec),
+            ..options()
+        };
+        let table = b"id,said,kind\nq1,\"ab,\nc\",dog\nq2,,cat\n";
+        let read = load(table, &options(Some(&[3]))).unwrap();
+        assert_eq!((read.shape(), read.labels(), read.labels_each()), (&[3][..], &[1, 0][..], 1));
+        assert_eq!(read.samples(), &Samples::Tokens(vec![98, 99, 45, 0, 0, 0]));
+        assert_eq!(load(table, &options(None)).unwrap().shape(), [TEXT_LENGTH]);
+        let unlabelled = load(b"said\nab\n", &options(Some(&[3])).without_labels()).unwrap();
+        assert_eq!((unlabelled.len(), unlabelled.classes()), (1, 0));
+        let values = Labels::Values { outputs: 1, names: Vec::new(), flags: false };
+        let rated = ReadOptions { labels: Some(values), ..options(Some(&[3])) };
+        assert_eq!(load(b"said,kind\nab,0.5\n", &rated).unwrap().targets().values(), [0.5]);
+        let skip = ReadOptions { on_error: OnError::Skip, ..options(Some(&[3])) };
+        for (table, said) in [
+            (
+                &b"id,kind\n1,dog\n"[..],
+                "0 columns are named `said`; there are id, kind; one of them is to hold the texts",
+            ),
+            (b"said,kind,said\na,dog,b\n", "2 columns are named `said`"),
+            // What is not closed hides the rows behind it, wherever it ends.
+            (b"kind,said\ndog,a\ndog,\"b\ncat,c\n", "line 3: a quotation mark is not closed"),
+            (b"kind,said\ndog,\"b\ncat,\"c\"\ncat,d\n", "line 2: a quotation mark is not closed"),
+            (b"said,kind\n\"b,cat\nc,cat\n", "line 2: a quotation mark is not closed"),
+        ] {
+            let error = load(table, &skip).unwrap_err().to_string();
+            assert!(error.contains(said), "{error}");
+        }
+        let said = |options: &ReadOptions| load(table, options).unwrap_err().to_string();
+        assert!(said(&options(Some(&[1, 3, 3]))).contains("1x3x3"));
+        assert!(
+            said(&ReadOptions { text: Some("kind".to_owned()), ..options(None) }).contains("both the texts")
+        );
     }
 
     #[test]

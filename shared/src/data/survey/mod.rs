@@ -1,31 +1,23 @@
 //! Survey of a folder of which nothing is known yet: format, shape, classes and labels, as far as the files show them.
 
+mod table;
+
 use std::collections::BTreeSet;
-use std::fs::File;
 use std::path::Path;
 
 use super::cifar::{self, Cifar};
 use super::csv::Csv;
-use super::error::existing_file;
 use super::format::SampleFormat as _;
 use super::idx::Idx;
 use super::images::{self, Images};
-use super::line_breaks::LineFeeds;
 use super::safetensors::{Safetensors, numbers_to_learn};
-use super::{DataError, DataSet, Format, Labels, OnError, ReadOptions, Samples, Split, registry, sets, text};
+use super::{DataError, DataSet, Format, Labels, OnError, ReadOptions, Split, registry, sets, text};
 use models::shape::spelled;
 
-/// Rows of a table that are looked at.
-const ROWS: usize = 100_000;
 /// Images that are looked at.
 const IMAGES: usize = 500;
 /// The longest side of images that is taken without scaling.
 const NATURAL: usize = 64;
-/// The most columns whose scales are taken.
-const SCALED: usize = 64;
-/// Columns that hold labels by habit, in the order of preference.
-const LABEL_COLUMNS: [&str; 8] = ["label", "class", "target", "y", "category", "species", "kind", "digit"];
-
 /// What a folder holds.
 #[derive(Clone, Debug)]
 pub struct Survey {
@@ -39,6 +31,8 @@ pub struct Survey {
     pub labels: Labels,
     /// The column of a table that holds them.
     pub column: Option<String>,
+    /// The column of a table that holds texts, if these are the samples.
+    pub text: Option<String>,
     /// Training samples, if all were looked at.
     pub train: Option<usize>,
     /// Whether there is a test split.
@@ -71,7 +65,7 @@ impl Survey {
     pub fn options(&self, on_error: OnError) -> ReadOptions {
         let column = self.column.clone().unwrap_or_else(|| ReadOptions::default().column);
         let (shape, labels) = (Some(self.shape.clone()), Some(self.labels.clone()));
-        ReadOptions { shape, labels, column, on_error, ..ReadOptions::default() }
+        ReadOptions { shape, labels, column, text: self.text.clone(), on_error, ..ReadOptions::default() }
     }
 
     /// The survey in words.
@@ -84,7 +78,10 @@ impl Survey {
         let classes = self.labels.in_words();
         let column = self.column.as_ref().map_or(String::new(), |column| format!(" in column `{column}`"));
         let format = self.format;
-        format!("{samples} of shape {} from {format}, {classes}{column}", spelled(&self.shape))
+        match &self.text {
+            Some(text) => format!("{samples}, texts in column `{text}` of {format}, {classes}{column}"),
+            None => format!("{samples} of shape {} from {format}, {classes}{column}", spelled(&self.shape)),
+        }
     }
 }
 
@@ -99,7 +96,7 @@ pub fn survey(directory: &Path) -> Result<Survey, SurveyError> {
     let survey = if name == Images.about().name {
         of_images(directory, test)?
     } else if name == Csv.about().name {
-        of_table(directory, test)?
+        table::of(directory, test)?
     } else if name == Safetensors.about().name || name == Idx.about().name {
         of_numbered(directory, format, test)?
     } else if let Some(cifar) = [Cifar::TEN, Cifar::HUNDRED].iter().find(|cifar| cifar.about().name == name) {
@@ -127,7 +124,18 @@ fn unfit_names(labels: &Labels) -> Vec<String> {
 }
 
 fn found(set: &'static DataSet, format: Format, shape: Vec<usize>, labels: Labels, test: bool) -> Survey {
-    Survey { set, format, shape, labels, column: None, train: None, test, moments: None, notes: Vec::new() }
+    Survey {
+        set,
+        format,
+        shape,
+        labels,
+        column: None,
+        text: None,
+        train: None,
+        test,
+        moments: None,
+        notes: Vec::new(),
+    }
 }
 
 fn of_images(directory: &Path, test: bool) -> Result<Survey, SurveyError> {
@@ -170,133 +178,6 @@ fn range(sizes: &[(usize, usize)]) -> (String, String) {
     (text(sizes.iter().min_by_key(by_area)), text(sizes.iter().max_by_key(by_area)))
 }
 
-fn of_table(directory: &Path, test: bool) -> Result<Survey, SurveyError> {
-    let path = existing_file(directory, vec![Csv.signature(Split::Train)])?;
-    let Columns { header, text, mut sums, rows } = columns(&path)?;
-    let known = |name: &&str| header.iter().position(|column| column.eq_ignore_ascii_case(name));
-    let label = LABEL_COLUMNS.iter().find_map(known);
-    let label =
-        label.or_else(|| (0..header.len()).rfind(|&at| text[at].is_some())).unwrap_or(header.len() - 1);
-    let mut problems = Vec::new();
-    for (at, found) in text.iter().enumerate() {
-        if let Some(found) = found.as_ref().filter(|_| at != label) {
-            problems.push(format!(
-                "column `{}` holds {found:?}, which is no number: take the column away, or write numbers in it",
-                header[at]
-            ));
-        }
-    }
-    if !problems.is_empty() {
-        problems.push(format!("labels are taken from column `{}`", header[label]));
-        return Err(SurveyError::Problems { directory: path.display().to_string(), problems });
-    }
-    let written = values(&path, label)?;
-    let numbers: Option<Vec<usize>> = written.iter().map(|label| label.parse().ok()).collect();
-    let values: Option<Vec<f32>> = written.iter().map(|value| value.parse().ok()).collect();
-    let are_fractions = values.is_some_and(|values| {
-        values.iter().all(|value| value.is_finite()) && values.iter().any(|value| value.fract() != 0.0)
-    });
-    let labels = match numbers {
-        Some(numbers) => Labels::Numbers(numbers.into_iter().max().unwrap_or(0).saturating_add(1)),
-        None if are_fractions => Labels::Values { outputs: 1, names: Vec::new(), flags: false },
-        None => Labels::Names(written),
-    };
-    if labels.classes() > super::error::MAX_CLASSES || labels.classes() > rows.max(2) {
-        let most = match &labels {
-            Labels::Numbers(classes) => format!("whole numbers up to {}", classes - 1),
-            labels => format!("{} different ones", labels.classes()),
-        };
-        let problem = format!(
-            "column `{}` is taken for the labels, and holds {most} in {rows} rows: call the column that holds them `label`; if it is a \
-             number to learn, write model.task = \"regression\" and data.label in a configuration of your own",
-            header[label]
-        );
-        return Err(SurveyError::Problems { directory: path.display().to_string(), problems: vec![problem] });
-    }
-    let mut survey = found(&super::csv::SET, &Csv, vec![header.len() - 1], labels, test);
-    survey.train = (rows < ROWS).then_some(rows);
-    sums.remove(label);
-    survey.moments = (sums.len() <= SCALED).then(|| sums.iter().map(|&sums| moments(sums, rows)).unzip());
-    survey.column = Some(header[label].clone());
-    let what = match survey.labels {
-        Labels::Values { .. } => "number to learn, since it holds fractions",
-        _ => "labels",
-    };
-    if what != "labels" || !header[label].eq_ignore_ascii_case("label") {
-        let note = format!("column `{}` is taken for the {what}: data.label says otherwise", header[label]);
-        survey.notes.push(note);
-    }
-    Ok(survey)
-}
-
-/// What the first [`ROWS`] rows of a table show of its columns.
-struct Columns {
-    header: Vec<String>,
-    /// The first value of each column that is no number.
-    text: Vec<Option<String>>,
-    /// Sums of the values and of their squares.
-    sums: Vec<(f64, f64)>,
-    rows: usize,
-}
-
-fn columns(path: &Path) -> Result<Columns, SurveyError> {
-    let mut reader = table(path)?;
-    let header = reader.headers().map_err(|error| broken(path, &error))?;
-    let header: Vec<String> = header.iter().map(|name| name.trim().to_owned()).collect();
-    let (mut text, mut sums) = (vec![None; header.len()], vec![(0.0_f64, 0.0_f64); header.len()]);
-    let mut rows = 0;
-    for record in reader.records().take(ROWS) {
-        let record = record.map_err(|error| broken(path, &error))?;
-        rows += 1;
-        for (at, field) in record.iter().take(header.len()).enumerate() {
-            let field = field.trim();
-            match field.parse::<f64>() {
-                Ok(value) => {
-                    sums[at].0 += value;
-                    sums[at].1 += value * value;
-                }
-                Err(_) if text[at].is_none() => text[at] = Some(field.chars().take(30).collect()),
-                Err(_) => {}
-            }
-        }
-    }
-    if rows == 0 || header.len() < 2 {
-        return Err(broken(path, &"a header, at least two columns and a row are needed"));
-    }
-    Ok(Columns { header, text, sums, rows })
-}
-
-/// The different values of one column in the first [`ROWS`] rows, no more than one above [`MAX_CLASSES`](super::error::MAX_CLASSES).
-/// They are read apart from the rest, as a wide table's values of all columns would fill the memory.
-fn values(path: &Path, column: usize) -> Result<Vec<String>, SurveyError> {
-    let mut values = BTreeSet::new();
-    for record in table(path)?.records().take(ROWS) {
-        let record = record.map_err(|error| broken(path, &error))?;
-        if let Some(field) = record.get(column).filter(|_| values.len() <= super::error::MAX_CLASSES) {
-            values.insert(field.trim().to_owned());
-        }
-    }
-    Ok(values.into_iter().collect())
-}
-
-fn table(path: &Path) -> Result<csv::Reader<LineFeeds<File>>, SurveyError> {
-    let file = File::open(path).map_err(|error| DataError::from(error).in_file(path))?;
-    Ok(csv::ReaderBuilder::new().flexible(true).from_reader(LineFeeds::new(file)))
-}
-
-fn broken(path: &Path, reason: &dyn std::fmt::Display) -> SurveyError {
-    let problems = vec![format!("cannot be read as CSV: {reason}")];
-    SurveyError::Problems { directory: path.display().to_string(), problems }
-}
-
-/// Mean and standard deviation from the sums of values and of squares, to four digits.
-fn moments((sum, squares): (f64, f64), count: usize) -> (f64, f64) {
-    let mean = sum / count as f64;
-    let deviation = (squares / count as f64 - mean * mean).max(0.0).sqrt();
-    let rounded = |value: f64| format!("{value:.3e}").parse().unwrap_or(value);
-    (rounded(mean), if deviation > 1e-6 * mean.abs().max(1e-6) { rounded(deviation) } else { 1.0 })
-}
-
 /// Files with as many numbers to learn of each sample.
 fn of_values(directory: &Path, outputs: usize, test: bool) -> Result<Survey, SurveyError> {
     let labels = |flags| Labels::Values { outputs, names: Vec::new(), flags };
@@ -326,7 +207,8 @@ fn of_numbered(directory: &Path, format: Format, test: bool) -> Result<Survey, S
     let stored = dataset.classes();
     let seen = dataset.labels().iter().max().map_or(1, |&label| label as usize + 1);
     let classes = if stored == super::error::MAX_CLASSES { seen } else { stored };
-    let classes = if matches!(dataset.samples(), Samples::Tokens(_)) { stored } else { classes };
+    // What follows a token may be any of the vocabulary.
+    let classes = if dataset.labels_each() > 1 { stored } else { classes };
     let set = if format.about().name == Idx.about().name { &sets::IDX } else { &super::safetensors::SET };
     let mut survey = found(set, format, dataset.shape().to_vec(), Labels::Numbers(classes), test);
     survey.train = Some(dataset.len());
@@ -337,7 +219,7 @@ fn of_numbered(directory: &Path, format: Format, test: bool) -> Result<Survey, S
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::{Dataset, safetensors};
+    use crate::data::{Dataset, Samples, safetensors};
 
     fn image(path: &Path, side: u32) {
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -396,6 +278,26 @@ mod tests {
             assert!(text.contains(part), "{text}");
         }
         assert!(table("a,label\n").is_err());
+    }
+
+    #[test]
+    fn a_column_of_sentences_is_taken_for_texts() {
+        let folder = tempfile::tempdir().unwrap();
+        let table = |text: &str| {
+            std::fs::write(folder.path().join("train.csv"), text).unwrap();
+            survey(folder.path()).unwrap()
+        };
+        let rows = "1,\"what a fine day\",glad,q1\n2,\"it rains and rains\",sad,q2\n";
+        for header in ["n,said,mood,id\n", "n,said,label,id\n"] {
+            let found = table(&format!("{header}{rows}"));
+            // Without a name that is known the last column that holds no sentences has the labels.
+            let label = if header.contains("label") { "label" } else { "id" };
+            assert_eq!((found.text.as_deref(), found.column.as_deref()), (Some("said"), Some(label)));
+            assert_eq!((&found.shape[..], found.moments, found.train), (&[64][..], None, Some(2)));
+            assert!(found.notes[0].contains("the first 64 bytes count"), "{:?}", found.notes);
+        }
+        let words = table("mood,said\nglad,\"what a fine day\"\nsad,\"it rains and rains\"\n");
+        assert_eq!((words.text.as_deref(), words.column.as_deref()), (Some("said"), Some("mood")));
     }
 
     #[test]

@@ -190,7 +190,8 @@ impl<'a> Exports<'a> {
         let mut network = Network::new(architecture, &params, &Backend::cpu()).expect("a network");
         network.forward(batch.x(), batch.shape(), Mode::Evaluation).expect("samples that it takes");
         let subject = Subject::Model(architecture, &params, spec);
-        if self.form == Form::Onnx(Preparing::Outside) {
+        let is_text = matches!(samples.samples(), Samples::Tokens(_));
+        if self.form == Form::Onnx(Preparing::Outside) && !is_text {
             let prepared =
                 Dataset::unlabelled(architecture.input.clone(), Samples::Floats(batch.x().to_vec()));
             return self.add(name, subject, &prepared.expect("as many samples"), network.logits(), false);

@@ -92,7 +92,7 @@ section! {
         /// What weights start as: uniform or he
         pub initialisation: Option<Initialisation> = None, unset "the model's own; uniform of model.layers";
         /// Tokens, where texts have one class each
-        pub vocabulary: Option<u32> = None, in Kind::Whole(1, 65_536), unset "257 with data.text; else tokens are the classes";
+        pub vocabulary: Option<u32> = None, in Kind::Whole(1, 65_536), unset "257 with data.text";
         /// What is learned: classification, multi-label or regression
         pub task: TaskName = TaskName::default();
         /// Of regression: the error from which Huber's loss is a line

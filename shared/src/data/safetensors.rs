@@ -453,12 +453,13 @@ mod tests {
             assert_eq!(dataset.samples(), &Samples::Floats(vec![5.0, 6.0]));
             assert_eq!((dataset.len(), dataset.classes(), dataset.labels().len()), (2, 0, 0));
         }
+        let tokens = load(&[("x", Dtype::U16, &[1, 2], vec![1, 0, 2, 0])]).unwrap();
+        assert_eq!((tokens.samples(), tokens.labels_each()), (&Samples::Tokens(vec![1, 2]), 0));
         let says = |tensors: &[(&str, Dtype, &[usize], Vec<u8>)], said: &str| {
             let error = load(tensors).unwrap_err().to_string();
             assert!(error.starts_with("train.safetensors: ") && error.contains(said), "{error}");
         };
         says(&[("y", Dtype::U8, &[2], vec![0; 2])], "no tensor `x`");
-        says(&[("x", Dtype::U16, &[1, 2], vec![0; 4])], "join without --unlabelled");
         says(&[("x", Dtype::F32, &[1, 2], le(&[0.0, f32::NAN]))], "sample 0: ");
         says(&[("x", Dtype::U8, &[0, 1, 1, 1], Vec::new())], "holds no sample");
     }

@@ -75,16 +75,11 @@ impl<'a> Columns<'a> {
         Ok(shape)
     }
 
-    /// Whether a quotation mark that is not closed hides rows behind it. Numbers and labels stand in one line, and texts may have
-    /// several, unless the row has not as many fields as the header.
-    pub(super) fn hides_rows(&self, row: &ByteRecord) -> bool {
-        let text = self.text.filter(|_| row.len() == self.header.len());
+    /// Whether a quotation mark that is not closed hides rows behind it. Numbers and labels stand in one line; texts may have
+    /// several, if the row has as many fields as the header, and as many quotation marks closed as opened.
+    pub(super) fn hides_rows(&self, row: &ByteRecord, is_closed: bool) -> bool {
+        let text = self.text.filter(|_| is_closed && row.len() == self.header.len());
         row.iter().enumerate().any(|(at, field)| Some(at) != text && field.contains(&b'\n'))
-    }
-
-    /// Whether the text of a row has several lines.
-    pub(super) fn has_lines(&self, row: &ByteRecord) -> bool {
-        self.text.and_then(|at| row.get(at)).is_some_and(|field| field.contains(&b'\n'))
     }
 
     /// Appends the tokens of a row's text and returns what is to be learned of it, if labels are read.

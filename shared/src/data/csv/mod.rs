@@ -102,16 +102,15 @@ pub fn read(input: impl Read, path: &Path, options: &ReadOptions) -> Result<Data
     let (mut values, mut tokens) = (Vec::new(), Vec::new());
     let (mut targets, mut skipped) = (Targets::default(), Skipped::default());
     let mut raw = ByteRecord::new();
-    // Where the last row begins, if its text has several lines.
-    let mut last_lines = None;
     while reader.read_byte_record(&mut raw).map_err(malformed)? {
         let line = raw.position().map_or(0, csv::Position::line);
         let at = |error: DataError| error.at(format!("line {line}")).in_file(path);
         // An error even where samples are skipped: it is unknown how many rows the quotation hides.
-        if columns.hides_rows(&raw) {
+        let end = reader.position().byte();
+        let is_closed = reader.get_mut().count_to(end).is_multiple_of(2);
+        if columns.hides_rows(&raw, is_closed) {
             return Err(at(CsvError::OpenQuote.into()));
         }
-        last_lines = columns.has_lines(&raw).then_some(line);
         let begin = values.len();
         // Text that is not UTF-8 is an error of one row only.
         let record = StringRecord::from_byte_record(std::mem::take(&mut raw))
@@ -132,9 +131,6 @@ pub fn read(input: impl Read, path: &Path, options: &ReadOptions) -> Result<Data
                 skipped.take(options.on_error, at(error))?;
             }
         }
-    }
-    if let Some(line) = last_lines.filter(|_| !reader.get_ref().count.is_multiple_of(2)) {
-        return Err(DataError::from(CsvError::OpenQuote).at(format!("line {line}")).in_file(path));
     }
     let samples = if columns.text.is_some() { Samples::Tokens(tokens) } else { Samples::Floats(values) };
     let dataset = match columns.labels {

@@ -4,10 +4,9 @@ use std::ops::ControlFlow;
 
 use models::{Backend, PerClass, Prediction, argmax};
 use shared::data::View;
-use shared::personalisation::{Mix, Mixture, Scores, Tally};
+use shared::personalisation::{Mix, Mixture, Personal, Scores, Tally};
 use tracing::warn;
 
-use crate::personal::Personal;
 use crate::predict::{BATCH, PredictError, for_each_batch};
 
 /// The tests of a personal model and of its experts.
@@ -109,7 +108,6 @@ mod tests {
     use shared::personalisation::Method;
 
     use super::*;
-    use crate::personal::tests::personal;
 
     fn view(pixels: Vec<u8>, labels: Vec<u8>) -> View {
         View::whole(Arc::new(Dataset::new(vec![1, 1, 2], pixels, labels, 2).unwrap()))
@@ -122,7 +120,7 @@ mod tests {
         let own = view(vec![0; 12], vec![1, 1, 0, 1, 0, 0]);
         // The global expert says 0, the local one 1; the gate is open where the first pixel is the brighter one.
         let test = view(vec![255, 0, 0, 255, 0, 255, 0, 255], vec![0, 1, 1, 0]);
-        let found = compare(&personal(Method::Mf), &own, Some(&test), &Backend::cpu()).unwrap();
+        let found = compare(&Personal::example(Method::Mf), &own, Some(&test), &Backend::cpu()).unwrap();
         let scores = |local, global| Scores { local: Some(local), global: Some(global) };
         assert_eq!((found.global, found.local), (scores(0.25, 0.5), scores(0.75, 0.5)));
         // Right about one of two of class 0 and both of class 1: 1/4 * 1/2 + 3/4.
@@ -130,13 +128,13 @@ mod tests {
         assert!((found.gate - 0.25).abs() < 1e-3, "{found:?}");
         let confusion = [0, 1].map(|label| found.by_class.confusion_of(label).to_vec());
         assert_eq!(confusion, [[1, 1], [0, 2]], "of the mixture");
-        let fb = compare(&personal(Method::Fb), &own, Some(&test), &Backend::cpu()).unwrap();
+        let fb = compare(&Personal::example(Method::Fb), &own, Some(&test), &Backend::cpu()).unwrap();
         assert_eq!((fb.mixture, fb.gate), (found.local, 0.0));
     }
 
     #[test]
     fn without_a_test_split_what_was_held_out_is_tested_on() {
-        let personal = personal(Method::Mf);
+        let personal = Personal::example(Method::Mf);
         let own = view((0..12).map(|pixel| 20 * pixel).collect(), vec![1, 1, 0, 1, 1, 0]);
         let found = compare(&personal, &own, None, &Backend::cpu()).unwrap();
         assert_eq!(found, compare(&personal, &own, Some(&own.part(&[2, 4])), &Backend::cpu()).unwrap());
@@ -160,7 +158,7 @@ mod tests {
     fn labels_that_the_model_does_not_know_are_refused() {
         let own = view(vec![0; 12], vec![1, 1, 0, 1, 0, 0]);
         let many = View::whole(Arc::new(Dataset::new(vec![1, 1, 2], vec![0; 2], vec![7_u8], 8).unwrap()));
-        let result = compare(&personal(Method::Mf), &own, Some(&many), &Backend::cpu());
+        let result = compare(&Personal::example(Method::Mf), &own, Some(&many), &Backend::cpu());
         assert!(matches!(result, Err(PredictError::Classes { expected: 2, found: 8 })));
     }
 
@@ -168,7 +166,7 @@ mod tests {
     fn outputs_that_are_not_numbers_are_no_test() {
         let own = view(vec![0; 12], vec![1, 1, 0, 1, 0, 0]);
         let test = view(vec![0, 0, 255, 255], vec![0, 1]);
-        let mut diverged = personal(Method::Mf);
+        let mut diverged = Personal::example(Method::Mf);
         diverged.model.local.iter_mut().for_each(|(_, array)| array.values_mut().fill(f32::MAX));
         let result = compare(&diverged, &own, Some(&test), &Backend::cpu());
         assert!(matches!(result, Err(PredictError::NotFinite { .. })), "{result:?}");
@@ -178,7 +176,7 @@ mod tests {
     fn samples_of_another_shape_are_refused() {
         let own = view(vec![0; 12], vec![1, 1, 0, 1, 0, 0]);
         let wide = View::whole(Arc::new(Dataset::new(vec![1, 2, 2], vec![0; 4], vec![0_u8], 2).unwrap()));
-        let result = compare(&personal(Method::Mf), &own, Some(&wide), &Backend::cpu());
+        let result = compare(&Personal::example(Method::Mf), &own, Some(&wide), &Backend::cpu());
         assert!(matches!(result, Err(PredictError::Shape { .. })));
     }
 }

@@ -18,7 +18,6 @@
 //! | [`allowance`] | the device's bound on what a run may take of its memory |
 //! | [`memory`] | this process's memory; returning freed memory to the system |
 //! | [`store`] | state that survives a restart |
-//! | [`personal`] | the file format of personal models |
 //! | [`predict`] | predictions of a trained model |
 //! | [`answer`] | answers to programs on the device |
 //! | [`status`] | what the device does, for people and programs that do not read its log |
@@ -34,7 +33,6 @@ pub mod driver;
 pub mod evaluate;
 pub mod failure;
 pub mod memory;
-pub mod personal;
 pub mod pool;
 pub mod predict;
 pub mod quic;

@@ -12,12 +12,11 @@ use std::path::{Path, PathBuf};
 
 use models::{Architecture, Backend, Batch, Evaluation, Network, ParamSet, Prediction, read_model};
 use shared::data::{Preparation, View};
-use shared::personalisation::{Mix, Mixture};
+use shared::personalisation::{Mix, Mixture, Personal};
 use shared::prediction::{Row, Score, ValueError, ValueRow, predict_values};
 use shared::spec::{DataSpec, SAMPLES_KEY};
 
 use self::ensemble::{Ensemble, is_ensemble};
-use crate::personal::Personal;
 
 pub use error::PredictError;
 pub use text_error::TextError;

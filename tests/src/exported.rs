@@ -8,6 +8,7 @@ use aggregator::export::{Content, Exported, Subject, Target, export};
 use models::{Architecture, Backend, Mode, Network, ParamSet};
 use serde_json::{Value, json};
 use shared::data::{Dataset, Samples, View};
+use shared::personalisation::{Mix, Mixture, PersonalModel};
 use shared::seed::{Seed, standard_normal, uniform_f32};
 use shared::spec::DataSpec;
 
@@ -147,8 +148,7 @@ impl<'a> Exports<'a> {
         expected: &[f32],
         up_to_a_constant: bool,
     ) {
-        let stem = format!("case_{}", self.cases.len());
-        let at = |extension: &str| self.folder.join(format!("{stem}.{extension}"));
+        let stem = self.stem();
         let (extension, files) = match self.form {
             Form::Source(target) => ("py", export(subject, target, &stem)),
             Form::Onnx(preparing) => {
@@ -156,7 +156,54 @@ impl<'a> Exports<'a> {
                 ("onnx", onnx.map(|content| vec![Exported { name: format!("{stem}.onnx"), content }]))
             }
         };
-        for file in files.expect("a valid network") {
+        let about = (subject.architecture(), subject.samples());
+        self.add_files(
+            name,
+            (files.expect("a valid network"), extension),
+            about,
+            (samples, expected),
+            up_to_a_constant,
+        );
+    }
+
+    /// Exports a personal model to ONNX with the answers of our engine.
+    ///
+    /// # Panics
+    /// If it cannot be exported.
+    pub fn add_personal(&mut self, name: &str, model: &PersonalModel, spec: &DataSpec) {
+        let architecture = &model.architecture;
+        let samples = random_samples(architecture, &spec.shape);
+        let view = View::whole(samples.clone().into());
+        let positions: Vec<usize> = (0..view.len()).collect();
+        let batch = spec.preparation.batch(&view, &positions, &architecture.input);
+        let mut mixture = Mixture::new(model, &Backend::cpu()).expect("a coherent model");
+        let answer = mixture.answer(&batch.expect("samples of its shape")).expect("samples that it takes");
+        let expected: Vec<f32> = match model.mix {
+            Mix::Logits => answer.mixed,
+            Mix::Probabilities => answer.mixed.iter().map(|share| share.ln()).collect(),
+        };
+        let onnx = Onnx::personal(model, spec, Preparing::Inside).expect("a valid network");
+        let content = Content::Onnx(Box::new(onnx));
+        let files = vec![Exported { name: format!("{}.onnx", self.stem()), content }];
+        self.add_files(name, (files, "onnx"), (architecture, Some(spec)), (&samples, &expected), false);
+    }
+
+    /// The name of the files of the next case, without extensions.
+    fn stem(&self) -> String {
+        format!("case_{}", self.cases.len())
+    }
+
+    fn add_files(
+        &mut self,
+        name: &str,
+        (files, extension): (Vec<Exported<'_>>, &str),
+        (architecture, spec): (&Architecture, Option<&DataSpec>),
+        (samples, expected): (&Dataset, &[f32]),
+        up_to_a_constant: bool,
+    ) {
+        let stem = self.stem();
+        let at = |extension: &str| self.folder.join(format!("{stem}.{extension}"));
+        for file in files {
             let mut bytes = Vec::new();
             file.content.write(&mut bytes).expect("memory");
             fs::write(self.folder.join(&file.name), bytes).expect("the folder can be written");
@@ -170,7 +217,7 @@ impl<'a> Exports<'a> {
         fs::write(at("expected"), little_endian(expected)).expect("the folder can be written");
         let shape = [&[samples.len()], samples.shape()].concat();
         self.cases.push(json!({
-            "name": name, "source": at(extension), "task": subject.architecture().task.name(), "classes": subject.samples().map(|samples| &samples.class_names), "samples": at("samples"), "type": kind, "shape": shape,
+            "name": name, "source": at(extension), "task": architecture.task.name(), "classes": spec.map(|samples| &samples.class_names), "samples": at("samples"), "type": kind, "shape": shape,
             "expected": at("expected"), "up-to-a-constant": up_to_a_constant,
         }));
     }

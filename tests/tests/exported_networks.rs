@@ -4,11 +4,12 @@ use std::collections::BTreeSet;
 
 use aggregator::export::Target;
 use aggregator::export::onnx::Preparing;
-use federation_tests::exported::{Exports, Form};
+use federation_tests::exported::{Exports, Form, random_params};
 use federation_tests::process::run;
 use federation_tests::python::{with_numpy, with_onnx, with_torch};
-use models::{Architecture, BUILT_INS, Initialisation, Layer, Norm, Task, Variant};
+use models::{Architecture, BUILT_INS, Initialisation, Layer, Norm, ParamSet, Task, Variant};
 use shared::data::{Augmentation, Normalisation, Preparation, byte_tokens};
+use shared::personalisation::{Gate, Method, Mix, PersonalModel};
 use shared::spec::{DataSpec, LabelsAt};
 
 fn conv(name: &str, out: usize, [kernel, stride, padding]: [usize; 3], bias: bool) -> Layer {
@@ -326,6 +327,59 @@ fn onnx_answers_as_we_do() {
         Ok(python) => every_network(Preparing::Inside, &python),
         Err(reason) => println!("skipped: {reason}"),
     }
+}
+
+#[test]
+fn onnx_answers_as_personal_models_do() {
+    let python = match with_onnx() {
+        Ok(python) => python,
+        Err(reason) => {
+            println!("skipped: {reason}");
+            return;
+        }
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let mut exports = Exports::new(folder.path(), Preparing::Inside);
+    let channels = Normalisation::Channels { mean: vec![0.4, 0.5, 0.6], deviation: vec![0.2, 0.25, 0.3] };
+    let (_, spec) = prepared(&[3, 32, 32], 0, channels);
+    let images = Architecture::by_name("moon-cnn", &[3, 32, 32], 4).unwrap();
+    let letters = DataSpec { shape: vec![6], preparation: Preparation::default(), ..spec.clone() };
+    let letters = DataSpec { class_names: Vec::new(), ..letters };
+    let text = Architecture::by_name("word-lstm", &[6], 30).unwrap();
+    for (architecture, spec) in [(images, spec), (text, letters)] {
+        let mixes = [Mix::Logits, Mix::Probabilities];
+        let methods = Method::ALL.into_iter().filter(|method| method.fits(&architecture).is_ok());
+        for (method, mix) in methods.flat_map(|method| mixes.map(|mix| (method, mix))) {
+            let (global, mut local) = (random_params(&architecture), random_params(&architecture));
+            local.iter_mut().flat_map(|(_, array)| array.values_mut()).for_each(|value| *value *= -0.7);
+            let local = if method.is_whole() { local } else { above_the_extractor(&local) };
+            let inputs: usize = match method {
+                Method::Mf => architecture.input.iter().product(),
+                _ => {
+                    architecture.feature_shape().unwrap().iter().product::<usize>()
+                        / architecture.predictions().unwrap()
+                }
+            };
+            let gate = matches!(method, Method::Mf | Method::Mfe).then(|| {
+                let weights: Vec<f32> = (0..inputs).map(|at| ((at * 37 % 11) as f32 - 5.0) / 40.0).collect();
+                Gate::of(&weights, 0.3)
+            });
+            let name = format!("{} {method:?} {mix:?}", architecture.name);
+            let model =
+                PersonalModel { method, mix, architecture: architecture.clone(), global, local, gate };
+            exports.add_personal(&name, &model, &spec);
+        }
+    }
+    exports.check(&python);
+}
+
+/// What a local expert has that stands on the global extractor.
+fn above_the_extractor(params: &ParamSet) -> ParamSet {
+    let mut above = params.clone();
+    for (name, _) in params.iter().filter(|(name, _)| name.starts_with("extractor.")) {
+        above.remove(name);
+    }
+    above
 }
 
 #[test]

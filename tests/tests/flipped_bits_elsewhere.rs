@@ -143,7 +143,7 @@ struct Held {
     server: Option<KnownServer>,
     payload: Option<(TaskId, TrainReport, shared::payload::Payload)>,
     state: Option<Vec<u8>>,
-    personal: edge_client::personal::Personal,
+    personal: shared::personalisation::Personal,
 }
 
 fn held(directory: &Path) -> Result<Held, StoreError> {

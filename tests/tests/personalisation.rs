@@ -7,7 +7,6 @@ use std::path::Path;
 use std::time::Duration;
 
 use aggregator::coordinator::Outcome;
-use edge_client::personal::Personal;
 use federation_tests::faults::Faults;
 use federation_tests::faulty_disk::Loss;
 use federation_tests::process::{Ended, run};
@@ -18,6 +17,7 @@ use federation_tests::testbed::Testbed;
 use serde_json::Value;
 use shared::id::RunId;
 use shared::personalisation::Method;
+use shared::personalisation::Personal;
 
 const LIMIT: Duration = Duration::from_hours(24);
 

@@ -137,6 +137,21 @@ fn init_finds_the_column_of_texts_and_its_file_runs() {
     }
     let runs = folder.path().join("runs").display().to_string();
     let small = ["--set", "run.rounds=1", "--set", "data.clients=2", "--set", "data.max-samples=20"];
-    let ended = run(&programs().aggregator, &[&["simulate", &file, "--runs", &runs][..], &small].concat());
+    let name = ["--set", "run.name=reviews"];
+    let ended =
+        run(&programs().aggregator, &[&["simulate", &file, "--runs", &runs][..], &small, &name].concat());
     assert_eq!(ended.code, Some(0), "{}", ended.text);
+    // What the run leaves can be given away as it is, and answers.
+    let left = folder.path().join("runs/reviews/model");
+    for file in ["README.md", "config.json", "onnx/model.onnx"] {
+        assert!(left.join(file).is_file(), "{file}");
+    }
+    let card = fs::read_to_string(left.join("README.md")).unwrap();
+    assert!(
+        card.contains("pipeline_tag: text-classification") && card.contains("the first 64 bytes"),
+        "{card}"
+    );
+    let asked = ["--model", &left.display().to_string(), "--text", "the film was a joy"].map(str::to_owned);
+    let said = answer(&programs().edge_client, &asked.each_ref().map(String::as_str));
+    assert!(said["name"].is_string(), "{said}");
 }

@@ -4,17 +4,19 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use models::Architecture;
 use serde_json::json;
 use shared::algorithm::Fusion;
+use shared::personalisation::Personal;
 
 use super::exit::Failure;
-use super::load_model::{Usable, open_model};
+use super::load_model::{Usable, open_model, open_personal};
 use super::model_origin::training_of;
 use super::terminal;
 use crate::export::onnx::{OPSET, Onnx, Preparing, outputs_in_words};
 use crate::export::{Content, ExportError, Exported, Subject, Target, export as exported, hub};
 use crate::report::units;
-use crate::run::Which;
+use crate::run::{Run, Which};
 use crate::storage::{Disk, create_dir_durably, write_durably};
 
 /// What is exported to.
@@ -62,7 +64,8 @@ impl To {
 
 #[derive(Debug, Args)]
 pub(super) struct ExportArgs {
-    /// The model or the ensemble, as a run leaves it; or the run's directory, also while the run goes on
+    /// The model or the ensemble, as a run leaves it; or the run's directory, also while the run goes on; or for onnx the personal model
+    /// of a device
     #[arg(long, value_name = "PATH")]
     model: PathBuf,
     /// Of a run's directory, take the best of the models that were tested instead of the newest
@@ -95,6 +98,9 @@ pub(super) struct ExportArgs {
 pub(super) fn export(arguments: &ExportArgs) -> Result<(), Failure> {
     let place = Place::of(&arguments.out, arguments.to)?;
     check_options(arguments)?;
+    if let Some(personal) = open_personal(&arguments.model)? {
+        return export_personal(arguments, &place, &personal);
+    }
     let which = if arguments.best { Which::Best } else { Which::Newest };
     let (path, usable) = open_model(&arguments.model, which)?;
     usable.check_fusion(&arguments.model, arguments.fusion)?;
@@ -127,16 +133,50 @@ pub(super) fn export(arguments: &ExportArgs) -> Result<(), Failure> {
             hub::folder(hub::Model { architecture, params, samples, training, licence })
         }
     };
-    let files = files.map_err(|error| match error {
+    let files = files.map_err(|error| failed(error, &path))?;
+    let files = placed(&place.folder, files);
+    check(&files, &path, arguments.force)?;
+    write(&files)?;
+    let (members, fusion) = match subject {
+        Subject::Model(..) => (1, None),
+        Subject::Ensemble(bundle, fusion) => (bundle.manifest.members.len(), Some(fusion)),
+    };
+    say(arguments, subject.architecture(), (members, fusion), &files)
+}
+
+fn export_personal(arguments: &ExportArgs, place: &Place, personal: &Personal) -> Result<(), Failure> {
+    let path = &arguments.model;
+    if arguments.to != To::Onnx {
+        return Err(Failure::Usage(format!(
+            "{} is the personal model of a device, two networks and what is between them: --to onnx takes it",
+            path.display()
+        )));
+    }
+    let preparing = arguments.preparation.unwrap_or(Preparing::Inside);
+    let onnx = Onnx::personal(&personal.model, &personal.samples, preparing);
+    let content = Content::Onnx(Box::new(onnx.map_err(|error| failed(error, path))?));
+    let files = placed(&place.folder, vec![Exported { name: format!("{}.onnx", place.name), content }]);
+    check(&files, path, arguments.force)?;
+    write(&files)?;
+    say(arguments, &personal.model.architecture, (1, None), &files)
+}
+
+fn failed(error: ExportError, path: &Path) -> Failure {
+    match error {
         ExportError::Ensemble(error) => error.into(),
         error @ (ExportError::Architecture(_) | ExportError::Model(_) | ExportError::TooLarge { .. }) => {
-            Failure::file("use the model", &path, error)
+            Failure::file("use the model", path, error)
         }
-    })?;
-    let files: Vec<(PathBuf, Exported<'_>)> =
-        files.into_iter().map(|file| (place.folder.join(&file.name), file)).collect();
-    check(&files, &path, arguments.force)?;
-    for (path, file) in &files {
+    }
+}
+
+/// The files with their paths in this folder.
+fn placed<'a>(folder: &Path, files: Vec<Exported<'a>>) -> Vec<(PathBuf, Exported<'a>)> {
+    files.into_iter().map(|file| (folder.join(&file.name), file)).collect()
+}
+
+fn write(files: &[(PathBuf, Exported<'_>)]) -> Result<(), Failure> {
+    for (path, file) in files {
         // An empty one is the current directory.
         if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
             create_dir_durably(&Disk, folder).map_err(|error| Failure::file("create", folder, error))?;
@@ -144,7 +184,21 @@ pub(super) fn export(arguments: &ExportArgs) -> Result<(), Failure> {
         write_durably(&Disk, path, |out| file.content.write(out))
             .map_err(|error| Failure::file("write", path, error))?;
     }
-    say(arguments, subject, &files)
+    Ok(())
+}
+
+/// Leaves the folder of the hub beside the model that a run has left; of a run that leaves no single network there is none.
+pub(super) fn leave_folder(run: &Run) -> Result<(), Failure> {
+    if !run.has_one_model() || run.spec().architecture.is_opaque() {
+        return Ok(());
+    }
+    let directory = run.directory();
+    let path = directory.model();
+    let Usable::Model(architecture, params, samples) = Usable::open(&path)? else { return Ok(()) };
+    let training = training_of(&path, Which::Newest)?;
+    let (architecture, params, samples) = (&*architecture, &params, samples.as_deref());
+    let model = hub::Model { architecture, params, samples, training: training.as_ref(), licence: None };
+    write(&placed(&directory.folder_of_hub(), hub::folder(model).map_err(|error| failed(error, &path))?))
 }
 
 /// Refuses options that are of another target.
@@ -166,10 +220,10 @@ fn check_options(arguments: &ExportArgs) -> Result<(), Failure> {
 
 fn say(
     arguments: &ExportArgs,
-    subject: Subject<'_>,
+    architecture: &Architecture,
+    (members, fusion): (usize, Option<Fusion>),
     files: &[(PathBuf, Exported<'_>)],
 ) -> Result<(), Failure> {
-    let architecture = subject.architecture();
     let parameters = architecture.parameters().map_err(Failure::internal)?;
     let bytes = |path: &Path| std::fs::metadata(path).map_or(0, |about| about.len());
     let (target, packages) = (arguments.to.name(), arguments.to.packages());
@@ -189,10 +243,6 @@ fn say(
                 }),
             })
             .collect();
-        let (members, fusion) = match subject {
-            Subject::Model(..) => (1, None),
-            Subject::Ensemble(bundle, fusion) => (bundle.manifest.members.len(), Some(fusion)),
-        };
         return terminal::print_json(&json!({
             "target": target, "model": architecture.name, "input": architecture.input,
             "classes": architecture.classes, "parameters": parameters, "members": members, "fusion": fusion,

@@ -1,5 +1,6 @@
 //! Loading a model or an ensemble and its samples, for `evaluate`, `predict` and `export`.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
@@ -12,6 +13,7 @@ use models::{Architecture, Limits, ParamSet};
 use shared::algorithm::Fusion;
 use shared::cli::{Names, causes};
 use shared::data::{DataError, Dataset, Inputs, Preparation, ReadOptions, Split, View, inputs};
+use shared::personalisation::Personal;
 use shared::spec::{DataSpec, SAMPLES_KEY};
 
 use super::exit::Failure;
@@ -187,6 +189,24 @@ pub(super) fn open_model(given: &Path, which: Which) -> Result<(PathBuf, Usable)
     Ok((file, usable))
 }
 
+/// The personal model in this file; `None` if it is another one.
+pub(super) fn open_personal(path: &Path) -> Result<Option<Personal>, Failure> {
+    if !path.is_file() || !Personal::has_metadata(&metadata(path)?) {
+        return Ok(None);
+    }
+    let bytes = std::fs::read(path).map_err(|error| Failure::file("read", path, error))?;
+    let personal = Personal::from_bytes(&bytes);
+    personal.map(Some).map_err(|error| Failure::file("use the model", path, causes(&error)))
+}
+
+/// The metadata of a model's file; errors in its header are reported when the rest is read.
+fn metadata(path: &Path) -> Result<BTreeMap<String, String>, Failure> {
+    let file = File::open(path).map_err(|error| Failure::file("open", path, error))?;
+    let limits = Limits { max_bytes: u64::MAX, max_header: 256 << 20, max_tensors: 1 << 20, any_order: true };
+    let described = TensorStream::open_described(BufReader::new(file), limits);
+    Ok(described.map(|(_, metadata)| metadata).unwrap_or_default())
+}
+
 /// The file that a run has left.
 fn model_file(run: &RunDirectory, which: Which) -> Option<PathBuf> {
     // Where the last model is the best, it is not left twice.
@@ -204,16 +224,18 @@ pub(super) enum Usable {
 
 impl Usable {
     /// Opens the file as what it is.
-    fn open(path: &Path) -> Result<Self, Failure> {
-        let open = || File::open(path).map_err(|error| Failure::file("open", path, error));
-        // Header alone; errors in it are reported when the rest is read.
-        let limits =
-            Limits { max_bytes: u64::MAX, max_header: 256 << 20, max_tensors: 1 << 20, any_order: true };
-        let described = TensorStream::open_described(BufReader::new(open()?), limits);
-        if described.is_ok_and(|(_, metadata)| metadata.contains_key(MANIFEST_KEY)) {
+    pub(super) fn open(path: &Path) -> Result<Self, Failure> {
+        let metadata = metadata(path)?;
+        if metadata.contains_key(MANIFEST_KEY) {
             return Ok(Self::Ensemble(Box::new(Bundle::open_verified(Arc::new(Disk), path)?)));
         }
-        let (architecture, params, metadata) = models::read_model(&mut open()?)
+        if Personal::has_metadata(&metadata) {
+            let reason = "it is the personal model of a device, which answers with it there (edge-client predict --personal); \
+                          aggregator export --to onnx takes it";
+            return Err(Failure::file("use the model", path, reason));
+        }
+        let mut file = File::open(path).map_err(|error| Failure::file("open", path, error))?;
+        let (architecture, params, metadata) = models::read_model(&mut file)
             .map_err(|error| Failure::file("read the model", path, causes(&error)))?;
         if architecture.is_opaque() {
             let reason = format!(
@@ -359,8 +381,6 @@ pub(super) fn no_answer(path: &Path) -> Failure {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use shared::data::{Samples, safetensors};
 
     use super::*;

@@ -8,6 +8,7 @@ use tracing::warn;
 use shared::data::View;
 
 use super::exit::Failure;
+use super::export::leave_folder;
 use super::from::begun_from;
 use super::page::RunPage;
 use super::terminal::StopRequest;
@@ -90,7 +91,14 @@ pub(super) fn conclude(
 ) -> Result<(), Failure> {
     let written = run.write_model().map_err(Failure::from);
     let (model, path) = match written {
-        Ok(model) => (model, page.conclude(run, outcome, skipped)?),
+        Ok(model) => {
+            let report = page.conclude(run, outcome, skipped)?;
+            // The run is whole without it.
+            if let Err(failure) = leave_folder(run) {
+                warn!("{} is not written: {failure}", run.directory().folder_of_hub().display());
+            }
+            (model, report)
+        }
         Err(failure) => {
             page.failed(&failure);
             return Err(failure);

@@ -24,7 +24,7 @@ section! {
         pub label: String = "label".to_owned(), in Kind::Text(200);
         /// What other tasks than classification learn, in order; of csv its columns
         pub targets: Option<Vec<String>> = None, in Kind::Names, unset "data.label";
-        /// The column of a csv table that holds texts, which are the samples
+        /// The column of a csv table that holds texts
         ///
         /// Their bytes are the tokens that a network reads; data.shape says how many of each text.
         pub text: Option<String> = None, in Kind::Text(200), unset "columns are features";

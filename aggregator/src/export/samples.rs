@@ -1,9 +1,9 @@
 //! What samples are in files, and the functions that read them.
 
-use models::Task;
+use models::{Architecture, Task};
 use shared::data::text::VOCABULARY;
+use shared::spec::DataSpec;
 
-use super::Subject;
 use super::python::{definition, literal, tuple};
 
 /// The functions that read files.
@@ -28,10 +28,9 @@ pub(super) enum Kind {
 
 impl Kind {
     /// Of samples of this shape before they are prepared.
-    pub(super) fn of(subject: &Subject<'_>, shape: &[usize]) -> Self {
-        let architecture = subject.architecture();
-        let unnamed = subject.samples().is_none_or(|samples| samples.class_names.is_empty());
-        if subject.samples().is_some_and(|samples| samples.text.is_some()) {
+    pub(super) fn of(architecture: &Architecture, samples: Option<&DataSpec>, shape: &[usize]) -> Self {
+        let unnamed = samples.is_none_or(|samples| samples.class_names.is_empty());
+        if samples.is_some_and(|samples| samples.text.is_some()) {
             return Self::Bytes;
         }
         match (architecture.vocabulary(), shape) {

@@ -57,7 +57,7 @@ impl<'a> Script<'a> {
         let architecture: &Architecture = subject.architecture();
         let samples = subject.samples();
         let shape = samples.map_or_else(|| architecture.input.clone(), |samples| samples.shape.clone());
-        let kind = Kind::of(&subject, &shape);
+        let kind = Kind::of(architecture, samples, &shape);
         let named = samples.map(|samples| samples.output_names(architecture.task)).unwrap_or_default();
         Self {
             subject,

@@ -7,6 +7,7 @@
 //!     model.safetensors        the global model, when the run ends or is stopped
 //!     best.safetensors         the best of those that were tested, if that is not the last
 //!     ensemble.safetensors     in its place where the clients' models stay side by side; as of the last closed round
+//!     model/                   the global model as a folder of the Hugging Face hub: card, description, ONNX
 //!     report.html              the same for people, from the first round on
 //!     state/
 //!         run.json             the run's identity and configuration; written last, so its presence makes the directory a run
@@ -71,6 +72,8 @@ impl RunDirectory {
         best = "best.safetensors";
         /// The clients' models side by side.
         ensemble = "ensemble.safetensors";
+        /// The global model as a folder of the Hugging Face hub.
+        folder_of_hub = "model";
         /// The report for people.
         report = "report.html";
         /// What is needed to continue.

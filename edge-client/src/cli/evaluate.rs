@@ -10,13 +10,12 @@ use shared::cli::{
     ByLabel, Names, Processor, by_class_json, by_class_text, counted, evaluation_json, evaluation_text,
 };
 use shared::data::{DataError, ReadOptions, Split, registry};
-use shared::personalisation::Scores;
+use shared::personalisation::{Personal, Scores};
 
 use super::arguments::{EvaluateArguments, PersonalArguments};
 use super::error::CliError;
 use super::samples::{SampleArguments, or_by};
 use crate::evaluate::{Comparison, compare};
-use crate::personal::Personal;
 use crate::predict::Predictor;
 use crate::store::PersonalModels;
 

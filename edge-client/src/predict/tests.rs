@@ -35,7 +35,6 @@ fn a_model_of_other_samples_is_no_newer_one() {
     let whitened = differs(|new| new.preparation.normalisation = shared::data::Normalisation::Whiten);
     assert!(whitened.is_some_and(|what| what.contains("normalisations")));
 }
-use crate::personal::tests::personal;
 
 /// A model of 1x1x2 samples whose two logits are ten times the pixels, plus `bias`.
 fn model(folder: &Path, bias: [f32; 2]) -> PathBuf {
@@ -91,7 +90,7 @@ fn labels_of_more_classes_than_the_model_tells_apart_are_no_mistakes_of_the_mode
     let of = |classes| Dataset::new(vec![1, 1, 2], vec![0; 4], [0_u8, 0], classes).unwrap();
     for mut predictor in [
         open(&model(folder.path(), [0.0; 2])).unwrap(),
-        Predictor::personal(&personal(Method::Mf), &Backend::cpu()).unwrap(),
+        Predictor::personal(&Personal::example(Method::Mf), &Backend::cpu()).unwrap(),
     ] {
         let mut asked = |classes| {
             let data = View::whole(Arc::new(of(classes)));
@@ -154,7 +153,7 @@ fn a_personal_model_answers_with_the_weight_of_the_global_one() {
     // The global expert says 0, the local one 1; the gate is open where the first pixel is the brighter one.
     let data = view(&[1, 1, 2], vec![255, 0, 0, 255], vec![0, 1]);
     let answers = |method: Method| {
-        let mut predictor = Predictor::personal(&personal(method), &Backend::cpu()).unwrap();
+        let mut predictor = Predictor::personal(&Personal::example(method), &Backend::cpu()).unwrap();
         let mut rows = Vec::new();
         predictor
             .predict(&data, &mut |row| {
@@ -169,7 +168,7 @@ fn a_personal_model_answers_with_the_weight_of_the_global_one() {
     assert!(open > 0.999 && shut < 0.001, "{open} {shut}");
     assert_eq!(answers(Method::Fb), [(1, 0.0), (1, 0.0)]);
     assert!(answers(Method::Fixed).iter().all(|&(_, gate)| (gate - 0.5).abs() < 1e-9));
-    let mut probabilities = personal(Method::Mf);
+    let mut probabilities = Personal::example(Method::Mf);
     probabilities.model.mix = Mix::Probabilities;
     let mut predictor = Predictor::personal(&probabilities, &Backend::cpu()).unwrap();
     let score = predictor.predict(&data, &mut |_| ControlFlow::Continue(())).unwrap();

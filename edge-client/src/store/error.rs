@@ -7,7 +7,7 @@ use shared::chown;
 use thiserror::Error;
 
 use crate::failure::{Blame, Failure};
-use crate::personal::PersonalError;
+use shared::personalisation::PersonalError;
 
 /// Why something cannot be stored or read back. All but [`NothingHeld`](Self::NothingHeld) are for the device's owner.
 #[derive(Debug, Error)]

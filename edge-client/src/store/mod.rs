@@ -126,7 +126,7 @@ pub trait Store: Send {
     /// [forgotten](Self::forget) as one that counts, even if the disk has had no room to move it.
     fn standing(&mut self, run: RunId) -> Result<Standing, StoreError>;
 
-    /// Saves the personal model of a run durably, a [`Personal`](crate::personal) file, and replaces an earlier one.
+    /// Saves the personal model of a run durably, a [`Personal`](shared::personalisation::Personal) file, and replaces an earlier one.
     fn save_personal(&mut self, run: RunId, bytes: &[u8]) -> Result<(), StoreError>;
 
     /// The frozen parameters of this digest, encoded, if they are kept and sound. By default none are kept.

@@ -6,11 +6,11 @@ use std::time::SystemTime;
 
 use models::Limits;
 use shared::id::RunId;
+use shared::personalisation::{Personal, PersonalError};
 
 use super::RUNS_KEPT;
 use super::durable;
 use super::error::StoreError;
-use crate::personal::{Personal, PersonalError};
 
 /// The suffix of the files.
 const SUFFIX: &str = "safetensors";
@@ -106,14 +106,13 @@ mod tests {
     use shared::personalisation::Method;
 
     use super::*;
-    use crate::personal::tests::personal;
 
     fn run(number: u8) -> RunId {
         RunId::from_bytes([number; 8])
     }
 
     fn of(number: u8) -> Personal {
-        Personal { run: run(number), round: number.into(), ..personal(Method::Mfe) }
+        Personal { run: run(number), round: number.into(), ..Personal::example(Method::Mfe) }
     }
 
     fn age(models: &PersonalModels, number: u8, seconds: u64) {

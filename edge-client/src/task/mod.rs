@@ -20,12 +20,11 @@ use shared::data::View;
 use shared::evaluation;
 use shared::id::ClientId;
 use shared::message::{Metric, Progress, TaskId, TaskKind, TrainReport};
-use shared::personalisation::{self, Device, PersonaliseError};
+use shared::personalisation::{self, Device, Personal, PersonaliseError};
 use shared::record::Record;
 use shared::spec::{LabelsAt, RunSpec};
 use tracing::warn;
 
-use crate::personal::Personal;
 use crate::store::Update;
 
 pub use error::TaskError;

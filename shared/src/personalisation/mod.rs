@@ -23,6 +23,7 @@
 //! | `fine_tune` | stage 2: parameters learn on |
 //! | [`gate`] | stage 3: how much the global model counts |
 //! | [`mixture`] | a personal model that answers |
+//! | [`file`] | the file that it is kept in |
 //! | [`scores`] | local and global test |
 //! | [`pipeline`] | all of it, in a device's turn |
 //!
@@ -32,6 +33,7 @@
 //! Nothing here leaves the device but the [measurements](scores::Scores) that the settings allow.
 
 pub mod features;
+pub mod file;
 mod fine_tune;
 pub mod gate;
 pub mod mixture;
@@ -49,6 +51,7 @@ use crate::task::Progress;
 pub use crate::spec::personalisation::{
     GateTraining, Method, Methods, Mix, Personalisation, Reports, Tuning, Unfit,
 };
+pub use file::{Personal, PersonalError};
 pub use gate::Gate;
 pub use mixture::{Answer, Incoherent, Misfit, Mixture, PersonalModel};
 pub use pipeline::{Device, Outcome, personalise};

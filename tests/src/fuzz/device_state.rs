@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use edge_client::personal::Personal;
 use edge_client::store::{DiskStore, KnownServer, ServerFile, Store as _, StoreError, Update};
 use flate2::Crc;
 use models::{Architecture, Layer};
 use shared::id::RunId;
 use shared::message::{TaskId, TrainReport, Verdict};
+use shared::personalisation::Personal;
 use shared::personalisation::{Gate, LocalSplit, Method, Mix, PersonalModel};
 use shared::seed::Seed;
 use shared::spec::RunSpec;

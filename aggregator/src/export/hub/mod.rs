@@ -49,7 +49,7 @@ impl<'a> Model<'a> {
 
     fn kind(&self) -> Kind {
         let shape = self.samples.map_or(&self.architecture.input, |samples| &samples.shape);
-        Kind::of(&self.subject(), shape)
+        Kind::of(self.architecture, self.samples, shape)
     }
 
     fn class_names(&self) -> &'a [String] {

@@ -16,6 +16,8 @@ pub(super) struct Layers<'a> {
 
 /// What an architecture gives, by the name of the value.
 pub(super) struct Given {
+    /// What the extractor gives.
+    pub(super) features: String,
     /// What the head is given.
     pub(super) representation: String,
     pub(super) logits: String,
@@ -30,14 +32,15 @@ impl Layers<'_> {
         architecture: &Architecture,
         x: &str,
     ) -> Result<Given, ArchitectureError> {
-        let (mut x, mut shape, mut representation) = (x.to_owned(), architecture.input.clone(), x.to_owned());
+        let mut shape = architecture.input.clone();
+        let mut given = vec![x.to_owned()];
         for (part, layers) in architecture.parts() {
-            if part == "head" {
-                representation.clone_from(&x);
-            }
-            x = self.branch(part, part, layers, x, &mut shape)?;
+            let x = given[given.len() - 1].clone();
+            given.push(self.branch(part, part, layers, x, &mut shape)?);
         }
-        Ok(Given { representation, logits: x, output: shape })
+        let [_, features, representation, logits] =
+            given.try_into().expect("a network has three parts behind its input");
+        Ok(Given { features, representation, logits, output: shape })
     }
 
     /// The layers of a part, or of a branch at `place` in it. `shape` is that of a sample, before and in the end after them.

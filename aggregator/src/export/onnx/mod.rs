@@ -4,20 +4,24 @@
 //! regression `values`, of any number of samples `n`. Nothing of opsets after [`OPSET`] is used, and no operator that is not of ONNX itself.
 //!
 //! * `graph`: operators and constants;
-//! * `layers`, `sequences`: each kind of layer; `ensemble`: many networks with one answer; `preparation`: what comes before them.
+//! * `layers`, `sequences`: each kind of layer; `ensemble`: many networks with one answer; `mixture`: a personal model;
+//!   `preparation`: what comes before them.
 
 mod ensemble;
 mod graph;
 mod layers;
+mod mixture;
 mod preparation;
 mod sequences;
 
 use std::fmt;
 use std::io::{self, Write};
 
-use models::Task;
+use models::{Architecture, Task};
 use serde_json::json;
 use shared::data::text;
+use shared::personalisation::PersonalModel;
+use shared::spec::DataSpec;
 
 use self::graph::Attribute::Int;
 use self::graph::{Graph, declared};
@@ -87,13 +91,42 @@ impl Onnx {
     /// [`ExportError`] if the model cannot be read, is no network, or is larger than a file of ONNX can be.
     pub fn of(subject: Subject<'_>, preparing: Preparing) -> Result<Self, ExportError> {
         let architecture = subject.architecture();
+        Self::made(architecture, subject.samples(), preparing, |graph, x| match subject {
+            Subject::Model(_, params, _) => {
+                let given = Layers { graph, params, prefix: String::new() }.network(architecture, x)?;
+                Ok((given.logits, given.output))
+            }
+            Subject::Ensemble(bundle, fusion) => {
+                Ok((ensemble::fused(graph, bundle, fusion, x)?, vec![architecture.classes]))
+            }
+        })
+    }
+
+    /// A personal model: both experts, and the gate between them.
+    ///
+    /// # Errors
+    /// As [`Onnx::of`].
+    pub fn personal(
+        model: &PersonalModel,
+        samples: &DataSpec,
+        preparing: Preparing,
+    ) -> Result<Self, ExportError> {
+        Self::made(&model.architecture, Some(samples), preparing, |graph, x| mixture::mixed(graph, model, x))
+    }
+
+    /// `network` adds what comes behind the prepared samples, and says the value of the logits and the shape of those of a sample.
+    fn made(
+        architecture: &Architecture,
+        samples: Option<&DataSpec>,
+        preparing: Preparing,
+        network: impl FnOnce(&mut Graph, &str) -> Result<(String, Vec<usize>), ExportError>,
+    ) -> Result<Self, ExportError> {
         let inside = preparing == Preparing::Inside;
-        let samples = subject.samples();
         let input = match samples {
             Some(samples) if inside => samples.shape.clone(),
             _ => architecture.input.clone(),
         };
-        let kind = Kind::of(&subject, &input);
+        let kind = Kind::of(architecture, samples, &input);
         let mut graph = Graph::default();
         let prepared = match samples {
             Some(samples) if inside && !kind.is_tokens() => preparation::prepared(
@@ -105,16 +138,7 @@ impl Onnx {
             ),
             _ => "samples".to_owned(),
         };
-        let (logits, output) = match subject {
-            Subject::Model(_, params, _) => {
-                let mut layers = Layers { graph: &mut graph, params, prefix: String::new() };
-                let given = layers.network(architecture, &prepared)?;
-                (given.logits, given.output)
-            }
-            Subject::Ensemble(bundle, fusion) => {
-                (ensemble::fused(&mut graph, bundle, fusion, &prepared)?, vec![architecture.classes])
-            }
-        };
+        let (logits, output) = network(&mut graph, &prepared)?;
         let outputs = outputs(architecture.task);
         graph.output(outputs[0].0, "Identity", &[&logits], &[]);
         match architecture.task {
@@ -137,7 +161,7 @@ impl Onnx {
         for (name, says) in outputs {
             about = about.message(12, &declared(name, false, &output, says));
         }
-        let onnx = Self { graph, about, end: end(&subject, kind, preparing), input, output };
+        let onnx = Self { graph, about, end: end(architecture, samples, kind, preparing), input, output };
         let bytes = onnx.graph_bytes();
         if bytes > LARGEST - onnx.end.as_bytes().len() - 64 {
             return Err(ExportError::TooLarge { bytes });
@@ -167,9 +191,7 @@ impl Onnx {
 }
 
 /// The opset, and what people and programs should know of the model.
-fn end(subject: &Subject<'_>, kind: Kind, preparing: Preparing) -> Message {
-    let architecture = subject.architecture();
-    let samples = subject.samples();
+fn end(architecture: &Architecture, samples: Option<&DataSpec>, kind: Kind, preparing: Preparing) -> Message {
     let named =
         samples.map(|samples| samples.output_names(architecture.task)).filter(|names| !names.is_empty());
     let classes = match named {

@@ -14,12 +14,14 @@ use std::collections::BTreeMap;
 
 use models::codec::{self, DecodeError, Limits, Verifying};
 use models::model_file::ARCHITECTURE_KEY;
-use models::{Array, Backend, Precision};
+use models::{Architecture, Array, Backend, Layer, ParamSet, Precision};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use shared::id::RunId;
-use shared::personalisation::{Gate, Incoherent, LocalSplit, Mixture, PersonalModel};
-use shared::spec::{DataSpec, SAMPLES_KEY};
+
+use super::{Gate, Incoherent, LocalSplit, Method, Mix, Mixture, PersonalModel};
+use crate::id::RunId;
+use crate::seed::Seed;
+use crate::spec::{DataSpec, RunSpec, SAMPLES_KEY};
 
 /// The metadata key of the format's version.
 const VERSION_KEY: &str = "personal-model";
@@ -80,6 +82,12 @@ pub enum PersonalError {
 }
 
 impl Personal {
+    /// Whether a file with this metadata is a personal model.
+    #[must_use]
+    pub fn has_metadata(metadata: &BTreeMap<String, String>) -> bool {
+        metadata.contains_key(VERSION_KEY)
+    }
+
     /// The file's bytes.
     ///
     /// # Panics
@@ -88,7 +96,7 @@ impl Personal {
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let model = &self.model;
-        let mut tensors = models::ParamSet::new();
+        let mut tensors = ParamSet::new();
         tensors.insert_under("global.", model.global.clone());
         tensors.insert_under("personal.", model.local.clone());
         if let Some(gate) = &model.gate {
@@ -178,6 +186,43 @@ impl Personal {
         let samples = parsed(text(SAMPLES_KEY)?, SAMPLES_KEY)?;
         Ok(Self { model, samples, run, name: text("name")?.clone(), round, split, held_out })
     }
+
+    /// A small valid one of 1x1x2 samples of two classes, made with this method, for documentation and tests: the global expert says
+    /// class 0 of everything, the local one class 1.
+    ///
+    /// # Panics
+    /// Never: the network fits its samples.
+    #[must_use]
+    pub fn example(method: Method) -> Self {
+        let built_in = Architecture::by_name("linear", &[1, 1, 2], 2).expect("it takes every shape");
+        let architecture = Architecture {
+            extractor: vec![Layer::Flatten, Layer::Linear { name: "a".into(), out: 3, bias: true }],
+            ..built_in
+        };
+        let drawn = architecture.initialise(|name| Seed::root(4).derive(name).rng());
+        let mut global = drawn.expect("the layers fit");
+        let mut local = if method.is_whole() { global.clone() } else { global.select("head.") };
+        let bias = |set: &mut ParamSet, values: &[f32]| {
+            set.get_mut("head.fc.bias").expect("it has one").values_mut().copy_from_slice(values);
+        };
+        bias(&mut global, &[40.0, 0.0]);
+        bias(&mut local, &[0.0, 40.0]);
+        let gate = match method {
+            Method::Mf => Some(Gate::of(&[60.0, -60.0], 0.0)),
+            Method::Mfe => Some(Gate::of(&[0.5, -1.0, 0.25], 0.125)),
+            Method::Ft | Method::Fb | Method::Fixed => None,
+        };
+        let samples = DataSpec { shape: vec![1, 1, 2], ..RunSpec::example("fedavg").data };
+        Self {
+            model: PersonalModel { method, mix: Mix::Logits, architecture, global, local, gate },
+            samples,
+            run: RunId::from_bytes([3; 8]),
+            name: "a run".to_owned(),
+            round: 7,
+            split: LocalSplit { expert: vec![0, 3, 5], gate: vec![1] },
+            held_out: vec![2, 4],
+        }
+    }
 }
 
 fn json(value: &impl Serialize) -> String {
@@ -198,50 +243,13 @@ fn parsed<T: DeserializeOwned>(text: &str, key: &'static str) -> Result<T, Perso
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
-    use models::{Architecture, Layer, ParamSet};
-    use shared::personalisation::{Method, Mix};
-    use shared::seed::Seed;
-
+mod tests {
     use super::*;
-
-    /// A personal model of 1x1x2 samples of two classes, made with this method: the global expert says class 0 of everything,
-    /// the local one class 1.
-    pub(crate) fn personal(method: Method) -> Personal {
-        let architecture = Architecture {
-            extractor: vec![Layer::Flatten, Layer::Linear { name: "a".into(), out: 3, bias: true }],
-            ..Architecture::by_name("linear", &[1, 1, 2], 2).unwrap()
-        };
-        let mut global = architecture.initialise(|name| Seed::root(4).derive(name).rng()).unwrap();
-        let mut local = if method.is_whole() { global.clone() } else { global.select("head.") };
-        let bias = |set: &mut ParamSet, values: &[f32]| {
-            set.get_mut("head.fc.bias").unwrap().values_mut().copy_from_slice(values);
-        };
-        bias(&mut global, &[40.0, 0.0]);
-        bias(&mut local, &[0.0, 40.0]);
-        let gate = match method {
-            Method::Mf => Some(Gate::of(&[60.0, -60.0], 0.0)),
-            Method::Mfe => Some(Gate::of(&[0.5, -1.0, 0.25], 0.125)),
-            Method::Ft | Method::Fb | Method::Fixed => None,
-        };
-        let (run, round) = (RunId::from_bytes([3; 8]), 7);
-        let samples = DataSpec {
-            shape: vec![1, 1, 2],
-            class_names: Vec::new(),
-            labels: shared::spec::LabelsAt::Device,
-            column: shared::spec::data::label_column(),
-            text: None,
-            preparation: shared::data::Preparation::default(),
-        };
-        let (split, held_out) = (LocalSplit { expert: vec![0, 3, 5], gate: vec![1] }, vec![2, 4]);
-        let model = PersonalModel { method, mix: Mix::Logits, architecture, global, local, gate };
-        Personal { model, samples, run, name: "a run".to_owned(), round, split, held_out }
-    }
 
     #[test]
     fn what_is_written_is_read() {
         for method in Method::ALL {
-            let personal = personal(method);
+            let personal = Personal::example(method);
             let bytes = personal.to_bytes();
             assert_eq!(Personal::from_bytes(&bytes).unwrap(), personal, "{method:?}");
             // Any reader of the format reads it.
@@ -271,8 +279,8 @@ pub(crate) mod tests {
     }
 
     /// The parts of a file, without its checksum: it is of an earlier version, or of another program.
-    fn parts() -> (models::ParamSet, BTreeMap<String, String>) {
-        let bytes = personal(Method::Mfe).to_bytes();
+    fn parts() -> (ParamSet, BTreeMap<String, String>) {
+        let bytes = Personal::example(Method::Mfe).to_bytes();
         let (tensors, mut metadata) = codec::from_bytes(&bytes, Limits::default()).unwrap();
         assert!(metadata.remove(codec::CHECKSUM_KEY).is_some());
         (tensors, metadata)
@@ -291,7 +299,7 @@ pub(crate) mod tests {
 
     #[test]
     fn every_malformation_has_its_error() {
-        let bytes = personal(Method::Mfe).to_bytes();
+        let bytes = Personal::example(Method::Mfe).to_bytes();
         for length in [0, 7, bytes.len() / 2, bytes.len() - 1] {
             let error = Personal::from_bytes(&bytes[..length]).unwrap_err();
             assert!(matches!(error, PersonalError::NotSafetensors(_)), "{length}: {error}");
@@ -301,7 +309,7 @@ pub(crate) mod tests {
             damaged[bit / 8] ^= 1 << (bit % 8);
             // Where it is the name of the checksum, everything else is as it was.
             if let Ok(read) = Personal::from_bytes(&damaged) {
-                assert_eq!(read, personal(Method::Mfe), "bit {bit}");
+                assert_eq!(read, Personal::example(Method::Mfe), "bit {bit}");
             }
         }
         assert!(matches!(with_entry(VERSION_KEY, None), PersonalError::NotPersonal));

@@ -6,6 +6,9 @@ use super::plane::{affine_then, combine_through, for_each, gradient_sums_through
 use super::{EPSILON, MOMENTUM, NormGradients};
 use crate::kernels::rectifier::Rectifier;
 
+/// Pixels of a plane from which on a channel is finished at once, while it is in the cache, though its planes lie apart.
+const MIN_STRIDED_PIXELS: usize = 64;
+
 /// Normalises each channel by its mean and variance: those of the batch in training, the running ones in evaluation. Then
 /// rectifies, if that is a part of it.
 #[derive(Debug)]
@@ -59,28 +62,61 @@ impl BatchNorm {
     /// If there is only one value per channel, which the caller refuses.
     pub(crate) fn train(
         &mut self,
-        (weight, bias): (&[f32], &[f32]),
-        (running_mean, running_var): (&mut [f32], &mut [f32]),
+        affine: (&[f32], &[f32]),
+        running: (&mut [f32], &mut [f32]),
         x: &[f32],
         y: &mut [f32],
         n: usize,
     ) {
-        let Self { epsilon, momentum, .. } = *self;
-        let count = n * self.pixels;
+        match self.rectifier {
+            None => self.train_then(affine, running, x, y, n, |y| y),
+            Some(Rectifier::Relu) => {
+                self.train_then(affine, running, x, y, n, |y| Rectifier::Relu.value(y));
+            }
+            Some(Rectifier::Relu6) => {
+                self.train_then(affine, running, x, y, n, |y| Rectifier::Relu6.value(y));
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn train_then(
+        &mut self,
+        affine: (&[f32], &[f32]),
+        (running_mean, running_var): (&mut [f32], &mut [f32]),
+        x: &[f32],
+        y: &mut [f32],
+        n: usize,
+        then: impl Fn(f32) -> f32 + Sync,
+    ) {
+        let Self { channels, pixels, epsilon, momentum, .. } = *self;
+        let count = n * pixels;
         assert!(count > 1, "one value has no variance");
         self.of_batch = true;
-        for_each(self.statistics.par_iter_mut(), x.len(), |channel, statistics| {
-            *statistics = moments(|| planes(x, channel, self.channels, self.pixels), count as f64);
-        });
         let unbiased = count as f64 / (count as f64 - 1.0);
-        let buffers = running_mean.iter_mut().zip(running_var);
-        for ((running_mean, running_var), [mean, variance]) in buffers.zip(&mut self.statistics) {
-            *running_mean = ((1.0 - momentum) * f64::from(*running_mean) + momentum * *mean) as f32;
-            *running_var =
-                ((1.0 - momentum) * f64::from(*running_var) + momentum * unbiased * *variance) as f32;
-            *variance = 1.0 / (*variance + epsilon).sqrt();
+        let measure = |channel: usize, statistics: &mut [f64; 2], mean: &mut f32, var: &mut f32| {
+            let [found, variance] = moments(|| planes(x, channel, channels, pixels), count as f64);
+            *mean = ((1.0 - momentum) * f64::from(*mean) + momentum * found) as f32;
+            *var = ((1.0 - momentum) * f64::from(*var) + momentum * unbiased * variance) as f32;
+            *statistics = [found, 1.0 / (variance + epsilon).sqrt()];
+        };
+        let all =
+            self.statistics.par_iter_mut().zip(running_mean.par_iter_mut()).zip(running_var.par_iter_mut());
+        if pixels < MIN_STRIDED_PIXELS {
+            for_each(all, x.len(), |channel, ((statistics, mean), var)| {
+                measure(channel, statistics, mean, var);
+            });
+            return self.normalise_then(affine, x, y, then);
         }
-        self.normalise((weight, bias), x, y);
+        let (weight, bias) = affine;
+        let y = by_channel(y, channels, pixels);
+        for_each(all.zip(y), x.len(), |channel, (((statistics, mean), var), y)| {
+            measure(channel, statistics, mean, var);
+            let [mean, inverse] = *statistics;
+            for (y, x) in y.into_iter().zip(planes(x, channel, channels, pixels)) {
+                affine_then((x, y), mean, f64::from(weight[channel]) * inverse, bias[channel], &then);
+            }
+        });
     }
 
     /// Normalises `n` images by the running mean and variance.
@@ -167,33 +203,67 @@ impl BatchNorm {
     ) {
         let Self { channels, pixels, of_batch, ref statistics, ref mut sums, .. } = *self;
         let image = channels * pixels;
-        for_each(sums.par_iter_mut(), x.len(), |channel, sums| {
+        let count = (x.len() / channels) as f64;
+        let of = |values, channel| planes(values, channel, channels, pixels);
+        let measure = |channel: usize, sums: &mut [f64; 2]| {
             let [mean, inverse] = statistics[channel];
-            let of = |values| planes(values, channel, channels, pixels);
-            let triples = of(x).zip(of(dy)).zip(of(y));
+            let triples = of(x, channel).zip(of(dy, channel)).zip(of(y, channel));
             let total = triples.map(|((x, dy), y)| gradient_sums_through((x, dy, y), mean, &through));
             *sums = total.fold([0.0; 2], |[a, b], [plain, weighted]| [a + plain, b + inverse * weighted]);
-        });
-        for ((weight, bias), sums) in gradients.weight.iter_mut().zip(gradients.bias).zip(&*sums) {
+        };
+        let propagate = |channel: usize, sums: [f64; 2], plane: (&[f32], &[f32], &[f32]), dx: &mut [f32]| {
+            let [mean, inverse] = statistics[channel];
+            let scale = f64::from(weight[channel]) * inverse;
+            let factors = if of_batch {
+                [scale, -scale * inverse * sums[1] / count, -scale * sums[0] / count]
+            } else {
+                [scale, 0.0, 0.0]
+            };
+            combine_through(plane, dx, mean, factors, &through);
+        };
+        match dx {
+            Some(dx) if pixels >= MIN_STRIDED_PIXELS => {
+                let dx = by_channel(dx, channels, pixels);
+                for_each(sums.par_iter_mut().zip(dx), x.len(), |channel, (sums, dx)| {
+                    measure(channel, sums);
+                    let triples = of(x, channel).zip(of(dy, channel)).zip(of(y, channel));
+                    for (dx, ((x, dy), y)) in dx.into_iter().zip(triples) {
+                        propagate(channel, *sums, (x, dy, y), dx);
+                    }
+                });
+            }
+            dx => {
+                for_each(sums.par_iter_mut(), x.len(), measure);
+                if let Some(dx) = dx {
+                    let passes = x
+                        .par_chunks_exact(image)
+                        .zip(y.par_chunks_exact(image))
+                        .zip(dy.par_chunks_exact(image));
+                    for_each(dx.par_chunks_exact_mut(image).zip(passes), x.len(), |_, (dx, ((x, y), dy))| {
+                        let planes =
+                            x.chunks_exact(pixels).zip(y.chunks_exact(pixels)).zip(dy.chunks_exact(pixels));
+                        for (channel, (((x, y), dy), dx)) in
+                            planes.zip(dx.chunks_exact_mut(pixels)).enumerate()
+                        {
+                            propagate(channel, sums[channel], (x, dy, y), dx);
+                        }
+                    });
+                }
+            }
+        }
+        for ((weight, bias), sums) in gradients.weight.iter_mut().zip(gradients.bias).zip(&self.sums) {
             (*bias, *weight) = (sums[0] as f32, sums[1] as f32);
         }
-        let Some(dx) = dx else { return };
-        let count = (x.len() / channels) as f64;
-        let passes = x.par_chunks_exact(image).zip(y.par_chunks_exact(image)).zip(dy.par_chunks_exact(image));
-        for_each(dx.par_chunks_exact_mut(image).zip(passes), x.len(), |_, (dx, ((x, y), dy))| {
-            let planes = x.chunks_exact(pixels).zip(y.chunks_exact(pixels)).zip(dy.chunks_exact(pixels));
-            for (channel, (((x, y), dy), dx)) in planes.zip(dx.chunks_exact_mut(pixels)).enumerate() {
-                let ([mean, inverse], sums) = (statistics[channel], sums[channel]);
-                let scale = f64::from(weight[channel]) * inverse;
-                let factors = if of_batch {
-                    [scale, -scale * inverse * sums[1] / count, -scale * sums[0] / count]
-                } else {
-                    [scale, 0.0, 0.0]
-                };
-                combine_through((x, dy, y), dx, mean, factors, &through);
-            }
-        });
     }
+}
+
+/// All planes of each channel.
+fn by_channel(values: &mut [f32], channels: usize, pixels: usize) -> Vec<Vec<&mut [f32]>> {
+    let mut all: Vec<Vec<&mut [f32]>> = (0..channels).map(|_| Vec::new()).collect();
+    for (at, plane) in values.chunks_exact_mut(pixels).enumerate() {
+        all[at % channels].push(plane);
+    }
+    all
 }
 
 /// The planes of one channel, image by image.
@@ -259,8 +329,8 @@ mod tests {
         }
     }
 
-    const SHAPES: [(usize, usize, usize); 6] =
-        [(4, 3, 1), (2, 5, 1), (1, 2, 6), (3, 4, 15), (2, 3, 16), (5, 2, 49)];
+    const SHAPES: [(usize, usize, usize); 7] =
+        [(4, 3, 1), (2, 5, 1), (1, 2, 6), (3, 4, 15), (2, 3, 16), (5, 2, 49), (3, 4, 70)];
 
     #[test]
     fn values_statistics_and_gradients_are_those_of_double_precision() {
@@ -314,6 +384,35 @@ mod tests {
             y
         };
         assert_eq!(evaluated(-2e-4), evaluated(0.0));
+    }
+
+    /// With a rectifier within: what one behind it makes of the output, and in front of the backward pass of the gradient.
+    #[test]
+    fn a_rectifier_within_is_one_behind() {
+        for (n, channels, pixels) in [(3, 4, 15), (3, 4, 70)] {
+            let case = Case::new(n, channels, pixels);
+            let (weight, bias) = (vec![3.0; channels], vec![1.0; channels]);
+            for rectifier in [Rectifier::Relu, Rectifier::Relu6] {
+                let run = |rectifier: Option<Rectifier>, dy: &[f32]| {
+                    let mut norm = BatchNorm::new(channels, pixels).rectified(rectifier);
+                    let (mut y, mut dx) = (vec![f32::NAN; case.x.len()], vec![f32::NAN; case.x.len()]);
+                    let (mut mean, mut var) = (vec![0.0; channels], vec![1.0; channels]);
+                    norm.train((&weight, &bias), (&mut mean, &mut var), &case.x, &mut y, n);
+                    let mut gradients = (vec![f32::NAN; channels], vec![f32::NAN; channels]);
+                    let into = NormGradients { weight: &mut gradients.0, bias: &mut gradients.1 };
+                    norm.backward(&weight, (&case.x, &y, dy), into, Some(&mut dx));
+                    (y, dx, gradients, mean)
+                };
+                let within = run(Some(rectifier), &case.dy);
+                let behind: Vec<f32> =
+                    run(None, &case.dy).0.into_iter().map(|y| rectifier.value(y)).collect();
+                assert!(behind.contains(&0.0) && within.0 == behind, "{rectifier:?}");
+                let mut dy = case.dy.clone();
+                rectifier.backward(&mut dy, &behind);
+                let (_, dx, gradients, mean) = run(None, &dy);
+                assert_eq!((within.1, within.2, within.3), (dx, gradients, mean), "{rectifier:?}");
+            }
+        }
     }
 
     #[test]

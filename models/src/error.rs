@@ -73,6 +73,14 @@ pub enum ModelError {
         /// The layer, as `part.name`.
         layer: String,
     },
+    /// A quantised network was asked for what only a network with its parameters in `f32` can do: a mistake of the program.
+    #[error(
+        "a quantised network only predicts; {operation} takes the network with its parameters as they were"
+    )]
+    Quantised {
+        /// What was asked for.
+        operation: &'static str,
+    },
     /// A network with dropout cannot be trained without a seed for its masks: a mistake of the program.
     #[error("the network has dropout, and no seed was set for its masks")]
     NoSeed,

@@ -40,6 +40,7 @@
 //! | [`params`] | tensors by name, their arithmetic and their encoding |
 //! | `network`, `engine` | a network on a device, and the interface of the two engines |
 //! | `cpu`, `kernels` | the engine for CPUs and its inner loops |
+//! | `int8` | the engine for predictions with 8-bit integers, on CPUs |
 //! | `candle` | the engine for CUDA devices |
 //! | `train`, `optimizer`, `sgd`, `adam`, `loss` | steps of gradient descent |
 //! | `task`, `targets`, `objective` | what is learned, and by which loss: one class, several labels or numbers |
@@ -65,6 +66,7 @@ mod engine;
 mod error;
 mod evaluate;
 mod gemm_rate;
+mod int8;
 mod kept_features;
 mod kernels;
 mod loss;

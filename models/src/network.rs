@@ -5,9 +5,10 @@ use crate::batch::Batch;
 use crate::candle::CandleEngine;
 use crate::correction::Correction;
 use crate::cpu::CpuEngine;
-use crate::device::Backend;
+use crate::device::{Backend, Kind};
 use crate::engine::{Engine, OutputGradients, UpdateMode};
 use crate::error::ModelError;
+use crate::int8::Int8Engine;
 use crate::mode::Mode;
 use crate::optimizer::{Optimizer, OptimizerState};
 use crate::params::{Array, Mismatch, ParamSet, element_count};
@@ -64,9 +65,10 @@ impl Network {
         check_fit(architecture, params)??;
         let specs = architecture.all_parameter_specs()?;
         let params = &*architecture.compose(params)?;
-        let engine: Box<dyn Engine> = match backend.candle_device() {
-            None => Box::new(CpuEngine::new(architecture, &specs, params)?),
-            Some(device) => Box::new(CandleEngine::new(architecture, &specs, params, device)?),
+        let engine: Box<dyn Engine> = match &backend.kind {
+            Kind::Cpu => Box::new(CpuEngine::new(architecture, &specs, params)?),
+            Kind::Int8 => Box::new(Int8Engine::new(architecture, params)?),
+            Kind::Candle(device) => Box::new(CandleEngine::new(architecture, &specs, params, device)?),
         };
         let predictions = architecture.predictions()?;
         let has_frozen_extractor = architecture.is_part_frozen("extractor");

@@ -32,7 +32,7 @@ use crate::kernels::{lstm, normalisation};
 type Planned = (Box<dyn Operator>, bool);
 
 /// Creates the operators of the parts of an architecture, in order.
-pub(super) struct Planner<'a> {
+pub(crate) struct Planner<'a> {
     /// All parameters, in the order of their names.
     parameters: &'a [Parameter],
     shape: Vec<usize>,
@@ -41,7 +41,7 @@ pub(super) struct Planner<'a> {
 
 impl<'a> Planner<'a> {
     /// For samples of the shape `input`.
-    pub(super) fn new(input: &[usize], parameters: &'a [Parameter]) -> Self {
+    pub(crate) fn new(input: &[usize], parameters: &'a [Parameter]) -> Self {
         Self { parameters, shape: input.to_vec(), workspace: Workspace::default() }
     }
 
@@ -65,6 +65,20 @@ impl<'a> Planner<'a> {
             self.shape = produced;
         }
         Ok(sequence)
+    }
+
+    /// The operator of one layer alone, for samples of this shape; `None` for a layer that only changes the shape.
+    ///
+    /// # Errors
+    /// Those of the architecture, which has been checked.
+    pub(crate) fn layer(
+        &mut self,
+        (part, label): (&str, &str),
+        layer: &Layer,
+        shape: &[usize],
+    ) -> Result<Option<Box<dyn Operator>>, ArchitectureError> {
+        self.shape = shape.to_vec();
+        Ok(self.operator(part, label, layer, None)?.map(|(operator, _)| operator))
     }
 
     /// The operator of a layer and whether it has parameters; `None` for a layer that only changes the shape. It applies
@@ -321,13 +335,13 @@ fn pool_first(layers: &[Layer]) -> Vec<(usize, &Layer)> {
 }
 
 /// Rows of one sample and values of a row.
-fn rows(shape: &[usize]) -> (usize, usize) {
+pub(crate) fn rows(shape: &[usize]) -> (usize, usize) {
     let values = shape.last().copied().unwrap_or(1);
     (shape.iter().product::<usize>() / values.max(1), values)
 }
 
 /// Channels of one sample and pixels of a channel.
-fn channels(shape: &[usize]) -> (usize, usize) {
+pub(crate) fn channels(shape: &[usize]) -> (usize, usize) {
     (shape[0], shape[1..].iter().product())
 }
 

@@ -214,14 +214,14 @@ fn map_slopes<S: Simd>(simd: S, (x, dy, dx): (&[f32], &[f32], &mut [f32]), f: im
 
 /// `min(max(x, 0), 6)`, by comparison, because the minimum of some processors drops NaN.
 #[inline(always)]
-fn clamped<S: Simd>(simd: S, x: S::f32s) -> S::f32s {
+pub(super) fn clamped<S: Simd>(simd: S, x: S::f32s) -> S::f32s {
     let (zero, six) = (simd.splat_f32s(0.0), simd.splat_f32s(6.0));
     let x = simd.select_f32s(simd.less_than_f32s(x, zero), zero, x);
     simd.select_f32s(simd.less_than_f32s(six, x), six, x)
 }
 
 #[inline(always)]
-fn hard_sigmoid<S: Simd>(simd: S, x: S::f32s) -> S::f32s {
+pub(super) fn hard_sigmoid<S: Simd>(simd: S, x: S::f32s) -> S::f32s {
     let shifted = simd.add_f32s(x, simd.splat_f32s(3.0));
     simd.mul_f32s(clamped(simd, shifted), simd.splat_f32s(1.0 / 6.0))
 }

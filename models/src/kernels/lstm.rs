@@ -219,6 +219,29 @@ impl WithSimd for Forward<'_> {
     }
 }
 
+/// One sample at one position, for an LSTM that never goes back.
+pub(super) struct ForwardCell<'a> {
+    /// The inputs of the gates, `[4 hidden]`, which their outputs overwrite.
+    pub(super) gates: &'a mut [f32],
+    /// `[4 hidden]`, added to these inputs.
+    pub(super) bias: &'a [f32],
+    /// The cells before this position, `[hidden]`.
+    pub(super) before: &'a [f32],
+    /// The cells, their hyperbolic tangents and the states, `[hidden]` each, to be overwritten.
+    pub(super) cells: &'a mut [f32],
+    pub(super) tanh_cells: &'a mut [f32],
+    pub(super) y: &'a mut [f32],
+}
+
+impl WithSimd for ForwardCell<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        forward_cell(simd, self.gates, self.bias, self.before, self.cells, self.tanh_cells, self.y);
+    }
+}
+
 /// The gates and cells of one sample at one position.
 #[inline(always)]
 fn forward_cell<S: Simd>(

@@ -21,6 +21,7 @@ pub(crate) mod gemm;
 pub(crate) mod geometry;
 pub(crate) mod grouped;
 pub(crate) mod im2col;
+pub(crate) mod int8;
 pub(crate) mod lstm;
 pub(crate) mod normalisation;
 mod packed;

@@ -120,7 +120,7 @@ impl Predictor {
     pub fn open(path: &Path, backend: &Backend) -> Result<Self, PredictError> {
         let path = &model_file(path);
         if is_ensemble(path) {
-            let ensemble = Ensemble::open(path)?;
+            let ensemble = Ensemble::open(path, &backend.on_cpu())?;
             let samples = ensemble.samples().clone();
             let preparation = samples.preparation.clone();
             return Ok(Self {

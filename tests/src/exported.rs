@@ -185,7 +185,15 @@ impl<'a> Exports<'a> {
         let onnx = Onnx::personal(model, spec, Preparing::Inside).expect("a valid network");
         let content = Content::Onnx(Box::new(onnx));
         let files = vec![Exported { name: format!("{}.onnx", self.stem()), content }];
-        self.add_files(name, (files, "onnx"), (architecture, Some(spec)), (&samples, &expected), false);
+        // One expert alone answers with its own logits, whatever would be mixed.
+        let up_to_a_constant = model.mix == Mix::Probabilities;
+        self.add_files(
+            name,
+            (files, "onnx"),
+            (architecture, Some(spec)),
+            (&samples, &expected),
+            up_to_a_constant,
+        );
     }
 
     /// The name of the files of the next case, without extensions.

@@ -46,7 +46,7 @@ pub(super) fn run(arguments: &EvaluateArguments) -> Result<(), CliError> {
         Some(test.map_err(or_by("--test DIR names the folder of the test samples"))?)
     };
     let own = own.load(Split::Train, Some(&personal.samples), model)?;
-    let comparison = compare(&personal, &own, test.as_ref(), &Processor::best())?;
+    let comparison = compare(&personal, &own, test.as_ref(), &Processor::for_answers(arguments.int8))?;
     let out = &mut BufWriter::new(io::stdout().lock());
     let written = if arguments.json {
         write_json(&personal, &comparison, out)
@@ -98,7 +98,7 @@ fn write_json(personal: &Personal, comparison: &Comparison, out: &mut dyn Write)
 
 /// Tests a model that is no personal one.
 fn of_model(model: &Path, arguments: &EvaluateArguments) -> Result<(), CliError> {
-    let mut predictor = Predictor::open(model, &Processor::best())?;
+    let mut predictor = Predictor::open(model, &Processor::for_answers(arguments.int8))?;
     let classes = predictor.architecture().classes;
     let split = arguments.split.unwrap_or(Split::Test);
     let data = arguments.test.clone().unwrap_or_else(|| arguments.samples.data.clone());

@@ -22,7 +22,7 @@ pub(super) fn run(arguments: &PredictArguments) -> Result<(), CliError> {
     if let Some(address) = &arguments.listen {
         return listen(arguments, address);
     }
-    let backend = Processor::best();
+    let backend = Processor::for_answers(arguments.int8);
     let mut predictor = match &arguments.model {
         Some(model) => Predictor::open(model, &backend)?,
         None => Predictor::personal(&open(&arguments.of)?, &backend)?,
@@ -94,8 +94,8 @@ fn listen(arguments: &PredictArguments, address: &Address) -> Result<(), CliErro
         Some(model) => Origin::File(model.clone()),
         None => Origin::Personal(PersonalModels::of(&arguments.of.state.directory()?), arguments.of.run),
     };
-    let model =
-        Loaded::new(origin, Processor::best()).map_err(|error| CliError::new(Exit::Local, causes(&error)))?;
+    let model = Loaded::new(origin, Processor::for_answers(arguments.int8))
+        .map_err(|error| CliError::new(Exit::Local, causes(&error)))?;
     let listener = Listener::bind(address).map_err(|error| {
         CliError::new(Exit::Local, format!("cannot listen at {address}: {error}; is another program there?"))
     })?;

@@ -36,7 +36,7 @@ pub(super) fn is_ensemble(path: &Path) -> bool {
 
 impl Ensemble {
     /// Reads an ensemble, as a run leaves it.
-    pub(super) fn open(path: &Path) -> Result<Self, PredictError> {
+    pub(super) fn open(path: &Path, backend: &Backend) -> Result<Self, PredictError> {
         let cannot = |error| PredictError::Open { path: path.to_path_buf(), error };
         let file = File::open(path).map_err(cannot)?;
         let length = file.metadata().map_err(cannot)?.len();
@@ -75,7 +75,7 @@ impl Ensemble {
                 let array = Array::new(shape.clone(), next(data)?);
                 params.insert(name.clone(), array.expect("the header was compared with the layout"));
             }
-            let network = Network::new(&manifest.architecture, &params, &Backend::cpu());
+            let network = Network::new(&manifest.architecture, &params, backend);
             members.push(network.map_err(PredictError::Network)?);
         }
         let prototypes = next(data)?;

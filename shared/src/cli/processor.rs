@@ -34,6 +34,12 @@ impl Processor {
         }
     }
 
+    /// What answers: on request with weights of 8 bits, which the CPU does; else the [best](Self::best).
+    #[must_use]
+    pub fn for_answers(int8: bool) -> Backend {
+        if int8 { Backend::int8() } else { Self::best() }
+    }
+
     /// The first CUDA device if the program was built for CUDA and one answers, or else the CPU. Why no device answered is logged.
     #[must_use]
     pub fn best() -> Backend {

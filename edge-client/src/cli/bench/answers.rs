@@ -74,7 +74,7 @@ fn print_rows(subjects: &[Subject], arguments: &BenchArguments) -> Result<(), Cl
         .map_err(CliError::output)?;
     }
     for subject in subjects {
-        let row = measure(subject, arguments.seconds)?;
+        let row = measure(subject, arguments.int8, arguments.seconds)?;
         if arguments.json { json_line(&row, &mut out) } else { line(&row, &mut out) }
             .and_then(|()| out.flush())
             .map_err(CliError::output)?;
@@ -153,10 +153,11 @@ struct Answering {
 }
 
 impl Answering {
-    fn start(file: &Path) -> io::Result<Self> {
+    fn start(file: &Path, int8: bool) -> io::Result<Self> {
         let program = std::env::current_exe()?;
         let mut command = Command::new(program);
         command.args(["predict", "--until-closed", "--listen", "127.0.0.1:0", "--model"]).arg(file);
+        command.args(int8.then_some("--int8"));
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
         let said = child.stderr.take().ok_or_else(|| io::Error::other("it has no output"))?;
         let mut said = BufReader::new(said);
@@ -178,7 +179,7 @@ impl Drop for Answering {
     }
 }
 
-fn measure(subject: &Subject, duration: Duration) -> Result<Row, CliError> {
+fn measure(subject: &Subject, int8: bool, duration: Duration) -> Result<Row, CliError> {
     let failed = |error: io::Error| {
         let name = &subject.name;
         CliError::new(
@@ -186,12 +187,12 @@ fn measure(subject: &Subject, duration: Duration) -> Result<Row, CliError> {
             format!("the process that answers for {name} cannot be asked: {error}"),
         )
     };
-    ask(subject, duration).map_err(failed)
+    ask(subject, int8, duration).map_err(failed)
 }
 
-fn ask(subject: &Subject, duration: Duration) -> io::Result<Row> {
+fn ask(subject: &Subject, int8: bool, duration: Duration) -> io::Result<Row> {
     let start = Instant::now();
-    let answering = Answering::start(&subject.file)?;
+    let answering = Answering::start(&subject.file, int8)?;
     let mut stream = TcpStream::connect(&answering.address)?;
     stream.set_nodelay(true)?;
     let mut answers = BufReader::new(stream.try_clone()?);

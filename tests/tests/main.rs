@@ -30,6 +30,7 @@ mod foreign_weights;
 mod from_model;
 mod frozen;
 mod hostile_peers;
+mod int8;
 mod interop;
 mod interruptions;
 mod killed_transfers;

@@ -152,8 +152,8 @@ fn each_mistake_has_its_error() {
 fn a_personal_model_answers_with_the_weight_of_the_global_one() {
     // The global expert says 0, the local one 1; the gate is open where the first pixel is the brighter one.
     let data = view(&[1, 1, 2], vec![255, 0, 0, 255], vec![0, 1]);
-    let answers = |method: Method| {
-        let mut predictor = Predictor::personal(&Personal::example(method), &Backend::cpu()).unwrap();
+    let answers_on = |method: Method, backend: &Backend| {
+        let mut predictor = Predictor::personal(&Personal::example(method), backend).unwrap();
         let mut rows = Vec::new();
         predictor
             .predict(&data, &mut |row| {
@@ -163,9 +163,14 @@ fn a_personal_model_answers_with_the_weight_of_the_global_one() {
             .unwrap();
         rows
     };
-    let [(first, open), (second, shut)] = answers(Method::Mf)[..] else { panic!("two samples") };
-    assert_eq!((first, second), (0, 1));
-    assert!(open > 0.999 && shut < 0.001, "{open} {shut}");
+    let answers = |method| answers_on(method, &Backend::cpu());
+    // Weights of 8 bits are as good for this.
+    for backend in [Backend::cpu(), Backend::int8()] {
+        let answers = answers_on(Method::Mf, &backend);
+        let [(first, open), (second, shut)] = answers[..] else { panic!("two samples") };
+        assert_eq!((first, second), (0, 1));
+        assert!(open > 0.999 && shut < 0.001, "{open} {shut}");
+    }
     assert_eq!(answers(Method::Fb), [(1, 0.0), (1, 0.0)]);
     assert!(answers(Method::Fixed).iter().all(|&(_, gate)| (gate - 0.5).abs() < 1e-9));
     let mut probabilities = Personal::example(Method::Mf);

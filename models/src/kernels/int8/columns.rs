@@ -94,7 +94,7 @@ enum Corners {
 }
 
 impl Corners {
-    /// Of the places from `place` on. What is beyond the last place is read by nobody, and reads what that reads.
+    /// Of the places from `place` on. Lanes beyond the last place read what that reads; their sums are dropped.
     fn of(geometry: Geometry, place: usize) -> Self {
         let Geometry { columns, stride, .. } = geometry;
         let ([_, frame_width], last) = (frame_of(geometry), geometry.places() - 1);

@@ -3,10 +3,11 @@
 //! One factor is read as single groups of four, which meet every column; the other as vectors of columns. One of the two is
 //! signed (weights), the other unsigned (activations). The sums are exact in 32 bits, and so the same with all instructions.
 //!
-//! Plain loops do not become the instructions for this: with AVX-512 they take ten times as long as `vpdpbusd`, and three times as
-//! long as the loop for AVX2 (`instructions_beside_plain_loops`).
+//! Plain loops do not become the instructions for this: with AVX-512 they take ten times as long as `vpdpbusd`, and three times
+//! as long as the loop for AVX2 (`instructions_beside_plain_loops`).
 
 use super::PANEL;
+#[cfg(target_arch = "x86_64")]
 use crate::kernels::arch;
 use crate::kernels::vectorised::vectorised;
 
@@ -63,8 +64,8 @@ impl Level {
         Self(Instructions::Portable)
     }
 
-    /// Overwrites `sums` with those over the depth of `a` of row times column, added to `start`. `a` is signed if `SIGNED`, else `b`.
-    /// The sums are exact before they are rounded, if they and `start` fit 32 bits together.
+    /// Overwrites `sums` with those over the depth of `a` of row times column, added to `start`. `a` is signed if `SIGNED`, else
+    /// `b`. The sums are exact before they are rounded, if they and `start` fit 32 bits together.
     ///
     /// # Panics
     /// If a panel is shorter than `a`.

@@ -2,8 +2,8 @@
 
 /// Weights `[outputs, depth]` as integers from -127 to 127 with a scale for each output, packed for a product.
 ///
-/// `W` outputs that follow each other are stored together, group after group of their depth: `[outputs / W][depth / 4][W]`. Missing
-/// outputs and the end of the depth are filled with 0.
+/// `W` outputs that follow each other are stored together, group after group of their depth: `[outputs / W][depth / 4][W]`.
+/// Missing outputs and the end of the depth are filled with 0.
 #[derive(Debug)]
 pub(super) struct Weights<const W: usize> {
     packed: Vec<[u32; W]>,

@@ -185,7 +185,7 @@ impl<'a> Exports<'a> {
         let onnx = Onnx::personal(model, spec, Preparing::Inside).expect("a valid network");
         let content = Content::Onnx(Box::new(onnx));
         let files = vec![Exported { name: format!("{}.onnx", self.stem()), content }];
-        // One expert alone answers with its own logits, whatever would be mixed.
+        // One expert alone answers with its own logits, regardless of what would be mixed.
         let up_to_a_constant = model.mix == Mix::Probabilities;
         self.add_files(
             name,

@@ -1,6 +1,7 @@
 //! `aggregator export`: a trained model, or an ensemble of them, for other programs.
 
 use std::fmt::Write as _;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -146,6 +147,12 @@ pub(super) fn export(arguments: &ExportArgs) -> Result<(), Failure> {
 
 fn export_personal(arguments: &ExportArgs, place: &Place, personal: &Personal) -> Result<(), Failure> {
     let path = &arguments.model;
+    if arguments.best || arguments.fusion.is_some() {
+        return Err(Failure::Usage(format!(
+            "{} is the personal model of a device: leave --best and --fusion out, which are for runs and ensembles",
+            path.display()
+        )));
+    }
     if arguments.to != To::Onnx {
         return Err(Failure::Usage(format!(
             "{} is the personal model of a device, two networks and what is between them: --to onnx takes it",
@@ -198,7 +205,15 @@ pub(super) fn leave_folder(run: &Run) -> Result<(), Failure> {
     let training = training_of(&path, Which::Newest)?;
     let (architecture, params, samples) = (&*architecture, &params, samples.as_deref());
     let model = hub::Model { architecture, params, samples, training: training.as_ref(), licence: None };
-    write(&placed(&directory.folder_of_hub(), hub::folder(model).map_err(|error| failed(error, &path))?))
+    // One of an earlier end of the run would be taken for this one's, if this one cannot be written.
+    let folder = directory.folder_of_hub();
+    match std::fs::remove_dir_all(&folder) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            return Err(Failure::file("remove", &folder, error));
+        }
+        _ => {}
+    }
+    write(&placed(&folder, hub::folder(model).map_err(|error| failed(error, &path))?))
 }
 
 /// Refuses options that are of another target.

@@ -73,6 +73,9 @@ pub fn load(config: &Config, split: Split) -> Result<Dataset, DataError> {
             {
                 return Err(DataError::OtherLabels { labels, predictions }.in_file(folder));
             }
+            if let Some(vocabulary) = config.spec.architecture.vocabulary() {
+                whole.check_vocabulary(vocabulary).map_err(|error| error.in_file(folder))?;
+            }
             match limit {
                 // Published sets are shuffled; a folder per class or a table may be sorted.
                 Some(limit) if split == Split::Train && config.data.set.is_own() => whole.thin(*limit),

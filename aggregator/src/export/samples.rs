@@ -34,7 +34,7 @@ impl Kind {
             return Self::Bytes;
         }
         match (architecture.vocabulary(), shape) {
-            (Some(VOCABULARY), _) if architecture.classes == VOCABULARY && unnamed => Self::Text,
+            (Some(VOCABULARY), _) if architecture.predictions() != Ok(1) && unnamed => Self::Text,
             (Some(_), _) => Self::Tokens,
             (None, [1 | 3, _, _]) => Self::Image,
             (None, [_]) => Self::Table,

@@ -38,9 +38,10 @@ impl Choice {
     /// For what was found.
     #[must_use]
     pub fn of(survey: &Survey) -> Self {
-        let (model, reason) = match &survey.text {
-            Some(_) => ("text-transformer", "reads the bytes of a text"),
-            None => model(&survey.shape, &survey.labels, survey.set.is_text()),
+        let (model, reason) = match (&survey.text, survey.vocabulary) {
+            (Some(_), _) => ("text-transformer", "reads the bytes of a text"),
+            (None, Some(_)) => ("text-transformer", "reads the tokens of a text"),
+            (None, None) => model(&survey.shape, &survey.labels, survey.set.is_text()),
         };
         let samples = survey.train.unwrap_or(50_000);
         let clients = (samples / MIN_SAMPLES).clamp(1, CLIENTS);
@@ -53,7 +54,7 @@ impl Choice {
             epochs: if samples / clients < FEW { 5 } else { 1 },
             batch: (samples / clients / 2).clamp(1, BATCH),
             optimizer: match &survey.labels {
-                _ if survey.text.is_some() => ("adam", 0.0005),
+                _ if survey.text.is_some() || survey.vocabulary.is_some() => ("adam", 0.0005),
                 // Its steps do not grow with the unit of the numbers.
                 Labels::Values { .. } => ("adam", 0.003),
                 _ if survey.set.is_text() => ("sgd", 1.0),

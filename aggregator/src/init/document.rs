@@ -79,6 +79,9 @@ pub(super) fn of(survey: &Survey, choice: &Choice, path: &str, name: &str) -> St
 
     out.section("model");
     out.key("name", &quoted(choice.model), choice.reason);
+    if let Some(vocabulary) = survey.vocabulary {
+        out.key("vocabulary", &vocabulary.to_string(), "tokens are 0 to this, less 1");
+    }
     if let Labels::Values { flags, .. } = survey.labels {
         let (task, comment) = if flags {
             ("multi-label", "any of the classes may apply")

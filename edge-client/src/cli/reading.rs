@@ -200,6 +200,7 @@ fn tests(format: Format, folder: PathBuf, options: ReadOptions) -> TestSamples {
 mod tests_of_reading {
     use clap::Parser;
     use models::{Array, ParamSet, Precision, codec};
+    use shared::data::Samples;
     use shared::data::idx::write_split;
     use shared::spec::RunSpec;
 
@@ -236,6 +237,16 @@ mod tests_of_reading {
         let column = said(given(&[]), &reading(&["cat", "dog"], "label"));
         assert!(column.contains("--label COLUMN"), "{column}");
         assert!(given(&["--label", "kind"]).read(&reading(&["cat", "dog"], "label")).is_ok());
+        // A run of texts names their column.
+        let mut of_texts = RunSpec::example("fedavg");
+        of_texts.data.shape = vec![3];
+        of_texts.data.text = Some("kind".to_owned());
+        of_texts.data.column = "a".to_owned();
+        of_texts.architecture.classes = 4;
+        let texts = Reading::from_text(&Reading::of(&of_texts).to_text()).unwrap();
+        let found = given(&[]).read(&texts).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!((found.data.labels(), found.data.shape()), (&[1, 3][..], &[3][..]));
+        assert_eq!(found.data.samples(), &Samples::Tokens(vec![101, 112, 104, 100, 98, 117]));
         let other = said(given(&[]), &reading(&["cat", "fox"], "kind"));
         assert!(other.contains("\"dog\" is none of cat, fox") && other.contains("the run says"), "{other}");
         let shape = said(given(&["--shape", "1x2x1"]), &reading(&["cat", "dog"], "kind"));

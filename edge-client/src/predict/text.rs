@@ -9,6 +9,7 @@
 use models::Batch;
 use shared::data::{DataError, Dataset, Samples, byte_tokens, text};
 use shared::prediction::Row;
+use shared::spec::DataSpec;
 
 use super::{PredictError, Predictor, TextError};
 
@@ -19,7 +20,9 @@ impl Predictor {
     /// [`DataError`] if the model takes samples that no text is.
     #[must_use]
     pub fn text_sample(&self, text: &str) -> Option<Result<Dataset, DataError>> {
-        let samples = self.samples().filter(|samples| samples.text.is_some())?;
+        let is_read =
+            |samples: &&DataSpec| samples.text.is_some() && samples.shape == self.architecture().input;
+        let samples = self.samples().filter(is_read)?;
         let length = samples.shape.iter().product();
         let tokens = Samples::Tokens(byte_tokens::tokens(text, length));
         Some(Dataset::unlabelled(samples.shape.clone(), tokens))
@@ -36,7 +39,9 @@ impl Predictor {
     #[must_use]
     pub fn names(&self) -> Vec<String> {
         let named = self.class_names();
-        let characters = named.is_empty() && self.architecture().vocabulary() == Some(text::VOCABULARY);
+        let characters = named.is_empty()
+            && self.continues_text()
+            && self.architecture().vocabulary() == Some(text::VOCABULARY);
         if characters { text::token_names() } else { named }
     }
 

@@ -105,7 +105,8 @@ mod tests {
     #[test]
     fn sums_and_gradients_of_every_length() {
         for count in [0, 1, 7, 100, 3 * TASK_VALUES + 5] {
-            let (a, b) = (noise(count, 1), noise(count, 2));
+            // Beyond the ceiling, too.
+            let [a, b] = [1, 2].map(|seed| noise(count, seed).iter().map(|x| 9.0 * x).collect::<Vec<_>>());
             for rectifier in [None, Some(Rectifier::Relu), Some(Rectifier::Relu6)] {
                 let (mut y, mut dy) = (vec![f32::NAN; count], noise(count, 3));
                 sum(&a, &b, &mut y, rectifier);
@@ -118,7 +119,7 @@ mod tests {
                 assert!(
                     dy.iter()
                         .zip(noise(count, 3).iter().zip(&y))
-                        .all(|(&dx, (&dy, &y))| { dx == if y > 0.0 { dy } else { 0.0 } })
+                        .all(|(&dx, (&dy, &y))| dx == rectifier.slope(dy, y))
                 );
             }
         }

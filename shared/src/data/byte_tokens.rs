@@ -1,7 +1,8 @@
 //! Texts of one length as tokens: the bytes of UTF-8.
 //!
 //! Bytes need no vocabulary that devices would have to agree on, and every text of every language has them. A text is cut after as
-//! many bytes as a sample has, and filled up with [`PADDING`] behind its end.
+//! many bytes as a sample has, and filled up with [`PADDING`] behind its end. Line breaks of
+//! Windows are taken for those of others.
 
 /// The token behind the end of a text.
 pub const PADDING: u16 = 0;
@@ -12,7 +13,10 @@ pub const VOCABULARY: usize = 257;
 /// Appends the tokens of a text: `length` of them, each a byte's value and 1, or [`PADDING`].
 pub fn append(text: &str, length: usize, tokens: &mut Vec<u16>) {
     let end = tokens.len() + length;
-    tokens.extend(text.bytes().take(length).map(|byte| u16::from(byte) + 1));
+    let bytes = text.as_bytes();
+    let is_dropped = |at: usize| bytes[at] == b'\r' && bytes.get(at + 1) == Some(&b'\n');
+    let kept = (0..bytes.len()).filter(|&at| !is_dropped(at)).map(|at| u16::from(bytes[at]) + 1);
+    tokens.extend(kept.take(length));
     tokens.resize(end, PADDING);
 }
 
@@ -34,6 +38,7 @@ mod tests {
         assert_eq!(tokens("abc", 2), [98, 99]);
         assert_eq!(tokens("\u{e9}", 3), [0xc3 + 1, 0xa9 + 1, PADDING]);
         assert_eq!(tokens("", 2), [PADDING; 2]);
+        assert_eq!((tokens("a\r\nb", 3), tokens("\r", 1)), (vec![98, 11, 99], vec![14]));
         assert!(tokens("\u{10ffff}\0", 9).iter().all(|&token| usize::from(token) < VOCABULARY));
     }
 }

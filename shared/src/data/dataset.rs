@@ -57,7 +57,8 @@ impl Dataset {
         classes: usize,
     ) -> Result<Self, DataError> {
         let shape = checked_shape(shape, &samples)?;
-        let follows = matches!(samples, Samples::Tokens(_)) && samples.len() == labels.len();
+        // Of texts of one token either is meant, and there is one label for each.
+        let follows = matches!(samples, Samples::Tokens(_)) && samples.len() == labels.len() && shape[0] > 1;
         let labels_each = if follows { shape[0] } else { 1 };
         if !(1..=MAX_CLASSES).contains(&classes) {
             return Err(DataError::Classes { found: classes });
@@ -352,6 +353,17 @@ impl Dataset {
         let samples = self.samples.select(indices, self.sample_len());
         let selected = Self::checked(self.shape.clone(), samples, targets, indices.len(), self.classes)?;
         Ok(selected.named(self.class_names.clone()))
+    }
+
+    /// Refuses texts with tokens that a network of this vocabulary does not know.
+    ///
+    /// # Errors
+    /// [`DataError::Token`]
+    pub fn check_vocabulary(&self, vocabulary: usize) -> Result<(), DataError> {
+        match self.samples.beyond(vocabulary) {
+            Some((at, token)) => Err(DataError::Token { row: at / self.sample_len(), token, vocabulary }),
+            None => Ok(()),
+        }
     }
 
     /// Whether each sample has numbers to learn and no class.

@@ -161,6 +161,9 @@ pub enum DataError {
     /// A label is not the number of a class.
     #[error("sample {row} has label {label}, but with {classes} classes labels run from 0 to {}", classes - 1)]
     Label { row: usize, label: u32, classes: usize },
+    /// A token is not one that the network reads.
+    #[error("sample {row} has the token {token}, and the network reads those from 0 to {}", vocabulary.saturating_sub(1))]
+    Token { row: usize, token: u32, vocabulary: usize },
     /// An index beyond the last sample.
     #[error("sample {index} does not exist: there are {samples}, counted from 0")]
     Index { index: usize, samples: usize },

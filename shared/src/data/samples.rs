@@ -91,10 +91,16 @@ impl Samples {
 
     /// Checks that tokens are below the number of classes, which are the vocabulary. A sample has `length` of them.
     pub(super) fn check_tokens(&self, length: usize, classes: usize) -> Result<(), DataError> {
-        let Self::Tokens(values) = self else { return Ok(()) };
-        match values.iter().position(|&token| usize::from(token) >= classes) {
-            Some(at) => Err(DataError::Label { row: at / length, label: u32::from(values[at]), classes }),
+        match self.beyond(classes) {
+            Some((at, label)) => Err(DataError::Label { row: at / length, label, classes }),
             None => Ok(()),
         }
+    }
+
+    /// The first token that is not below `vocabulary`, and where it is among all values.
+    pub(super) fn beyond(&self, vocabulary: usize) -> Option<(usize, u32)> {
+        let Self::Tokens(values) = self else { return None };
+        let at = values.iter().position(|&token| usize::from(token) >= vocabulary)?;
+        Some((at, u32::from(values[at])))
     }
 }

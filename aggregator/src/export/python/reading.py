@@ -34,6 +34,7 @@ def read_table(path: Path) -> np.ndarray:
 def read_texts(path: Path) -> np.ndarray:
     """The texts in the column COLUMN of a CSV table, or the one of another file, as tokens."""
     if path.suffix == ".csv":
+        csv.field_size_limit(1 << 30)
         with open(path, newline="", encoding="utf-8-sig") as file:
             header, *rows = [row for row in csv.reader(file) if row] or [[]]
         column = [name.strip() for name in header].index(COLUMN)
@@ -45,7 +46,7 @@ def read_texts(path: Path) -> np.ndarray:
 
 def tokens_of(text: str) -> list[int]:
     """The bytes of a text in UTF-8, each and 1: SHAPE of them, with 0 behind the end."""
-    found = [byte + 1 for byte in text.encode()[: SHAPE[0]]]
+    found = [byte + 1 for byte in text.replace("\r\n", "\n").encode()[: SHAPE[0]]]
     return found + [0] * (SHAPE[0] - len(found))
 
 

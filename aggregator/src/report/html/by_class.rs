@@ -55,8 +55,8 @@ fn name_of(class: usize, names: &[String]) -> String {
 fn class_names(config: &Config) -> Vec<String> {
     let spec = &config.spec;
     let named = &spec.data.class_names;
-    let follows = spec.architecture.vocabulary() == Some(spec.architecture.classes);
-    if named.is_empty() && follows && spec.architecture.classes == VOCABULARY {
+    let follows = spec.architecture.predictions() != Ok(1);
+    if named.is_empty() && follows && spec.architecture.vocabulary() == Some(VOCABULARY) {
         return (0..VOCABULARY as u16).map(token_name).collect();
     }
     named.clone()

@@ -75,11 +75,12 @@ impl<'a> Columns<'a> {
         Ok(shape)
     }
 
-    /// Whether a quotation mark that is not closed hides rows behind it. Numbers and labels stand in one line; texts may have
-    /// several, if the row has as many fields as the header, and as many quotation marks closed as opened.
+    /// Whether a quotation mark that is not closed hides rows behind it. Numbers and labels stand in one line. Texts, and what is passed
+    /// over beside them, may have several, if the row has as many fields as the header and closes its quotation marks.
     pub(super) fn hides_rows(&self, row: &ByteRecord, is_closed: bool) -> bool {
-        let text = self.text.filter(|_| is_closed && row.len() == self.header.len());
-        row.iter().enumerate().any(|(at, field)| Some(at) != text && field.contains(&b'\n'))
+        let may_go_on = self.text.is_some() && is_closed && row.len() == self.header.len();
+        let in_one_line = |at| !may_go_on || self.targets.contains(&at);
+        row.iter().enumerate().any(|(at, field)| in_one_line(at) && field.contains(&b'\n'))
     }
 
     /// Appends the tokens of a row's text and returns what is to be learned of it, if labels are read.

@@ -41,7 +41,9 @@ pub(super) enum CsvError {
     OpenQuote,
     #[error("has no label in column `{column}`")]
     NoLabel { column: String },
-    #[error("column `{column}` holds {found:?}, which is no finite number")]
+    #[error(
+        "column `{column}` holds {found:?}, which is no finite number; a column of texts is named by data.text"
+    )]
     NotNumber { column: String, found: String },
 }
 

@@ -102,14 +102,22 @@ pub fn read(input: impl Read, path: &Path, options: &ReadOptions) -> Result<Data
     let (mut values, mut tokens) = (Vec::new(), Vec::new());
     let (mut targets, mut skipped) = (Targets::default(), Skipped::default());
     let mut raw = ByteRecord::new();
+    // Where the last row begins, if its text has several lines.
+    let mut last_lines = None;
     while reader.read_byte_record(&mut raw).map_err(malformed)? {
         let line = raw.position().map_or(0, csv::Position::line);
         let at = |error: DataError| error.at(format!("line {line}")).in_file(path);
         // An error even where samples are skipped: it is unknown how many rows the quotation hides.
         let end = reader.position().byte();
-        let is_closed = reader.get_mut().count_to(end).is_multiple_of(2);
+        let is_closed = reader.get_mut().closed_up_to(end);
         if columns.hides_rows(&raw, is_closed) {
             return Err(at(CsvError::OpenQuote.into()));
+        }
+        last_lines = raw.iter().any(|field| field.contains(&b'\n')).then_some(line);
+        // A row of a few bytes has as many tokens as a long one.
+        if (2 * tokens.len()) as u64 > MAX_CONTENT {
+            let dimensions = vec![targets.len(), 2 * shape[0]];
+            return Err(DataError::TooLarge { dimensions, limit: MAX_CONTENT }.in_file(path));
         }
         let begin = values.len();
         // Text that is not UTF-8 is an error of one row only.
@@ -131,6 +139,9 @@ pub fn read(input: impl Read, path: &Path, options: &ReadOptions) -> Result<Data
                 skipped.take(options.on_error, at(error))?;
             }
         }
+    }
+    if let Some(line) = last_lines.filter(|_| reader.get_ref().ends_open()) {
+        return Err(DataError::from(CsvError::OpenQuote).at(format!("line {line}")).in_file(path));
     }
     let samples = if columns.text.is_some() { Samples::Tokens(tokens) } else { Samples::Floats(values) };
     let dataset = match columns.labels {
@@ -224,6 +235,15 @@ mod tests {
         assert_eq!((read.shape(), read.labels(), read.labels_each()), (&[3][..], &[1, 0][..], 1));
         assert_eq!(read.samples(), &Samples::Tokens(vec![98, 99, 45, 0, 0, 0]));
         assert_eq!(load(table, &options(None)).unwrap().shape(), [TEXT_LENGTH]);
+        // What is passed over may have lines as well, and a bare field any quotation mark.
+        let notes = b"notes,said,kind\n\"1\n2\",\"a\nb\",dog\n6\" wide,\"\"\"c\"\"\",cat\n";
+        let notes = load(notes, &options(Some(&[3]))).unwrap();
+        assert_eq!(notes.samples(), &Samples::Tokens(vec![98, 11, 99, 35, 100, 35]));
+        // Line breaks of Windows are those of others.
+        let windows = load(b"said,kind\r\n\"a\r\nb\",dog\r\n", &options(Some(&[3]))).unwrap();
+        assert_eq!(windows.samples(), &Samples::Tokens(vec![98, 11, 99]));
+        let one = load(b"said,kind\nab,dog\n\xc3\xa9,cat\n", &options(Some(&[1]))).unwrap();
+        assert_eq!((one.samples(), one.labels()), (&Samples::Tokens(vec![98, 196]), &[1, 0][..]));
         let unlabelled = load(b"said\nab\n", &options(Some(&[3])).without_labels()).unwrap();
         assert_eq!((unlabelled.len(), unlabelled.classes()), (1, 0));
         let values = Labels::Values { outputs: 1, names: Vec::new(), flags: false };
@@ -240,6 +260,8 @@ mod tests {
             (b"kind,said\ndog,a\ndog,\"b\ncat,c\n", "line 3: a quotation mark is not closed"),
             (b"kind,said\ndog,\"b\ncat,\"c\"\ncat,d\n", "line 2: a quotation mark is not closed"),
             (b"said,kind\n\"b,cat\nc,cat\n", "line 2: a quotation mark is not closed"),
+            (b"kind,said\ndog,\"b\ncat,\"c\n", "line 2: a quotation mark is not closed"),
+            (b"kind,said\ndog,a\n\"cat\ndog\",b\n", "line 3: a quotation mark is not closed"),
         ] {
             let error = load(table, &skip).unwrap_err().to_string();
             assert!(error.contains(said), "{error}");

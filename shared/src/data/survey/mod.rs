@@ -11,7 +11,7 @@ use super::format::SampleFormat as _;
 use super::idx::Idx;
 use super::images::{self, Images};
 use super::safetensors::{Safetensors, numbers_to_learn};
-use super::{DataError, DataSet, Format, Labels, OnError, ReadOptions, Split, registry, sets, text};
+use super::{DataError, DataSet, Format, Labels, OnError, ReadOptions, Samples, Split, registry, sets, text};
 use models::shape::spelled;
 
 /// Images that are looked at.
@@ -33,6 +33,8 @@ pub struct Survey {
     pub column: Option<String>,
     /// The column of a table that holds texts, if these are the samples.
     pub text: Option<String>,
+    /// How many different tokens there are, if samples are texts with one class each that have been tokenised.
+    pub vocabulary: Option<usize>,
     /// Training samples, if all were looked at.
     pub train: Option<usize>,
     /// Whether there is a test split.
@@ -131,6 +133,7 @@ fn found(set: &'static DataSet, format: Format, shape: Vec<usize>, labels: Label
         labels,
         column: None,
         text: None,
+        vocabulary: None,
         train: None,
         test,
         moments: None,
@@ -212,6 +215,11 @@ fn of_numbered(directory: &Path, format: Format, test: bool) -> Result<Survey, S
     let set = if format.about().name == Idx.about().name { &sets::IDX } else { &super::safetensors::SET };
     let mut survey = found(set, format, dataset.shape().to_vec(), Labels::Numbers(classes), test);
     survey.train = Some(dataset.len());
+    if let (Samples::Tokens(tokens), 1) = (dataset.samples(), dataset.labels_each()) {
+        let most = tokens.iter().max().map_or(0, |&token| usize::from(token));
+        survey.vocabulary = Some(most + 1);
+        survey.notes.push(format!("the largest token is {most}: model.vocabulary says how many there are"));
+    }
     survey.notes.push(format!("the largest label is {}: data.classes says otherwise", seen - 1));
     Ok(survey)
 }
@@ -219,7 +227,7 @@ fn of_numbered(directory: &Path, format: Format, test: bool) -> Result<Survey, S
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::{Dataset, Samples, safetensors};
+    use crate::data::{Dataset, safetensors};
 
     fn image(path: &Path, side: u32) {
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -296,6 +304,13 @@ mod tests {
             assert_eq!((&found.shape[..], found.moments, found.train), (&[64][..], None, Some(2)));
             assert!(found.notes[0].contains("the first 64 bytes count"), "{:?}", found.notes);
         }
+        std::fs::write(
+            folder.path().join("train.csv"),
+            "a,b,said,label\n1,2,\"on the left side\",0\n3,4,\"on the right\",1\n",
+        )
+        .unwrap();
+        let remark = survey(folder.path()).unwrap_err().to_string();
+        assert!(remark.contains("`said`") && remark.contains("data.text"), "{remark}");
         let words = table("mood,said\nglad,\"what a fine day\"\nsad,\"it rains and rains\"\n");
         assert_eq!((words.text.as_deref(), words.column.as_deref()), (Some("said"), Some("mood")));
     }
@@ -329,6 +344,10 @@ mod tests {
         safetensors::write_split(folder.path(), Split::Train, &set).unwrap();
         let found = survey(folder.path()).unwrap();
         assert_eq!((found.labels, found.set.name, found.train), (Labels::Numbers(5), "safetensors", Some(3)));
+        let texts = Dataset::labelled(vec![2], Samples::Tokens(vec![7, 0, 3, 1]), vec![1, 0], 2).unwrap();
+        safetensors::write_split(folder.path(), Split::Train, &texts).unwrap();
+        let found = survey(folder.path()).unwrap();
+        assert_eq!((found.vocabulary, found.labels), (Some(8), Labels::Numbers(2)));
         let folder = tempfile::tempdir().unwrap();
         let set = Dataset::new(vec![1, 2, 2], vec![0; 8], [6_u8, 0], 10).unwrap();
         super::super::idx::write_split(folder.path(), Split::Train, &set).unwrap();

@@ -19,6 +19,8 @@ const SCALED: usize = 64;
 const LABEL_COLUMNS: [&str; 8] = ["label", "class", "target", "y", "category", "species", "kind", "digit"];
 /// The most bytes of a text that are proposed: a transformer's work grows with their square.
 const MOST_BYTES: usize = 512;
+/// Columns of numbers, such as that of the row, beside which a column of texts is taken for the samples.
+const MOST_NUMBERS: usize = 1;
 /// Words of a column's values, in the mean, from which on it holds texts and no names.
 const TEXT_WORDS: f64 = 3.0;
 
@@ -30,6 +32,9 @@ pub(super) fn of(directory: &Path, test: bool) -> Result<Survey, SurveyError> {
     let known = LABEL_COLUMNS.iter().find_map(known);
     let wordy = |&at: &usize| text[at].is_some() && words[at] as f64 >= TEXT_WORDS * rows as f64;
     let texts = (0..header.len()).filter(|&at| Some(at) != known).filter(wordy).max_by_key(|&at| words[at]);
+    // Beside several columns of numbers it is a remark, which the numbers are not to be dropped for.
+    let numbers = (0..header.len()).filter(|&at| Some(at) != known && text[at].is_none()).count();
+    let texts = texts.filter(|_| numbers <= MOST_NUMBERS);
     let name = |&at: &usize| text[at].is_some() && Some(at) != texts;
     let other = || (0..header.len()).rfind(|&at| Some(at) != texts);
     let label = known.or_else(|| (0..header.len()).rfind(name)).or_else(other).unwrap_or(header.len() - 1);
@@ -37,7 +42,8 @@ pub(super) fn of(directory: &Path, test: bool) -> Result<Survey, SurveyError> {
     for (at, found) in text.iter().enumerate().filter(|_| texts.is_none()) {
         if let Some(found) = found.as_ref().filter(|_| at != label) {
             problems.push(format!(
-                "column `{}` holds {found:?}, which is no number: take the column away, or write numbers in it",
+                "column `{}` holds {found:?}, which is no number: take the column away, or write numbers in it (data.text of a \
+                 configuration of your own learns from the texts of a column alone)",
                 header[at]
             ));
         }

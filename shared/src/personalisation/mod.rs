@@ -23,7 +23,7 @@
 //! | `fine_tune` | stage 2: parameters learn on |
 //! | [`gate`] | stage 3: how much the global model counts |
 //! | [`mixture`] | a personal model that answers |
-//! | [`file`] | the file that it is kept in |
+//! | [`mod@file`] | the file that it is kept in |
 //! | [`scores`] | local and global test |
 //! | [`pipeline`] | all of it, in a device's turn |
 //!

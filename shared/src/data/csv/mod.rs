@@ -5,7 +5,7 @@
 //! column of texts, each sample is a text, as [`byte_tokens`] has it, and all further columns are passed over.
 //!
 //! A sample has the shape `[columns]`, or another one of as many values. Labels are class numbers or names, see
-//! [`Labels`]. Messages number the lines of the file, the header being line 1.
+//! [`Labels`](super::Labels). Messages number the lines of the file, the header being line 1.
 
 mod columns;
 mod error;

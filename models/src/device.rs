@@ -1,5 +1,6 @@
 //! Devices that networks run on.
 
+#[cfg(any(test, feature = "cuda"))]
 use candle_core::Device;
 
 use crate::error::ModelError;
@@ -18,6 +19,7 @@ pub(crate) enum Kind {
     /// The one for predictions with 8-bit integers, on the CPU.
     Int8,
     /// Candle's, on this device.
+    #[cfg(any(test, feature = "cuda"))]
     Candle(Device),
 }
 
@@ -47,9 +49,20 @@ impl Backend {
     ///
     /// # Errors
     /// [`ModelError::Candle`] if the crate was built without the `cuda` feature or no such device answers.
+    #[cfg(feature = "cuda")]
     pub fn cuda() -> Result<Self, ModelError> {
         let device = Device::new_cuda(0).map_err(ModelError::candle("opening the CUDA device"))?;
         Ok(Self { kind: Kind::Candle(device) })
+    }
+
+    /// The first CUDA device: in this build, without the `cuda` feature, always an error.
+    ///
+    /// # Errors
+    /// [`ModelError::Candle`], which says so.
+    #[cfg(not(feature = "cuda"))]
+    pub fn cuda() -> Result<Self, ModelError> {
+        let source = "this program was built without CUDA".into();
+        Err(ModelError::Candle { operation: "opening the CUDA device", source })
     }
 
     /// The first CUDA device if the program was built for CUDA and the device answers, else the CPU. In a program built for
@@ -68,23 +81,21 @@ impl Backend {
     /// The same if it is on the CPU, or else the CPU.
     #[must_use]
     pub fn on_cpu(&self) -> Self {
-        if self.candle_device().is_some() { Self::cpu() } else { self.clone() }
+        if self.runs_candle() { Self::cpu() } else { self.clone() }
     }
 
-    /// The device that candle runs networks on; `None` for the crate's own engines.
-    pub(crate) fn candle_device(&self) -> Option<&Device> {
-        match &self.kind {
-            Kind::Candle(device) => Some(device),
-            Kind::Cpu | Kind::Int8 => None,
-        }
+    /// Whether candle runs networks, and not one of the crate's own engines.
+    pub(crate) fn runs_candle(&self) -> bool {
+        !matches!(self.kind, Kind::Cpu | Kind::Int8)
     }
 
     /// `cpu` or `cuda`.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match &self.kind {
+            #[cfg(any(test, feature = "cuda"))]
             Kind::Candle(device) if device.is_cuda() => "cuda",
-            Kind::Cpu | Kind::Int8 | Kind::Candle(_) => "cpu",
+            _ => "cpu",
         }
     }
 

@@ -99,13 +99,14 @@ pub enum ModelError {
         operation: &'static str,
         /// The library's error.
         #[source]
-        source: candle_core::Error,
+        source: Box<dyn std::error::Error + Send + Sync>,
     },
 }
 
+#[cfg(any(test, feature = "cuda"))]
 impl ModelError {
     /// Attaches the operation to an error of the tensor library, for `map_err`.
     pub(crate) fn candle(operation: &'static str) -> impl FnOnce(candle_core::Error) -> Self {
-        move |source| Self::Candle { operation, source }
+        move |source| Self::Candle { operation, source: source.into() }
     }
 }

@@ -41,7 +41,7 @@
 //! | `network`, `engine` | a network on a device, and the interface of the two engines |
 //! | `cpu`, `kernels` | the engine for CPUs and its inner loops |
 //! | `int8` | the engine for predictions with 8-bit integers, on CPUs |
-//! | `candle` | the engine for CUDA devices |
+//! | `candle` | the engine for CUDA devices, in programs with the feature `cuda`; in tests a second implementation |
 //! | `train`, `optimizer`, `sgd`, `adam`, `loss` | steps of gradient descent |
 //! | `task`, `targets`, `objective` | what is learned, and by which loss: one class, several labels or numbers |
 //! | `evaluate`, `per_class`, `deviation` | loss and accuracy, in all and by class, and what else is measured; predictions |
@@ -55,6 +55,7 @@
 mod adam;
 pub mod architecture;
 mod batch;
+#[cfg(any(test, feature = "cuda"))]
 mod candle;
 mod contrast;
 mod correction;

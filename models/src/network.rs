@@ -2,6 +2,7 @@
 
 use crate::architecture::{Architecture, ArchitectureError, ParameterKind};
 use crate::batch::Batch;
+#[cfg(any(test, feature = "cuda"))]
 use crate::candle::CandleEngine;
 use crate::correction::Correction;
 use crate::cpu::CpuEngine;
@@ -68,6 +69,7 @@ impl Network {
         let engine: Box<dyn Engine> = match &backend.kind {
             Kind::Cpu => Box::new(CpuEngine::new(architecture, &specs, params)?),
             Kind::Int8 => Box::new(Int8Engine::new(architecture, params)?),
+            #[cfg(any(test, feature = "cuda"))]
             Kind::Candle(device) => Box::new(CandleEngine::new(architecture, &specs, params, device)?),
         };
         let predictions = architecture.predictions()?;

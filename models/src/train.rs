@@ -93,7 +93,7 @@ impl Learner {
         optimizer: impl Into<Optimizer>,
         backend: &Backend,
     ) -> Result<Self, ModelError> {
-        let on_cpu = |backend: &Backend| backend.candle_device().is_none();
+        let on_cpu = |backend: &Backend| !backend.runs_candle();
         let suits = |done: &Self| {
             done.network.architecture() == architecture && on_cpu(backend) && on_cpu(done.network.backend())
         };
@@ -309,7 +309,7 @@ impl Learner {
 
     /// The multiply-adds of a forward pass of a batch on the CPU; 0 on other devices.
     fn work(&self, batch: &Batch) -> u64 {
-        if self.network.backend().candle_device().is_some() {
+        if self.network.backend().runs_candle() {
             return 0;
         }
         self.multiply_adds.saturating_mul(batch.len() as u64)

@@ -236,7 +236,7 @@ mod tests {
     fn a_gpu_without_memory_is_of_this_machine_and_names_the_cause() {
         let lost = || ModelError::Candle {
             operation: "the forward pass",
-            source: candle_core::Error::Msg("CUDA_ERROR_OUT_OF_MEMORY".to_owned()),
+            source: "CUDA_ERROR_OUT_OF_MEMORY".into(),
         };
         let errors: [Failure; 4] = [
             RunError::Model(lost()).into(),

@@ -180,7 +180,7 @@ fn pure(f: impl Fn(&Tensor) -> candle_core::Result<Tensor> + Send + Sync + 'stat
 
 /// The error of a failed pass, for `map_err`.
 const FAILED: fn(candle_core::Error) -> ModelError =
-    |source| ModelError::Candle { operation: "running the network", source };
+    |source| ModelError::Candle { operation: "running the network", source: source.into() };
 
 /// Applies the dropout mask, which is generated on the host.
 fn drop_out(x: &Tensor, masks: Masks, label: &str, rate: f64) -> candle_core::Result<Tensor> {

@@ -93,6 +93,30 @@ impl Testbed {
         fs::remove_file(self.data(index).join("train-images-idx3-ubyte")).expect("there");
     }
 
+    /// What a program that keeps this model loaded answers to one request.
+    ///
+    /// # Panics
+    /// If it cannot be asked.
+    #[cfg(unix)]
+    #[must_use]
+    pub fn asked(&self, model: &str, request: &str) -> String {
+        use std::io::{BufRead as _, BufReader, Write as _};
+        use std::os::unix::net::UnixStream;
+
+        let socket = self.name("socket");
+        let mut serving = Command::new(&programs().edge_client);
+        serving.args(["predict", "--model", model, "--listen", &format!("unix:{socket}")]);
+        let serving = Process::start("edge-client", &mut serving);
+        until("the socket", || UnixStream::connect(&socket).is_ok());
+        let mut stream = UnixStream::connect(&socket).expect("it listens");
+        stream.write_all(format!("{request}\n").as_bytes()).expect("it reads");
+        let mut line = String::new();
+        BufReader::new(stream).read_line(&mut line).expect("it answers");
+        serving.interrupt();
+        let _ = serving.wait();
+        line
+    }
+
     /// The port on which the aggregator listens.
     #[must_use]
     pub fn port(&self) -> u16 {

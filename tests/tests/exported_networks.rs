@@ -1,6 +1,7 @@
 //! Exported models in Python: every built-in model and every kind of layer answers as it does here.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 
 use aggregator::export::Target;
 use aggregator::export::onnx::Preparing;
@@ -323,21 +324,19 @@ fn numpy_answers_as_we_do() {
 
 #[test]
 fn onnx_answers_as_we_do() {
-    match with_onnx() {
-        Ok(python) => every_network(Preparing::Inside, &python),
-        Err(reason) => println!("skipped: {reason}"),
+    if let Some(python) = onnx_or_skipped() {
+        every_network(Preparing::Inside, &python);
     }
+}
+
+/// A Python with onnxruntime; where there is none, the test says so and is skipped.
+fn onnx_or_skipped() -> Option<PathBuf> {
+    with_onnx().map_err(|reason| println!("skipped: {reason}")).ok()
 }
 
 #[test]
 fn onnx_answers_as_personal_models_do() {
-    let python = match with_onnx() {
-        Ok(python) => python,
-        Err(reason) => {
-            println!("skipped: {reason}");
-            return;
-        }
-    };
+    let Some(python) = onnx_or_skipped() else { return };
     let folder = tempfile::tempdir().unwrap();
     let mut exports = Exports::new(folder.path(), Preparing::Inside);
     let channels = Normalisation::Channels { mean: vec![0.4, 0.5, 0.6], deviation: vec![0.2, 0.25, 0.3] };
@@ -384,13 +383,7 @@ fn above_the_extractor(params: &ParamSet) -> ParamSet {
 
 #[test]
 fn onnx_takes_samples_that_were_prepared_outside() {
-    let python = match with_onnx() {
-        Ok(python) => python,
-        Err(reason) => {
-            println!("skipped: {reason}");
-            return;
-        }
-    };
+    let Some(python) = onnx_or_skipped() else { return };
     let folder = tempfile::tempdir().unwrap();
     let mut exports = Exports::new(folder.path(), Preparing::Outside);
     add_prepared(&mut exports);

@@ -4,12 +4,10 @@
 
 use std::fmt::Write as _;
 use std::fs;
-use std::io::{BufRead as _, BufReader, Write as _};
-use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use aggregator::round::RoundRecord;
-use federation_tests::process::{Process, run, until};
+use federation_tests::process::{Process, run};
 use federation_tests::programs::programs;
 use federation_tests::testbed::Testbed;
 use serde_json::Value;
@@ -182,16 +180,6 @@ fn several_labels_are_learned_by_devices_as_in_the_simulation() {
     }
 
     // A program that asks a model which stays loaded.
-    let socket = testbed.name("socket");
-    let mut serving = std::process::Command::new(&programs().edge_client);
-    serving.args(["predict", "--model", &model, "--listen", &format!("unix:{socket}")]);
-    let serving = Process::start("edge-client", &mut serving);
-    until("the socket", || UnixStream::connect(&socket).is_ok());
-    let mut stream = UnixStream::connect(&socket).unwrap();
-    stream.write_all(b"{\"values\": [3.0, 0.0, -3.0]}\n").unwrap();
-    let mut line = String::new();
-    BufReader::new(stream).read_line(&mut line).unwrap();
+    let line = testbed.asked(&model, r#"{"values": [3.0, 0.0, -3.0]}"#);
     assert!(line.contains(r#""labels":["is-dear"]"#), "{line}");
-    serving.interrupt();
-    let _ = serving.wait();
 }

@@ -4,11 +4,9 @@
 
 use std::fmt::Write as _;
 use std::fs;
-use std::io::{BufRead as _, BufReader, Write as _};
-use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-use federation_tests::process::{Process, run, until};
+use federation_tests::process::{Process, run};
 use federation_tests::programs::programs;
 use federation_tests::python::with_numpy;
 use federation_tests::testbed::Testbed;
@@ -91,18 +89,8 @@ fn devices_learn_the_texts_of_the_simulation_and_say_what_they_are() {
     let one = answer(&programs().edge_client, &["--model", &model, "--text", "the film is dull and long"]);
     assert_eq!(one["name"], "sad", "{one}");
 
-    let socket = testbed.name("socket");
-    let mut serving = std::process::Command::new(&programs().edge_client);
-    serving.args(["predict", "--model", &model, "--listen", &format!("unix:{socket}")]);
-    let serving = Process::start("edge-client", &mut serving);
-    until("the socket", || UnixStream::connect(&socket).is_ok());
-    let mut stream = UnixStream::connect(&socket).unwrap();
-    stream.write_all(b"{\"text\": \"the caf\\u00e9 was a joy\"}\n").unwrap();
-    let mut line = String::new();
-    BufReader::new(stream).read_line(&mut line).unwrap();
+    let line = testbed.asked(&model, r#"{"text": "the caf\u00e9 was a joy"}"#);
     assert!(line.contains(r#""name":"glad""#), "{line}");
-    serving.interrupt();
-    let _ = serving.wait();
 
     match with_numpy() {
         Ok(python) => {

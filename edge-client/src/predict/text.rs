@@ -7,7 +7,7 @@
 //! the answer is the one at its last token; of a longer text the last window counts. A network that looks ahead is not asked.
 
 use models::Batch;
-use shared::data::{DataError, Dataset, Samples, byte_tokens, text};
+use shared::data::{DataError, Dataset, byte_tokens, text};
 use shared::prediction::Row;
 use shared::spec::DataSpec;
 
@@ -23,9 +23,8 @@ impl Predictor {
         let is_read =
             |samples: &&DataSpec| samples.text.is_some() && samples.shape == self.architecture().input;
         let samples = self.samples().filter(is_read)?;
-        let length = samples.shape.iter().product();
-        let tokens = Samples::Tokens(byte_tokens::tokens(text, length));
-        Some(Dataset::unlabelled(samples.shape.clone(), tokens))
+        let &[length] = &samples.shape[..] else { return None };
+        Some(byte_tokens::sample(text, length))
     }
 
     /// Whether the model says what follows a text; one that reads tokens may as well tell texts apart.

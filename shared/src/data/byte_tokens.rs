@@ -4,6 +4,8 @@
 //! many bytes as a sample has, and filled up with [`PADDING`] behind its end. Line breaks of
 //! Windows are taken for those of others.
 
+use super::{DataError, Dataset, Samples};
+
 /// The token behind the end of a text.
 pub const PADDING: u16 = 0;
 
@@ -26,6 +28,14 @@ pub fn tokens(text: &str, length: usize) -> Vec<u16> {
     let mut tokens = Vec::with_capacity(length);
     append(text, length, &mut tokens);
     tokens
+}
+
+/// A text as a sample: this many of its tokens.
+///
+/// # Errors
+/// [`DataError`] if it is to have none.
+pub fn sample(text: &str, length: usize) -> Result<Dataset, DataError> {
+    Dataset::unlabelled(vec![length], Samples::Tokens(tokens(text, length)))
 }
 
 #[cfg(test)]

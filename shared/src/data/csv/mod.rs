@@ -159,8 +159,7 @@ pub fn read(input: impl Read, path: &Path, options: &ReadOptions) -> Result<Data
 pub(super) fn read_text(bytes: &[u8], options: &ReadOptions) -> Result<Dataset, DataError> {
     let text = str::from_utf8(bytes).map_err(|_| CsvError::NotUtf8)?;
     let shape = columns::text_shape(options.shape.as_deref())?;
-    let tokens = byte_tokens::tokens(text, shape[0]);
-    Dataset::unlabelled(shape, Samples::Tokens(tokens))
+    byte_tokens::sample(text, shape[0])
 }
 
 #[cfg(test)]

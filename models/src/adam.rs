@@ -2,25 +2,15 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Decay rates of the first and second moment, and the term that keeps the denominator above 0: the values of Kingma and Ba
-/// and the defaults of `torch.optim.Adam`.
-const BETA1: f64 = 0.9;
-const BETA2: f64 = 0.999;
-const EPSILON: f64 = 1e-8;
+use crate::optimizer::AdamSettings;
 
-/// Adam (Kingma and Ba, ICLR 2015, arXiv 1412.6980, Algorithm 1), as `torch.optim.Adam` defines it.
-///
-/// ```text
-/// m <- 0.9 m + 0.1 g        v <- 0.999 v + 0.001 g^2
-/// w <- w - rate m / (1 - 0.9^t) / (sqrt(v / (1 - 0.999^t)) + 1e-8)        t = 1, 2, ...
-/// ```
+/// Adam as [`AdamSettings`] defines it, with its weight decay as a part of the gradient.
 ///
 /// For small models beside a network, such as the gate of a mixture of experts: one vector with its gradient, in double
 /// precision.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Adam {
-    /// The learning rate.
-    rate: f64,
+    settings: AdamSettings,
     /// Steps taken.
     steps: i32,
     first: Vec<f64>,
@@ -30,8 +20,8 @@ pub struct Adam {
 impl Adam {
     /// The state before the first step, for a vector of `values` values.
     #[must_use]
-    pub fn new(rate: f64, values: usize) -> Self {
-        Self { rate, steps: 0, first: vec![0.0; values], second: vec![0.0; values] }
+    pub fn new(settings: AdamSettings, values: usize) -> Self {
+        Self { settings, steps: 0, first: vec![0.0; values], second: vec![0.0; values] }
     }
 
     /// One step.
@@ -45,13 +35,15 @@ impl Adam {
             "a gradient for each"
         );
         self.steps = self.steps.saturating_add(1);
-        let corrections = [BETA1, BETA2].map(|beta| 1.0 - beta.powi(self.steps));
+        let AdamSettings { rate, beta1, beta2, epsilon, decay } = self.settings;
+        let corrections = [beta1, beta2].map(|beta| 1.0 - beta.powi(self.steps));
         let moments = self.first.iter_mut().zip(&mut self.second);
         for ((value, &gradient), (first, second)) in values.iter_mut().zip(gradient).zip(moments) {
-            *first = BETA1 * *first + (1.0 - BETA1) * gradient;
-            *second = BETA2 * *second + (1.0 - BETA2) * gradient * gradient;
-            let step = *first / corrections[0] / ((*second / corrections[1]).sqrt() + EPSILON);
-            *value = (f64::from(*value) - self.rate * step) as f32;
+            let gradient = gradient + decay * f64::from(*value);
+            *first = beta1 * *first + (1.0 - beta1) * gradient;
+            *second = beta2 * *second + (1.0 - beta2) * gradient * gradient;
+            let step = *first / corrections[0] / ((*second / corrections[1]).sqrt() + epsilon);
+            *value = (f64::from(*value) - rate * step) as f32;
         }
     }
 }
@@ -63,7 +55,7 @@ mod tests {
     #[test]
     fn steps_along_a_gradient_that_does_not_change_are_as_long_as_the_rate() {
         // Both moments are then those of the gradient itself, once they are corrected.
-        let (mut values, mut adam) = ([1.0f32, 1.0, 1.0], Adam::new(0.125, 3));
+        let (mut values, mut adam) = ([1.0f32, 1.0, 1.0], Adam::new(AdamSettings::with_rate(0.125), 3));
         for step in 1..=4 {
             adam.descend(&mut values, &[3.0, -0.5, 0.0]);
             let moved = 0.125 * step as f32;

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::data::preparation::{Normalisation, Padding};
 use crate::id::RunId;
-use crate::spec::personalisation::{GateTraining, Method, Mix, Reports, Tuning};
+use crate::spec::personalisation::{Method, Mix, Reports, Tuning};
 use crate::spec::{LabelsAt, Measures};
 
 /// A specification by position.
@@ -123,8 +123,8 @@ pub struct PositionalPersonalisation {
     pub whole: Tuning,
     /// How FB's head learns.
     pub head: Tuning,
-    /// How the gate learns.
-    pub gate: GateTraining,
+    /// How the gate learns: epochs, samples in a batch, rate.
+    pub gate: (u32, u32, f64),
     /// What the server is told.
     pub report: Reports,
 }

@@ -1,9 +1,10 @@
-//! Activations of the frozen extractor, computed once for each sample and used by the head and by the gate.
+//! Activations of the frozen extractor, which the head and the gate learn from.
 
 use models::{Mode, Network, Targets};
 
 use super::{PersonaliseError, Steps};
 use crate::data::{Preparation, View};
+use crate::seed::Seed;
 
 /// Samples in one forward pass: bounds memory, not the result.
 pub(crate) const CHUNK: usize = 256;
@@ -24,18 +25,23 @@ pub struct Features {
 }
 
 impl Features {
-    /// Runs a view's samples, prepared as for a test, through the global model.
+    /// Runs a view's samples through the global model: augmented from this seed, as for training, or prepared as for a test.
     pub(super) fn of(
         network: &mut Network,
         preparation: &Preparation,
         view: &View,
+        augmented: Option<&Seed>,
         steps: &mut Steps<'_>,
     ) -> Result<Self, PersonaliseError> {
         let shape = network.architecture().feature_shape()?;
         let mut features = Self { shape, ..Self::default() };
         let positions: Vec<usize> = (0..view.len()).collect();
         for chunk in positions.chunks(CHUNK) {
-            let batch = preparation.batch(view, chunk, &network.architecture().input)?;
+            let input = &network.architecture().input;
+            let batch = match augmented {
+                Some(seed) => preparation.training_batch(view, chunk, seed, input)?,
+                None => preparation.batch(view, chunk, input)?,
+            };
             network.forward(batch.x(), batch.shape(), Mode::Evaluation)?;
             features.activations.extend_from_slice(network.features());
             features.logits.extend_from_slice(network.logits());

@@ -6,8 +6,18 @@ use super::{PersonaliseError, Steps};
 use crate::seed::{Seed, shuffle};
 use crate::spec::Training;
 
-/// Makes a batch: of the samples at these positions in this epoch, into these buffers.
-pub(super) type Fill<'a> = dyn FnMut(&[usize], u32, &mut Vec<f32>, &mut Targets) + 'a;
+/// Makes a batch of samples, into these buffers.
+pub(super) trait Fill {
+    /// Of the samples at these positions, in this epoch.
+    fn fill(
+        &mut self,
+        positions: &[usize],
+        epoch: u32,
+        x: &mut Vec<f32>,
+        y: &mut Targets,
+        steps: &mut Steps<'_>,
+    ) -> Result<(), PersonaliseError>;
+}
 
 /// What learns, and how.
 pub(super) struct FineTuning<'a> {
@@ -17,14 +27,14 @@ pub(super) struct FineTuning<'a> {
 }
 
 impl FineTuning<'_> {
-    /// Minibatch SGD over freshly shuffled samples, which `fill` makes into batches.
+    /// Minibatch SGD over freshly shuffled samples, which are made into batches.
     pub(super) fn run(
         &self,
         start: &ParamSet,
         samples: usize,
         seed: &Seed,
         steps: &mut Steps<'_>,
-        fill: &mut Fill<'_>,
+        samples_of: &mut impl Fill,
     ) -> Result<ParamSet, PersonaliseError> {
         let training = &self.training;
         let (size, total) = (training.batch_of(samples as u64) as usize, training.steps(samples as u64));
@@ -39,7 +49,7 @@ impl FineTuning<'_> {
         for epoch in 0..training.epochs {
             shuffle(&mut order, &mut seed.derive_numbered("epoch", u64::from(epoch)).rng());
             for positions in order.chunks(size).take(each as usize) {
-                fill(positions, epoch, &mut x, &mut y);
+                samples_of.fill(positions, epoch, &mut x, &mut y, steps)?;
                 let shape = [&[positions.len()], &self.architecture.input[..]].concat();
                 let batch = Batch::with_targets(std::mem::take(&mut x), shape, std::mem::take(&mut y))?;
                 learner.step(&batch)?;

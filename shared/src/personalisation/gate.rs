@@ -121,33 +121,55 @@ impl Gate {
         }
         loss
     }
+}
 
-    /// A gate that has learned from rows, from an even one on; of no rows it stays that. `advance` hears of every step, and
-    /// may end it.
+/// A gate that learns, epoch by epoch, from an even one on.
+pub struct GateCourse<'a> {
+    gate: Gate,
+    adam: Adam,
+    mix: Mix,
+    training: &'a GateTraining,
+    seed: Seed,
+    order: Vec<usize>,
+    gradient: Vec<f64>,
+}
+
+impl<'a> GateCourse<'a> {
+    /// The beginning of a gate of this number of inputs that learns from this number of rows; of no rows it stays even.
+    #[must_use]
+    pub fn new(inputs: usize, rows: usize, mix: Mix, training: &'a GateTraining, seed: Seed) -> Self {
+        let adam = Adam::new(training.adam(), inputs + 1);
+        let (order, gradient) = ((0..rows).collect(), Vec::new());
+        Self { gate: Gate::even(inputs), adam, mix, training, seed, order, gradient }
+    }
+
+    /// One pass over the rows. `advance` hears of every step, and may end it.
     ///
     /// # Errors
     /// What `advance` gives.
-    pub fn learn<E>(
+    ///
+    /// # Panics
+    /// If the rows are not as many as the course was told.
+    pub fn epoch<E>(
+        &mut self,
         rows: &Rows<'_>,
-        inputs: usize,
-        mix: Mix,
-        training: &GateTraining,
-        seed: &Seed,
+        epoch: u32,
         advance: &mut dyn FnMut() -> Result<(), E>,
-    ) -> Result<Self, E> {
-        let mut gate = Self::even(inputs);
-        let mut adam = Adam::new(training.learning_rate, inputs + 1);
-        let (mut order, mut gradient): (Vec<usize>, _) = ((0..rows.labels.len()).collect(), Vec::new());
-        let size = training.size(order.len());
-        for epoch in 0..training.epochs {
-            shuffle(&mut order, &mut seed.derive_numbered("epoch", u64::from(epoch)).rng());
-            for positions in order.chunks(size) {
-                gate.gradient(rows, positions, mix, &mut gradient);
-                adam.descend(&mut gate.parameters, &gradient);
-                advance()?;
-            }
+    ) -> Result<(), E> {
+        assert_eq!(rows.labels.len(), self.order.len(), "the rows of every epoch are of the same samples");
+        shuffle(&mut self.order, &mut self.seed.derive_numbered("epoch", u64::from(epoch)).rng());
+        for positions in self.order.chunks(self.training.size(self.order.len())) {
+            self.gate.gradient(rows, positions, self.mix, &mut self.gradient);
+            self.adam.descend(&mut self.gate.parameters, &self.gradient);
+            advance()?;
         }
-        Ok(gate)
+        Ok(())
+    }
+
+    /// What it has learned.
+    #[must_use]
+    pub fn finish(self) -> Gate {
+        self.gate
     }
 }
 
@@ -263,19 +285,45 @@ mod tests {
             labels.push(label);
         }
         let rows = Rows { inputs: &inputs, global: &global, local: &local, labels: &labels };
-        let training = GateTraining { epochs: 50, batch: 16, learning_rate: 0.05 };
+        let training = GateTraining { epochs: 50, batch: 16, learning_rate: 0.05, weight_decay: 0.0 };
         let steps = Cell::new(0);
         let mut advance = || {
             steps.set(steps.get() + 1);
             Ok::<(), Infallible>(())
         };
         for mix in [Mix::Logits, Mix::Probabilities] {
-            let Ok(gate) = Gate::learn(&rows, 1, mix, &training, &Seed::root(1), &mut advance);
+            let gate = learned(&rows, 1, mix, &training, &mut advance);
             assert!(gate.weigh(&[1.0]) > 0.9 && gate.weigh(&[-1.0]) < 0.1, "{gate:?}");
         }
         assert_eq!(steps.get(), 2 * training.steps(40));
         let none = Rows { inputs: &[], global: &[], local: &[], labels: &[] };
-        let Ok(gate) = Gate::learn(&none, 3, Mix::Logits, &training, &Seed::root(1), &mut advance);
+        let gate = learned(&none, 3, Mix::Logits, &training, &mut advance);
         assert_eq!(gate, Gate::even(3));
+    }
+
+    fn learned(
+        rows: &Rows<'_>,
+        inputs: usize,
+        mix: Mix,
+        training: &GateTraining,
+        advance: &mut dyn FnMut() -> Result<(), Infallible>,
+    ) -> Gate {
+        let mut course = GateCourse::new(inputs, rows.labels.len(), mix, training, Seed::root(1));
+        for epoch in 0..training.epochs {
+            let Ok(()) = course.epoch(rows, epoch, advance);
+        }
+        course.finish()
+    }
+
+    #[test]
+    fn weight_decay_holds_a_gate_back() {
+        let none = || Ok(());
+        let of = |weight_decay| {
+            let training = GateTraining { epochs: 200, batch: 0, learning_rate: 0.05, weight_decay };
+            let gate = learned(&ROWS, 3, Mix::Logits, &training, &mut { none });
+            gate.parts().0.iter().map(|weight| weight.abs()).sum::<f32>()
+        };
+        let [free, held, most] = [0.0, 0.01, 10.0].map(of);
+        assert!(free > 1.5 * held && held > 1.5 * most && most < 0.1, "{free} {held} {most}");
     }
 }

@@ -19,19 +19,22 @@
 //! |---|---|
 //! | [`crate::spec::personalisation`] | what the configuration says, and which models it fits |
 //! | [`split`] | which samples are the expert's and which the gate's |
-//! | [`features`] | activations of the frozen extractor, computed once for each sample |
-//! | `fine_tune` | stage 2: parameters learn on |
-//! | [`gate`] | stage 3: how much the global model counts |
+//! | [`features`] | activations of the frozen extractor |
+//! | `experts` | stages 2 and 3: what the methods need |
+//! | `fine_tune` | how parameters learn on |
+//! | [`gate`] | how much the global model counts |
 //! | [`mixture`] | a personal model that answers |
 //! | [`mod@file`] | the file that it is kept in |
 //! | [`scores`] | local and global test |
 //! | [`pipeline`] | all of it, in a device's turn |
 //!
-//! Activations are computed once, so the samples of FB and of the gate are not augmented: each is prepared as for a test. FT
-//! computes them anew for every batch, and augments as the run's training does.
+//! FT augments its samples as the run's training does. The activations that FB and the gates learn from are computed once, of
+//! samples prepared as for a test; with `personalisation.augment` in every epoch, of samples augmented anew, as the official
+//! program (guobbin/PFL-MoE) does.
 //!
 //! Nothing here leaves the device but the [measurements](scores::Scores) that the settings allow.
 
+mod experts;
 pub mod features;
 pub mod file;
 mod fine_tune;

@@ -3,12 +3,11 @@
 use std::borrow::Cow;
 use std::ops::ControlFlow;
 
-use models::{Architecture, Backend, Mode, ModelError, Network, ParamSet, Targets, argmax};
+use models::{Architecture, Backend, Mode, ModelError, Network, ParamSet, argmax};
 
-use super::features::{CHUNK, Features};
-use super::fine_tune::FineTuning;
-use super::gate::{Gate, Rows};
-use super::mixture::{PersonalModel, gate_inputs, mixed, weights};
+use super::experts::Experts;
+use super::features::CHUNK;
+use super::mixture::{PersonalModel, mixed, weights};
 use super::scores::{Scores, Tally};
 use super::split::LocalSplit;
 use super::{PersonaliseError, Steps};
@@ -16,7 +15,7 @@ use crate::data::View;
 use crate::id::ClientId;
 use crate::message::{Fraction, Metric};
 use crate::spec::personalisation::{Method, Personalisation, Reports};
-use crate::spec::{RunSpec, Training};
+use crate::spec::RunSpec;
 use crate::task::Progress;
 
 /// Whose model it is going to be.
@@ -62,31 +61,6 @@ pub struct Tested {
     pub gate: Option<f64>,
 }
 
-/// The local experts and gates of all methods.
-struct Experts {
-    whole: Option<ParamSet>,
-    head: Option<ParamSet>,
-    /// Of MF and of MFE.
-    gates: Vec<(Method, Gate)>,
-}
-
-impl Experts {
-    /// Checks that all values are finite: the steps do not check what they have learned.
-    fn check(&self, global: &ParamSet) -> Result<(), PersonaliseError> {
-        let learned = [Some(global), self.whole.as_ref(), self.head.as_ref()];
-        let tensor = learned.into_iter().flatten().find_map(ParamSet::first_non_finite);
-        let gate = |(_, gate): &(Method, Gate)| {
-            let (weights, bias) = gate.parts();
-            bias.is_finite() && weights.iter().all(|weight| weight.is_finite())
-        };
-        match tensor {
-            Some(tensor) => Err(PersonaliseError::Diverged { part: tensor.to_owned() }),
-            None if self.gates.iter().all(gate) => Ok(()),
-            None => Err(PersonaliseError::Diverged { part: "gate".to_owned() }),
-        }
-    }
-}
-
 /// Makes a device's personal models from the global one, and tests them and the global one; without a method that alone. `monitor` hears of every step and may break to
 /// cancel.
 ///
@@ -111,13 +85,13 @@ pub fn personalise(
     let split = LocalSplit::draw(data.len(), settings.expert_share, &device.seed("split"));
     let progress = Progress { round: Some(device.round), done: 0, total: device.steps(&split)? };
     let steps = &mut Steps { progress, monitor };
-    let (experts, means) = device.experts(global, &split, steps)?;
+    let experts = device.experts(global, &split, steps)?;
     if !settings.methods().is_empty() {
         experts.check(global)?;
     }
     let (global_scores, personal) = device.test(global, &experts, steps)?;
     let tested = personal.into_iter().map(|(method, scores)| {
-        let gate = means.iter().find(|(of, _)| *of == method).map(|&(_, mean)| mean);
+        let gate = experts.gate(method).and_then(|learned| learned.mean);
         Tested { method, scores, gate }
     });
     let personal = tested.collect();
@@ -137,7 +111,7 @@ pub fn personalise(
             architecture: spec.architecture.unfrozen(),
             global: composed(&spec.architecture, global)?,
             local: composed(&local_of, &local)?,
-            gate: gates.into_iter().find(|(of, _)| *of == method).map(|(_, gate)| gate),
+            gate: gates.into_iter().find(|learned| learned.method == method).map(|learned| learned.gate),
         })
     });
     let model = model.transpose()?;
@@ -165,115 +139,14 @@ impl Outcome {
 
 impl Device<'_> {
     /// The client's seed in this run for one purpose, the same in every round.
-    fn seed(&self, label: &str) -> crate::seed::Seed {
+    pub(super) fn seed(&self, label: &str) -> crate::seed::Seed {
         let seed = self.spec.root_seed().derive("personalisation");
         seed.derive_bytes("client", self.client.as_bytes()).derive(label)
     }
 
     /// The client's seed in this round.
-    fn seed_now(&self, label: &str) -> crate::seed::Seed {
+    pub(super) fn seed_now(&self, label: &str) -> crate::seed::Seed {
         self.seed(label).derive_numbered("round", u64::from(self.round))
-    }
-
-    fn wants(&self, wanted: impl Fn(Method) -> bool) -> bool {
-        self.settings.methods().iter().any(|&method| wanted(method))
-    }
-
-    fn gated(&self) -> impl Iterator<Item = Method> + '_ {
-        let methods = self.settings.methods().iter().copied();
-        methods.filter(|method| matches!(method, Method::Mf | Method::Mfe))
-    }
-
-    fn course<'c>(&'c self, architecture: &'c models::Architecture, whole: bool) -> FineTuning<'c> {
-        let tuning = if whole { self.settings.whole } else { self.settings.head };
-        let (epochs, batch, optimizer) =
-            (tuning.epochs, tuning.batch, models::Optimizer::from(tuning.sgd()).into());
-        let training = Training { epochs, batch, optimizer, ..self.spec.training };
-        FineTuning { architecture, training, backend: self.backend }
-    }
-
-    fn steps(&self, split: &LocalSplit) -> Result<u64, PersonaliseError> {
-        let architecture = &self.spec.architecture;
-        let course = |whole| self.course(architecture, whole).training.steps(split.expert.len() as u64);
-        let mut total = if self.wants(Method::is_whole) { course(true) } else { 0 };
-        if self.wants(|method| !method.is_whole()) {
-            total += course(false);
-        }
-        let rows = split.gate.len() * architecture.predictions()?;
-        Ok(total + self.gated().count() as u64 * self.settings.gate.steps(rows))
-    }
-
-    /// Stages 2 and 3; with the mean of each gate over its part.
-    fn experts(
-        &self,
-        global: &ParamSet,
-        split: &LocalSplit,
-        steps: &mut Steps<'_>,
-    ) -> Result<(Experts, Vec<(Method, f64)>), PersonaliseError> {
-        let (spec, preparation) = (self.spec, &self.spec.data.preparation);
-        let part = self.data.part(&split.expert);
-        let mut experts = Experts { whole: None, head: None, gates: Vec::new() };
-        if self.wants(Method::is_whole) {
-            let seed = self.seed_now("whole");
-            let augmentation = seed.derive("augmentation");
-            let mut fill = |positions: &[usize], epoch: u32, x: &mut Vec<f32>, y: &mut Targets| {
-                let seed = augmentation.derive_numbered("epoch", u64::from(epoch));
-                preparation.training(&part, positions, &seed, x, y);
-            };
-            let course = self.course(&spec.architecture, true);
-            experts.whole = Some(course.run(global, part.len(), &seed, steps, &mut fill)?);
-        }
-        if !self.wants(|method| !method.is_whole()) {
-            return Ok((experts, Vec::new()));
-        }
-        let mut network = Network::new(&spec.architecture, global, self.backend)?;
-        let classifier = spec.architecture.classifier()?;
-        let mut start = global.select("projection.");
-        start.insert_under("", global.select("head."));
-        let features = Features::of(&mut network, preparation, &part, steps)?;
-        let mut fill = |positions: &[usize], _: u32, x: &mut Vec<f32>, y: &mut Targets| {
-            features.fill(positions, x, y);
-        };
-        let course = self.course(&classifier, false);
-        let head = course.run(&start, part.len(), &self.seed_now("head"), steps, &mut fill)?;
-        let mut means = Vec::new();
-        if self.gated().next().is_some() {
-            let part = self.data.part(&split.gate);
-            let features = Features::of(&mut network, preparation, &part, steps)?;
-            let rows = features.labels.len();
-            let mut local = Network::new(&classifier, &head, self.backend)?;
-            if rows > 0 {
-                let shape = [&[part.len()], &features.shape[..]].concat();
-                local.forward(&features.activations, &shape, Mode::Evaluation)?;
-            }
-            let (mut x, mut y) = (Vec::new(), Targets::default());
-            for method in self.gated() {
-                let width = gate_inputs(method, &spec.architecture)?.expect("it is one of those with a gate");
-                let inputs = if method == Method::Mf {
-                    let positions: Vec<usize> = (0..part.len()).collect();
-                    preparation.evaluation(&part, &positions, &mut x, &mut y);
-                    &x
-                } else {
-                    &features.activations
-                };
-                let rows = Rows {
-                    inputs,
-                    global: &features.logits,
-                    local: if rows > 0 { local.logits() } else { &[] },
-                    labels: features.labels.classes(),
-                };
-                let (settings, seed) = (self.settings, self.seed_now(method.name()));
-                let gate =
-                    Gate::learn(&rows, width, settings.mix, &settings.gate, &seed, &mut || steps.advance())?;
-                if !rows.labels.is_empty() {
-                    let open = inputs.chunks_exact(width.max(1)).map(|input| f64::from(gate.weigh(input)));
-                    means.push((method, open.sum::<f64>() / rows.labels.len() as f64));
-                }
-                experts.gates.push((method, gate));
-            }
-        }
-        experts.head = Some(head);
-        Ok((experts, means))
     }
 
     /// Both tests of the global model and of every method's.
@@ -313,7 +186,7 @@ impl Device<'_> {
             for (method, tally) in &mut tallies {
                 let local = if method.is_whole() { &whole } else { &head };
                 let local = local.as_ref().expect("the expert of every method was made").logits();
-                let gate = experts.gates.iter().find(|(of, _)| of == method).map(|(_, gate)| gate);
+                let gate = experts.gate(*method).map(|learned| &learned.gate);
                 let weights = weights(*method, gate, batch.x(), global.features(), batch.y().len());
                 count(tally, batch.y(), &mixed(self.settings.mix, &weights, global.logits(), local));
             }

@@ -48,9 +48,10 @@ fn settings(methods: &[Method]) -> Personalisation {
         every: 0,
         expert_share: 0.75,
         mix: Mix::Logits,
+        augment: false,
         whole: tuning,
         head: tuning,
-        gate: GateTraining { epochs: 5, batch: 8, learning_rate: 0.01 },
+        gate: GateTraining { epochs: 5, batch: 8, learning_rate: 0.01, weight_decay: 0.0 },
         report: Reports::default(),
     }
 }
@@ -135,7 +136,7 @@ fn what_overflows_in_the_last_step_is_no_model() {
     assert!(part(Method::Ft, |settings| settings.whole = ONCE).starts_with("extractor."));
     assert_eq!(
         part(Method::Mfe, |settings| settings.gate =
-            GateTraining { epochs: 1, batch: 0, learning_rate: 1e40 }),
+            GateTraining { epochs: 1, batch: 0, learning_rate: 1e40, weight_decay: 0.0 }),
         "gate"
     );
 }
@@ -211,7 +212,7 @@ fn features_computed_once_are_those_computed_anew() {
     let mut network = Network::new(&spec.architecture, &global(&spec), &Backend::cpu()).unwrap();
     let mut monitor = |_| ControlFlow::Continue(());
     let mut steps = Steps { progress: Progress::default(), monitor: &mut monitor };
-    let features = Features::of(&mut network, &spec.data.preparation, &data, &mut steps).unwrap();
+    let features = Features::of(&mut network, &spec.data.preparation, &data, None, &mut steps).unwrap();
     assert_eq!((&features.shape[..], features.labels.len()), (&[6][..], 300));
     // More samples than a pass takes, in another order, one by one.
     let (mut x, mut y) = (Vec::new(), Targets::default());
@@ -224,6 +225,31 @@ fn features_computed_once_are_those_computed_anew() {
         network.represent(&anew).unwrap();
         near(&features.logits[position * 3..][..3], network.logits());
     }
+}
+
+#[test]
+fn heads_and_gates_learn_on_augmented_samples_if_they_are_told_to() {
+    let (mut spec, data) = (spec(), data(40, false));
+    let of = |spec: &RunSpec, augment| {
+        let settings = Personalisation { augment, ..settings(&[Method::Mf, Method::Mfe]) };
+        made(spec, &settings, &data, None).unwrap()
+    };
+    assert_eq!(of(&spec, true), of(&spec, false), "nothing changes where the run augments nothing");
+    spec.data.preparation.augmentation.horizontal_flip = 0.5;
+    let (once, anew) = (of(&spec, false), of(&spec, true));
+    assert_eq!(of(&spec, true), anew);
+    let [once_model, anew_model] = [&once, &anew].map(|outcome| outcome.model.as_ref().unwrap());
+    assert!(once_model.local != anew_model.local && once_model.gate != anew_model.gate);
+    // What is always mirrored is learned as images are that lie there mirrored.
+    spec.data.preparation.augmentation.horizontal_flip = 1.0;
+    let always = of(&spec, true).model.unwrap();
+    let samples = data.dataset();
+    let Samples::Bytes(pixels) = samples.samples() else { panic!("bytes") };
+    let mirrored: Vec<u8> = pixels.chunks(4).flat_map(|at| [at[1], at[0], at[3], at[2]]).collect();
+    let labels = batch(&spec, &data).y().iter().map(|&label| label as u8).collect::<Vec<_>>();
+    let mirrored = View::whole(Arc::new(Dataset::new(vec![1, 2, 2], mirrored, labels, 3).unwrap()));
+    let expected = made(&spec, &settings(&[Method::Mf, Method::Mfe]), &mirrored, None).unwrap().model.unwrap();
+    assert_eq!((always.local, always.gate), (expected.local, expected.gate));
 }
 
 #[test]

@@ -11,7 +11,7 @@ use crate::message::positional::{
     PositionalSpec, PositionalTraining,
 };
 use crate::spec::data::label_column;
-use crate::spec::personalisation::Methods;
+use crate::spec::personalisation::{GateTraining, Methods};
 use crate::spec::{DataSpec, Evaluation, Personalisation, RunSpec, SpecError, Training, Update};
 
 impl PositionalSpec {
@@ -173,6 +173,7 @@ impl From<Personalisation> for PositionalPersonalisation {
     fn from(settings: Personalisation) -> Self {
         let methods = settings.methods().to_vec();
         let Personalisation { every, expert_share, mix, whole, head, gate, report, .. } = settings;
+        let gate = (gate.epochs, gate.batch, gate.learning_rate);
         Self { methods, every, expert_share, mix, whole, head, gate, report }
     }
 }
@@ -182,7 +183,10 @@ impl From<PositionalPersonalisation> for Box<Personalisation> {
         let PositionalPersonalisation { methods, every, expert_share, mix, whole, head, gate, report } =
             settings;
         let method = Some(Methods(methods));
-        Self::new(Personalisation { method, every, expert_share, mix, head, whole, gate, report })
+        let (epochs, batch, learning_rate) = gate;
+        let gate = GateTraining { epochs, batch, learning_rate, ..GateTraining::default() };
+        let defaults = Personalisation::default();
+        Self::new(Personalisation { method, every, expert_share, mix, head, whole, gate, report, ..defaults })
     }
 }
 

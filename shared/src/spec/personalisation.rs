@@ -2,7 +2,7 @@
 
 use std::ops::Bound::Excluded;
 
-use models::{Architecture, Sgd};
+use models::{AdamSettings, Architecture, Sgd};
 use serde::{Deserialize, Serialize};
 
 use crate::settings::Kind;
@@ -21,6 +21,10 @@ crate::section! {
         pub expert_share: f64 = 0.75, in Kind::Number(Excluded(0.0), Excluded(1.0));
         /// A mixture of the global and the local expert is of their logits or probabilities
         pub mix: Mix = Mix::default();
+        /// Heads and gates learn on samples augmented anew in every epoch, as the run's training does
+        ///
+        /// Else each sample goes through the extractor once, prepared as for a test. FT's are always augmented.
+        pub augment: bool = false;
         /// How the local expert of all methods but FT learns
         pub head: Tuning = Tuning::default();
         /// How FT's model learns
@@ -33,7 +37,8 @@ crate::section! {
 }
 
 crate::section! {
-    /// How parameters learn on from the global model's. The defaults are the paper's (section 4.1), but for the epochs.
+    /// How parameters learn on from the global model's. The defaults are the paper's (section 4.1), but for the epochs: its official
+    /// program takes 200.
     #[derive(Copy)]
     pub struct Tuning {
         /// Passes over the expert's part of the samples
@@ -61,6 +66,8 @@ crate::section! {
         pub batch: u32 = 64, in Kind::COUNT;
         /// Learning rate of Adam
         pub learning_rate: f64 = 1e-3, in Kind::RATE, was "rate";
+        /// Weight decay (L2)
+        pub weight_decay: f64 = 0.0, in Kind::NOT_NEGATIVE;
     }
 }
 
@@ -160,6 +167,14 @@ impl Tuning {
     #[must_use]
     pub fn sgd(&self) -> Sgd {
         Sgd { rate: self.learning_rate, momentum: self.momentum, decay: self.weight_decay }
+    }
+}
+
+impl GateTraining {
+    /// The optimiser.
+    #[must_use]
+    pub fn adam(&self) -> AdamSettings {
+        AdamSettings { decay: self.weight_decay, ..AdamSettings::with_rate(self.learning_rate) }
     }
 }
 

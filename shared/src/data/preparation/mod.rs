@@ -151,6 +151,26 @@ impl Preparation {
         Batch::with_targets(x, shape, y)
     }
 
+    /// These samples as a batch to train on, augmented as [`Preparation::training`] does.
+    ///
+    /// # Errors
+    /// [`BatchError`] if they are not what the network takes.
+    ///
+    /// # Panics
+    /// As [`Preparation::training`].
+    pub fn training_batch(
+        &self,
+        data: &View,
+        positions: &[usize],
+        seed: &Seed,
+        input: &[usize],
+    ) -> Result<Batch, BatchError> {
+        let (mut x, mut y) = (Vec::new(), Targets::default());
+        self.training(data, positions, seed, &mut x, &mut y);
+        let shape = [&[positions.len()], input].concat();
+        Batch::with_targets(x, shape, y)
+    }
+
     fn fill(
         &self,
         data: &View,

@@ -10,8 +10,10 @@ use crate::kernels::direct::Direct;
 use crate::kernels::geometry::Geometry;
 use crate::kernels::grouped::Grouped;
 use crate::kernels::im2col::Im2col;
+use crate::kernels::pointwise::Pointwise;
 use crate::kernels::update;
-use crate::kernels::winograd::{Winograd, Workspace, pays};
+use crate::kernels::winograd::{Winograd, pays};
+use crate::kernels::workspace::Workspace;
 
 /// `y = W * x + b`, then `max(y, 0)` if `rectified`. Bias and rectifier are applied while an image is in the cache.
 pub(crate) struct Convolution {
@@ -31,6 +33,7 @@ pub(crate) enum Algorithm {
     Direct(Box<Direct>),
     Grouped(Box<Grouped>),
     Im2col(Box<Im2col>),
+    Pointwise(Box<Pointwise>),
     Winograd(Box<Winograd>),
 }
 
@@ -40,6 +43,7 @@ enum Fastest {
     Direct,
     Grouped,
     Im2col,
+    Pointwise,
     Winograd,
 }
 
@@ -49,6 +53,8 @@ impl Fastest {
             Self::Depthwise
         } else if groups > 1 {
             Self::Grouped
+        } else if Pointwise::is(geometry) {
+            Self::Pointwise
         } else if pays(geometry, out) {
             Self::Winograd
         } else if Direct::suits(geometry, out) {
@@ -71,6 +77,7 @@ pub(super) fn scratch(
     match Fastest::of(geometry, (out, groups)) {
         Fastest::Depthwise => (Depthwise::scratch(geometry, n, learns), [0; 4]),
         Fastest::Grouped => (Grouped::scratch(geometry, (out, groups), n, learns), [0; 4]),
+        Fastest::Pointwise => (0, Pointwise::scratch(geometry, out, n, learns)),
         Fastest::Winograd => (0, Winograd::scratch(geometry, out, n, learns)),
         Fastest::Direct => (Direct::scratch(geometry, out, n, learns), [0; 4]),
         Fastest::Im2col => (Im2col::scratch(geometry, out, n, learns), [0; 4]),
@@ -89,6 +96,7 @@ impl Algorithm {
             Fastest::Direct => Self::Direct(Box::new(Direct::new(geometry, out))),
             Fastest::Grouped => Self::Grouped(Box::new(Grouped::new(geometry, (out, groups)))),
             Fastest::Im2col => Self::Im2col(Box::new(Im2col::new(geometry, out))),
+            Fastest::Pointwise => Self::Pointwise(Box::new(Pointwise::new(geometry, out, workspace))),
         }
     }
 }
@@ -127,6 +135,7 @@ impl Operator for Convolution {
             Algorithm::Grouped(grouped) => grouped.forward(weight, x, y, n, finish),
             Algorithm::Direct(direct) => direct.forward(weight, x, y, n, finish),
             Algorithm::Im2col(columns) => columns.forward(weight, x, y, n, finish),
+            Algorithm::Pointwise(pointwise) => pointwise.forward(weight, x, y, n, finish),
             Algorithm::Winograd(winograd) => winograd.forward(weight, x, y, n, finish),
         }
         Ok(())
@@ -171,6 +180,7 @@ impl Convolution {
             Algorithm::Grouped(grouped) => grouped.backward(weight, x, dy, n, by_weight, dx),
             Algorithm::Direct(direct) => direct.backward(weight, x, dy, n, by_weight, dx),
             Algorithm::Im2col(columns) => columns.backward(weight, x, dy, n, by_weight, dx),
+            Algorithm::Pointwise(pointwise) => pointwise.backward(weight, x, dy, n, by_weight, dx),
             Algorithm::Winograd(winograd) => winograd.backward(weight, x, dy, n, by_weight, dx),
         }
     }

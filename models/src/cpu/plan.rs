@@ -25,7 +25,7 @@ use crate::kernels::normalisation::LocalResponseNorm;
 use crate::kernels::pooling::{AveragePool, MaxPool, Windows};
 use crate::kernels::rectifier::Rectifier;
 use crate::kernels::waves::waves;
-use crate::kernels::winograd::Workspace;
+use crate::kernels::workspace::Workspace;
 use crate::kernels::{lstm, normalisation};
 
 /// An operator and whether it learns: whether it has parameters, which may be frozen unless it is a block.

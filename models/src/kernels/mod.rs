@@ -7,6 +7,7 @@
 #![allow(clippy::inline_always)]
 
 mod activation;
+mod aligned;
 pub(crate) mod attention;
 mod batch_groups;
 pub(crate) mod bias;
@@ -26,6 +27,7 @@ pub(crate) mod lstm;
 pub(crate) mod normalisation;
 mod packed;
 mod padded;
+pub(crate) mod pointwise;
 pub(crate) mod pooling;
 pub(crate) mod rectifier;
 #[cfg(test)]
@@ -36,6 +38,7 @@ pub(crate) mod update;
 mod vectorised;
 pub(crate) mod waves;
 pub(crate) mod winograd;
+pub(crate) mod workspace;
 
 pub(crate) use simd::arch;
 pub use vectorised::vectorised;

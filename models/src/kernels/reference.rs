@@ -116,15 +116,16 @@ pub(super) fn cases() -> impl Strategy<Value = Case> {
         })
 }
 
-/// Tests for a convolution with the methods `new`, `forward` and `backward` of [`super::direct::Direct`].
-macro_rules! convolution_tests {
-    ($Convolution:ident) => {
+/// `new`, `run` and `check` for a convolution with the methods `forward` and `backward` of [`super::direct::Direct`].
+macro_rules! convolution_checks {
+    ($Convolution:ident, $new:expr) => {
         use std::sync::atomic::{AtomicUsize, Ordering};
 
         use proptest::prelude::*;
 
-        use super::$Convolution;
-        use $crate::kernels::reference::{Case, cases};
+        fn new(geometry: $crate::kernels::geometry::Geometry, out: usize) -> $Convolution {
+            $new(geometry, out)
+        }
 
         /// The output, the gradient of the weights, and that of the images.
         fn run(convolution: &mut $Convolution, case: &Case) -> [Vec<f32>; 3] {
@@ -143,7 +144,7 @@ macro_rules! convolution_tests {
         }
 
         fn check(case: &Case) {
-            let mut convolution = $Convolution::new(case.geometry, case.out);
+            let mut convolution = new(case.geometry, case.out);
             let (y, dweight, dx) = case.expected();
             let results = run(&mut convolution, case);
             y.assert_near("y", &results[0]);
@@ -165,6 +166,17 @@ macro_rules! convolution_tests {
             convolution.backward(&case.weight, &case.x, &case.dy, case.n, &mut dweight, None);
             assert_eq!(dweight, results[1], "the weights' gradient alone");
         }
+    };
+}
+pub(super) use convolution_checks;
+
+/// Tests for a convolution of any sizes.
+macro_rules! convolution_tests {
+    ($Convolution:ident) => {
+        use super::$Convolution;
+        use $crate::kernels::reference::{Case, cases, convolution_checks};
+
+        convolution_checks!($Convolution, $Convolution::new);
 
         proptest! {
             #[test]
@@ -197,7 +209,7 @@ macro_rules! convolution_tests {
                 let case = Case::new(image, out, kernel, 1, padding, 37);
                 let with = |threads: usize| {
                     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("a pool");
-                    pool.install(|| run(&mut $Convolution::new(case.geometry, case.out), &case))
+                    pool.install(|| run(&mut new(case.geometry, case.out), &case))
                 };
                 let one = with(1);
                 assert_eq!(with(2), one);
@@ -208,7 +220,7 @@ macro_rules! convolution_tests {
         #[test]
         fn an_empty_batch_has_no_gradient() {
             let case = Case::new((2, 5, 5), 3, 3, 1, 1, 0);
-            let [y, dweight, dx] = run(&mut $Convolution::new(case.geometry, case.out), &case);
+            let [y, dweight, dx] = run(&mut new(case.geometry, case.out), &case);
             assert!(y.is_empty() && dx.is_empty());
             assert!(dweight.iter().all(|value| *value == 0.0));
         }

@@ -166,7 +166,13 @@ fn losses() {
 fn adam_of(case: &Case) -> AdamSettings {
     let setting = |name: &str| case.settings[name].as_f64().unwrap_or(0.0);
     let [beta1, beta2] = [0, 1].map(|place| case.settings["betas"][place].as_f64().unwrap());
-    AdamSettings { rate: setting("lr"), beta1, beta2, epsilon: setting("eps"), decay: setting("weight_decay") }
+    AdamSettings {
+        rate: setting("lr"),
+        beta1,
+        beta2,
+        epsilon: setting("eps"),
+        decay: setting("weight_decay"),
+    }
 }
 
 #[test]

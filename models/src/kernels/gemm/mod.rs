@@ -65,6 +65,17 @@ impl<'a> Matrix<'a> {
         Self { values: &self.values[start..], rows: rows.len(), ..self }
     }
 
+    /// Some columns of this matrix.
+    pub(crate) fn columns(self, columns: Range<usize>) -> Self {
+        assert!(
+            columns.start <= columns.end && columns.end <= self.columns,
+            "columns {columns:?} of {}",
+            self.columns
+        );
+        let start = (columns.start * self.column_stride).min(self.values.len());
+        Self { values: &self.values[start..], columns: columns.len(), ..self }
+    }
+
     /// One past the last element's index; `None` if it overflows.
     fn extent(&self) -> Option<usize> {
         if self.rows == 0 || self.columns == 0 {
@@ -95,6 +106,19 @@ pub(crate) fn gemm_parallel(
     c: &mut [f32],
     row_stride: usize,
 ) {
+    gemm_in_bands(MAX_BANDS, alpha, a, b, beta, c, row_stride);
+}
+
+/// [`gemm_parallel`] in this number of bands at most: fewer pack a large `b` less often.
+pub(crate) fn gemm_in_bands(
+    most: usize,
+    alpha: f32,
+    a: Matrix<'_>,
+    b: Matrix<'_>,
+    beta: f32,
+    c: &mut [f32],
+    row_stride: usize,
+) {
     let work = a.rows * a.columns * b.columns;
     if work < MIN_PARALLEL_WORK {
         return gemm(alpha, a, b, beta, c, row_stride);
@@ -105,7 +129,7 @@ pub(crate) fn gemm_parallel(
         let parallelism = if parallel { Parallelism::Rayon(0) } else { Parallelism::None };
         return run(alpha, a, b, beta, c, row_stride, parallelism);
     }
-    let bands = (work / MIN_PARALLEL_WORK).min(MAX_BANDS);
+    let bands = (work / MIN_PARALLEL_WORK).min(most);
     let rows = a.rows.div_ceil(bands).next_multiple_of(BAND_ROWS);
     let last = (a.rows - 1) * row_stride + b.columns;
     c[..last].par_chunks_mut(rows * row_stride).enumerate().for_each(|(band, c)| {

@@ -2,10 +2,10 @@
 
 use std::cell::Cell;
 
-use super::aligned::Aligned;
 use super::interleave::{Interleave, LANES, Separate};
 use super::points::POINTS;
 use super::tiles::{Operand, Row, SLABS, Tiling, collect, spread};
+use crate::kernels::aligned::Aligned;
 use crate::kernels::arch;
 
 /// Limit of the values in a frame of more than one vector of channels: half of a core's own cache.

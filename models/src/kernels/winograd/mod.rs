@@ -13,7 +13,6 @@
 //! one per pair of points. The threads of the current rayon pool divide images and slabs among them; each is computed by one
 //! thread, and sums over groups are in order, so that the results do not depend on the number of threads.
 
-mod aligned;
 mod interleave;
 mod layout;
 mod points;
@@ -22,13 +21,11 @@ mod slabs;
 mod tests;
 mod tiles;
 
-use std::sync::{Arc, Mutex, PoisonError};
-
 use rayon::prelude::*;
 
 use super::gemm::gemm;
 use super::geometry::Geometry;
-use aligned::Aligned;
+use super::workspace::Workspace;
 use interleave::LANES;
 use layout::{Channels, Layout};
 use points::POINTS;
@@ -70,11 +67,6 @@ pub(crate) fn pays(geometry: Geometry, out: usize) -> bool {
     let tiles = rows.div_ceil(side) * columns.div_ceil(side);
     channels.min(out) >= 16 && POINTS * POINTS * tiles < per_place * geometry.places()
 }
-
-/// Scratch memory that the convolutions of one network share. They run one after the other, and a convolution of 512 channels
-/// in the largest network would otherwise have 75 MB of its own.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Workspace(Arc<Mutex<[Aligned; 4]>>);
 
 /// A convolution for one geometry.
 #[derive(Debug)]
@@ -193,8 +185,7 @@ impl Winograd {
 
     /// Takes the memory for the slabs from the workspace, or returns it.
     fn swap_workspace(&mut self) {
-        // The memory has no invariants that a panic could have broken.
-        let mut shared = self.workspace.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shared = self.workspace.take();
         let own = [&mut self.weights, &mut self.gradient, &mut self.pixels, &mut self.products];
         for (own, shared) in own.into_iter().zip(&mut *shared) {
             std::mem::swap(&mut own.values, shared);

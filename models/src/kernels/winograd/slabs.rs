@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
+use super::super::aligned::Aligned;
 use super::super::gemm::Matrix;
-use super::aligned::Aligned;
 use super::interleave::LANES;
 use super::layout::Channels;
 use super::tiles::{Row, SLABS};

@@ -23,6 +23,12 @@ impl Aligned {
         }
     }
 
+    /// The first values, for which it makes room.
+    pub(super) fn first(&mut self, length: usize) -> &mut [f32] {
+        self.prepare(length);
+        &mut self.get_mut()[..length]
+    }
+
     pub(super) fn get(&self) -> &[f32] {
         &self.values[self.first..][..self.length]
     }

@@ -2,6 +2,7 @@
 
 use super::operator::{Backward, Forward, Operator, Reads};
 use super::parameter::Parameter;
+use crate::engine::UpdateMode;
 use crate::error::ModelError;
 use crate::kernels::embedding;
 use crate::token::check_token;
@@ -33,8 +34,16 @@ impl Operator for Embedding {
     }
 
     fn backward(&mut self, parameters: &mut [Parameter], pass: Backward<'_>) {
-        let (gradient, _) = parameters[self.weight].new_gradient();
-        embedding::gradient(&self.tokens, self.dim, pass.dy, gradient);
+        let weight = &mut parameters[self.weight];
+        match pass.update {
+            UpdateMode::Fused(rate) => {
+                let table = weight.begin_fused_step(rate);
+                embedding::descend(&self.tokens, self.dim, pass.dy, rate, table);
+            }
+            UpdateMode::Accumulate => {
+                embedding::gradient(&self.tokens, self.dim, pass.dy, weight.new_gradient().0);
+            }
+        }
         if let Some(dx) = pass.dx {
             dx.fill(0.0);
         }

@@ -173,11 +173,7 @@ impl Sum {
             Layer::MaxPool { .. } => outputs / VALUE,
             Layer::LocalResponseNorm { .. } => inputs.saturating_add(in_training(inputs)),
             Layer::Dropout { .. } => in_training(inputs),
-            Layer::Embedding { vocabulary, dim, .. } => {
-                self.always_stored =
-                    self.always_stored.saturating_add((vocabulary as u64).saturating_mul(dim as u64));
-                inputs
-            }
+            Layer::Embedding { .. } => inputs,
             Layer::Lstm { hidden, .. } => {
                 let features = shape.last().copied().unwrap_or(0) as u64;
                 let recurrent = 4 * (hidden as u64).saturating_mul(hidden as u64);

@@ -3,6 +3,10 @@
 use super::activation::exp;
 use crate::kernels::arch;
 use pulp::{Simd, WithSimd};
+use rayon::prelude::*;
+
+/// Logits per task: about twenty microseconds.
+const TASK_VALUES: usize = 1 << 15;
 
 /// The mean over rows of `-log softmax(logits)[label]`, and its gradient `(softmax - one-hot) / rows`.
 ///
@@ -13,26 +17,39 @@ use pulp::{Simd, WithSimd};
 /// If a label is not below `classes`. The caller has checked them.
 pub(crate) fn cross_entropy(logits: &[f32], labels: &[u32], classes: usize, gradient: &mut [f32]) -> f64 {
     assert!(logits.len() == labels.len() * classes && gradient.len() == logits.len());
-    arch().dispatch(CrossEntropy { logits, labels, classes, gradient })
+    let (share, mut losses) = (1.0 / labels.len() as f32, vec![0.0; labels.len()]);
+    if logits.len() < 2 * TASK_VALUES {
+        arch().dispatch(CrossEntropy { logits, labels, classes, share, gradient, losses: &mut losses });
+    } else {
+        let rows = (TASK_VALUES / classes).max(1);
+        let tasks = (logits.par_chunks(rows * classes).zip(labels.par_chunks(rows)))
+            .zip(gradient.par_chunks_mut(rows * classes).zip(losses.par_chunks_mut(rows)));
+        tasks.for_each(|((logits, labels), (gradient, losses))| {
+            arch().dispatch(CrossEntropy { logits, labels, classes, share, gradient, losses });
+        });
+    }
+    losses.iter().sum::<f64>() / labels.len() as f64
 }
 
 struct CrossEntropy<'a> {
     logits: &'a [f32],
     labels: &'a [u32],
     classes: usize,
+    /// Of one row in the mean.
+    share: f32,
     gradient: &'a mut [f32],
+    /// Of each row.
+    losses: &'a mut [f64],
 }
 
 impl WithSimd for CrossEntropy<'_> {
-    type Output = f64;
+    type Output = ();
 
     #[inline(always)]
-    fn with_simd<S: Simd>(self, simd: S) -> f64 {
-        let Self { logits, labels, classes, gradient } = self;
-        let share = 1.0 / labels.len() as f32;
+    fn with_simd<S: Simd>(self, simd: S) {
+        let Self { logits, labels, classes, share, gradient, losses } = self;
         let rows = logits.chunks_exact(classes).zip(gradient.chunks_exact_mut(classes));
-        let mut loss = 0.0f64;
-        for ((logits, gradient), &label) in rows.zip(labels) {
+        for ((logits, gradient), (&label, loss)) in rows.zip(labels.iter().zip(losses)) {
             let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
             let mut sum = 0.0f32;
             for (x, e) in logits.chunks(S::F32_LANES).zip(gradient.chunks_mut(S::F32_LANES)) {
@@ -40,14 +57,13 @@ impl WithSimd for CrossEntropy<'_> {
                 simd.partial_store_f32s(e, exp(simd, shifted));
                 sum += e.iter().sum::<f32>();
             }
-            loss += f64::from(sum).ln() - (f64::from(logits[label as usize]) - f64::from(max));
+            *loss = f64::from(sum).ln() - (f64::from(logits[label as usize]) - f64::from(max));
             let scale = share / sum;
             for value in &mut *gradient {
                 *value *= scale;
             }
             gradient[label as usize] -= share;
         }
-        loss / labels.len() as f64
     }
 }
 

@@ -34,6 +34,8 @@ section! {
         pub clients: u32 = 10, in Kind::POSITIVE;
         /// How a simulation divides the training samples
         pub partition: Partition = Partition::Iid {};
+        /// Seed of who has which samples alone
+        pub seed: Option<i64> = None, in Kind::SEED, unset "run.seed";
         /// Training samples at most (own sets: evenly spaced)
         pub max_samples: Option<u32> = None, in Kind::POSITIVE, unset "all samples (glyphs: 6000)", was "limit";
         /// Which side has them: device (each its own), or server (it alone; then devices need none)

@@ -18,6 +18,8 @@ pub struct DataPlan {
     pub clients: usize,
     /// How a simulation divides the training samples among them.
     pub partition: Partition,
+    /// Seed of who has which samples; that of the run unless `data.seed` says otherwise.
+    pub seed: u64,
 }
 
 /// What the server trains itself, and how what clients have learned is mixed with it.

@@ -178,6 +178,7 @@ pub(super) fn validate(layers: Layers, data_root: Option<&Path>, run: RunId) -> 
             reading: samples.reading,
             clients: raw.data.clients as usize,
             partition: raw.data.partition,
+            seed: raw.data.seed.unwrap_or(raw.run.seed).cast_unsigned(),
         },
         server,
         stop: raw.early_stopping,

@@ -9,6 +9,7 @@ use shared::data::partition::balanced;
 use shared::data::{
     DataError, Dataset, PartitionError, PreparationError, Samples, Skipped, Split, View, glyphs,
 };
+use shared::seed::Seed;
 use shared::spec::LabelsAt;
 
 use crate::config::{Config, Source};
@@ -144,7 +145,7 @@ pub fn divide(config: &Config, train: impl Into<Arc<Dataset>>) -> Result<Vec<Vie
     if config.spec.data.labels == LabelsAt::Device {
         config.spec.data.preparation.check(&View::whole(dataset.clone()))?;
     }
-    let seed = config.spec.root_seed().derive("partition");
+    let seed = Seed::root(config.data.seed).derive("partition");
     let (partition, clients) = (&config.data.partition, config.data.clients);
     let parts = match config.server.labelled {
         None => partition.divide(&dataset, clients, &seed)?,
@@ -180,7 +181,7 @@ fn labelled_among(config: &Config, dataset: &Dataset, count: usize) -> Result<Ve
     if dataset.labels_each() > 1 {
         return Err(PlanError::LabelledText { count });
     }
-    let seed = config.spec.root_seed().derive("labelled");
+    let seed = Seed::root(config.data.seed).derive("labelled");
     balanced(dataset.labels(), dataset.classes(), count, &seed)
         .map_err(|problem| PlanError::Labelled { count, problem })
 }
@@ -217,6 +218,19 @@ mod tests {
             View::select(train, own).expect("there").to_dataset().expect("some")
         );
         assert!(labelled(&config(&common)).expect("nothing asked for").is_none());
+    }
+
+    #[test]
+    fn a_seed_of_its_own_keeps_who_has_what_over_runs_of_other_seeds() {
+        let common = ["data.max-samples=200", "data.clients=3"];
+        let who = |seeds: &[&str]| -> Vec<Vec<u32>> {
+            let config = config(&[&common[..], seeds].concat());
+            shares(&config).expect("divided").iter().map(|share| share.indices().to_vec()).collect()
+        };
+        let seven = who(&["run.seed=7"]);
+        assert_eq!(who(&["run.seed=7", "data.seed=7"]), seven);
+        assert_eq!(who(&["run.seed=8", "data.seed=7"]), seven);
+        assert_ne!(who(&["run.seed=7", "data.seed=8"]), seven);
     }
 
     #[test]

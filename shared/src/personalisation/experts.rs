@@ -146,7 +146,8 @@ impl Device<'_> {
         let rows = part.part.len() * self.spec.architecture.predictions()?;
         let mut courses = Vec::new();
         for method in self.gated() {
-            let inputs = gate_inputs(method, &self.spec.architecture)?.expect("it is one of those with a gate");
+            let inputs =
+                gate_inputs(method, &self.spec.architecture)?.expect("it is one of those with a gate");
             let seed = self.seed_now(method.name());
             courses.push((method, GateCourse::new(inputs, rows, settings.mix, &settings.gate, seed)));
             part.with_pixels |= method == Method::Mf;

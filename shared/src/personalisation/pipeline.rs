@@ -14,8 +14,8 @@ use super::{PersonaliseError, Steps};
 use crate::data::View;
 use crate::id::ClientId;
 use crate::message::{Fraction, Metric};
-use crate::spec::personalisation::{Method, Personalisation, Reports};
 use crate::spec::RunSpec;
+use crate::spec::personalisation::{Method, Personalisation, Reports};
 use crate::task::Progress;
 
 /// Whose model it is going to be.

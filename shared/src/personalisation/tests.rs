@@ -248,7 +248,8 @@ fn heads_and_gates_learn_on_augmented_samples_if_they_are_told_to() {
     let mirrored: Vec<u8> = pixels.chunks(4).flat_map(|at| [at[1], at[0], at[3], at[2]]).collect();
     let labels = batch(&spec, &data).y().iter().map(|&label| label as u8).collect::<Vec<_>>();
     let mirrored = View::whole(Arc::new(Dataset::new(vec![1, 2, 2], mirrored, labels, 3).unwrap()));
-    let expected = made(&spec, &settings(&[Method::Mf, Method::Mfe]), &mirrored, None).unwrap().model.unwrap();
+    let expected =
+        made(&spec, &settings(&[Method::Mf, Method::Mfe]), &mirrored, None).unwrap().model.unwrap();
     assert_eq!((always.local, always.gate), (expected.local, expected.gate));
 }
 

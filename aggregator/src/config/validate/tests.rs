@@ -179,10 +179,11 @@ fn the_effective_configuration_leaves_no_default_open() {
         "simulation.devices",
         "simulation.trainer",
     ];
-    assert_eq!(unset(&[]), [&["data.path"][..], &form, &["data.labelled"], &normal, &rest].concat());
+    let labelled = ["data.seed", "data.labelled"];
+    assert_eq!(unset(&[]), [&["data.path"][..], &form, &labelled, &normal, &rest].concat());
     assert_eq!(
         unset(&["data.set=mnist", "data.path=x"]),
-        [&form[..], &["data.max-samples", "data.labelled"], &normal, &rest].concat()
+        [&form[..], &["data.seed", "data.max-samples", "data.labelled"], &normal, &rest].concat()
     );
 }
 

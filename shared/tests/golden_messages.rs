@@ -171,6 +171,7 @@ fn spec() -> RunSpec {
             head: Tuning::default(),
             gate: GateTraining::default(),
             report: Reports { gate: false, ..Reports::default() },
+            ..Personalisation::default()
         }),
         heartbeat: Duration::from_millis(5_500),
     }

@@ -160,6 +160,7 @@ fn personal_spec(report: Reports) -> Arc<RunSpec> {
         every: 0,
         expert_share: 0.75,
         mix: Mix::Logits,
+        augment: false,
         whole: tuning,
         head: tuning,
         gate: GateTraining { learning_rate: 0.1, ..GateTraining::default() },

@@ -55,7 +55,7 @@ fn rounds(found: &Value, name: &str) -> f64 {
     assert_eq!(seeds.len(), 3, "{name}");
     let of_seed = |seed: &Value| {
         let all = seed["rounds"].as_f64().expect("a number");
-        seed["reached"][0].as_f64().unwrap_or(all + 1.0)
+        seed["crossing"].as_f64().unwrap_or(all + 1.0)
     };
     seeds.iter().map(of_seed).sum::<f64>() / 3.0
 }

@@ -150,7 +150,7 @@ fn one_round_is_compared_with_many() {
 }
 
 /// Every experiment that ships.
-const SHIPPED: [&str; 21] = [
+const SHIPPED: [&str; 22] = [
     "fafi-cifar10",
     "fafi-fashion",
     "fedavg-cifar",
@@ -158,6 +158,7 @@ const SHIPPED: [&str; 21] = [
     "fedavg-shakespeare",
     "fedavg-table1",
     "fedavg-table2",
+    "fedavg-table4",
     "fedmix-cifar10",
     "fedmix-fashion-streaming",
     "fedmix-fedloss",
@@ -199,5 +200,67 @@ fn the_shipped_experiments_are_plans() {
             assert_eq!(ended.code, Some(0), "{}, form {form}: {}", path.display(), ended.text);
             assert_eq!(fs::read_dir(out.path()).expect("a folder").count(), 0, "nothing is made");
         }
+    }
+}
+
+/// One published number: experiment, source, variant, figure and who has it from where.
+type Number = [String; 5];
+
+/// The numbers of the sources of a file.
+fn numbers(experiment: &str, file: &toml::Table) -> Vec<(Number, f64)> {
+    let one = file.get("paper").map(|paper| ("paper", paper));
+    let several = file.get("papers").and_then(toml::Value::as_table).into_iter().flatten();
+    let mut found = Vec::new();
+    for (source, paper) in one.into_iter().chain(several.map(|(name, paper)| (name.as_str(), paper))) {
+        let from = paper.get("from").and_then(toml::Value::as_str).unwrap_or("paper");
+        let mut add = |variant: &str, figure: &str, value: &toml::Value| {
+            let value = value.as_float().or(value.as_integer().map(|value| value as f64)).expect("a number");
+            let names = [experiment, source, variant, figure, from].map(str::to_owned);
+            found.push((names, value));
+        };
+        let table = |key: &str| paper.get(key).and_then(toml::Value::as_table).into_iter().flatten();
+        for figure in ["rounds", "accuracy"] {
+            table(figure).for_each(|(variant, value)| add(variant, figure, value));
+        }
+        for (variant, metrics) in table("metrics") {
+            let metrics = metrics.as_table().expect("figures by their names");
+            metrics.iter().for_each(|(figure, value)| add(variant, figure, value));
+        }
+    }
+    found
+}
+
+#[test]
+fn every_published_number_has_its_place_in_the_list_of_sources() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("configs");
+    let list = fs::read_to_string(folder.join("published.csv")).expect("the list");
+    let mut lines = list.lines();
+    assert_eq!(lines.next(), Some("experiment,source,variant,figure,value,from,where"));
+    let mut listed: Vec<(Number, f64)> = lines
+        .map(|line| {
+            let cells: Vec<&str> = line.split(',').collect();
+            let [experiment, source, variant, figure, value, from, place] = cells[..] else {
+                panic!("seven cells: {line}")
+            };
+            assert!(!place.is_empty(), "where does it stand? {line}");
+            ([experiment, source, variant, figure, from].map(str::to_owned), value.parse().expect("a number"))
+        })
+        .collect();
+    let mut shown = Vec::new();
+    for file in fs::read_dir(folder.join("experiments")).expect("a folder") {
+        let path = file.expect("a file").path();
+        let text = fs::read_to_string(&path).expect("text");
+        let name = path.file_stem().expect("a name").to_string_lossy().into_owned();
+        shown.extend(numbers(&name, &text.parse().expect("TOML")));
+    }
+    let order = |a: &(Number, f64), b: &(Number, f64)| a.0.cmp(&b.0);
+    listed.sort_by(order);
+    shown.sort_by(order);
+    assert!(shown.len() > 100, "{}", shown.len());
+    for number in &shown {
+        assert!(listed.contains(number), "{number:?} is in an experiment and not in published.csv");
+    }
+    for number in &listed {
+        assert!(shown.contains(number), "{number:?} is in published.csv and in no experiment");
     }
 }

@@ -11,6 +11,11 @@ pub(super) fn accuracy(line: &Line) -> String {
     accuracy.or_else(loss).unwrap_or_else(|| "-".to_owned())
 }
 
+/// The best accuracy of each run.
+pub(super) fn best(line: &Line) -> String {
+    line.best.map_or_else(|| "-".to_owned(), |mean| share(mean, line, 1))
+}
+
 /// An accuracy in percent.
 pub(super) fn share(mean: Mean, line: &Line, decimals: usize) -> String {
     format!("{} %{}", spread(mean, 100.0, decimals, false), of_seeds(mean, line))

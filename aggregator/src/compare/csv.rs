@@ -25,7 +25,7 @@ pub fn csv(plan: &Plan, lines: &[Line]) -> String {
 }
 
 fn fields(plan: &Plan, line: &Line, seed: &Seed) -> Vec<String> {
-    let (rounds, until) = seed.reached.unzip();
+    let until = seed.reached.map(|(_, until)| until);
     let sum = |traffic: Traffic<u64>| traffic.down.saturating_add(traffic.up);
     let troubles = &seed.troubles;
     let counts = [troubles.void, troubles.rejected, troubles.failed, troubles.missing];
@@ -39,7 +39,7 @@ fn fields(plan: &Plan, line: &Line, seed: &Seed) -> Vec<String> {
         or_empty(seed.accuracy),
         or_empty(seed.best),
         or_empty(seed.target),
-        or_empty(rounds),
+        or_empty(seed.crossing),
         or_empty(until.map(sum)),
         or_empty(until.map(|until| until.up)),
         sum(seed.traffic).to_string(),

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::experiment::{Experiment, Paper, Variant};
+use super::experiment::{Experiment, Variant};
 use super::plan::{Cell, Plan, Planned};
 use super::results::Rounds;
 use crate::config::excerpt::{Difference, differences, in_words};
@@ -68,7 +68,6 @@ pub fn of_found(found: &[(&Path, &Found)]) -> (Plan, Rounds, Vec<String>) {
         title: groups.iter().map(|(name, ..)| name.as_str()).collect::<Vec<_>>().join(" and "),
         about: what_differs(&groups),
         form: String::new(),
-        full: true,
         seeds,
         target: None,
         published: None,
@@ -76,7 +75,7 @@ pub fn of_found(found: &[(&Path, &Found)]) -> (Plan, Rounds, Vec<String>) {
         base: Vec::new(),
         axes: Vec::new(),
         variants: groups.into_iter().map(|(name, ..)| Variant { name, layers: Vec::new() }).collect(),
-        paper: Paper::default(),
+        papers: Vec::new(),
         interpolation: None,
         text: String::new(),
     };

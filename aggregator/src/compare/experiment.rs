@@ -3,7 +3,6 @@
 mod document;
 mod paper;
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 
@@ -14,6 +13,7 @@ use crate::config::excerpt::{Document, Excerpt};
 use crate::config::keys;
 use crate::report::units::percent;
 use document::ExperimentDocument;
+pub use paper::{Paper, Provenance, Published, Statistic};
 
 /// An experiment. Reading checks its own keys; [planning](super::plan) checks its configurations.
 #[derive(Debug)]
@@ -24,8 +24,6 @@ pub struct Experiment {
     pub about: String,
     /// The chosen form.
     pub form: String,
-    /// Whether the form is `full` or the only one: then published numbers have the same setup.
-    pub full: bool,
     /// The seeds. Every variant runs with each of them.
     pub seeds: Vec<u32>,
     /// The target to which rounds and bytes are counted.
@@ -40,8 +38,8 @@ pub struct Experiment {
     pub axes: Vec<Axis>,
     /// The variants to compare.
     pub variants: Vec<Variant>,
-    /// Published numbers.
-    pub paper: Paper,
+    /// Published numbers, by their sources.
+    pub papers: Vec<Paper>,
     /// How the final models of two seeds are mixed, if they are.
     pub interpolation: Option<Interpolation>,
     /// The text of the file.
@@ -109,20 +107,6 @@ pub struct Point {
     pub published: Option<Target>,
 }
 
-/// Published numbers, by the names of the variants in their cells: `iid/fedavg`.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
-pub struct Paper {
-    /// Where they were published.
-    pub source: String,
-    /// Rounds to the target.
-    pub rounds: BTreeMap<String, f64>,
-    /// Final accuracies, in percent.
-    pub accuracy: BTreeMap<String, f64>,
-    /// Tests of personal models by their names, as in `mfe-local-test`, in percent.
-    pub metrics: BTreeMap<String, BTreeMap<String, f64>>,
-}
-
 /// Mixtures `theta a + (1 - theta) b` of the final models of a variant's runs with one seed and the next.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
@@ -160,8 +144,8 @@ pub enum ExperimentError {
 }
 
 /// The keys at the top of the file.
-const KEYS: [&str; 10] =
-    ["title", "about", "seeds", "target", "baseline", "base", "grid", "variants", "forms", "paper"];
+const KEYS: [&str; 11] =
+    ["title", "about", "seeds", "target", "baseline", "base", "grid", "variants", "forms", "paper", "papers"];
 const INTERPOLATE: &str = "interpolate";
 /// Keys of a form that do not belong to the configuration.
 const OF_FORMS: [&str; 4] = ["seeds", "target", "variants", "grid"];
@@ -206,9 +190,7 @@ impl Experiment {
         base.extend(document.excerpt(of_form, &OF_FORMS).filter(|_| formed));
         let mut axes = read.axes()?;
         let mut variants = read.variants()?;
-        // Checked against the whole file: a form may leave out variants with published numbers.
-        let paper: Paper = read.typed("paper")?.unwrap_or_default();
-        paper::check(&paper, &axes, &variants, &read)?;
+        let papers = paper::read(form, &axes, &variants, &forms, &read)?;
         read.restrict(&mut variants, |variant| &variant.name, own("variants"))?;
         if let Some(path) = own("variants") {
             for variant in &mut variants {
@@ -261,7 +243,6 @@ impl Experiment {
             }),
             about: read.text(&["about"])?.unwrap_or_default().trim().to_owned(),
             form: form.to_owned(),
-            full: form == "full" || forms.is_empty(),
             seeds,
             target,
             published: read.target(&["target"])?,
@@ -269,7 +250,7 @@ impl Experiment {
             base,
             axes,
             variants,
-            paper,
+            papers,
             interpolation,
             text: document.text().to_owned(),
         })

@@ -50,6 +50,11 @@
 //! rounds = { "iid/epochs=1/fedavg" = 87 }            # CELL/VARIANT: rounds to the target
 //! accuracy = { "iid/epochs=1/fedavg" = 97.0 }        # final accuracies in percent
 //! metrics."iid/epochs=1/fedavg" = { mfe-local-test = 92.9 }   # tests of personal models, in percent
+//! from = "paper"                         # who says so: paper, text (a later one), program (the authors'), third-party, inferred
+//! statistic = "last"                     # accuracies are the last of a run, or the best: ours stand beside in the same
+//! form = "full"                          # the form that has their set-up
+//! differs = "half the samples"           # what of it that form has otherwise; without it they are the same
+//!                                        # (several sources are [papers.NAME], with a column each)
 //!
 //! [interpolate]                          # mix the final models of seeds 1 and 2, 3 and 4 ...; optional, with even seeds
 //! steps = 15                             # values of theta

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use shared::algorithm::registry;
 
+use super::experiment::Paper;
 use super::plan::{Plan, Planned};
 use super::results::{Line, measured_globally};
 use crate::config::Config;
@@ -16,7 +17,7 @@ pub(super) fn notes(plan: &Plan, lines: &[&Line]) -> Vec<String> {
     notes.extend(needless(plan, lines));
     notes.extend(measurements(lines));
     notes.extend(troubled(lines));
-    notes.extend(paper(plan, lines));
+    notes.extend(papers(plan, lines));
     notes
 }
 
@@ -52,7 +53,8 @@ fn targets(plan: &Plan, lines: &[&Line]) -> Vec<String> {
     if !every.is_empty() {
         let every = every.iter().map(ToString::to_string).collect::<Vec<_>>().join(" or ");
         notes.push(format!(
-            "Models are tested every {every} rounds: rounds and bytes to the target are rounded up to the next test."
+            "Models are tested every {every} rounds: between two tests the best accuracy so far is a straight line, and bytes to the \
+             target are rounded up to the next test."
         ));
     }
     notes
@@ -111,12 +113,8 @@ fn troubled(lines: &[&Line]) -> impl Iterator<Item = String> {
     })
 }
 
-/// The source of published numbers.
-fn paper(plan: &Plan, lines: &[&Line]) -> Option<String> {
-    let numbers =
-        |line: &&Line| plan.published(line.cell, line.variant).is_some() || !line.paper_metrics.is_empty();
-    let source = plan.experiment.paper.source.trim_end_matches('.');
-    let of =
-        if plan.experiment.full { "" } else { " Its numbers are of the full setup, and not of this form." };
-    (!source.is_empty() && lines.iter().any(numbers)).then(|| format!("Paper: {source}.{of}"))
+/// The sources of published numbers.
+fn papers(plan: &Plan, lines: &[&Line]) -> impl Iterator<Item = String> {
+    let says = |paper: &&Paper| lines.iter().any(|line| !paper.of(&line.name).is_nothing());
+    plan.experiment.papers.iter().filter(says).map(Paper::note).filter(|note| !note.is_empty())
 }

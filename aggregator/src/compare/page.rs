@@ -189,7 +189,7 @@ fn runs(found: &Found<'_>, link: &dyn Fn(&str) -> Option<String>) -> Markup {
                         td { (seed.rounds) @if !seed.complete { " so far" } }
                         td { (share(seed.accuracy)) }
                         td { (share(seed.best)) }
-                        td { (seed.reached.map_or_else(|| "-".to_owned(), |(round, _)| round.to_string())) }
+                        td { (seed.crossing.map_or_else(|| "-".to_owned(), |rounds| format!("{rounds:.1}"))) }
                         td { (seed.troubles.text()) @if seed.fruitless() { "; counts nowhere" } }
                     }
                 }

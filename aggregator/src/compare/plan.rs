@@ -7,7 +7,7 @@ use shared::id::RunId;
 use toml::Value;
 
 pub use super::experiment::Target;
-use super::experiment::{Experiment, ExperimentError, Point};
+use super::experiment::{Experiment, ExperimentError, Paper, Point};
 use crate::config::excerpt::{self, Excerpt};
 use crate::config::{Config, ConfigErrors, Raw, Renamed};
 use crate::run::directory::{RunDirectory, newest_checkpoint};
@@ -207,21 +207,15 @@ impl Plan {
         self.experiment.seeds.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
     }
 
-    /// The head of the column of published numbers.
+    /// What a source has published of a variant's runs as text, with the target of the rounds if it differs from ours.
     #[must_use]
-    pub fn paper_head(&self) -> &'static str {
-        if self.experiment.full { "paper" } else { "paper (full setup)" }
-    }
-
-    /// The published numbers as text, with the target of the published rounds if it differs from ours.
-    #[must_use]
-    pub fn published(&self, cell: usize, variant: usize) -> Option<String> {
-        let (name, paper) = (self.name(cell, variant), &self.experiment.paper);
+    pub fn published(&self, paper: &Paper, cell: usize, variant: usize) -> Option<String> {
+        let found = paper.of(&self.name(cell, variant));
         let Cell { target, published, .. } = &self.cells[cell];
         let other = published.as_ref().filter(|published| target.as_ref() != Some(published));
         let to = other.map_or_else(String::new, |target| format!(" to {target}"));
-        let accuracy = paper.accuracy.get(&name).map(|accuracy| format!("{accuracy} %"));
-        let rounds = paper.rounds.get(&name).map(|rounds| format!("{rounds} rounds{to}"));
+        let accuracy = found.accuracy.map(|accuracy| format!("{accuracy} %"));
+        let rounds = found.rounds.map(|rounds| format!("{rounds} rounds{to}"));
         let both: Vec<String> = accuracy.into_iter().chain(rounds).collect();
         (!both.is_empty()).then(|| both.join(", "))
     }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
+use super::experiment::Published;
 use super::plan::{Plan, Planned, Target};
 use super::troubles::Troubles;
 use crate::round::{RoundRecord, of_a_model, stopping};
@@ -68,12 +69,8 @@ pub struct Line {
     pub seeds: Vec<Seed>,
     /// The number of planned seeds.
     pub planned: usize,
-    /// Published rounds to the target.
-    pub paper_rounds: Option<f64>,
-    /// Published final accuracy, in percent.
-    pub paper_accuracy: Option<f64>,
-    /// Published measurements of clients by name, in percent.
-    pub paper_metrics: BTreeMap<String, f64>,
+    /// What was published of it, by source.
+    pub published: BTreeMap<String, Published>,
 }
 
 impl Line {
@@ -111,8 +108,10 @@ pub struct Seed {
     pub loss: Option<f64>,
     /// The accuracy to which rounds and bytes are counted.
     pub target: Option<f64>,
-    /// The first round that reached the target, and the bytes up to it.
+    /// The first round that was tested and reached the target, and the bytes up to it.
     pub reached: Option<(u32, Traffic<u64>)>,
+    /// Rounds to the target, as [`crossing`] counts them.
+    pub crossing: Option<f64>,
     /// Bytes of all rounds.
     pub traffic: Traffic<u64>,
     /// Measurements by name: the mean over the rounds for training, the last one for tests of models.
@@ -147,6 +146,7 @@ impl Seed {
             loss: rounds.iter().rev().find_map(|round| round.loss).filter(|_| tested().next().is_none()),
             target,
             reached: first.map(|(round, _)| (round, until(round))),
+            crossing: target.and_then(|target| crossing(tested(), target)),
             traffic: until(u32::MAX),
             metrics: metrics(rounds),
             troubles: Troubles::of(rounds, config.policy.min),
@@ -164,6 +164,24 @@ impl Seed {
     pub fn fruitless(&self) -> bool {
         self.complete && self.rounds > 0 && self.troubles.void >= self.rounds
     }
+}
+
+/// Where the curve of tested rounds and their accuracies crosses the target: the curve is the best accuracy so far, and a straight
+/// line between two tests (`McMahan` et al. 2017, section 3). A first test that reaches it counts as it is.
+fn crossing(tests: impl Iterator<Item = (u32, f64)>, target: f64) -> Option<f64> {
+    let mut before: Option<(u32, f64)> = None;
+    for (round, accuracy) in tests {
+        if accuracy < target {
+            let best = before.map_or(accuracy, |(_, best)| best.max(accuracy));
+            before = Some((round, best));
+            continue;
+        }
+        return Some(before.map_or(f64::from(round), |(last, best)| {
+            let share = (target - best) / (accuracy - best);
+            f64::from(last) + share * (f64::from(round) - f64::from(last))
+        }));
+    }
+    None
 }
 
 fn metrics(rounds: &[RoundRecord]) -> BTreeMap<String, f64> {
@@ -265,13 +283,14 @@ pub fn lines(plan: &Plan, rounds: &Rounds) -> Vec<Line> {
                 difference: if is_baseline { None } else { mean(&against) },
                 loss: mean(&|seed| seed.loss),
                 loss_difference: if is_baseline { None } else { mean(&against_loss) },
-                rounds: mean(&|seed| seed.reached.map(|(round, _)| f64::from(round))),
+                rounds: mean(&|seed| seed.crossing),
                 until: traffic(&|seed| seed.reached.map(|(_, traffic)| traffic)),
                 traffic: traffic(&|seed| Some(seed.traffic)),
                 metrics: names.into_iter().filter_map(metric).collect(),
-                paper_rounds: plan.experiment.paper.rounds.get(&name).copied(),
-                paper_accuracy: plan.experiment.paper.accuracy.get(&name).copied(),
-                paper_metrics: plan.experiment.paper.metrics.get(&name).cloned().unwrap_or_default(),
+                published: {
+                    let of = plan.experiment.papers.iter().map(|paper| (paper.name.clone(), paper.of(&name)));
+                    of.filter(|(_, published)| !published.is_nothing()).collect()
+                },
                 planned: plan.experiment.seeds.len(),
                 name,
                 seeds,
@@ -313,6 +332,16 @@ pub(super) fn chosen<'a>(plan: &Plan, rounds: &'a Rounds, line: &Line) -> Vec<&'
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_target_is_crossed_between_two_tests_of_the_best_so_far() {
+        let at = |tests: &[(u32, f64)], target| crossing(tests.iter().copied(), target);
+        assert_eq!(at(&[(10, 0.5), (20, 0.75)], 0.625), Some(15.0));
+        assert_eq!(at(&[(10, 0.5), (20, 0.25), (30, 0.75)], 0.625), Some(25.0), "from the best, a half");
+        assert_eq!(at(&[(10, 0.5), (20, 0.75)], 0.75), Some(20.0));
+        assert_eq!(at(&[(10, 0.5)], 0.25), Some(10.0), "nothing is known of before");
+        assert_eq!((at(&[(10, 0.5)], 0.75), at(&[], 0.5)), (None, None));
+    }
 
     #[test]
     fn measurements_of_personal_models_are_known_by_their_names() {

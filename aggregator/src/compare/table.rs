@@ -1,6 +1,7 @@
 //! The table of results of one cell.
 
-use super::cells::{accuracy, metric, points, to_target, traffic};
+use super::cells::{accuracy, best, metric, points, to_target, traffic};
+use super::experiment::{Paper, Statistic};
 use super::plan::Plan;
 use super::results::{Line, measured_globally};
 use crate::report::table::Table;
@@ -8,18 +9,24 @@ use crate::report::table::Table;
 /// The results of all variants in one cell. `variants` and `bytes` are the heads of these columns.
 pub(super) fn results(plan: &Plan, cell: usize, lines: &[&Line], variants: &str, bytes: &str) -> Table {
     let target = plan.cells[cell].target.as_ref();
-    let published = lines.iter().any(|line| plan.published(cell, line.variant).is_some());
+    let says = |paper: &&Paper| lines.iter().any(|line| plan.published(paper, cell, line.variant).is_some());
+    let papers: Vec<&Paper> = plan.experiment.papers.iter().filter(says).collect();
+    // Beside the best of each run that was published stands the best of ours.
+    let of_best = |paper: &&Paper| paper.statistic == Statistic::Best && !paper.accuracy.is_empty();
+    let with_best = papers.iter().any(of_best);
     let measured = measured_globally(lines);
     let mut head = vec![variants.to_owned(), "final accuracy".to_owned()];
+    head.extend(with_best.then(|| "best accuracy".to_owned()));
     head.extend(plan.experiment.baseline.as_ref().map(|baseline| format!("against {baseline}")));
     if let Some(target) = target {
         head.extend([format!("rounds to {target}"), "bytes to target (up)".to_owned()]);
     }
     head.push(bytes.to_owned());
-    head.extend(published.then(|| plan.paper_head().to_owned()));
+    head.extend(papers.iter().map(|paper| paper.head()));
     head.extend(measured.iter().map(|&name| name.to_owned()));
     let row = |line: &&Line| {
         let mut row = vec![plan.experiment.variants[line.variant].name.clone(), accuracy(line)];
+        row.extend(with_best.then(|| best(line)));
         if let Some(baseline) = plan.baseline() {
             row.push(if baseline == line.variant { "baseline".to_owned() } else { points(line) });
         }
@@ -27,7 +34,7 @@ pub(super) fn results(plan: &Plan, cell: usize, lines: &[&Line], variants: &str,
             row.extend([to_target(line), traffic(line.until)]);
         }
         row.push(traffic(line.traffic));
-        row.extend(published.then(|| plan.published(cell, line.variant).unwrap_or_default()));
+        row.extend(papers.iter().map(|paper| plan.published(paper, cell, line.variant).unwrap_or_default()));
         row.extend(measured.iter().map(|name| metric(line, name)));
         row
     };

@@ -49,8 +49,10 @@ impl Distances {
     }
 }
 
-/// The squared distance of two equally long rows.
-fn square(a: &[f32], b: &[f32]) -> f64 {
+/// The squared distance of two equally long rows. Inlined, so that [`models::vectorised`] has vectors in it.
+#[allow(clippy::inline_always, reason = "only what is inlined is compiled with the vectors of its caller")]
+#[inline(always)]
+pub(super) fn square(a: &[f32], b: &[f32]) -> f64 {
     let mut sums = [0.0; LANES];
     let (a, rest_a) = a.as_chunks::<LANES>();
     let (b, rest_b) = b.as_chunks::<LANES>();

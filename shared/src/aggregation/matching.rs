@@ -20,10 +20,16 @@
 //! units.
 
 use models::params::ParamSet;
+use models::vectorised;
+use rayon::prelude::*;
 
 use super::assignment::assign;
 use super::chain::{Chain, Link};
+use super::distances::square;
 use super::stored::{StoredError, StoredUpdates};
+
+/// Units of the global model that a unit of a client is compared with while it is in the cache.
+const TOGETHER: usize = 16;
 
 /// What has been matched so far: the layers below.
 pub(crate) struct Matching<'a> {
@@ -120,18 +126,80 @@ impl Link {
 
     /// For each unit of the global model the client's unit that it is matched with.
     fn matched(&self, weight: &[f32], bias: &[f32], own: &[f32], own_bias: &[f32]) -> Vec<usize> {
+        assign(self.units, &self.distances(weight, bias, own, own_bias))
+    }
+
+    /// The squared distance of every unit of the global model, a row each, to every unit of the client: `units^2` of them, of as
+    /// many values as a unit has inputs. That is most of the work of a round, and threads share it.
+    fn distances(&self, weight: &[f32], bias: &[f32], own: &[f32], own_bias: &[f32]) -> Vec<f64> {
         let row = self.inputs * self.block;
-        let square = |a: &f32, b: &f32| (f64::from(*a) - f64::from(*b)).powi(2);
-        let mut cost = Vec::with_capacity(self.units * self.units);
-        for unit in 0..self.units {
-            let global = &weight[unit * row..][..row];
-            for other in 0..self.units {
-                let weights: f64 =
-                    global.iter().zip(&own[other * row..][..row]).map(|(a, b)| square(a, b)).sum();
-                let biases = bias.get(unit).zip(own_bias.get(other)).map_or(0.0, |(a, b)| square(a, b));
-                cost.push(weights + biases);
-            }
+        let mut distances = vec![0.0; self.units * self.units];
+        distances.par_chunks_mut(TOGETHER * self.units).enumerate().for_each(|(block, distances)| {
+            let first = block * TOGETHER;
+            vectorised(
+                #[inline(always)]
+                || {
+                    for other in 0..self.units {
+                        let theirs = &own[other * row..][..row];
+                        for (unit, distances) in (first..).zip(distances.chunks_exact_mut(self.units)) {
+                            let biases = bias.get(unit).zip(own_bias.get(other)).map_or(0.0, |(a, b)| {
+                                let apart = f64::from(*a) - f64::from(*b);
+                                apart * apart
+                            });
+                            distances[other] = square(&weight[unit * row..][..row], theirs) + biases;
+                        }
+                    }
+                },
+            );
+        });
+        distances
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::seed::{Seed, standard_normal};
+
+    #[test]
+    fn units_in_another_order_are_found_by_the_distances_of_any_number_of_threads() {
+        // More units than are compared together, and not a multiple of them.
+        let (units, inputs, block) = (3 * TOGETHER + 5, 4, 3);
+        let link = Link { weight: "w".to_owned(), bias: Some("b".to_owned()), units, inputs, block };
+        let mut rng = Seed::root(7).rng();
+        let mut noise = |count: usize, scale: f64| -> Vec<f32> {
+            (0..count).map(|_| (scale * standard_normal(&mut rng)) as f32).collect()
+        };
+        let row = inputs * block;
+        let (weight, bias, moved) = (noise(units * row, 1.0), noise(units, 1.0), noise(units * row, 0.01));
+        // The client's unit `place` is the global model's `5 place + 2`.
+        let order: Vec<usize> = (0..units).map(|place| (5 * place + 2) % units).collect();
+        let own: Vec<f32> = order
+            .iter()
+            .flat_map(|&unit| &weight[unit * row..][..row])
+            .zip(&moved)
+            .map(|(w, m)| w + m)
+            .collect();
+        let own_bias: Vec<f32> = order.iter().map(|&unit| bias[unit]).collect();
+        for (unit, place) in link.matched(&weight, &bias, &own, &own_bias).into_iter().enumerate() {
+            assert_eq!(order[place], unit);
         }
-        assign(self.units, &cost)
+        let distances = |threads: usize| {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("a pool");
+            pool.install(|| link.distances(&weight, &bias, &own, &own_bias))
+        };
+        let one = distances(1);
+        assert_eq!(distances(3), one);
+        for (at, found) in one.iter().enumerate() {
+            let (unit, other) = (at / units, at % units);
+            let apart = |a: f32, b: f32| (f64::from(a) - f64::from(b)).powi(2);
+            let weights = weight[unit * row..][..row].iter().zip(&own[other * row..][..row]);
+            let expected =
+                weights.map(|(&a, &b)| apart(a, b)).sum::<f64>() + apart(bias[unit], own_bias[other]);
+            assert!(
+                (found - expected).abs() < 1e-12 * expected.max(1.0),
+                "{unit} {other}: {found} {expected}"
+            );
+        }
     }
 }

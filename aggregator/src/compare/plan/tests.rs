@@ -85,7 +85,8 @@ fn a_form_changes_and_leaves_out() {
         "the form's, regardless of the cells"
     );
     assert_eq!(plan.experiment.variants.len(), 1);
-    assert_eq!(plan.published(0, 0).as_deref(), Some("12 rounds to 90.0 %"), "the form counts to 80 %");
+    let published = plan.published(&plan.experiment.papers[0], 0, 0);
+    assert_eq!(published.as_deref(), Some("12 rounds to 90.0 %"), "the form counts to 80 %");
     assert!(plan.runs.iter().all(|run| run.config.spec.rounds == 2));
     let plan = super::tests::plan(WHOLE, "small").expect("a plan");
     assert_eq!(plan.cells.len(), 2, "the skewed ones");
@@ -129,6 +130,10 @@ fn mistakes_name_their_place_and_what_is_possible() {
             &["letters.toml:6", "no `r` in [grid.b]", "there are p, q"],
         ),
         ("[variants.x]\n[paper]\nround = { 'x' = 1 }", &["letters.toml:2", "round"]),
+        ("[variants.x]\n[paper]\nfrom = 'hearsay'", &["letters.toml:2", "hearsay", "third-party"]),
+        ("[variants.x]\n[paper]\nform = 'half'\n[forms.full]", &["letters.toml:3", "no form `half`", "full"]),
+        ("[variants.x]\n[papers.a]\naccuracy = { z = 1 }", &["letters.toml:3", "no variant `z`"]),
+        ("[variants.x]\n[paper]\n[papers.a]", &["letters.toml:2", "[papers.paper]"]),
         (
             "[variants.x]\n[forms.full]\nvariants = ['z']",
             &["letters.toml:3", "`z` is none of them", "there are x"],

@@ -46,6 +46,12 @@ fn targets(plan: &Plan, lines: &[&Line]) -> Vec<String> {
                 .to_owned(),
         );
     }
+    if lines.iter().any(|line| line.rounds.is_some()) {
+        notes.push(
+            "Rounds to a target are where the best accuracy so far crosses it, on a straight line between two tests."
+                .to_owned(),
+        );
+    }
     let aims = |cell: usize| plan.cells[cell].target.is_some() && lines.iter().any(|line| line.cell == cell);
     let runs = plan.runs.iter().filter(|run| aims(run.cell));
     let every: BTreeSet<u32> =
@@ -53,8 +59,7 @@ fn targets(plan: &Plan, lines: &[&Line]) -> Vec<String> {
     if !every.is_empty() {
         let every = every.iter().map(ToString::to_string).collect::<Vec<_>>().join(" or ");
         notes.push(format!(
-            "Models are tested every {every} rounds: between two tests the best accuracy so far is a straight line, and bytes to the \
-             target are rounded up to the next test."
+            "Models are tested every {every} rounds: bytes to the target are rounded up to the next test."
         ));
     }
     notes

@@ -200,8 +200,7 @@ fn what_has_no_target_yet_has_not_missed_it() {
 
 #[test]
 fn what_is_less_than_exact_of_a_target_is_said() {
-    let (some, rounded) =
-        ("Where not every seed reached the target", "tested every 2 rounds: between two tests");
+    let (some, rounded) = ("Where not every seed reached the target", "tested every 2 rounds: bytes");
     let slow = |run: &Planned, number| tested(number, 0.4, if run.seed == 3 { 0.45 } else { 0.6 });
     Bench::of(RATES, "full", slow).says(&[some, rounded, "3 +- 0 (2 of 3)"], &[]);
     let exact = RATES.replace("evaluate.every = 2", "evaluate.every = 1");
@@ -323,7 +322,8 @@ slow      70.0 +- 10.0 %       baseline             3 +- 0       16.0 kB (4.0 kB
 fast      72.0 +- 11.0 %    +2.0 +- 1.0             2 +- 0       10.7 kB (2.7 kB)   16.0 kB (4.0 kB)
 
 Means over 3 seeds +- sample standard deviation; differences are paired by seed, in points of accuracy. Bytes: in both directions, and in brackets what clients have sent (up).
-Models are tested every 2 rounds: between two tests the best accuracy so far is a straight line, and bytes to the target are rounded up to the next test.
+Rounds to a target are where the best accuracy so far crosses it, on a straight line between two tests.
+Models are tested every 2 rounds: bytes to the target are rounded up to the next test.
 Paper: Doe, 2020.
 ";
     assert_eq!(found.table(), expected);

@@ -35,6 +35,8 @@ section! {
         /// How a simulation divides the training samples
         pub partition: Partition = Partition::Iid {};
         /// Seed of who has which samples alone
+        ///
+        /// Glyphs are drawn from run.seed all the same.
         pub seed: Option<i64> = None, in Kind::SEED, unset "run.seed";
         /// Training samples at most (own sets: evenly spaced)
         pub max_samples: Option<u32> = None, in Kind::POSITIVE, unset "all samples (glyphs: 6000)", was "limit";

@@ -173,7 +173,8 @@ impl Sum {
             Layer::MaxPool { .. } => outputs / VALUE,
             Layer::LocalResponseNorm { .. } => inputs.saturating_add(in_training(inputs)),
             Layer::Dropout { .. } => in_training(inputs),
-            Layer::Embedding { .. } => inputs,
+            // The tokens, and in training their places in order.
+            Layer::Embedding { .. } => inputs.saturating_add(in_training(inputs.saturating_mul(2))),
             Layer::Lstm { hidden, .. } => {
                 let features = shape.last().copied().unwrap_or(0) as u64;
                 let recurrent = 4 * (hidden as u64).saturating_mul(hidden as u64);

@@ -35,7 +35,7 @@ pub(crate) fn descend(tokens: &[u32], dim: usize, dy: &[f32], rate: f32, table: 
     assert_eq!(dy.len(), tokens.len() * dim);
     // Occurrences of a token stay in their order, in which the gradient adds them up.
     let mut order: Vec<usize> = (0..tokens.len()).collect();
-    order.sort_by_key(|&place| tokens[place]);
+    order.sort_unstable_by_key(|&place| (tokens[place], place));
     let mut sum = vec![0.0; dim];
     for occurrences in order.chunk_by(|&a, &b| tokens[a] == tokens[b]) {
         sum.fill(0.0);

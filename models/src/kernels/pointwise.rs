@@ -23,7 +23,7 @@ const MIN_PLACES: usize = 192;
 const MAX_PIECE_VALUES: usize = 1 << 21;
 /// Limit of the groups in which the gradient of the weights is summed, and of those of small images: each has memory of its own.
 const MAX_GROUPS: usize = 8;
-/// Limit of the bands of the gradient of the weights, each of which packs the images again.
+/// Limit of the bands of a product whose images are in no groups, each of which packs them again.
 const BANDS: usize = 4;
 /// Values from which several threads copy them.
 const MIN_PARALLEL_COPY: usize = 1 << 15;
@@ -50,6 +50,10 @@ impl Pointwise {
     pub(crate) fn new(geometry: Geometry, out: usize, workspace: &Workspace) -> Self {
         assert!(Self::is(geometry), "{geometry:?} has more than one pixel");
         let (channels, places) = (geometry.channels, geometry.places());
+        assert!(
+            channels > 0 && places > 0 && out > 0,
+            "an architecture has no layer without values: {geometry:?}"
+        );
         Self { channels, out, places, workspace: workspace.clone() }
     }
 
@@ -91,13 +95,14 @@ impl Pointwise {
         }
         let mut workspace = self.workspace.take();
         let mut scratch = self.parts(&mut workspace[0], n, channels + out);
+        let bands = bands(scratch.len());
         for_groups(&mut scratch, n, y, result, &|scratch, images, y| {
             for piece in self.narrow(images.len()) {
                 let of = images.start + piece.start..images.start + piece.end;
                 let (pixels, products) = scratch.split_at_mut(channels * piece.len() * places);
                 gather(&x[of.start * image..of.end * image], channels, places, pixels, false);
                 let (width, products) = (piece.len() * places, &mut products[..out * piece.len() * places]);
-                gemm(1.0, weight, Matrix::new(pixels, channels, width), 0.0, products, width);
+                gemm_in_bands(bands, 1.0, weight, Matrix::new(pixels, channels, width), 0.0, products, width);
                 scatter(products, &mut y[piece.start * result..piece.end * result], out, places, &finish);
             }
         });
@@ -148,12 +153,14 @@ impl Pointwise {
             let Some(dx) = &mut dx else { continue };
             let dx = &mut dx[images.start * image..images.end * image];
             let mut scratch = self.parts(gradients, count, channels);
+            let bands = bands(scratch.len());
             for_groups(&mut scratch, count, dx, image, &|scratch, images, dx| {
                 for piece in self.narrow(images.len()) {
                     let columns = (images.start + piece.start) * places;
                     let width = piece.len() * places;
                     let products = &mut scratch[..channels * width];
-                    gemm(1.0, weight, by_outputs.columns(columns..columns + width), 0.0, products, width);
+                    let by_outputs = by_outputs.columns(columns..columns + width);
+                    gemm_in_bands(bands, 1.0, weight, by_outputs, 0.0, products, width);
                     scatter(
                         products,
                         &mut dx[piece.start * image..piece.end * image],
@@ -240,6 +247,11 @@ impl Pointwise {
         let count = groups(n, self.out * self.channels * self.places);
         for_groups(&mut vec![(); count], n, values, size, &|(), images, values| run(images, values));
     }
+}
+
+/// Limit of the bands of a product of small images: several groups of images are parallel as they are.
+fn bands(groups: usize) -> usize {
+    if groups == 1 { BANDS } else { 1 }
 }
 
 /// Copies images `[n, channels, places]` into a matrix `[channels, n * places]`, on several threads if that is said to pay.

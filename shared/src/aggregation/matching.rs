@@ -134,24 +134,26 @@ impl Link {
     fn distances(&self, weight: &[f32], bias: &[f32], own: &[f32], own_bias: &[f32]) -> Vec<f64> {
         let row = self.inputs * self.block;
         let mut distances = vec![0.0; self.units * self.units];
-        distances.par_chunks_mut(TOGETHER * self.units).enumerate().for_each(|(block, distances)| {
-            let first = block * TOGETHER;
-            vectorised(
-                #[inline(always)]
-                || {
-                    for other in 0..self.units {
-                        let theirs = &own[other * row..][..row];
-                        for (unit, distances) in (first..).zip(distances.chunks_exact_mut(self.units)) {
-                            let biases = bias.get(unit).zip(own_bias.get(other)).map_or(0.0, |(a, b)| {
-                                let apart = f64::from(*a) - f64::from(*b);
-                                apart * apart
-                            });
-                            distances[other] = square(&weight[unit * row..][..row], theirs) + biases;
+        distances.par_chunks_mut((TOGETHER * self.units).max(1)).enumerate().for_each(
+            |(block, distances)| {
+                let first = block * TOGETHER;
+                vectorised(
+                    #[inline(always)]
+                    || {
+                        for other in 0..self.units {
+                            let theirs = &own[other * row..][..row];
+                            for (unit, distances) in (first..).zip(distances.chunks_exact_mut(self.units)) {
+                                let biases = bias.get(unit).zip(own_bias.get(other)).map_or(0.0, |(a, b)| {
+                                    let apart = f64::from(*a) - f64::from(*b);
+                                    apart * apart
+                                });
+                                distances[other] = square(&weight[unit * row..][..row], theirs) + biases;
+                            }
                         }
-                    }
-                },
-            );
-        });
+                    },
+                );
+            },
+        );
         distances
     }
 }

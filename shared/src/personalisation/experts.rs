@@ -2,11 +2,11 @@
 
 use models::{Architecture, Mode, Network, ParamSet, Targets};
 
+use super::device::Device;
 use super::features::Features;
 use super::fine_tune::{Fill, FineTuning};
 use super::gate::{Gate, GateCourse, Rows};
 use super::mixture::gate_inputs;
-use super::pipeline::Device;
 use super::split::LocalSplit;
 use super::{PersonaliseError, Steps};
 use crate::data::{Preparation, View};
@@ -143,16 +143,16 @@ impl Device<'_> {
         steps: &mut Steps<'_>,
     ) -> Result<Vec<LearnedGate>, PersonaliseError> {
         let settings = self.settings;
-        let rows = part.part.len() * self.spec.architecture.predictions()?;
+        part.with_pixels = self.wants(|method| method == Method::Mf);
+        part.prepare(None, steps)?;
+        let rows = part.features.labels.len();
         let mut courses = Vec::new();
         for method in self.gated() {
             let inputs =
                 gate_inputs(method, &self.spec.architecture)?.expect("it is one of those with a gate");
             let seed = self.seed_now(method.name());
             courses.push((method, GateCourse::new(inputs, rows, settings.mix, &settings.gate, seed)));
-            part.with_pixels |= method == Method::Mf;
         }
-        part.prepare(None, steps)?;
         let augmentation = self.augmentation("gate");
         for epoch in 0..settings.gate.epochs {
             if let Some(seed) = &augmentation {

@@ -20,6 +20,7 @@
 //! | [`crate::spec::personalisation`] | what the configuration says, and which models it fits |
 //! | [`split`] | which samples are the expert's and which the gate's |
 //! | [`features`] | activations of the frozen extractor |
+//! | `device` | whose model it is going to be |
 //! | `experts` | stages 2 and 3: what the methods need |
 //! | `fine_tune` | how parameters learn on |
 //! | [`gate`] | how much the global model counts |
@@ -34,6 +35,7 @@
 //!
 //! Nothing here leaves the device but the [measurements](scores::Scores) that the settings allow.
 
+mod device;
 mod experts;
 pub mod features;
 pub mod file;
@@ -54,10 +56,11 @@ use crate::task::Progress;
 pub use crate::spec::personalisation::{
     GateTraining, Method, Methods, Mix, Personalisation, Reports, Tuning, Unfit,
 };
+pub use device::Device;
 pub use file::{Personal, PersonalError};
 pub use gate::Gate;
 pub use mixture::{Answer, Incoherent, Misfit, Mixture, PersonalModel};
-pub use pipeline::{Device, Outcome, personalise};
+pub use pipeline::{Outcome, personalise};
 pub use scores::{Scores, Tally};
 pub use split::LocalSplit;
 

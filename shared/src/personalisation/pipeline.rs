@@ -3,39 +3,18 @@
 use std::borrow::Cow;
 use std::ops::ControlFlow;
 
-use models::{Architecture, Backend, Mode, ModelError, Network, ParamSet, argmax};
+use models::{Architecture, Mode, ModelError, Network, ParamSet, argmax};
 
+use super::device::Device;
 use super::experts::Experts;
 use super::features::CHUNK;
 use super::mixture::{PersonalModel, mixed, weights};
 use super::scores::{Scores, Tally};
 use super::split::LocalSplit;
 use super::{PersonaliseError, Steps};
-use crate::data::View;
-use crate::id::ClientId;
 use crate::message::{Fraction, Metric};
-use crate::spec::RunSpec;
-use crate::spec::personalisation::{Method, Personalisation, Reports};
+use crate::spec::personalisation::{Method, Reports};
 use crate::task::Progress;
-
-/// Whose model it is going to be.
-#[derive(Clone, Copy, Debug)]
-pub struct Device<'a> {
-    /// The run.
-    pub spec: &'a RunSpec,
-    /// What it says of personalisation.
-    pub settings: &'a Personalisation,
-    /// The round in which it is done.
-    pub round: u32,
-    /// Who it is.
-    pub client: ClientId,
-    /// Its training samples, at least one.
-    pub data: &'a View,
-    /// Test samples, if it has any.
-    pub test: Option<&'a View>,
-    /// Where it trains.
-    pub backend: &'a Backend,
-}
 
 /// What a personalisation leaves.
 #[derive(Clone, Debug, PartialEq)]
@@ -138,17 +117,6 @@ impl Outcome {
 }
 
 impl Device<'_> {
-    /// The client's seed in this run for one purpose, the same in every round.
-    pub(super) fn seed(&self, label: &str) -> crate::seed::Seed {
-        let seed = self.spec.root_seed().derive("personalisation");
-        seed.derive_bytes("client", self.client.as_bytes()).derive(label)
-    }
-
-    /// The client's seed in this round.
-    pub(super) fn seed_now(&self, label: &str) -> crate::seed::Seed {
-        self.seed(label).derive_numbered("round", u64::from(self.round))
-    }
-
     /// Both tests of the global model and of every method's.
     fn test(
         &self,

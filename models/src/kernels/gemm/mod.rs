@@ -120,7 +120,7 @@ pub(crate) fn gemm_in_bands(
     row_stride: usize,
 ) {
     let work = a.rows * a.columns * b.columns;
-    if work < MIN_PARALLEL_WORK {
+    if work < MIN_PARALLEL_WORK || most == 1 {
         return gemm(alpha, a, b, beta, c, row_stride);
     }
     if a.rows < 2 * BAND_ROWS {

@@ -110,7 +110,7 @@ pub struct Seed {
     pub target: Option<f64>,
     /// The first round that was tested and reached the target, and the bytes up to it.
     pub reached: Option<(u32, Traffic<u64>)>,
-    /// Rounds to the target, as [`crossing`] counts them.
+    /// Rounds to the target: where the best accuracy so far crosses it, on a straight line between two tests.
     pub crossing: Option<f64>,
     /// Bytes of all rounds.
     pub traffic: Traffic<u64>,

@@ -46,7 +46,7 @@ pub enum Provenance {
     Text,
     /// The authors' program: its documentation, or what it prints.
     Program,
-    /// Somebody else has run it.
+    /// Another group has run it.
     ThirdParty,
     /// It follows from what was published, and stands nowhere.
     Inferred,

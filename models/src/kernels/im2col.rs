@@ -11,7 +11,7 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use super::batch_groups::{for_groups, groups};
-use super::copy::copy_row;
+use super::copy::{copy_row, gather};
 use super::gemm::{Matrix, gemm};
 use super::geometry::Geometry;
 use super::padded::PaddedLayout;
@@ -243,10 +243,7 @@ fn outputs<'a>(
         return Matrix::strided(&values[piece.rows.start * geometry.columns..], out, width, places);
     }
     scratch.resize(values.len(), 0.0);
-    for (channel, to) in scratch.chunks_exact_mut(count * places).enumerate() {
-        let planes = values.chunks_exact(places).skip(channel).step_by(out);
-        to.chunks_exact_mut(places).zip(planes).for_each(|(to, from)| copy_row(from, to));
-    }
+    gather(values, out, places, scratch);
     Matrix::new(scratch, out, count * places)
 }
 

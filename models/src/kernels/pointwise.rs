@@ -12,7 +12,7 @@ use rayon::prelude::*;
 
 use super::aligned::Aligned;
 use super::batch_groups::{for_groups, groups, groups_of};
-use super::copy::copy_row;
+use super::copy::{gather, gather_parallel, scatter};
 use super::gemm::{Matrix, gemm, gemm_in_bands};
 use super::geometry::Geometry;
 use super::workspace::Workspace;
@@ -25,8 +25,6 @@ const MAX_PIECE_VALUES: usize = 1 << 21;
 const MAX_GROUPS: usize = 8;
 /// Limit of the bands of a product whose images are in no groups, each of which packs them again.
 const BANDS: usize = 4;
-/// Values from which several threads copy them.
-const MIN_PARALLEL_COPY: usize = 1 << 15;
 
 /// Such a convolution.
 pub(crate) struct Pointwise {
@@ -100,7 +98,7 @@ impl Pointwise {
             for piece in self.narrow(images.len()) {
                 let of = images.start + piece.start..images.start + piece.end;
                 let (pixels, products) = scratch.split_at_mut(channels * piece.len() * places);
-                gather(&x[of.start * image..of.end * image], channels, places, pixels, false);
+                gather(&x[of.start * image..of.end * image], channels, places, pixels);
                 let (width, products) = (piece.len() * places, &mut products[..out * piece.len() * places]);
                 gemm_in_bands(bands, 1.0, weight, Matrix::new(pixels, channels, width), 0.0, products, width);
                 scatter(products, &mut y[piece.start * result..piece.end * result], out, places, &finish);
@@ -143,9 +141,9 @@ impl Pointwise {
             let images = first..n.min(first + together);
             let (count, width) = (images.len(), images.len() * places);
             let by_outputs = outputs.first(out * width);
-            gather(&dy[images.start * result..images.end * result], out, places, by_outputs, true);
+            gather_parallel(&dy[images.start * result..images.end * result], out, places, by_outputs);
             let pixels = inputs.first(channels * width);
-            gather(&x[images.start * image..images.end * image], channels, places, pixels, true);
+            gather_parallel(&x[images.start * image..images.end * image], channels, places, pixels);
             let (by_outputs, pixels) =
                 (Matrix::new(by_outputs, out, width), Matrix::new(pixels, channels, width));
             let beta = if first == 0 { 0.0 } else { 1.0 };
@@ -252,30 +250,6 @@ impl Pointwise {
 /// Limit of the bands of a product of small images: several groups of images are parallel as they are.
 fn bands(groups: usize) -> usize {
     if groups == 1 { BANDS } else { 1 }
-}
-
-/// Copies images `[n, channels, places]` into a matrix `[channels, n * places]`, on several threads if that is said to pay.
-fn gather(images: &[f32], channels: usize, places: usize, matrix: &mut [f32], parallel: bool) {
-    let width = images.len() / channels;
-    let row = |(channel, row): (usize, &mut [f32])| {
-        let planes = images.chunks_exact(places).skip(channel).step_by(channels);
-        row.chunks_exact_mut(places).zip(planes).for_each(|(to, from)| copy_row(from, to));
-    };
-    if parallel && images.len() >= MIN_PARALLEL_COPY {
-        matrix.par_chunks_exact_mut(width).enumerate().with_min_len(channels.div_ceil(8)).for_each(row);
-    } else {
-        matrix.chunks_exact_mut(width).enumerate().for_each(row);
-    }
-}
-
-/// Copies a matrix `[channels, n * places]` back into images, and finishes each.
-fn scatter(matrix: &[f32], images: &mut [f32], channels: usize, places: usize, finish: &impl Fn(&mut [f32])) {
-    let width = images.len() / channels;
-    for (number, image) in images.chunks_exact_mut(channels * places).enumerate() {
-        let rows = matrix.chunks_exact(width).map(|row| &row[number * places..(number + 1) * places]);
-        image.chunks_exact_mut(places).zip(rows).for_each(|(to, from)| copy_row(from, to));
-        finish(image);
-    }
 }
 
 #[cfg(test)]

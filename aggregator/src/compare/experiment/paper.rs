@@ -76,24 +76,23 @@ pub struct Published {
 
 impl Default for Paper {
     fn default() -> Self {
-        let (none, numbers) = (String::new, BTreeMap::new);
         Self {
             name: ONE.to_owned(),
             same_setup: false,
-            source: none(),
+            source: String::new(),
             from: Provenance::default(),
             statistic: Statistic::default(),
             form: FULL.to_owned(),
-            differs: none(),
-            rounds: numbers(),
-            accuracy: numbers(),
+            differs: String::new(),
+            rounds: BTreeMap::new(),
+            accuracy: BTreeMap::new(),
             metrics: BTreeMap::new(),
         }
     }
 }
 
 /// The form that has the published set-up.
-pub(super) const FULL: &str = "full";
+const FULL: &str = "full";
 const ONE: &str = "paper";
 const SEVERAL: &str = "papers";
 

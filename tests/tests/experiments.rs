@@ -344,3 +344,53 @@ fn an_experiment_that_is_interrupted_says_so_by_its_end() {
     let ended = compare.wait();
     assert_eq!(ended.code, Some(INTERRUPTED), "{}", ended.text);
 }
+
+/// Three rates of one variant, of which the others run with the first seed alone.
+const TUNED: &str = r#"
+seeds = 2
+target = 0.3
+[base]
+data = { clients = 4, max-samples = 400 }
+model.name = "linear"
+run.rounds = 40
+round.fraction = 0.5
+early-stopping.target = 0.3
+[variants.tuned]
+[variants.fixed]
+training.optimizer.sgd.learning-rate = 0.02
+[tune]
+"training.optimizer.sgd.learning-rate" = [0.1, 0.0001, 0.02]
+[tune.variants.fixed]
+"#;
+
+#[test]
+fn of_what_is_tuned_the_best_alone_runs_with_all_seeds_whenever_it_was_killed() {
+    let testbed = Testbed::new();
+    testbed.write(TUNED);
+    let plan = testbed.compare("whole", &["--plan"]);
+    assert!(plan.text.contains("tuned with learning-rate=0.1, seed 1: 40 rounds"), "{}", plan.text);
+    let then = "then 1 more run, with the values that turn out best";
+    assert!(plan.text.contains(then), "{}", plan.text);
+    let whole = testbed.compare("whole", &["--jobs", "1"]);
+    assert_eq!(whole.code, Some(0), "{}", whole.text);
+    assert!(whole.text.contains("learning-rate=0.0001, seed 1 needs more rounds"), "{}", whole.text);
+    let expected = testbed.outcome("whole");
+    let names =
+        ["fixed--1", "fixed--2", "tuned--0.0001--1", "tuned--0.02--1", "tuned--0.1--1", "tuned--0.1--2"];
+    assert_eq!(expected.keys().collect::<Vec<_>>(), names);
+    let rounds = |name: &str| expected[name].0.len();
+    assert_eq!(rounds("tuned--0.0001--1"), rounds("tuned--0.1--1"), "it stops when it has lost");
+    assert_eq!(rounds("tuned--0.02--1"), rounds("tuned--0.1--1"));
+
+    let mut cut = testbed.start("cut", &["--jobs", "1"]);
+    cut.line("a candidate that has lost", |line| line.contains("needs more rounds"));
+    cut.kill();
+    let rest = testbed.compare("cut", &["--jobs", "1"]);
+    assert_eq!(rest.code, Some(0), "{}", rest.text);
+    assert!(testbed.outcome("cut") == expected, "other rounds or models than without interruption");
+    let tables =
+        ["whole", "cut"].map(|out| fs::read(testbed.path(out).join("results.json")).expect("results"));
+    assert!(tables[0] == tables[1], "other tables than without interruption");
+    let again = testbed.compare("cut", &[]);
+    assert!(again.code == Some(0) && !again.text.contains("to do"), "{}", again.text);
+}

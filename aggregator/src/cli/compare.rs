@@ -1,35 +1,31 @@
 //! `aggregator compare`: an experiment, from its file to its report.
 
+mod execution;
+
+use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 
 use clap::Args;
-use edge_client::system::System;
-use edge_client::system::memory::memory;
-use indicatif::ProgressBar;
-use shared::cli::{Processor, cores};
+use execution::{Ended, run_all};
+use shared::cli::Processor;
 use tracing::warn;
 
 use super::exit::Failure;
 use super::named_run::NamedRuns;
 use super::parse::whole;
-use super::run::runtime;
 use super::terminal;
 use crate::compare::content;
 use crate::compare::csv::csv;
 use crate::compare::existing::existing;
 use crate::compare::experiment::{Experiment, ExperimentError};
 use crate::compare::interpolation::{self, Mixture, mixtures};
-use crate::compare::live::LivePage;
 use crate::compare::page::{Found, page};
 use crate::compare::plan::{Plan, Planned, Standing};
-use crate::compare::progress::Progress;
 use crate::compare::results::{Rounds, lines};
-use crate::compare::runs::{Spread, Step, recorded, work};
+use crate::compare::runs::recorded;
 use crate::compare::text::text;
-use crate::events::sinks::terminal::progress_bar;
-use crate::report::units::{counted, percent, seconds};
+use crate::report::units::counted;
 use crate::storage::{Disk, FileLayer as _, create_dir_durably, write_durably};
 
 #[derive(Debug, Args)]
@@ -89,7 +85,7 @@ pub(super) fn compare(arguments: &CompareArgs) -> Result<(), Failure> {
             }
         },
     };
-    let plan = Plan::of(Experiment::read(experiment, &arguments.form)?, &arguments.overrides)?;
+    let mut plan = Plan::of(Experiment::read(experiment, &arguments.form)?, &arguments.overrides)?;
     plan.renamed().iter().for_each(|renamed| warn!("{renamed}"));
     let out = arguments.out.clone().unwrap_or_else(|| {
         let stem = experiment.file_stem().unwrap_or_default().to_string_lossy();
@@ -98,9 +94,9 @@ pub(super) fn compare(arguments: &CompareArgs) -> Result<(), Failure> {
     let runs = out.join("runs");
     if arguments.plan {
         // Nothing is written, so it may be asked while another process is at it.
-        let standing = standing(&plan, &runs);
+        let (standing, rounds) = choose(&mut plan, |plan| Ok(standing(plan, &runs)), &runs)?;
         tell_plan(&plan, &standing);
-        return fruitful(&conclude(&plan, &standing, &out, arguments)?);
+        return fruitful(&conclude(&plan, &standing, &rounds, &out, arguments)?);
     }
     create_dir_durably(&Disk, &runs).map_err(|error| Failure::file("create", &runs, error))?;
     let path = out.join("lock");
@@ -111,14 +107,47 @@ pub(super) fn compare(arguments: &CompareArgs) -> Result<(), Failure> {
         )),
         std::fs::TryLockError::Error(error) => Failure::file("lock", &path, error),
     })?;
-    let standing = settle(&plan, standing(&plan, &runs), &out, arguments.replace)?;
-    let left: Vec<usize> = (0..plan.runs.len()).filter(|&run| standing[run] != Standing::Done).collect();
-    let mut outcome = Ok(());
-    if !left.is_empty() {
-        outcome = run_all(&plan, &standing, &left, &runs, arguments);
+    let settled = |plan: &Plan| settle(plan, standing(plan, &runs), &out, arguments.replace);
+    let mut outcome = Ok(Ended::Over);
+    let (standing, rounds) = loop {
+        let (standing, rounds) = choose(&mut plan, settled, &runs)?;
+        let left = left(&plan, &standing, &rounds);
+        if left.is_empty() || !matches!(outcome, Ok(Ended::Over)) {
+            break (standing, rounds);
+        }
+        outcome = run_all(&plan, (&standing, &rounds), &left, &runs, arguments);
+    };
+    let fruitless = conclude(&plan, &standing, &rounds, &out, arguments)?;
+    outcome.and_then(|_| fruitful(&fruitless))
+}
+
+/// Reads how all runs stand and what they recorded, and chooses among candidates until nothing more is known of them.
+fn choose(
+    plan: &mut Plan,
+    standing: impl Fn(&Plan) -> Result<Vec<Standing>, Failure>,
+    runs: &Path,
+) -> Result<(Vec<Standing>, Rounds), Failure> {
+    loop {
+        let standing = standing(plan)?;
+        let rounds = read(plan, &standing, runs);
+        if !plan.choose(&rounds) {
+            return Ok((standing, rounds));
+        }
     }
-    let fruitless = conclude(&plan, &standing, &out, arguments)?;
-    outcome.and_then(|()| fruitful(&fruitless))
+}
+
+/// The runs that have rounds to go. A candidate that was not chosen has none.
+fn left(plan: &Plan, standing: &[Standing], rounds: &Rounds) -> Vec<usize> {
+    let lines = lines(plan, rounds);
+    let settled: HashSet<&str> = lines
+        .iter()
+        .flat_map(|line| line.tried.iter().filter(|tried| tried.settled).map(|tried| tried.run.as_str()))
+        .collect();
+    let over = |run: usize| {
+        let planned = &plan.runs[run];
+        standing[run] == Standing::Done || settled.contains(planned.config.spec.name.as_str())
+    };
+    (0..plan.runs.len()).filter(|&run| !over(run)).collect()
 }
 
 /// Whether an experiment is meant, which is a file; one that is not there is called as no run is.
@@ -228,143 +257,37 @@ fn tell_plan(plan: &Plan, standing: &[Standing]) {
         };
         terminal::tell(&format!("{}: {stands}", run.title(plan)));
     }
-}
-
-/// What a person sees of the runs.
-struct Display<'a> {
-    plan: &'a Plan,
-    bar: ProgressBar,
-    progress: Progress,
-    failures: Vec<String>,
-    stopped: bool,
-}
-
-impl Display<'_> {
-    fn show(&mut self, position: usize, step: &Step<'_>) {
-        let run = &self.plan.runs[position];
-        let mut said = None;
-        match step {
-            Step::Begun(_) => {}
-            Step::Round(record, took) => {
-                self.progress.closed(position, record.round, *took);
-                let accuracy =
-                    record.accuracy.map_or_else(String::new, |accuracy| format!(" {}", percent(accuracy)));
-                // The figures first, since a narrow terminal cuts the end.
-                self.bar.set_message(format!(
-                    "round {}/{}{accuracy}: {}",
-                    record.round,
-                    run.config.spec.rounds,
-                    run.title(self.plan)
-                ));
-            }
-            Step::Done => {
-                self.progress.over(position);
-                let (over, all) = self.progress.runs();
-                said = Some(format!(
-                    "{over}/{all} {} is complete{}",
-                    run.title(self.plan),
-                    self.remaining(", ")
-                ));
-            }
-            Step::Alarm(text) => said = Some(format!("WARNING: {}: {text}", run.title(self.plan))),
-            Step::Stopped => self.stopped = true,
-            Step::Failed(error) => {
-                self.progress.over(position);
-                let text = format!("{} did not complete: {error}", run.title(self.plan));
-                said = Some(format!("WARNING: {text}"));
-                self.failures.push(text);
-            }
-        }
-        if let Some(text) = said {
-            self.bar.suspend(|| terminal::tell(&text));
-        }
-        let (over, all) = self.progress.runs();
-        self.bar.set_position(self.progress.rounds().0);
-        self.bar.set_prefix(format!("{over}/{all} runs{}", self.remaining(", ")));
-    }
-
-    fn remaining(&self, before: &str) -> String {
-        let left = self.progress.remaining().filter(|left| !left.is_zero());
-        left.map_or_else(String::new, |left| format!("{before}about {} left", seconds(left.as_secs_f64())))
+    let (undecided, others) = (plan.undecided(), plan.experiment.seeds.len() - 1);
+    if undecided > 0 && others > 0 {
+        terminal::tell(&format!(
+            "then {}, with the values that turn out best",
+            counted(undecided * others, "more run")
+        ));
     }
 }
 
-fn run_all(
-    plan: &Plan,
-    standing: &[Standing],
-    left: &[usize],
-    runs: &Path,
-    arguments: &CompareArgs,
-) -> Result<(), Failure> {
-    let backend = Processor::backend(arguments.device)?;
-    let planned: Vec<&Planned> = left.iter().map(|&run| &plan.runs[run]).collect();
-    let spread = match arguments.jobs {
-        Some(jobs) => {
-            let jobs = usize::from(jobs).min(left.len());
-            Spread { jobs, threads: cores().get().div_ceil(jobs) }
-        }
-        None => Spread::over(cores().get(), available_memory(), &planned),
-    };
-    terminal::tell(&format!(
-        "{} of {} to do, {} at a time",
-        left.len(),
-        counted(plan.runs.len(), "run"),
-        spread.jobs
-    ));
-    let progress = Progress::new(plan, standing, spread.jobs);
-    let bar = progress_bar(progress.rounds().1, "{bar:8} {prefix}  {wide_msg}");
-    let display = Mutex::new(Display { plan, bar, progress, failures: Vec::new(), stopped: false });
-    let live = LivePage::new(plan, standing, runs, runs.with_file_name("report.html"));
-    let runtime = runtime()?;
-    let stop = {
-        let _inside = runtime.enter();
-        terminal::stop_on_signal()
-    };
-    work(plan, left, runs, (spread, &backend), &stop.stopped, &|position, step| {
-        display.lock().unwrap_or_else(PoisonError::into_inner).show(position, step);
-        live.note(step);
-    });
-    let display = display.into_inner().unwrap_or_else(PoisonError::into_inner);
-    display.bar.finish_and_clear();
-    let stopped = display.stopped || *stop.stopped.borrow();
-    if stopped {
-        terminal::tell("stopped: the same command continues the experiment");
-    }
-    match display.failures.len() {
-        0 if stopped => stop.failure().map_or(Ok(()), Err),
-        0 => Ok(()),
-        failed => {
-            let mut text = format!("{} did not complete:", counted(failed, "run"));
-            display.failures.iter().for_each(|failure| _ = write!(text, "\n  {failure}"));
-            Err(Failure::NoProgress(text))
-        }
-    }
-}
-
-/// Bytes that programs can have without others losing theirs, where the system says so.
-fn available_memory() -> Option<u64> {
-    // The rest is for what was estimated too low.
-    Some(memory(&System::this())?.available / 10 * 8)
-}
-
-/// Writes the report and the tables of existing runs, if there are any, and names the complete runs that learned nothing.
-/// `standing` is that of before: what belonged to another state of the experiment is left out.
-fn conclude(
-    plan: &Plan,
-    standing: &[Standing],
-    out: &Path,
-    arguments: &CompareArgs,
-) -> Result<Vec<String>, Failure> {
-    let runs = out.join("runs");
-    let counts: Vec<bool> = standing.iter().map(|standing| other(standing).is_none()).collect();
-    let read = |(run, counts): (&Planned, &bool)| match recorded(&Disk, run, &runs) {
-        Ok(rounds) => rounds.filter(|_| *counts),
+/// What the runs have recorded. What belongs to another state of the experiment is left out.
+fn read(plan: &Plan, standing: &[Standing], runs: &Path) -> Rounds {
+    let read = |(run, standing): (&Planned, &Standing)| match recorded(&Disk, run, runs) {
+        Ok(rounds) => rounds.filter(|_| other(standing).is_none()),
         Err(why) => {
             terminal::tell(&format!("WARNING: {} is left out: {why}", run.title(plan)));
             None
         }
     };
-    let rounds: Rounds = plan.runs.iter().zip(&counts).map(read).collect();
+    plan.runs.iter().zip(standing).map(read).collect()
+}
+
+/// Writes the report and the tables of existing runs, if there are any, and names the complete runs that learned nothing.
+fn conclude(
+    plan: &Plan,
+    standing: &[Standing],
+    rounds: &Rounds,
+    out: &Path,
+    arguments: &CompareArgs,
+) -> Result<Vec<String>, Failure> {
+    let runs = out.join("runs");
+    let counts: Vec<bool> = standing.iter().map(|standing| other(standing).is_none()).collect();
     let mixed = plan.experiment.interpolation.map(|how| mixtures(plan, how, &runs, &counts));
     // Where models cannot be mixed, the page says all the same how the runs have ended.
     let (mixtures, failure) = match mixed.transpose() {
@@ -372,7 +295,7 @@ fn conclude(
         Err(error) => (Vec::new(), Some(Failure::environment(error))),
     };
     if runs.is_dir() || arguments.json {
-        let fruitless = publish(plan, &rounds, &mixtures, out, arguments)?;
+        let fruitless = publish(plan, rounds, &mixtures, out, arguments)?;
         return failure.map_or(Ok(fruitless), Err);
     }
     failure.map_or_else(|| Ok(Vec::new()), Err)

@@ -11,6 +11,16 @@ pub(super) fn accuracy(line: &Line) -> String {
     accuracy.or_else(loss).unwrap_or_else(|| "-".to_owned())
 }
 
+/// The chosen values of what is tuned: `learning-rate=0.1`, or how many were tried so far.
+pub(super) fn chosen(line: &Line) -> String {
+    let settled = line.tried.iter().filter(|candidate| candidate.settled).count();
+    match &line.chosen {
+        Some(values) => values.clone(),
+        None if line.tried.is_empty() => String::new(),
+        None => format!("{settled} of {} tried", line.tried.len()),
+    }
+}
+
 /// The best accuracy of each run.
 pub(super) fn best(line: &Line) -> String {
     line.best.map_or_else(|| "-".to_owned(), |mean| share(mean, line, 1))

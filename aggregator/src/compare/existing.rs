@@ -58,7 +58,7 @@ pub fn of_found(found: &[(&Path, &Found)]) -> (Plan, Rounds, Vec<String>) {
         // The page beside which it is mentioned is elsewhere.
         let place = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         config.spec.name = place.display().to_string();
-        runs.push(Planned { cell: 0, variant, seed, config });
+        runs.push(Planned { cell: 0, variant, candidate: None, seed, config });
         rounds.push(Some(closed.records.clone()));
     }
     let mut seeds: Vec<u32> = groups.iter().flat_map(|(.., seeds)| seeds.iter().copied()).collect();
@@ -74,13 +74,16 @@ pub fn of_found(found: &[(&Path, &Found)]) -> (Plan, Rounds, Vec<String>) {
         baseline: groups.first().filter(|_| groups.len() > 1).map(|(name, ..)| name.clone()),
         base: Vec::new(),
         axes: Vec::new(),
-        variants: groups.into_iter().map(|(name, ..)| Variant { name, layers: Vec::new() }).collect(),
+        variants: groups
+            .into_iter()
+            .map(|(name, ..)| Variant { name, layers: Vec::new(), candidates: Vec::new() })
+            .collect(),
         papers: Vec::new(),
         interpolation: None,
         text: String::new(),
     };
     let cells = vec![Cell { name: String::new(), target: None, published: None }];
-    (Plan { experiment, cells, runs }, rounds, unfinished)
+    (Plan::of_runs(experiment, cells, runs), rounds, unfinished)
 }
 
 fn ended(records: &[crate::round::RoundRecord], config: &Config) -> Option<u32> {

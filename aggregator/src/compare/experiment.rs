@@ -2,6 +2,7 @@
 
 mod document;
 mod paper;
+mod tune;
 
 use std::fmt;
 use std::path::Path;
@@ -14,6 +15,7 @@ use crate::config::keys;
 use crate::report::units::percent;
 use document::ExperimentDocument;
 pub use paper::{Paper, Provenance, Published, Statistic};
+pub use tune::Candidate;
 
 /// An experiment. Reading checks its own keys; [planning](super::plan) checks its configurations.
 #[derive(Debug)]
@@ -83,6 +85,8 @@ pub struct Variant {
     pub name: String,
     /// Its configuration; that of the chosen form comes last.
     pub layers: Vec<Excerpt>,
+    /// What is tried of it, and of which the best is chosen in each cell. Empty if nothing is tuned.
+    pub candidates: Vec<Candidate>,
 }
 
 /// One axis of the grid.
@@ -144,11 +148,13 @@ pub enum ExperimentError {
 }
 
 /// The keys at the top of the file.
-const KEYS: [&str; 11] =
-    ["title", "about", "seeds", "target", "baseline", "base", "grid", "variants", "forms", "paper", "papers"];
+const KEYS: [&str; 12] = [
+    "title", "about", "seeds", "target", "baseline", "base", "grid", "variants", "tune", "forms", "paper",
+    "papers",
+];
 const INTERPOLATE: &str = "interpolate";
 /// Keys of a form that do not belong to the configuration.
-const OF_FORMS: [&str; 4] = ["seeds", "target", "variants", "grid"];
+const OF_FORMS: [&str; 5] = ["seeds", "target", "variants", "grid", "tune"];
 
 impl Experiment {
     /// Reads an experiment in one of its forms. A file without forms has the one form `reduced`, and `full` is the same.
@@ -191,6 +197,7 @@ impl Experiment {
         let mut axes = read.axes()?;
         let mut variants = read.variants()?;
         let papers = paper::read(form, &axes, &variants, &forms, &read)?;
+        tune::read(&key("tune"), &mut variants, &read)?;
         read.restrict(&mut variants, |variant| &variant.name, own("variants"))?;
         if let Some(path) = own("variants") {
             for variant in &mut variants {

@@ -88,7 +88,10 @@ pub fn mixtures(
     counts: &[bool],
 ) -> Result<Vec<Mixture>, MixError> {
     let mut found = Vec::new();
-    let planned: Vec<(&Planned, bool)> = plan.runs.iter().zip(counts.iter().copied()).collect();
+    let planned: Vec<(&Planned, bool)> = {
+        let runs = plan.runs.iter().zip(counts.iter().copied());
+        runs.filter(|(run, _)| plan.counts(run)).collect()
+    };
     for pair in planned
         .chunk_by(|(a, _), (b, _)| (a.cell, a.variant) == (b.cell, b.variant))
         .flat_map(|of| of.chunks_exact(2))

@@ -35,9 +35,10 @@ impl<'a> LivePage<'a> {
 
     /// Writes it if a run has gone on and it is due. What happens while one thread writes is on the next page.
     pub fn note(&self, step: &Step<'_>) {
-        let more = usize::from(matches!(step, Step::Done));
+        let ended = matches!(step, Step::Done | Step::Outrun);
+        let more = usize::from(ended);
         let complete = self.complete.fetch_add(more, Ordering::Relaxed) + more;
-        if complete == 0 || !matches!(step, Step::Done | Step::Round(..)) {
+        if complete == 0 || !(ended || matches!(step, Step::Round(..))) {
             return;
         }
         let Ok(mut due) = self.due.try_lock() else { return };

@@ -36,9 +36,14 @@
 //! [grid]                                 # an axis that is one key and a list of its values
 //! "training.epochs" = [1, 5]
 //!
+//! [tune]                                 # values of one or two keys, of which the best is chosen in each cell; optional
+//! "training.optimizer.sgd.learning-rate" = [0.03, 0.1, 0.3]
+//! [tune.variants]                        # a variant may have a grid of its own, or none
+//! fedavg = { "training.optimizer.sgd.learning-rate" = [0.1, 0.2] }
+//!
 //! [forms.reduced]                        # what a form changes; `--form` chooses one; optional
 //! run.rounds = 30
-//! seeds = 2                              # it may also set seeds and a target for all, and leave out
+//! seeds = 2                              # it may also set seeds, a target and `tune`, and leave out
 //! variants = ["fedsgd", "fedavg"]        # variants (or a table by their names, with more keys for each)
 //! grid.partition = ["iid"]               # and points of the grid
 //!
@@ -67,6 +72,10 @@
 //! form's changes to it), under `--set` of the command line. `run.seed` and `run.name` are the experiment's to set. Mistakes are all reported before
 //! anything runs, with their lines.
 //!
+//! With `[tune]` every combination of the values runs with the first seed; the one that needs the fewest rounds to the target (else with
+//! the best accuracy) is chosen, variant by variant and cell by cell, and runs with the other seeds. A candidate stops when it cannot win
+//! any more: another one has reached the target in as many rounds.
+//!
 //! # What it leaves
 //!
 //! ```text
@@ -75,7 +84,7 @@
 //!     results.csv          one line per run, with the means over its rounds of what clients measured
 //!     results.json         every number of the tables
 //!     mixtures.csv         theta against loss, with [interpolate]
-//!     runs/CELL--VARIANT--SEED/    ordinary run directories
+//!     runs/CELL--VARIANT--SEED/    ordinary run directories; CELL--VARIANT--VALUE--SEED where values are tuned
 //! ```
 //!
 //! The runs are the only state: a complete run is not repeated, and an interrupted run is continued. A run's configuration
@@ -87,6 +96,7 @@
 //! | [`experiment`] | the file |
 //! | [`existing`] | runs that exist already, in the place of a file |
 //! | [`plan`] | all its runs with their configurations, and where each stands on disk |
+//! | [`choice`] | what is chosen among the candidates of `[tune]` |
 //! | [`content`] | what the files that runs learn from held |
 //! | [`runs`] | running what is left, several at a time |
 //! | [`progress`] | remaining time |
@@ -100,6 +110,7 @@
 //! | [`interpolation`] | mixtures of two final models |
 
 mod cells;
+pub mod choice;
 pub mod content;
 pub mod csv;
 pub mod curves;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use shared::algorithm::registry;
 
-use super::experiment::Paper;
+use super::experiment::{Candidate, Paper};
 use super::plan::{Plan, Planned};
 use super::results::{Line, measured_globally};
 use crate::config::Config;
@@ -14,6 +14,7 @@ use crate::round::of_a_model;
 pub(super) fn notes(plan: &Plan, lines: &[&Line]) -> Vec<String> {
     let mut notes = vec![means(plan, lines)];
     notes.extend(targets(plan, lines));
+    notes.extend(tuned(plan, lines));
     notes.extend(needless(plan, lines));
     notes.extend(measurements(lines));
     notes.extend(troubled(lines));
@@ -63,6 +64,42 @@ fn targets(plan: &Plan, lines: &[&Line]) -> Vec<String> {
         ));
     }
     notes
+}
+
+/// How values were chosen, and which of them are the least or the greatest that were tried.
+fn tuned(plan: &Plan, lines: &[&Line]) -> Vec<String> {
+    if lines.iter().all(|line| line.tried.is_empty()) {
+        return Vec::new();
+    }
+    let seed = plan.experiment.seeds.first().map_or_else(String::new, ToString::to_string);
+    let mut notes = vec![format!(
+        "Chosen: the values with the fewest rounds to the target, else with the best accuracy, of all that were tried with seed {seed}, \
+         on the test samples; the other seeds run with the chosen ones alone."
+    )];
+    let at_the_end = |line: &&&Line| {
+        let chosen = plan.chosen(line.cell, line.variant);
+        chosen.is_some_and(|chosen| is_outermost(chosen, &plan.experiment.variants[line.variant].candidates))
+    };
+    let names: Vec<&str> = lines.iter().filter(at_the_end).map(|line| line.name.as_str()).collect();
+    if !names.is_empty() {
+        notes.push(format!(
+            "{}: the least or the greatest of the values that were tried; others beyond it may be better.",
+            names.join(", ")
+        ));
+    }
+    notes
+}
+
+/// Whether a number of the chosen candidate is the least or the greatest of its key.
+fn is_outermost(chosen: &Candidate, candidates: &[Candidate]) -> bool {
+    let number =
+        |value: &toml::Value| value.as_float().or_else(|| value.as_integer().map(|value| value as f64));
+    (0..chosen.values.len()).any(|key| {
+        let of = |candidate: &Candidate| number(&candidate.values[key].1);
+        let Some(own) = of(chosen) else { return false };
+        let others = || candidates.iter().filter_map(of);
+        others().all(|other| other >= own) || others().all(|other| other <= own)
+    })
 }
 
 /// Methods without a global model, or without any influence of clients on it.

@@ -2,6 +2,7 @@
 
 use maud::{Markup, html};
 
+use super::choice::Tried;
 use super::curves::{Curves, curves};
 use super::interpolation::Mixture;
 use super::notes::notes;
@@ -155,6 +156,7 @@ fn section(found: &Found<'_>, cell: usize) -> Markup {
                      them; global test: plain accuracy; gate: how much the global model counts in a mixture."
                 }
             }
+            (tried(&of_cell))
             (personal_tests(found.plan, found.rounds, &of_cell))
             div.charts {
                 @for (name, chart) in [("Test accuracy", accuracies), ("Test loss", losses)] {
@@ -162,6 +164,32 @@ fn section(found: &Found<'_>, cell: usize) -> Markup {
                 }
             }
             (own_tests(found.plan, found.rounds, &of_cell, title, class))
+        }
+    }
+}
+
+/// What was tried to choose values.
+fn tried(lines: &[&Line]) -> Markup {
+    let head =
+        ["variant", "tried", "rounds to target", "best accuracy", "rounds"].map(str::to_owned).to_vec();
+    let row = |line: &Line, candidate: &Tried| {
+        let state = if candidate.settled { "" } else { " so far" };
+        vec![
+            line.name.clone(),
+            candidate.values.clone(),
+            candidate.crossing.map_or_else(|| "-".to_owned(), |rounds| format!("{rounds:.1}")),
+            candidate.best.map_or_else(|| "-".to_owned(), percent),
+            format!("{}{state}", candidate.rounds),
+        ]
+    };
+    let rows: Vec<Vec<String>> =
+        lines.iter().flat_map(|line| line.tried.iter().map(move |candidate| row(line, candidate))).collect();
+    html! {
+        @if !rows.is_empty() {
+            details {
+                summary { "What was tried" }
+                div.scroll { (Table { head, rows, left: 2 }.html()) }
+            }
         }
     }
 }

@@ -1,13 +1,16 @@
 //! The plan of an experiment: all runs with their complete configurations, before the first one begins.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use shared::id::RunId;
 use toml::Value;
 
+use super::choice;
 pub use super::experiment::Target;
-use super::experiment::{Experiment, ExperimentError, Paper, Point};
+use super::experiment::{Candidate, Experiment, ExperimentError, Paper, Point};
+use super::results::Rounds;
 use crate::config::excerpt::{self, Excerpt};
 use crate::config::{Config, ConfigErrors, Raw, Renamed};
 use crate::run::directory::{RunDirectory, newest_checkpoint};
@@ -24,8 +27,13 @@ pub struct Plan {
     pub experiment: Experiment,
     /// The cells of the grid, in each of which all variants are compared.
     pub cells: Vec<Cell>,
-    /// Cell by cell, variant by variant, seed by seed.
+    /// Cell by cell, variant by variant, seed by seed. A variant that is tuned has the candidates with the first seed, and the other
+    /// seeds once one is [chosen](Self::choose).
     pub runs: Vec<Planned>,
+    /// The other seeds of every candidate.
+    later: Vec<Planned>,
+    /// The chosen candidates by cell and variant.
+    choices: BTreeMap<(usize, usize), usize>,
 }
 
 /// One cell of the grid.
@@ -46,6 +54,8 @@ pub struct Planned {
     pub cell: usize,
     /// Position of its variant.
     pub variant: usize,
+    /// Position of its candidate, if the variant is tuned.
+    pub candidate: Option<usize>,
     /// Its seed.
     pub seed: u32,
     /// Its configuration. The run's name is that of its directory.
@@ -71,7 +81,10 @@ impl Planned {
     /// For people: `iid/fedavg, seed 2`.
     #[must_use]
     pub fn title(&self, plan: &Plan) -> String {
-        format!("{}, seed {}", plan.name(self.cell, self.variant), self.seed)
+        let candidates = &plan.experiment.variants[self.variant].candidates;
+        let values = self.candidate.and_then(|candidate| candidates.get(candidate));
+        let values = values.map_or_else(String::new, |candidate| format!(" with {}", candidate.text));
+        format!("{}{values}, seed {}", plan.name(self.cell, self.variant), self.seed)
     }
 
     /// Its directory among the `runs`.
@@ -130,7 +143,7 @@ impl Plan {
     /// Plans `experiment` with these overrides. Reports all mistakes in all configurations, each once.
     pub fn of(experiment: Experiment, overrides: &[String]) -> Result<Self, ExperimentError> {
         let points = combinations(&experiment);
-        let mut plan = Self { cells: Vec::new(), runs: Vec::new(), experiment };
+        let mut plan = Self::of_runs(experiment, Vec::new(), Vec::new());
         let mut mistakes = Mistakes::default();
         for (cell, points) in points.iter().enumerate() {
             let name = points.iter().map(|point| point.name.as_str()).collect::<Vec<_>>().join("/");
@@ -143,9 +156,24 @@ impl Plan {
                 let mut layers: Vec<Excerpt> = plan.experiment.base.clone();
                 layers.extend(points.iter().flat_map(|point| point.layers.iter().cloned()));
                 layers.extend(plan.experiment.variants[variant].layers.iter().cloned());
-                not_own(&layers, overrides)?;
-                for &seed in &plan.experiment.seeds {
-                    let name = plan.run_name(cell, variant, seed);
+                let tuned = plan.experiment.variants[variant].candidates.iter();
+                let tuned: Vec<Excerpt> =
+                    tuned.flat_map(|candidate| candidate.layers.iter().cloned()).collect();
+                not_own(&[&layers[..], &tuned].concat(), overrides)?;
+                let candidates = &plan.experiment.variants[variant].candidates;
+                not_tuned(candidates, overrides)?;
+                let seeds = (0..).zip(&plan.experiment.seeds);
+                let choices: Vec<Option<usize>> = if candidates.is_empty() {
+                    vec![None]
+                } else {
+                    (0..candidates.len()).map(Some).collect()
+                };
+                let each =
+                    choices.iter().flat_map(|&candidate| seeds.clone().map(move |seed| (candidate, seed)));
+                let (mut first, mut later) = (Vec::new(), Vec::new());
+                for (candidate, (position, &seed)) in each {
+                    let tuned = candidate.map(|candidate| &candidates[candidate]);
+                    let name = plan.run_name(cell, variant, tuned, seed);
                     if name.len() > LONGEST_NAME {
                         let place = "[grid] and [variants]".to_owned();
                         let reason = format!(
@@ -153,14 +181,69 @@ impl Plan {
                         );
                         return Err(ExperimentError::Content { place, reason });
                     }
-                    match configuration(&layers, overrides, &name, seed) {
-                        Ok(config) => plan.runs.push(Planned { cell, variant, seed, config }),
+                    let tuned = tuned.map_or(&[][..], |candidate| &candidate.layers);
+                    match configuration(&[&layers, tuned].concat(), overrides, &name, seed) {
+                        Ok(config) => {
+                            let stage =
+                                if candidate.is_none() || position == 0 { &mut first } else { &mut later };
+                            stage.push(Planned { cell, variant, candidate, seed, config });
+                        }
                         Err(errors) => mistakes.add(errors),
                     }
                 }
+                plan.runs.append(&mut first);
+                plan.later.append(&mut later);
             }
         }
         mistakes.none_or(plan)
+    }
+
+    /// A plan of these runs, without anything that is tuned.
+    #[must_use]
+    pub fn of_runs(experiment: Experiment, cells: Vec<Cell>, runs: Vec<Planned>) -> Self {
+        Self { experiment, cells, runs, later: Vec::new(), choices: BTreeMap::new() }
+    }
+
+    /// Chooses the best candidate of each variant in each cell where that is known, and plans its runs with the other seeds. The
+    /// positions of runs change. Returns whether anything was chosen.
+    pub fn choose(&mut self, rounds: &Rounds) -> bool {
+        let groups = (0..self.cells.len())
+            .flat_map(|cell| (0..self.experiment.variants.len()).map(move |variant| (cell, variant)));
+        let open = groups.filter(|group| !self.choices.contains_key(group));
+        let found = open.filter_map(|(cell, variant)| {
+            let best = choice::best(&choice::tried(self, rounds, cell, variant))?;
+            Some(((cell, variant), best))
+        });
+        let found: Vec<_> = found.collect();
+        self.choices.extend(found.iter().copied());
+        for &(group, best) in &found {
+            let chosen = |run: &mut Planned| (run.cell, run.variant) == group && run.candidate == Some(best);
+            let chosen: Vec<Planned> = self.later.extract_if(.., chosen).collect();
+            self.runs.extend(chosen);
+        }
+        // The sort is stable: the candidates keep their order, and so do the seeds.
+        self.runs.sort_by_key(|run| (run.cell, run.variant));
+        !found.is_empty()
+    }
+
+    /// The candidate that was chosen for a variant in a cell.
+    #[must_use]
+    pub fn chosen(&self, cell: usize, variant: usize) -> Option<&Candidate> {
+        let choice = self.choices.get(&(cell, variant))?;
+        self.experiment.variants[variant].candidates.get(*choice)
+    }
+
+    /// Whether a run's results are those of its variant: nothing was tuned, or it is of the chosen candidate.
+    #[must_use]
+    pub fn counts(&self, run: &Planned) -> bool {
+        run.candidate.is_none() || run.candidate == self.choices.get(&(run.cell, run.variant)).copied()
+    }
+
+    /// The number of variants in cells whose candidate is not chosen yet.
+    #[must_use]
+    pub fn undecided(&self) -> usize {
+        let tuned = self.experiment.variants.iter().filter(|variant| !variant.candidates.is_empty()).count();
+        tuned * self.cells.len() - self.choices.len()
     }
 
     /// The keys that the experiment gives by a former name, each once.
@@ -197,8 +280,9 @@ impl Plan {
         self.experiment.variants.iter().position(|variant| variant.name == name)
     }
 
-    fn run_name(&self, cell: usize, variant: usize, seed: u32) -> String {
-        format!("{}--{seed}", self.name(cell, variant).replace('/', "--"))
+    fn run_name(&self, cell: usize, variant: usize, tuned: Option<&Candidate>, seed: u32) -> String {
+        let tuned = tuned.map_or_else(String::new, |candidate| format!("--{}", candidate.name));
+        format!("{}{tuned}--{seed}", self.name(cell, variant).replace('/', "--"))
     }
 
     /// The seeds, for people: `1, 2, 3`.
@@ -240,6 +324,18 @@ fn not_own(layers: &[Excerpt], overrides: &[String]) -> Result<(), ExperimentErr
     for (key, instead) in keys {
         if let Some(place) = excerpt::origin(layers, overrides, key) {
             let reason = format!("`{key}` is the experiment's to set: {instead}");
+            return Err(ExperimentError::Content { place: place.to_string(), reason });
+        }
+    }
+    Ok(())
+}
+
+/// Refuses overrides of keys that are tuned.
+fn not_tuned(candidates: &[Candidate], overrides: &[String]) -> Result<(), ExperimentError> {
+    for (key, _) in candidates.iter().flat_map(|candidate| &candidate.values) {
+        if let Some(place) = excerpt::origin(&[], overrides, key) {
+            let reason =
+                format!("`{key}` is chosen by [tune]: leave it out here, or choose a form without [tune]");
             return Err(ExperimentError::Content { place: place.to_string(), reason });
         }
     }

@@ -23,20 +23,20 @@ struct State {
 }
 
 impl Progress {
-    /// The progress of these runs, `jobs` of which run at a time.
+    /// The progress of these runs, of which those in `left` have rounds to go and `jobs` run at a time.
     #[must_use]
-    pub fn new(plan: &Plan, standing: &[Standing], jobs: usize) -> Self {
-        let state = |(run, standing): (&super::plan::Planned, &Standing)| {
+    pub fn new(plan: &Plan, standing: &[Standing], left: &[usize], jobs: usize) -> Self {
+        let state = |(position, (run, standing)): (usize, (&super::plan::Planned, &Standing))| {
             let rounds = run.config.spec.rounds;
             let closed = match standing {
                 Standing::Done => rounds,
                 Standing::Unfinished(closed) => *closed,
                 _ => 0,
             };
-            let over = *standing == Standing::Done;
+            let over = !left.contains(&position);
             State { kind: (run.cell, run.variant), rounds, closed, timed: (0, 0.0), over }
         };
-        Self { runs: plan.runs.iter().zip(standing).map(state).collect(), jobs: jobs.max(1) }
+        Self { runs: plan.runs.iter().zip(standing).enumerate().map(state).collect(), jobs: jobs.max(1) }
     }
 
     /// A round of run number `run` closed.

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
+use super::choice::{Tried, tried};
 use super::experiment::Published;
 use super::plan::{Plan, Planned, Target};
 use super::troubles::Troubles;
@@ -69,6 +70,10 @@ pub struct Line {
     pub seeds: Vec<Seed>,
     /// The number of planned seeds.
     pub planned: usize,
+    /// The chosen values, if the variant is tuned and they are known: `learning-rate=0.1`.
+    pub chosen: Option<String>,
+    /// What was tried to choose them.
+    pub tried: Vec<Tried>,
     /// What was published of it, by source.
     pub published: BTreeMap<String, Published>,
 }
@@ -121,7 +126,8 @@ pub struct Seed {
 }
 
 impl Seed {
-    fn of(run: &Planned, rounds: &[RoundRecord], target: Option<f64>) -> Self {
+    /// The results of a run with these rounds.
+    pub(super) fn of(run: &Planned, rounds: &[RoundRecord], target: Option<f64>) -> Self {
         let tested = || rounds.iter().filter_map(|round| Some((round.round, round.accuracy?)));
         let until = |last: u32| {
             let rounds = rounds.iter().take_while(|round| round.round <= last);
@@ -292,6 +298,8 @@ pub fn lines(plan: &Plan, rounds: &Rounds) -> Vec<Line> {
                     of.filter(|(_, published)| !published.is_nothing()).collect()
                 },
                 planned: plan.experiment.seeds.len(),
+                chosen: plan.chosen(cell, variant).map(|candidate| candidate.text.clone()),
+                tried: tried(plan, rounds, cell, variant),
                 name,
                 seeds,
             });
@@ -300,15 +308,18 @@ pub fn lines(plan: &Plan, rounds: &Rounds) -> Vec<Line> {
     lines
 }
 
-/// The runs of a variant in a cell that have begun, with their rounds.
+/// The runs of a variant in a cell that have begun, with their rounds. Of a variant that is tuned, those of the chosen candidate.
 fn begun<'p, 'r>(
     plan: &'p Plan,
     rounds: &'r Rounds,
     cell: usize,
     variant: usize,
 ) -> impl Iterator<Item = (&'p Planned, &'r [RoundRecord])> {
-    let runs =
-        plan.runs.iter().zip(rounds).filter(move |(run, _)| run.cell == cell && run.variant == variant);
+    let runs = plan
+        .runs
+        .iter()
+        .zip(rounds)
+        .filter(move |(run, _)| (run.cell, run.variant) == (cell, variant) && plan.counts(run));
     runs.filter_map(|(run, rounds)| Some((run, rounds.as_deref()?)))
 }
 

@@ -12,6 +12,7 @@ use shared::data::View;
 use tokio::sync::watch;
 use tracing::warn;
 
+use super::choice::Race;
 use super::content::Content;
 use super::plan::{Plan, Planned, Standing};
 use crate::coordinator::Outcome;
@@ -80,6 +81,8 @@ pub enum Step<'a> {
     Alarm(&'a str),
     /// The run is complete.
     Done,
+    /// A candidate of `[tune]` cannot win any more, and stops.
+    Outrun,
     /// Ctrl-C: the run can be continued.
     Stopped,
     /// The run did not complete.
@@ -135,6 +138,7 @@ pub fn work(
     left: &[usize],
     runs: &Path,
     (spread, backend): (Spread, &Backend),
+    race: &Race,
     stop: &watch::Receiver<bool>,
     tell: &(dyn Fn(usize, &Step<'_>) + Sync),
 ) -> bool {
@@ -146,16 +150,23 @@ pub fn work(
                 while !*stop.borrow() {
                     let next = queue.lock().unwrap_or_else(std::sync::PoisonError::into_inner).pop_front();
                     let Some(position) = next else { break };
-                    let mut told = |step: &Step<'_>| tell(position, step);
-                    match run_or_repeat(
-                        &plan.runs[position],
-                        runs,
-                        (spread.threads, backend),
-                        stop,
-                        &mut told,
-                    ) {
+                    let planned = &plan.runs[position];
+                    let mut lost = false;
+                    let mut told = |step: &Step<'_>| {
+                        tell(position, step);
+                        if let Step::Round(round, _) = step {
+                            lost |= race.is_lost(plan, planned, round);
+                        }
+                        lost
+                    };
+                    let ended = run_or_repeat(planned, runs, (spread.threads, backend), stop, &mut told);
+                    let told = |step: &Step<'_>| tell(position, step);
+                    match ended {
                         Ok(true) => told(&Step::Done),
+                        Ok(false) if lost => told(&Step::Outrun),
                         Ok(false) => told(&Step::Stopped),
+                        // A rate at which nothing is learned is among those that are tried to find a good one.
+                        Err(RunFailure::NoProgress(..)) if planned.candidate.is_some() => told(&Step::Done),
                         Err(error) => {
                             failed.store(true, Ordering::Relaxed);
                             told(&Step::Failed(&error));
@@ -168,13 +179,16 @@ pub fn work(
     !failed.load(Ordering::Relaxed)
 }
 
+/// What is told of a run. The answer is whether the run need not go on.
+type Tell<'a> = dyn FnMut(&Step<'_>) -> bool + Send + 'a;
+
 /// [`run`], started over if its files are damaged: they are never synced, so a power failure can damage them.
 fn run_or_repeat(
     planned: &Planned,
     runs: &Path,
     (threads, backend): (usize, &Backend),
     stop: &watch::Receiver<bool>,
-    tell: &mut (dyn FnMut(&Step<'_>) + Send),
+    tell: &mut Tell<'_>,
 ) -> Result<bool, RunFailure> {
     let outcome = run(planned, runs, (threads, backend), stop.clone(), tell);
     let Some(damage) = outcome.as_ref().err().and_then(RunFailure::damage) else { return outcome };
@@ -191,8 +205,8 @@ fn run(
     planned: &Planned,
     runs: &Path,
     (threads, backend): (usize, &Backend),
-    stop: watch::Receiver<bool>,
-    tell: &mut (dyn FnMut(&Step<'_>) + Send),
+    mut stop: watch::Receiver<bool>,
+    tell: &mut Tell<'_>,
 ) -> Result<bool, RunFailure> {
     let config = planned.config.clone();
     let (started, clients) = start_on(Arc::new(Unsynced), config, runs, false, Clients::of)?;
@@ -222,13 +236,23 @@ fn run(
         kept.map_err(RunFailure::Content)?;
     }
     let (mut run, resume, _lock) = started.into_parts();
+    let (enough, ends) = watch::channel(false);
     run.backend = backend.clone();
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(RunFailure::Runtime)?;
+    // The run stops when all are stopped, or when it need not go on.
+    let stopped = enough.clone();
+    runtime.spawn(async move {
+        if stop.wait_for(|&stop| stop).await.is_ok() {
+            stopped.send_replace(true);
+        }
+    });
     let mut since = Instant::now();
     let mut sink = |notice: &Notice<'_>| match notice {
         Notice::Round(record) => {
-            tell(&Step::Round(record, since.elapsed()));
+            if tell(&Step::Round(record, since.elapsed())) {
+                enough.send_replace(true);
+            }
             since = Instant::now();
         }
         notice if notice.level() == Level::Alarm => {
@@ -238,7 +262,7 @@ fn run(
         }
         _ => {}
     };
-    let simulated = simulate(run, resume, clients, Transport::Memory, threads, stop, &mut sink);
+    let simulated = simulate(run, resume, clients, Transport::Memory, threads, ends, &mut sink);
     let (mut run, outcome) = runtime.block_on(simulated)?;
     let left = match &outcome {
         Outcome::Completed => standing::Standing::Complete,

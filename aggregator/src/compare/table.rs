@@ -1,6 +1,6 @@
 //! The table of results of one cell.
 
-use super::cells::{accuracy, best, metric, points, to_target, traffic};
+use super::cells::{accuracy, best, chosen, metric, points, to_target, traffic};
 use super::experiment::{Paper, Statistic};
 use super::plan::Plan;
 use super::results::{Line, measured_globally};
@@ -15,7 +15,10 @@ pub(super) fn results(plan: &Plan, cell: usize, lines: &[&Line], variants: &str,
     let of_best = |paper: &&Paper| paper.statistic == Statistic::Best && !paper.accuracy.is_empty();
     let with_best = papers.iter().any(of_best);
     let measured = measured_globally(lines);
-    let mut head = vec![variants.to_owned(), "final accuracy".to_owned()];
+    let tuned = lines.iter().any(|line| !line.tried.is_empty());
+    let mut head = vec![variants.to_owned()];
+    head.extend(tuned.then(|| "chosen".to_owned()));
+    head.push("final accuracy".to_owned());
     head.extend(with_best.then(|| "best accuracy".to_owned()));
     head.extend(plan.experiment.baseline.as_ref().map(|baseline| format!("against {baseline}")));
     if let Some(target) = target {
@@ -25,7 +28,9 @@ pub(super) fn results(plan: &Plan, cell: usize, lines: &[&Line], variants: &str,
     head.extend(papers.iter().map(|paper| paper.head()));
     head.extend(measured.iter().map(|&name| name.to_owned()));
     let row = |line: &&Line| {
-        let mut row = vec![plan.experiment.variants[line.variant].name.clone(), accuracy(line)];
+        let mut row = vec![plan.experiment.variants[line.variant].name.clone()];
+        row.extend(tuned.then(|| chosen(line)));
+        row.push(accuracy(line));
         row.extend(with_best.then(|| best(line)));
         if let Some(baseline) = plan.baseline() {
             row.push(if baseline == line.variant { "baseline".to_owned() } else { points(line) });
@@ -38,5 +43,5 @@ pub(super) fn results(plan: &Plan, cell: usize, lines: &[&Line], variants: &str,
         row.extend(measured.iter().map(|name| metric(line, name)));
         row
     };
-    Table { head, rows: lines.iter().map(row).collect(), left: 1 }
+    Table { head, rows: lines.iter().map(row).collect(), left: 1 + usize::from(tuned) }
 }

@@ -119,7 +119,7 @@ impl ExperimentDocument<'_> {
             let layer = self.document.excerpt(&path, &[]);
             let layer =
                 layer.ok_or_else(|| self.wrong(&path, format!("`variants.{name}` should be a table")))?;
-            Ok(Variant { name, layers: vec![layer] })
+            Ok(Variant { name, layers: vec![layer], candidates: Vec::new() })
         };
         names.into_iter().map(variant).collect()
     }
@@ -185,7 +185,7 @@ impl ExperimentDocument<'_> {
     }
 
     /// Checks a name, which becomes part of a folder's name.
-    fn name(&self, name: &str, path: &[&str]) -> Result<(), ExperimentError> {
+    pub(super) fn name(&self, name: &str, path: &[&str]) -> Result<(), ExperimentError> {
         let fits = |c: char| c.is_ascii_alphanumeric() || "-_.=+".contains(c);
         let begins = name.starts_with(|c: char| c.is_ascii_alphanumeric());
         if begins && name.len() <= 30 && name.chars().all(fits) && !name.contains("--") {

@@ -10,7 +10,7 @@ const MIN_NORM: f32 = 1e-8;
 /// The loss of an extractor `f` and prototypes `P`, one row for each class (FAFI, Zeng et al. 2025):
 ///
 /// ```text
-/// classify CE(z P^T, y) + contrast SupCon(z, y) + separate CE(P P^T, identity),    z = f / |f|
+/// classify CE(z P^T / tau, y) + contrast SupCon(z, y) + separate CE(P P^T, identity),    z = f / |f|
 /// ```
 ///
 /// The prototypes are the weight of the network's head, a linear layer without bias on its representation `f`, and are not
@@ -25,6 +25,8 @@ pub struct PrototypeLoss {
     pub separate: f32,
     /// The temperature of the contrast.
     pub temperature: f32,
+    /// The temperature of the cross-entropy, `tau`.
+    pub prototype_temperature: f32,
 }
 
 /// A network's outputs for a batch, and the prototypes in its head.
@@ -79,11 +81,12 @@ impl PrototypeLoss {
             }
         }
 
-        // The head computes f P^T; dividing each row by the norm of f gives z P^T.
+        // The head computes f P^T; dividing each row by the norm of f and the temperature gives z P^T / tau.
+        let tau = self.prototype_temperature;
         let scaled: Vec<f32> = logits
             .chunks(classes)
             .zip(&lengths)
-            .flat_map(|(row, &length)| row.iter().map(move |logit| logit / length.max(MIN_NORM)))
+            .flat_map(|(row, &length)| row.iter().map(move |logit| logit / length.max(MIN_NORM) / tau))
             .collect();
         terms.classification = cross_entropy(&scaled, labels, &mut gradients.logits);
         let rows = gradients.logits.chunks_mut(classes).zip(scaled.chunks(classes));
@@ -96,7 +99,7 @@ impl PrototypeLoss {
             let along: f32 = by_logits.iter().zip(scaled).map(|(gradient, logit)| gradient * logit).sum();
             let share = self.classify * along / length;
             by_f.iter_mut().zip(z).for_each(|(gradient, z)| *gradient -= share * z);
-            scale(by_logits, self.classify / length);
+            scale(by_logits, self.classify / length / tau);
         }
 
         gradients.parameters.clear();

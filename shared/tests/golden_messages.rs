@@ -128,6 +128,7 @@ fn spec() -> RunSpec {
             class_names: vec!["zero".to_owned(), "one".to_owned()],
             preparation: Preparation {
                 augmentation: Augmentation {
+                    random_resized_crop: 0.0,
                     random_shift: 2,
                     padding: Padding::Reflect,
                     random_crop: 28,
@@ -135,6 +136,9 @@ fn spec() -> RunSpec {
                     brightness: 0.1,
                     contrast: 0.2,
                     saturation: 0.3,
+                    hue: 0.0,
+                    colour_probability: 1.0,
+                    grey: 0.0,
                     random_erasing: 0.4,
                 },
                 normalisation: Normalisation::Channels { mean: vec![0.25], deviation: vec![0.75] },

@@ -381,6 +381,8 @@ fn of_what_is_tuned_the_best_alone_runs_with_all_seeds_whenever_it_was_killed() 
     let rounds = |name: &str| expected[name].0.len();
     assert_eq!(rounds("tuned--0.0001--1"), rounds("tuned--0.1--1"), "it stops when it has lost");
     assert_eq!(rounds("tuned--0.02--1"), rounds("tuned--0.1--1"));
+    let reached = expected["tuned--0.1--2"].0.last().copied().flatten();
+    assert!(reached >= Some(0.3), "the chosen one runs to its end with the other seed: {reached:?}");
 
     let mut cut = testbed.start("cut", &["--jobs", "1"]);
     cut.line("a candidate that has lost", |line| line.contains("needs more rounds"));

@@ -12,7 +12,7 @@ use aggregator::storage::Disk;
 use federation_tests::exported::{Exports, Form, random_samples};
 use federation_tests::python::{with_numpy, with_onnx, with_torch};
 use models::{Architecture, Layer, ParamSet};
-use shared::algorithm::{Answering, Fusion};
+use shared::algorithm::{Answering, Fusion, Noise};
 use shared::data::View;
 use shared::id::ClientId;
 use shared::seed::Seed;
@@ -33,7 +33,7 @@ fn bundle(folder: &Path) -> Bundle {
     let model = |seed: u64| architecture.initialise(|name| Seed::root(seed).derive(name).rng()).unwrap();
     let manifest = Manifest {
         data: DataSpec { shape: vec![1, 28, 28], class_names: Vec::new(), ..RunSpec::example("fafi").data },
-        answering: Answering { fusion: Fusion::Informative, temperature: 0.07 },
+        answering: Answering { fusion: Fusion::Informative, temperature: 0.07, noise: Noise::default() },
         noise_seed: 3,
         start: digest(&model(0)),
         members: Vec::new(),

@@ -104,7 +104,11 @@ impl Race {
 
     /// Takes note of a round of `run`; true if the run is a candidate that need not go on.
     pub fn is_lost(&self, plan: &Plan, run: &Planned, round: &RoundRecord) -> bool {
-        let Some(target) = run.candidate.and_then(|_| aim(plan, run.cell)) else { return false };
+        // One that was chosen has no rivals any more: its runs are the variant's.
+        if run.candidate.is_none() || plan.chosen(run.cell, run.variant).is_some() {
+            return false;
+        }
+        let Some(target) = aim(plan, run.cell) else { return false };
         let Some(accuracy) = round.accuracy else { return false };
         let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
         let first = first.entry((run.cell, run.variant)).or_insert(u32::MAX);

@@ -212,7 +212,9 @@ fn at_fault(error: &PreparationError, raw: &Raw) -> Shown {
         }
         PreparationError::Crop { .. } => ("augment.random-crop", raw.augment.random_crop.to_string()),
         PreparationError::Shift { .. } => ("augment.random-shift", raw.augment.random_shift.to_string()),
-        PreparationError::Saturation { .. } => ("augment.saturation", raw.augment.saturation.to_string()),
+        PreparationError::Colourless { name: "hue", .. } => ("augment.hue", raw.augment.hue.to_string()),
+        PreparationError::Colourless { name: "grey", .. } => ("augment.grey", raw.augment.grey.to_string()),
+        PreparationError::Colourless { .. } => ("augment.saturation", raw.augment.saturation.to_string()),
         PreparationError::Channels { .. } | PreparationError::Moments => {
             ("data.normalise", format!("{:?}", raw.data.normalise))
         }

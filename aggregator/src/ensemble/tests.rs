@@ -7,7 +7,7 @@ use models::params::codec;
 use models::{Architecture, Array, Backend, Batch, Layer, Limits, Network, ParamSet, Precision, Targets};
 use proptest::prelude::*;
 use shared::algorithm::fafi::Fafi;
-use shared::algorithm::{Answering, Fusion, registry};
+use shared::algorithm::{Answering, Fusion, Noise, registry};
 use shared::data::{Dataset, Preparation, View};
 use shared::id::ClientId;
 use shared::seed::{Seed, below};
@@ -52,7 +52,7 @@ fn manifest() -> Manifest {
     Manifest {
         architecture: architecture(5),
         data: DataSpec { shape: vec![1, 2, 2], class_names: Vec::new(), ..RunSpec::example("fafi").data },
-        answering: Answering { fusion: Fusion::Informative, temperature: 0.07 },
+        answering: Answering { fusion: Fusion::Informative, temperature: 0.07, noise: Noise::default() },
         noise_seed: 3,
         start: digest(&model(0)),
         members: Vec::new(),

@@ -83,6 +83,7 @@ impl Run {
         let initialised = self.config.spec.architecture.initialise(|tensor| seed.derive(tensor).rng());
         let mut initial = initialised.expect("a configuration's architecture was checked when it was read");
         self.config.spec.architecture.begin_adapters(&mut initial);
+        self.algorithm.start(&self.config.spec.architecture, &mut initial, &seed);
         initial
     }
 }

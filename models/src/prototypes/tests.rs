@@ -93,9 +93,17 @@ fn terms(loss: &PrototypeLoss, network: &Network, batch: &Batch, into: &mut Loss
 #[test]
 fn the_gradients_are_those_of_differences() {
     let (params, batch) = start();
-    let only =
-        |classify, contrast, separate| PrototypeLoss { classify, contrast, separate, temperature: 0.3 };
-    for loss in [only(1.0, 0.0, 0.0), only(0.0, 1.0, 0.0), only(0.0, 0.0, 1.0), only(2.0, 0.7, 1.5)] {
+    let only = |classify, contrast, separate| PrototypeLoss {
+        classify,
+        contrast,
+        separate,
+        temperature: 0.3,
+        prototype_temperature: 1.0,
+    };
+    let sharper = |loss| PrototypeLoss { prototype_temperature: 0.5, ..loss };
+    let terms_alone =
+        [only(1.0, 0.0, 0.0), only(0.0, 1.0, 0.0), only(0.0, 0.0, 1.0), sharper(only(1.0, 0.0, 0.0))];
+    for loss in terms_alone.into_iter().chain([only(2.0, 0.7, 1.5), sharper(only(2.0, 0.7, 1.5))]) {
         for backend in [Backend::cpu(), Backend::candle_on_cpu()] {
             // A step of rate 1 without momentum is the gradient.
             let mut learner = Learner::new(&architecture(), &params, Sgd::plain(1.0), &backend).unwrap();
@@ -133,7 +141,13 @@ fn the_gradients_are_those_of_differences() {
 #[test]
 fn the_gradient_of_all_parameters_together_is_clipped() {
     let (params, batch) = start();
-    let loss = PrototypeLoss { classify: 20.0, contrast: 10.0, separate: 10.0, temperature: 0.07 };
+    let loss = PrototypeLoss {
+        classify: 20.0,
+        contrast: 10.0,
+        separate: 10.0,
+        temperature: 0.07,
+        prototype_temperature: 1.0,
+    };
     for backend in [Backend::cpu(), Backend::candle_on_cpu()] {
         let mut learner = Learner::new(&architecture(), &params, Sgd::plain(1.0), &backend).unwrap();
         learner.set_clip(Some(0.25));
@@ -154,7 +168,13 @@ fn a_representation_of_zeros_has_no_gradient() {
         prototypes: &[1.0, 0.0, 0.0, 1.0],
         labels: &[0, 0],
     };
-    let loss = PrototypeLoss { classify: 2.0, contrast: 1.0, separate: 1.0, temperature: 0.07 };
+    let loss = PrototypeLoss {
+        classify: 2.0,
+        contrast: 1.0,
+        separate: 1.0,
+        temperature: 0.07,
+        prototype_temperature: 1.0,
+    };
     let mut gradients = LossGradients::default();
     let terms = loss.of(outputs, HEAD, &mut gradients);
     assert!(loss.value(&terms).is_finite());

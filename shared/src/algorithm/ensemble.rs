@@ -5,6 +5,8 @@ use std::fmt;
 use models::{Architecture, Layer};
 use serde::{Deserialize, Serialize};
 
+use crate::settings::Kind;
+
 /// How the members of an ensemble become one answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -40,14 +42,28 @@ impl fmt::Display for Fusion {
     }
 }
 
+crate::section! {
+    /// The noise with which informative fusion compares a sample: normal, in the space of prepared samples.
+    #[derive(Copy)]
+    pub struct Noise {
+        /// Its mean, mu.
+        pub mean: f64 = 0.0, in Kind::FINITE;
+        /// Its standard deviation, sigma.
+        pub deviation: f64 = 1.0, in Kind::RATE;
+    }
+}
+
 /// How an algorithm's ensemble answers.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Answering {
     /// How members become one answer, unless something else is asked for.
     pub fusion: Fusion,
     /// What cosines are divided by before they become probabilities.
     pub temperature: f64,
+    /// The noise of informative fusion. A file has it apart, so that a program that does not know it refuses the file.
+    #[serde(skip)]
+    pub noise: Noise,
 }
 
 /// The name of the tensor that holds the prototypes of a network whose last layer is linear and has no bias.

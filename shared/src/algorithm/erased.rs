@@ -16,6 +16,7 @@ use super::{
 use crate::aggregation::{MergeError, StoredUpdates};
 use crate::message::{Rejection, reason};
 use crate::record::{Record, RecordError, ToRecord};
+use crate::seed::Seed;
 use crate::spec::{DataSpec, Training};
 
 /// An algorithm's server state.
@@ -52,6 +53,8 @@ pub trait ErasedAlgorithm: Send + Sync {
     fn network(&self, configured: Architecture) -> Result<Architecture, String>;
     /// Whether a client keeps something between rounds ([`Algorithm::Local`]).
     fn keeps_state(&self) -> bool;
+    /// [`Algorithm::start`].
+    fn start(&self, network: &Architecture, params: &mut ParamSet, seed: &Seed);
     /// [`Algorithm::init`].
     fn init(&self, params: ParamSet) -> Global;
     /// The server state from its checkpoint.
@@ -135,6 +138,10 @@ impl<A: Algorithm> ErasedAlgorithm for A {
     fn keeps_state(&self) -> bool {
         // What has no size holds nothing.
         size_of::<A::Local>() > 0
+    }
+
+    fn start(&self, network: &Architecture, params: &mut ParamSet, seed: &Seed) {
+        Algorithm::start(self, network, params, seed);
     }
 
     fn init(&self, params: ParamSet) -> Global {

@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! client m:  F_m, P_m = E epochs of minibatch SGD from F_0, P_0 on
-//!            w_ce CE(f_hat P^T, y) + w_con SupCon(f_hat, y) + w_proto CE(P P^T, identity),    f = F(x), f_hat = f / |f|
+//!            w_ce CE(f_hat P^T / tau_p, y) + w_con SupCon(f_hat, y) + w_proto CE(P P^T, identity),    f = F(x), f_hat = f / |f|
 //! server:    keeps every F_m;   P_g = mean_m P_m
 //! in use:    alpha_m = 1 - cos(F_m(x), F_m(noise)),   F = sum_m alpha_m / (sum alpha) F_m(x),   argmax_c cos(F, P_g,c)
 //! ```
@@ -25,7 +25,7 @@ use std::collections::BTreeSet;
 use models::params::ParamSet;
 use models::{Architecture, Batch, Layer, PrototypeLoss, PrototypeTerms, Prototyped};
 
-use super::ensemble::{Answering, Fusion, prototypes_of};
+use super::ensemble::{Answering, Fusion, Noise, prototypes_of};
 use super::{
     Algorithm, Client, ClientMemory, Closed, Contribution, Incompatible, Round, Setting, TrainError,
 };
@@ -33,6 +33,7 @@ use crate::aggregation::{EmptySum, MergeError};
 use crate::id::ClientId;
 use crate::message::Rejection;
 use crate::record::{Record, RecordError, ToRecord};
+use crate::seed::{Seed, standard_normal};
 use crate::settings::{self, Kind};
 
 crate::section! {
@@ -49,6 +50,10 @@ crate::section! {
         pub temperature: f64 = 0.07, in Kind::RATE;
         /// How the members become one answer.
         pub fusion: Fusion = Fusion::default();
+        /// The temperature of the cross-entropy: what the products with the prototypes are divided by.
+        pub prototype_temperature: f64 = 1.0, in Kind::RATE;
+        /// The noise with which informative fusion compares a sample.
+        pub noise: Noise = Noise::default();
     }
 }
 
@@ -167,6 +172,11 @@ impl Algorithm for Fafi {
     type Update = Membership;
     type Partial = Joined;
 
+    fn later() -> Vec<u8> {
+        let Self { prototype_temperature, noise, .. } = Self::default();
+        postcard::to_stdvec(&(prototype_temperature, noise)).expect("numbers are encoded")
+    }
+
     fn validate(&self) -> Result<(), String> {
         settings::check(self)?;
         if self.classify == 0.0 && self.contrast == 0.0 {
@@ -179,6 +189,17 @@ impl Algorithm for Fafi {
 
     fn client_memory(&self) -> ClientMemory {
         ClientMemory { views: if self.contrast > 0.0 { 2 } else { 1 }, ..ClientMemory::default() }
+    }
+
+    /// Prototypes start as standard normal values, as in the authors' program: the softmax of the cross-entropy and the separation
+    /// take their temperature from the prototypes' lengths, which are about the square root of their dimensions then.
+    fn start(&self, network: &Architecture, params: &mut ParamSet, seed: &Seed) {
+        let prototypes =
+            prototypes_of(network).and_then(|name| Some((params.get_mut(&name)?, seed.derive("prototypes"))));
+        if let Some((prototypes, seed)) = prototypes {
+            let mut rng = seed.rng();
+            prototypes.values_mut().iter_mut().for_each(|value| *value = standard_normal(&mut rng) as f32);
+        }
     }
 
     /// All but the last layer become what is fused, and the last, without bias, the prototypes.
@@ -231,6 +252,7 @@ impl Algorithm for Fafi {
             contrast: self.contrast as f32,
             separate: self.separate as f32,
             temperature: self.temperature as f32,
+            prototype_temperature: self.prototype_temperature as f32,
         };
         let spec = client.spec;
         let trained = client.epochs_of(&start, |learner, first, drawn| {
@@ -294,7 +316,7 @@ impl Algorithm for Fafi {
     }
 
     fn ensemble(&self) -> Option<Answering> {
-        Some(Answering { fusion: self.fusion, temperature: self.temperature })
+        Some(Answering { fusion: self.fusion, temperature: self.temperature, noise: self.noise })
     }
 
     fn one_shot(&self) -> bool {
@@ -325,6 +347,30 @@ mod tests {
             assert_eq!(network.parameters().unwrap() + bias, configured.parameters().unwrap(), "{model}");
             assert_eq!(Fafi::default().network(network.clone()), Ok(network), "once is enough");
         }
+    }
+
+    #[test]
+    fn prototypes_start_as_standard_normal_values_and_nothing_else_changes() {
+        let network = Architecture::by_name("lenet-5", &[1, 28, 28], 10).unwrap();
+        let network = Fafi::default().network(network).unwrap();
+        let name = prototypes_of(&network).unwrap();
+        let before = network.initialise(|tensor| Seed::root(1).derive(tensor).rng()).unwrap();
+        let started = |seed: u64| {
+            let mut params = before.clone();
+            Fafi::default().start(&network, &mut params, &Seed::root(seed));
+            params
+        };
+        let after = started(1);
+        assert!(after.iter().all(|(tensor, array)| *tensor == name || before.get(tensor) == Some(array)));
+        let prototypes = after.get(&name).unwrap().values();
+        let count = prototypes.len() as f32;
+        let mean = prototypes.iter().sum::<f32>() / count;
+        let variance = prototypes.iter().map(|value| value * value).sum::<f32>() / count;
+        assert!(mean.abs() < 0.15 && (variance - 1.0).abs() < 0.2, "{mean} {variance}");
+        assert!(after == started(1) && after != started(2));
+        let mut other = before.clone();
+        crate::algorithm::fedavg::FedAvg::default().start(&network, &mut other, &Seed::root(1));
+        assert_eq!(other, before);
     }
 
     #[test]

@@ -11,6 +11,7 @@ use super::{Client, ClientMemory, Closed, Contribution, Incompatible, Round, Tra
 use crate::aggregation::MergeError;
 use crate::message::Rejection;
 use crate::record::ToRecord;
+use crate::seed::Seed;
 use crate::spec::{DataSpec, LabelsAt, Training};
 
 /// A federated algorithm: both halves of it.
@@ -35,6 +36,12 @@ pub trait Algorithm: Serialize + DeserializeOwned + Send + Sync + 'static {
     /// hold exact sums, and nothing that the round itself says.
     type Partial: ToRecord + Send + 'static;
 
+    /// How peers before protocol version 6 would have the hyper-parameters that they do not know, which come last, at their
+    /// defaults. A run with others is refused to them.
+    fn later() -> Vec<u8> {
+        Vec::new()
+    }
+
     /// Refuses hyper-parameters that make no sense, with the name of the parameter and what is accepted.
     fn validate(&self) -> Result<(), String> {
         Ok(())
@@ -54,6 +61,11 @@ pub trait Algorithm: Serialize + DeserializeOwned + Send + Sync + 'static {
     /// The network that it learns if this one is configured, or why it cannot.
     fn network(&self, configured: Architecture) -> Result<Architecture, String> {
         Ok(configured)
+    }
+
+    /// Changes the initial parameters of a [network](Self::network) of which some do not start as its layers have them.
+    fn start(&self, network: &Architecture, params: &mut ParamSet, seed: &Seed) {
+        let _ = (network, params, seed);
     }
 
     /// The server's state before the first round. The server alone initialises parameters.

@@ -147,7 +147,7 @@ pub use capability::{Personal, Stored, Supervised};
 pub use client::{Client, Drawn, Workbench};
 pub use client_memory::ClientMemory;
 pub use combinations::{Conflict, Incompatible, Setting, Settings};
-pub use ensemble::{Answering, Fusion};
+pub use ensemble::{Answering, Fusion, Noise};
 pub use erased::{Checked, Deployed, ErasedAlgorithm, Global, Partial, TakeIn, Trained};
 pub use interface::Algorithm;
 pub use objective::Objective;

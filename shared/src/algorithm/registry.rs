@@ -70,8 +70,11 @@ pub(super) const fn entry<A: Algorithm>(summary: &'static str) -> Entry {
             Ok(Box::new(algorithm))
         },
         complete: |table| complete_as::<A>(A::NAME, table),
-        to_postcard: |table| postcard::to_stdvec(&read_as::<A>(A::NAME, table).ok()?).ok(),
-        from_postcard: |bytes| match postcard::take_from_bytes::<A>(bytes) {
+        to_postcard: |table| {
+            let whole = postcard::to_stdvec(&read_as::<A>(A::NAME, table).ok()?).ok()?;
+            whole.strip_suffix(A::later().as_slice()).map(<[u8]>::to_vec)
+        },
+        from_postcard: |bytes| match postcard::take_from_bytes::<A>(&[bytes, &A::later()].concat()) {
             Ok((algorithm, [])) => toml::Table::try_from(algorithm).ok(),
             _ => None,
         },
@@ -176,6 +179,18 @@ mod tests {
         for entry in ALGORITHMS {
             let complete = complete(entry.name, toml::Table::new()).expect(entry.name);
             assert_eq!(specify(entry.name, complete), specify(entry.name, toml::Table::new()));
+        }
+    }
+
+    #[test]
+    fn what_earlier_peers_do_not_know_is_left_out_at_its_default_and_refused_otherwise() {
+        let fafi = |text: &str| specify("fafi", text.parse().expect("TOML")).expect("settings");
+        let usual = to_postcard(&fafi("contrast = 0.5")).expect("it has the usual prototypes");
+        // Four numbers and the fusion.
+        assert_eq!(usual.len(), 4 * 8 + 1);
+        assert_eq!(from_postcard("fafi", &usual), Some(fafi("contrast = 0.5")));
+        for newer in ["prototype-temperature = 0.5", "noise.mean = 0.5", "noise.deviation = 2"] {
+            assert_eq!(to_postcard(&fafi(newer)), None, "{newer}");
         }
     }
 

@@ -8,9 +8,10 @@ use models::{Architecture, ParamSet};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use crate::algorithm::Answering;
+use crate::algorithm::{Answering, Noise};
 use crate::id::ClientId;
 use crate::seed::{Seed, standard_normal};
+use crate::settings;
 use crate::spec::{DataSpec, ENSEMBLE_KEY, SAMPLES_KEY};
 
 /// The metadata key of the entries that only ensembles have.
@@ -69,6 +70,9 @@ struct Own {
     version: u32,
     answering: Answering,
     noise_seed: u64,
+    /// Left out where it is the usual one: earlier programs refuse a file that has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    noise: Option<Noise>,
     start: String,
     members: Vec<Member>,
 }
@@ -84,6 +88,7 @@ impl Manifest {
             version: VERSION,
             answering: self.answering,
             noise_seed: self.noise_seed,
+            noise: Some(self.answering.noise).filter(|noise| *noise != Noise::default()),
             start: self.start.clone(),
             members: self.members.clone(),
         };
@@ -110,7 +115,8 @@ impl Manifest {
             let json = metadata.get(key).ok_or_else(|| format!("it has no `{key}` in its metadata"))?;
             serde_json::from_str(json).map_err(|error| format!("its `{key}` cannot be understood ({error})"))
         }
-        let Own { version, answering, noise_seed, start, members } = read(metadata, MANIFEST_KEY)?;
+        let Own { version, mut answering, noise_seed, noise, start, members } = read(metadata, MANIFEST_KEY)?;
+        answering.noise = noise.unwrap_or_default();
         if version != VERSION {
             return Err(format!("it is of format {version}, and this program reads format {VERSION}"));
         }
@@ -122,6 +128,9 @@ impl Manifest {
         }
         if !(answering.temperature.is_finite() && answering.temperature > 0.0) {
             return Err(format!("its temperature is {}", answering.temperature));
+        }
+        if settings::check(&answering.noise).is_err() {
+            return Err(format!("its noise is {:?}", answering.noise));
         }
         let (architecture, data): (Architecture, DataSpec) =
             (read(metadata, ARCHITECTURE_KEY)?, read(metadata, SAMPLES_KEY)?);
@@ -143,7 +152,8 @@ impl Manifest {
         let seed = Seed::root(self.noise_seed).derive("fusion noise");
         let mut rng = seed.derive_numbered("sample", position as u64).rng();
         let values = self.architecture.input.iter().product();
-        (0..values).map(|_| standard_normal(&mut rng) as f32).collect()
+        let Noise { mean, deviation } = self.answering.noise;
+        (0..values).map(|_| (mean + deviation * standard_normal(&mut rng)) as f32).collect()
     }
 
     /// A member's weight by its number of samples, relative to the largest.

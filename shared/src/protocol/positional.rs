@@ -210,6 +210,7 @@ fn by_name(positional: PositionalAugmentation) -> Augmentation {
         contrast,
         saturation,
         random_erasing,
+        ..Augmentation::default()
     }
 }
 

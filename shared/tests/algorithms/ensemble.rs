@@ -161,7 +161,13 @@ fn a_step_is_that_of_the_loss_on_two_views() {
     let mut monitor = |_| ControlFlow::Continue(());
     let seed = client_seed(&spec, 1, client_id(0));
     let mut client = Client::new(&spec, 1, seed, &data, &backend, &mut monitor);
-    let loss = models::PrototypeLoss { classify: 2.0, contrast: 1.0, separate: 1.0, temperature: 0.07 };
+    let loss = models::PrototypeLoss {
+        classify: 2.0,
+        contrast: 1.0,
+        separate: 1.0,
+        temperature: 0.07,
+        prototype_temperature: 1.0,
+    };
     let expected = client.epochs_of(&start, |learner, first, drawn| {
         let mut x = first.x().to_vec();
         drawn.view(&spec.data.preparation, "second view", &mut x);

@@ -74,6 +74,11 @@ fn candidates_run_with_the_first_seed_and_the_best_with_the_others() {
     );
     let counted: Vec<&str> =
         plan.runs.iter().filter(|run| plan.counts(run)).map(|run| run.config.spec.name.as_str()).collect();
+    let race = Race::after(&plan, &rounds(&plan, by_rate));
+    assert!(
+        !race.is_lost(&plan, &plan.runs[3], &round(30, Some(0.1))),
+        "the others' seeds run to their ends"
+    );
     assert_eq!(counted, [&["slow--0.1--4", "slow--0.1--5", "slow--0.1--6"], &fast[..]].concat());
 }
 

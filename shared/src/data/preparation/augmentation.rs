@@ -1,6 +1,9 @@
 //! Random augmentation of images.
 
+use rand::Rng;
+
 use super::placement::{Padding, Placement};
+use super::resized::Part;
 use super::{PreparationError, colour};
 use crate::seed::{Seed, below, uniform_f32};
 use crate::settings::Kind;
@@ -17,6 +20,10 @@ crate::section! {
     /// that of the keys, so a run's samples stay the same when a later part is added.
     #[derive(Copy)]
     pub struct Augmentation {
+        /// Least share of the area of a random part that is scaled to the whole; 0 is none
+        ///
+        /// The part has sides in a ratio of 3/4 to 4/3, and straight lines between pixels fill the image (Szegedy et al. 2015).
+        pub random_resized_crop: f64 = 0.0, in Kind::PROBABILITY;
         /// Images are moved by up to this number of pixels; 0 is never
         ///
         /// By a whole number of pixels, drawn evenly from `-shift..=shift` in each direction. (To pad by that many pixels on each
@@ -42,6 +49,14 @@ crate::section! {
         ///
         /// The difference to each pixel's own brightness times such a factor.
         pub saturation: f64 = 0.0, in Kind::PROBABILITY;
+        /// Greatest change of hue, as a share of the colour circle
+        ///
+        /// All hues turn by an angle from `-hue` to `hue`, in HSV.
+        pub hue: f64 = 0.0, in Kind::PROBABILITY;
+        /// Probability that brightness, contrast, saturation and hue change at all
+        pub colour_probability: f64 = 1.0, in Kind::PROBABILITY;
+        /// Probability that an image in colour becomes grey
+        pub grey: f64 = 0.0, in Kind::PROBABILITY;
         /// Probability that a rectangle is erased
         ///
         /// It is replaced by the image's mean colour. It has 2 to 33 % of the area and sides in a ratio of 0.3 to 3.3 (Zhong et al.
@@ -52,6 +67,11 @@ crate::section! {
 
 /// A number of pixels, up to the largest side of an image.
 const SIDE: Kind = Kind::Whole(0, 4096);
+
+/// Whether something of this probability happens.
+fn happens<R: Rng>(probability: f64, rng: &mut R) -> bool {
+    uniform_f32(rng) < probability as f32
+}
 
 impl Augmentation {
     /// The shape of an augmented sample, if samples of this shape can be augmented.
@@ -69,10 +89,16 @@ impl Augmentation {
         if shift >= side {
             return Err(PreparationError::Shift { shift, height, width });
         }
-        if self.saturation > 0.0 && channels != 3 {
-            return Err(PreparationError::Saturation { channels });
+        let of_colour = [("saturation", self.saturation), ("hue", self.hue), ("grey", self.grey)];
+        if let Some((name, _)) = of_colour.into_iter().find(|(_, change)| *change > 0.0 && channels != 3) {
+            return Err(PreparationError::Colourless { name, channels });
         }
         Ok(if crop == 0 { sample.to_vec() } else { vec![channels, crop, crop] })
+    }
+
+    /// Whether values are changed in a way that takes them to be from 0 to 1.
+    pub(super) fn changes_colours(&self) -> bool {
+        [self.brightness, self.contrast, self.saturation, self.hue].iter().any(|&change| change > 0.0)
     }
 
     /// Appends the augmented image to `out`. [`Augmentation::shape`] must accept the shape.
@@ -81,6 +107,14 @@ impl Augmentation {
     /// If the shape is not accepted, or not that of the image.
     pub fn apply(&self, image: &[f32], shape: &[usize], seed: &Seed, out: &mut Vec<f32>) {
         let mut rng = seed.rng();
+        let scaled;
+        let mut image = image;
+        if self.random_resized_crop > 0.0 {
+            let &[_, height, width] = shape else { panic!("an image has shape [channels, height, width]") };
+            scaled = Part::draw(self.random_resized_crop as f32, height, width, &mut rng)
+                .scaled(image, height, width);
+            image = &scaled;
+        }
         let mut place = Placement::new(shape, self.random_crop as usize, self.padding);
         if self.random_shift > 0 {
             let shift = (self.random_shift as usize).cast_signed();
@@ -94,23 +128,33 @@ impl Augmentation {
             place.left += below(right + 1, &mut rng).cast_signed();
         }
         if self.horizontal_flip > 0.0 {
-            place.flipped = uniform_f32(&mut rng) < self.horizontal_flip as f32;
+            place.flipped = happens(self.horizontal_flip, &mut rng);
         }
         let begin = out.len();
         place.copy(image, out);
         let image = &mut out[begin..];
         let channels = shape[0];
-        let mut factor = |change: f64| 1.0 + change as f32 * (2.0 * uniform_f32(&mut rng) - 1.0);
-        if self.brightness > 0.0 {
-            colour::brighten(image, factor(self.brightness));
+        // What is certain draws nothing here, as before there was another probability.
+        let certain = self.colour_probability >= 1.0;
+        if self.changes_colours() && (certain || happens(self.colour_probability, &mut rng)) {
+            let mut within = |change: f64| change as f32 * (2.0 * uniform_f32(&mut rng) - 1.0);
+            if self.brightness > 0.0 {
+                colour::brighten(image, 1.0 + within(self.brightness));
+            }
+            if self.contrast > 0.0 {
+                colour::contrast(image, channels, 1.0 + within(self.contrast));
+            }
+            if self.saturation > 0.0 {
+                colour::saturate(image, 1.0 + within(self.saturation));
+            }
+            if self.hue > 0.0 {
+                colour::turn(image, within(self.hue));
+            }
         }
-        if self.contrast > 0.0 {
-            colour::contrast(image, channels, factor(self.contrast));
+        if self.grey > 0.0 && happens(self.grey, &mut rng) {
+            colour::saturate(image, 0.0);
         }
-        if self.saturation > 0.0 {
-            colour::saturate(image, factor(self.saturation));
-        }
-        if self.random_erasing > 0.0 && uniform_f32(&mut rng) < self.random_erasing as f32 {
+        if self.random_erasing > 0.0 && happens(self.random_erasing, &mut rng) {
             let mut between = |(low, high): (f32, f32)| low + (high - low) * uniform_f32(&mut rng);
             let (height, width) = place.size();
             let area = between(ERASED) * (height * width) as f32;

@@ -1,4 +1,4 @@
-//! Changes of pixel values: brightness, contrast, saturation and erasing.
+//! Changes of pixel values: brightness, contrast, saturation, hue and erasing.
 
 use std::ops::Range;
 
@@ -35,6 +35,32 @@ pub(super) fn saturate(image: &mut [f32], factor: f32) {
         let grey = WEIGHTS[0] * *r + WEIGHTS[1] * *g + WEIGHTS[2] * *b;
         for value in [r, g, b] {
             *value = (grey + factor * (*value - grey)).clamp(0.0, 1.0);
+        }
+    }
+}
+
+/// Turns the hue of each pixel of a colour image by this share of the colour circle, in HSV.
+pub(super) fn turn(image: &mut [f32], share: f32) {
+    let (red, rest) = image.split_at_mut(image.len() / 3);
+    let (green, blue) = rest.split_at_mut(rest.len() / 2);
+    for ((r, g), b) in red.iter_mut().zip(green).zip(blue) {
+        let value = r.max(*g).max(*b);
+        let chroma = value - r.min(*g).min(*b);
+        if chroma <= 0.0 {
+            continue;
+        }
+        // In sixths of the circle, from red on.
+        let hue = if value == *r {
+            (*g - *b) / chroma
+        } else if value == *g {
+            2.0 + (*b - *r) / chroma
+        } else {
+            4.0 + (*r - *g) / chroma
+        };
+        let turned = hue + 6.0 * share;
+        for (channel, offset) in [(r, 5.0), (g, 3.0), (b, 1.0)] {
+            let place = (turned + offset).rem_euclid(6.0);
+            *channel = value - chroma * place.min(4.0 - place).clamp(0.0, 1.0);
         }
     }
 }

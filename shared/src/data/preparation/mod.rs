@@ -13,6 +13,7 @@ pub mod augmentation;
 mod colour;
 pub mod normalisation;
 mod placement;
+mod resized;
 
 use models::shape::spelled;
 use models::{Batch, BatchError, Targets};
@@ -56,13 +57,13 @@ pub enum PreparationError {
         "a shift of {shift} pixels needs images that are larger than that, and these are {height}x{width}"
     )]
     Shift { shift: usize, height: usize, width: usize },
-    /// Saturation needs images in colour.
-    #[error("saturation is for images of three channels, and these have {channels}")]
-    Saturation { channels: usize },
+    /// It needs images in colour.
+    #[error("augment.{name} is for images of three channels, and these have {channels}")]
+    Colourless { name: &'static str, channels: usize },
     /// Colours are changed of values outside `[0, 1]`.
     #[error(
-        "brightness, contrast and saturation are changed of values from 0 to 1, and there is a {found} among these: scale them, \
-         or leave augment.brightness, augment.contrast and augment.saturation out"
+        "brightness, contrast, saturation and hue are changed of values from 0 to 1, and there is a {found} among these: scale them, \
+         or leave augment.brightness, augment.contrast, augment.saturation and augment.hue out"
     )]
     Range { found: String },
     /// There is not one mean and one deviation for each channel.
@@ -85,9 +86,8 @@ impl Preparation {
 
     /// Checks that the values of these samples can be prepared; [`Self::shape`] checks their shape.
     pub fn check(&self, data: &View) -> Result<(), PreparationError> {
-        let Augmentation { brightness, contrast, saturation, .. } = self.augmentation;
         let Samples::Floats(values) = data.dataset().samples() else { return Ok(()) };
-        if brightness.max(contrast).max(saturation) == 0.0 {
+        if !self.augmentation.changes_colours() {
             return Ok(());
         }
         let length = data.dataset().sample_len();

@@ -9,6 +9,7 @@ use crate::data::Dataset;
 use crate::data::{ReadOptions, SampleFormat as _, Split, idx::Idx, sets};
 
 const PLAIN: Augmentation = Augmentation {
+    random_resized_crop: 0.0,
     random_shift: 0,
     padding: Padding::Zero,
     random_crop: 0,
@@ -16,11 +17,15 @@ const PLAIN: Augmentation = Augmentation {
     brightness: 0.0,
     contrast: 0.0,
     saturation: 0.0,
+    hue: 0.0,
+    colour_probability: 1.0,
+    grey: 0.0,
     random_erasing: 0.0,
 };
 
-/// Everything at once, for 32x32 images in colour.
+/// Everything of before there were parts, hues and greys, for 32x32 images in colour.
 const ALL: Augmentation = Augmentation {
+    random_resized_crop: 0.0,
     random_shift: 4,
     padding: Padding::Reflect,
     random_crop: 24,
@@ -28,8 +33,15 @@ const ALL: Augmentation = Augmentation {
     brightness: 0.2,
     contrast: 0.8,
     saturation: 0.3,
+    hue: 0.0,
+    colour_probability: 1.0,
+    grey: 0.0,
     random_erasing: 0.5,
 };
+
+/// The same with the newer parts.
+const NEWER: Augmentation =
+    Augmentation { random_resized_crop: 0.2, hue: 0.1, colour_probability: 0.8, grey: 0.2, ..ALL };
 
 fn drawn(augmentation: Augmentation, image: &[f32], shape: &[usize], number: u64) -> Vec<f32> {
     let mut out = Vec::new();
@@ -139,6 +151,45 @@ fn colours_change_as_documented() {
     for number in 0..200 {
         assert!(drawn(wild, &image, &shape, number).iter().all(|value| (0.0..=1.0).contains(value)));
     }
+}
+
+#[test]
+fn a_hue_turns_in_the_circle_and_grey_has_none() {
+    // Red, half a grey, and a pale blue.
+    let image = [1.0, 0.5, 0.4, 0.0, 0.5, 0.6, 0.0, 0.5, 0.8];
+    let shape = [3, 1, 3];
+    let mut third = image;
+    super::colour::turn(&mut third, 1.0 / 3.0);
+    let expected = [0.0, 0.5, 0.8, 1.0, 0.5, 0.4, 0.0, 0.5, 0.6];
+    assert!(third.iter().zip(expected).all(|(found, expected)| (found - expected).abs() < 1e-6), "{third:?}");
+    super::colour::turn(&mut third, -1.0 / 3.0);
+    assert!(
+        third.iter().zip(image).all(|(found, expected)| (found - expected).abs() < 1e-6),
+        "and back: {third:?}"
+    );
+    let turned = drawn(Augmentation { hue: 0.1, ..PLAIN }, &image, &shape, 1);
+    assert!(turned[0] == 1.0 && turned[1] == 0.5 && turned != image, "the value stays: {turned:?}");
+    let grey = drawn(Augmentation { grey: 1.0, ..PLAIN }, &image, &shape, 1);
+    assert!(
+        (0..3).all(|pixel| (grey[pixel] - grey[3 + pixel]).abs() < 1e-6 && grey[pixel] == grey[6 + pixel])
+    );
+    let jitter = |probability| Augmentation { brightness: 0.5, colour_probability: probability, ..PLAIN };
+    let changed = (0..1000).filter(|&number| drawn(jitter(0.8), &image, &shape, number) != image).count();
+    assert!(changed.abs_diff(800) < 60, "{changed}");
+    assert_eq!(drawn(jitter(0.0), &image, &shape, 1), image);
+    let error = Augmentation { grey: 0.1, ..PLAIN }.shape(&[1, 8, 8]).unwrap_err().to_string();
+    assert!(error.contains("augment.grey") && error.contains("these have 1"), "{error}");
+}
+
+#[test]
+fn a_part_is_scaled_to_the_whole_in_training_alone() {
+    let image: Vec<f32> = (0..48).map(|value| value as f32 / 48.0).collect();
+    let scaled = Augmentation { random_resized_crop: 0.3, ..PLAIN };
+    let found = outcomes(scaled, &image, &[3, 4, 4], 100);
+    assert!(found.len() > 5 && found.iter().all(|out| out.len() == 48));
+    let mut centre = Vec::new();
+    scaled.centre(&image, &[3, 4, 4], &mut centre);
+    assert_eq!(centre, image);
 }
 
 #[test]
@@ -277,15 +328,19 @@ fn nothing_is_nothing() {
 fn golden_augmentation() {
     use sha2::{Digest, Sha256};
     let data = photographs(4);
-    let preparation = Preparation { augmentation: ALL, normalisation: Normalisation::None };
-    let (mut x, mut y) = (Vec::new(), Targets::default());
-    preparation.training(&data, &[0, 1, 2, 3], &Seed::root(42), &mut x, &mut y);
-    let mut hash = Sha256::new();
-    // Rounded, so that only what is drawn counts.
-    for value in &x {
-        hash.update([(value * 250.0).round() as u8]);
-    }
-    assert_eq!(hash.finalize()[..8], [181, 248, 142, 182, 146, 239, 174, 61]);
+    let golden = |augmentation: Augmentation| {
+        let preparation = Preparation { augmentation, normalisation: Normalisation::None };
+        let (mut x, mut y) = (Vec::new(), Targets::default());
+        preparation.training(&data, &[0, 1, 2, 3], &Seed::root(42), &mut x, &mut y);
+        let mut hash = Sha256::new();
+        // Rounded, so that only what is drawn counts.
+        for value in &x {
+            hash.update([(value * 250.0).round() as u8]);
+        }
+        hash.finalize()[..8].to_vec()
+    };
+    assert_eq!(golden(ALL), [181, 248, 142, 182, 146, 239, 174, 61]);
+    assert_eq!(golden(NEWER), [224, 253, 31, 163, 118, 164, 120, 175]);
 }
 
 proptest! {
@@ -295,10 +350,13 @@ proptest! {
         (random_shift, random_crop, reflect) in (0_u32..12, 0_u32..12, any::<bool>()),
         (horizontal_flip, brightness, contrast, saturation, random_erasing) in
             (0.0..=1.0_f64, 0.0..=1.0_f64, 0.0..=1.0_f64, 0.0..=1.0_f64, 0.0..=1.0_f64),
+        (random_resized_crop, hue, colour_probability, grey) in
+            (0.0..=1.0_f64, 0.0..=1.0_f64, 0.0..=1.0_f64, 0.0..=1.0_f64),
         number: u64,
     ) {
         let padding = if reflect { Padding::Reflect } else { Padding::Zero };
         let augmentation = Augmentation {
+            random_resized_crop,
             random_shift,
             padding,
             random_crop,
@@ -306,6 +364,9 @@ proptest! {
             brightness,
             contrast,
             saturation,
+            hue,
+            colour_probability,
+            grey,
             random_erasing,
         };
         let shape = [channels, height, width];

@@ -38,6 +38,7 @@ pub trait Algorithm: Serialize + DeserializeOwned + Send + Sync + 'static {
 
     /// How peers before protocol version 6 would have the hyper-parameters that they do not know, which come last, at their
     /// defaults. A run with others is refused to them.
+    #[must_use]
     fn later() -> Vec<u8> {
         Vec::new()
     }

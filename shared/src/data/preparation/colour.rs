@@ -50,9 +50,9 @@ pub(super) fn turn(image: &mut [f32], share: f32) {
             continue;
         }
         // In sixths of the circle, from red on.
-        let hue = if value == *r {
+        let hue = if *r >= *g && *r >= *b {
             (*g - *b) / chroma
-        } else if value == *g {
+        } else if *g >= *b {
             2.0 + (*b - *r) / chroma
         } else {
             4.0 + (*r - *g) / chroma

@@ -168,10 +168,11 @@ fn a_hue_turns_in_the_circle_and_grey_has_none() {
         "and back: {third:?}"
     );
     let turned = drawn(Augmentation { hue: 0.1, ..PLAIN }, &image, &shape, 1);
-    assert!(turned[0] == 1.0 && turned[1] == 0.5 && turned != image, "the value stays: {turned:?}");
+    assert!(bits(&turned[..2]) == bits(&image[..2]) && turned != image, "the value stays: {turned:?}");
     let grey = drawn(Augmentation { grey: 1.0, ..PLAIN }, &image, &shape, 1);
     assert!(
-        (0..3).all(|pixel| (grey[pixel] - grey[3 + pixel]).abs() < 1e-6 && grey[pixel] == grey[6 + pixel])
+        (0..3).all(|pixel| (grey[pixel] - grey[3 + pixel]).abs() < 1e-6
+            && (grey[pixel] - grey[6 + pixel]).abs() < 1e-6)
     );
     let jitter = |probability| Augmentation { brightness: 0.5, colour_probability: probability, ..PLAIN };
     let changed = (0..1000).filter(|&number| drawn(jitter(0.8), &image, &shape, number) != image).count();

@@ -373,23 +373,33 @@ fn of_what_is_tuned_the_best_alone_runs_with_all_seeds_whenever_it_was_killed() 
     assert!(plan.text.contains(then), "{}", plan.text);
     let whole = testbed.compare("whole", &["--jobs", "1"]);
     assert_eq!(whole.code, Some(0), "{}", whole.text);
-    assert!(whole.text.contains("learning-rate=0.0001, seed 1 needs more rounds"), "{}", whole.text);
+    let lost = "learning-rate=0.0001, seed 1 stops: it needs more rounds than another value";
+    assert!(whole.text.contains(lost), "{}", whole.text);
     let expected = testbed.outcome("whole");
     let names =
         ["fixed--1", "fixed--2", "tuned--0.0001--1", "tuned--0.02--1", "tuned--0.1--1", "tuned--0.1--2"];
     assert_eq!(expected.keys().collect::<Vec<_>>(), names);
     let rounds = |name: &str| expected[name].0.len();
-    assert_eq!(rounds("tuned--0.0001--1"), rounds("tuned--0.1--1"), "it stops when it has lost");
-    assert_eq!(rounds("tuned--0.02--1"), rounds("tuned--0.1--1"));
+    // A round may close while a run is told to stop.
+    let until = rounds("tuned--0.1--1")..=rounds("tuned--0.1--1") + 1;
+    assert!(until.contains(&rounds("tuned--0.0001--1")), "it stops when it has lost");
+    assert!(until.contains(&rounds("tuned--0.02--1")));
     let reached = expected["tuned--0.1--2"].0.last().copied().flatten();
     assert!(reached >= Some(0.3), "the chosen one runs to its end with the other seed: {reached:?}");
 
     let mut cut = testbed.start("cut", &["--jobs", "1"]);
     cut.line("a candidate that has lost", |line| line.contains("needs more rounds"));
     cut.kill();
-    let rest = testbed.compare("cut", &["--jobs", "1"]);
+    let rest = testbed.compare("cut", &["--jobs", "3"]);
     assert_eq!(rest.code, Some(0), "{}", rest.text);
-    assert!(testbed.outcome("cut") == expected, "other rounds or models than without interruption");
+    let of_variants = |mut outcome: BTreeMap<String, _>| {
+        outcome.retain(|name, _| !["tuned--0.0001--1", "tuned--0.02--1"].contains(&name.as_str()));
+        outcome
+    };
+    assert!(
+        of_variants(testbed.outcome("cut")) == of_variants(expected),
+        "other rounds or models than without interruption"
+    );
     let tables =
         ["whole", "cut"].map(|out| fs::read(testbed.path(out).join("results.json")).expect("results"));
     assert!(tables[0] == tables[1], "other tables than without interruption");

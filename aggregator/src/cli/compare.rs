@@ -1,14 +1,14 @@
 //! `aggregator compare`: an experiment, from its file to its report.
 
 mod execution;
+mod stages;
 
-use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use execution::{Ended, run_all};
 use shared::cli::Processor;
+use stages::{Ended, choose, left, run_in_stages};
 use tracing::warn;
 
 use super::exit::Failure;
@@ -95,7 +95,7 @@ pub(super) fn compare(arguments: &CompareArgs) -> Result<(), Failure> {
     if arguments.plan {
         // Nothing is written, so it may be asked while another process is at it.
         let (standing, rounds) = choose(&mut plan, |plan| Ok(standing(plan, &runs)), &runs)?;
-        tell_plan(&plan, &standing);
+        tell_plan(&plan, &standing, &left(&plan, &standing, &rounds));
         return fruitful(&conclude(&plan, &standing, &rounds, &out, arguments)?);
     }
     create_dir_durably(&Disk, &runs).map_err(|error| Failure::file("create", &runs, error))?;
@@ -107,47 +107,9 @@ pub(super) fn compare(arguments: &CompareArgs) -> Result<(), Failure> {
         )),
         std::fs::TryLockError::Error(error) => Failure::file("lock", &path, error),
     })?;
-    let settled = |plan: &Plan| settle(plan, standing(plan, &runs), &out, arguments.replace);
-    let mut outcome = Ok(Ended::Over);
-    let (standing, rounds) = loop {
-        let (standing, rounds) = choose(&mut plan, settled, &runs)?;
-        let left = left(&plan, &standing, &rounds);
-        if left.is_empty() || !matches!(outcome, Ok(Ended::Over)) {
-            break (standing, rounds);
-        }
-        outcome = run_all(&plan, (&standing, &rounds), &left, &runs, arguments);
-    };
+    let Ended { standing, rounds, outcome } = run_in_stages(&mut plan, &out, arguments)?;
     let fruitless = conclude(&plan, &standing, &rounds, &out, arguments)?;
-    outcome.and_then(|_| fruitful(&fruitless))
-}
-
-/// Reads how all runs stand and what they recorded, and chooses among candidates until nothing more is known of them.
-fn choose(
-    plan: &mut Plan,
-    standing: impl Fn(&Plan) -> Result<Vec<Standing>, Failure>,
-    runs: &Path,
-) -> Result<(Vec<Standing>, Rounds), Failure> {
-    loop {
-        let standing = standing(plan)?;
-        let rounds = read(plan, &standing, runs);
-        if !plan.choose(&rounds) {
-            return Ok((standing, rounds));
-        }
-    }
-}
-
-/// The runs that have rounds to go. A candidate that was not chosen has none.
-fn left(plan: &Plan, standing: &[Standing], rounds: &Rounds) -> Vec<usize> {
-    let lines = lines(plan, rounds);
-    let settled: HashSet<&str> = lines
-        .iter()
-        .flat_map(|line| line.tried.iter().filter(|tried| tried.settled).map(|tried| tried.run.as_str()))
-        .collect();
-    let over = |run: usize| {
-        let planned = &plan.runs[run];
-        standing[run] == Standing::Done || settled.contains(planned.config.spec.name.as_str())
-    };
-    (0..plan.runs.len()).filter(|&run| !over(run)).collect()
+    outcome.and_then(|()| fruitful(&fruitless))
 }
 
 /// Whether an experiment is meant, which is a file; one that is not there is called as no run is.
@@ -243,11 +205,14 @@ fn settle(
     )))
 }
 
-fn tell_plan(plan: &Plan, standing: &[Standing]) {
-    for (run, standing) in plan.runs.iter().zip(standing) {
+fn tell_plan(plan: &Plan, standing: &[Standing], left: &[usize]) {
+    for (position, (run, standing)) in plan.runs.iter().zip(standing).enumerate() {
         let rounds = run.config.spec.rounds;
         let stands = match standing {
             Standing::Done => "complete".to_owned(),
+            Standing::Unfinished(closed) if !left.contains(&position) => {
+                format!("stopped after round {closed}: another value needs fewer rounds")
+            }
             Standing::Unfinished(closed) => format!("to be continued after round {closed} of {rounds}"),
             other_or_absent => {
                 let rounds = counted(rounds as usize, "round");

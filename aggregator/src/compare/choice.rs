@@ -1,17 +1,17 @@
 //! What is chosen among the candidates of `[tune]`: the one that needs the fewest rounds to the target or, where none reaches it or
 //! there is none, the one with the best accuracy (or least loss, where numbers are learned). Candidates run with the first seed; the chosen one runs with the others.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, PoisonError};
 
 use serde::Serialize;
 
 use super::experiment::Target;
 use super::plan::{Plan, Planned};
-use super::results::{Rounds, Seed};
+use super::seed::{Rounds, Seed};
 use crate::round::RoundRecord;
 
-/// What became known of one candidate.
+/// The results of one candidate, up to the round in which the first of all reached the target.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Tried {
     /// Its values: `learning-rate=0.1`.
@@ -26,8 +26,10 @@ pub struct Tried {
     pub best: Option<f64>,
     /// The last test loss, where there is no accuracy.
     pub loss: Option<f64>,
-    /// Whether it is complete, or cannot win any more.
+    /// Whether all is known that the choice needs of it.
     pub settled: bool,
+    /// Whether another candidate needs fewer rounds to the target, so that it need not go on.
+    pub outrun: bool,
 }
 
 /// The candidates of a variant in a cell, in the order of the file. Empty if nothing is tuned.
@@ -35,29 +37,43 @@ pub struct Tried {
 pub fn tried(plan: &Plan, rounds: &Rounds, cell: usize, variant: usize) -> Vec<Tried> {
     let first = plan.experiment.seeds.first();
     let of = |run: &Planned| (run.cell, run.variant) == (cell, variant) && Some(&run.seed) == first;
-    let runs = plan.runs.iter().zip(rounds).filter(|(run, _)| of(run));
-    let seeds: Vec<(&str, Seed, u32)> = runs
-        .filter_map(|(run, rounds)| {
-            let values = &plan.experiment.variants[variant].candidates.get(run.candidate?)?.text;
-            let rounds = rounds.as_deref().unwrap_or_default();
-            let tested = rounds.iter().rfind(|round| round.accuracy.is_some()).map_or(0, |round| round.round);
-            Some((values.as_str(), Seed::of(run, rounds, aim(plan, cell)), tested))
-        })
+    let runs: Vec<(&Planned, &[RoundRecord])> = plan
+        .runs
+        .iter()
+        .zip(rounds)
+        .filter(|(run, _)| run.candidate.is_some() && of(run))
+        .map(|(run, rounds)| (run, rounds.as_deref().unwrap_or_default()))
         .collect();
-    let least = seeds.iter().filter_map(|(_, seed, _)| seed.crossing).reduce(f64::min);
-    let outrun = |seed: &Seed, tested: u32| {
-        seed.crossing.is_none() && least.is_some_and(|least| f64::from(tested) >= least)
+    let aim = aim(plan, cell);
+    let reached = |rounds: &[RoundRecord]| {
+        let reaches = |round: &&RoundRecord| round.accuracy >= aim && round.accuracy.is_some();
+        aim.and_then(|_| rounds.iter().find(reaches).map(|round| round.round))
     };
-    let tried = |(values, seed, tested): (&str, Seed, u32)| Tried {
-        values: values.to_owned(),
-        settled: seed.complete || outrun(&seed, tested),
-        run: seed.run,
-        rounds: seed.rounds,
-        crossing: seed.crossing,
-        best: seed.best,
-        loss: seed.loss,
-    };
-    seeds.into_iter().map(tried).collect()
+    // What a candidate does after this round depends on when the others were run, and decides nothing.
+    let decided = runs.iter().filter_map(|(_, rounds)| reached(rounds)).min();
+    let found = runs.into_iter().filter_map(|(run, rounds)| {
+        let values = &plan.experiment.variants[variant].candidates.get(run.candidate?)?.text;
+        let counted = rounds.partition_point(|round| decided.is_none_or(|decided| round.round <= decided));
+        let tested = rounds.iter().rfind(|round| round.accuracy.is_some()).map_or(0, |round| round.round);
+        let seed = Seed::of(run, &rounds[..counted], aim);
+        Some(Tried {
+            values: values.clone(),
+            settled: Seed::of(run, rounds, aim).complete || decided.is_some_and(|decided| tested >= decided),
+            run: seed.run,
+            rounds: seed.rounds,
+            crossing: seed.crossing,
+            best: seed.best,
+            loss: seed.loss,
+            outrun: false,
+        })
+    });
+    let mut found: Vec<Tried> = found.collect();
+    let least = found.iter().filter_map(|candidate| candidate.crossing).reduce(f64::min);
+    for candidate in &mut found {
+        let later = least.is_some_and(|least| candidate.crossing.is_none_or(|crossing| crossing > least));
+        candidate.outrun = candidate.settled && later;
+    }
+    found
 }
 
 /// The position of the best of all candidates, once all are settled. Of equals it is the first.
@@ -76,8 +92,17 @@ pub fn best(tried: &[Tried]) -> Option<usize> {
     (0..tried.len()).min_by(|&one, &other| by(&tried[one], &tried[other]))
 }
 
+/// The best candidates by cell and variant, where they are known.
+#[must_use]
+pub fn decided(plan: &Plan, rounds: &Rounds) -> BTreeMap<(usize, usize), usize> {
+    let groups = (0..plan.cells.len())
+        .flat_map(|cell| (0..plan.experiment.variants.len()).map(move |variant| (cell, variant)));
+    let best = |group: (usize, usize)| Some((group, best(&tried(plan, rounds, group.0, group.1))?));
+    groups.filter_map(best).collect()
+}
+
 /// The accuracy to which the rounds of candidates are counted. Another variant's accuracy is no aim: it is tuned as well.
-fn aim(plan: &Plan, cell: usize) -> Option<f64> {
+pub(super) fn aim(plan: &Plan, cell: usize) -> Option<f64> {
     match plan.cells[cell].target {
         Some(Target::Accuracy(accuracy)) => Some(accuracy),
         Some(Target::Of(_)) | None => None,
@@ -85,17 +110,25 @@ fn aim(plan: &Plan, cell: usize) -> Option<f64> {
 }
 
 /// Stops candidates that cannot win any more: another one has reached the target in as many rounds, and they have not.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Race {
-    /// By cell and variant.
-    first: Mutex<HashMap<(usize, usize), u32>>,
+    reached: Mutex<Reached>,
+}
+
+/// The rounds in which the target was reached.
+#[derive(Debug, Default)]
+struct Reached {
+    /// The first of all candidates, by cell and variant.
+    first: HashMap<(usize, usize), u32>,
+    /// Those of every candidate, by the run's name.
+    each: HashMap<String, u32>,
 }
 
 impl Race {
     /// The race after these rounds.
     #[must_use]
     pub fn after(plan: &Plan, rounds: &Rounds) -> Self {
-        let race = Self { first: Mutex::default() };
+        let race = Self::default();
         for (run, rounds) in plan.runs.iter().zip(rounds) {
             rounds.iter().flatten().for_each(|round| _ = race.is_lost(plan, run, round));
         }
@@ -108,16 +141,17 @@ impl Race {
         if run.candidate.is_none() || plan.chosen(run.cell, run.variant).is_some() {
             return false;
         }
-        let Some(target) = aim(plan, run.cell) else { return false };
-        let Some(accuracy) = round.accuracy else { return false };
-        let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
+        let (Some(target), Some(accuracy)) = (aim(plan, run.cell), round.accuracy) else { return false };
+        let mut reached = self.reached.lock().unwrap_or_else(PoisonError::into_inner);
+        let Reached { first, each } = &mut *reached;
         let first = first.entry((run.cell, run.variant)).or_insert(u32::MAX);
+        let own = each.entry(run.config.spec.name.clone()).or_insert(u32::MAX);
         if accuracy >= target {
             *first = round.round.min(*first);
-            return false;
+            *own = round.round.min(*own);
         }
-        // A crossing lies before the round that was tested, so whoever has not crossed by then comes later.
-        round.round >= *first
+        // A crossing lies before the round that was tested, so a candidate that has not crossed by then comes later.
+        *own > *first && round.round >= *first
     }
 }
 
@@ -126,7 +160,16 @@ mod tests {
     use super::*;
 
     fn candidate(crossing: Option<f64>, best: Option<f64>, settled: bool) -> Tried {
-        Tried { values: String::new(), run: String::new(), rounds: 4, crossing, best, loss: None, settled }
+        Tried {
+            values: String::new(),
+            run: String::new(),
+            rounds: 4,
+            crossing,
+            best,
+            loss: None,
+            settled,
+            outrun: false,
+        }
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::time::Instant;
 use tracing::debug;
 
 use super::page::{Found, page};
-use super::plan::{Plan, Standing};
+use super::plan::Plan;
 use super::results::{Rounds, lines};
 use super::runs::{Step, recorded};
 use crate::page::live::{INTERVAL, SHARE};
@@ -26,16 +26,15 @@ pub struct LivePage<'a> {
 }
 
 impl<'a> LivePage<'a> {
-    /// The page at `path` of the experiment with these `runs`, which stand so.
+    /// The page at `path` of the experiment with these `runs`, `complete` of which are over.
     #[must_use]
-    pub fn new(plan: &'a Plan, standing: &[Standing], runs: &'a Path, path: PathBuf) -> Self {
-        let complete = standing.iter().filter(|standing| **standing == Standing::Done).count();
+    pub fn new(plan: &'a Plan, complete: usize, runs: &'a Path, path: PathBuf) -> Self {
         Self { plan, runs, path, complete: complete.into(), due: Instant::now().into() }
     }
 
     /// Writes it if a run has gone on and it is due. What happens while one thread writes is on the next page.
     pub fn note(&self, step: &Step<'_>) {
-        let ended = matches!(step, Step::Done | Step::Outrun);
+        let ended = matches!(step, Step::Done | Step::Dropped(_));
         let more = usize::from(ended);
         let complete = self.complete.fetch_add(more, Ordering::Relaxed) + more;
         if complete == 0 || !(ended || matches!(step, Step::Round(..))) {
@@ -78,8 +77,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let plan = plan("seeds = 3\n[variants.x]\nmodel.name = 'linear'", "full").expect("a plan");
         let (runs, path) = (folder.path().join("runs"), folder.path().join("report.html"));
-        let standing = vec![Standing::Absent; plan.runs.len()];
-        let live = LivePage::new(&plan, &standing, &runs, path.clone());
+        let live = LivePage::new(&plan, 0, &runs, path.clone());
         live.note(&Step::Begun(0));
         live.note(&Step::Round(&crate::round::RoundRecord::default(), std::time::Duration::ZERO));
         assert!(!path.exists(), "no run is complete");

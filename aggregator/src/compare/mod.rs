@@ -101,6 +101,7 @@
 //! | [`runs`] | running what is left, several at a time |
 //! | [`progress`] | remaining time |
 //! | [`live`] | the page while it runs |
+//! | [`seed`] | the results of single runs |
 //! | [`results`] | means, spreads, paired differences |
 //! | [`curves`] | means over rounds, and the runs behind them |
 //! | [`troubles`] | what went wrong |
@@ -125,6 +126,7 @@ pub mod plan;
 pub mod progress;
 pub mod results;
 pub mod runs;
+pub mod seed;
 mod strips;
 mod table;
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use shared::algorithm::registry;
 
+use super::choice::aim;
 use super::experiment::{Candidate, Paper};
 use super::plan::{Plan, Planned};
 use super::results::{Line, measured_globally};
@@ -54,7 +55,7 @@ fn targets(plan: &Plan, lines: &[&Line]) -> Vec<String> {
         );
     }
     let aims = |cell: usize| plan.cells[cell].target.is_some() && lines.iter().any(|line| line.cell == cell);
-    let runs = plan.runs.iter().filter(|run| aims(run.cell));
+    let runs = plan.runs.iter().filter(|run| aims(run.cell) && plan.counts(run));
     let every: BTreeSet<u32> =
         runs.map(|run| run.config.spec.evaluate.every).filter(|&every| every > 1).collect();
     if !every.is_empty() {
@@ -72,34 +73,45 @@ fn tuned(plan: &Plan, lines: &[&Line]) -> Vec<String> {
         return Vec::new();
     }
     let seed = plan.experiment.seeds.first().map_or_else(String::new, ToString::to_string);
-    let mut notes = vec![format!(
-        "Chosen: the values with the fewest rounds to the target, else with the best accuracy, of all that were tried with seed {seed}, \
-         on the test samples; the other seeds run with the chosen ones alone."
-    )];
-    let at_the_end = |line: &&&Line| {
-        let chosen = plan.chosen(line.cell, line.variant);
-        chosen.is_some_and(|chosen| is_outermost(chosen, &plan.experiment.variants[line.variant].candidates))
+    let by = if lines.iter().any(|line| line.tried.iter().any(|candidate| candidate.loss.is_some())) {
+        "with the least loss"
+    } else if lines.iter().any(|line| aim(plan, line.cell).is_some()) {
+        "with the fewest rounds to the target, else with the best accuracy"
+    } else {
+        "with the best accuracy"
     };
-    let names: Vec<&str> = lines.iter().filter(at_the_end).map(|line| line.name.as_str()).collect();
-    if !names.is_empty() {
+    let mut notes = vec![format!(
+        "Chosen: the values {by}, of all that were tried with seed {seed}, on the test samples; the other seeds run with the chosen ones \
+         alone."
+    )];
+    let at_the_end = lines.iter().filter_map(|line| {
+        let chosen = plan.chosen(line.cell, line.variant)?;
+        let keys = outermost(chosen, &plan.experiment.variants[line.variant].candidates);
+        (!keys.is_empty()).then(|| format!("{} ({})", line.name, keys.join(", ")))
+    });
+    let at_the_end: Vec<String> = at_the_end.collect();
+    if !at_the_end.is_empty() {
         notes.push(format!(
             "{}: the least or the greatest of the values that were tried; others beyond it may be better.",
-            names.join(", ")
+            at_the_end.join(", ")
         ));
     }
     notes
 }
 
-/// Whether a number of the chosen candidate is the least or the greatest of its key.
-fn is_outermost(chosen: &Candidate, candidates: &[Candidate]) -> bool {
+/// The keys whose chosen number is the least or the greatest of at least three, by their last parts.
+fn outermost<'a>(chosen: &'a Candidate, candidates: &[Candidate]) -> Vec<&'a str> {
     let number =
         |value: &toml::Value| value.as_float().or_else(|| value.as_integer().map(|value| value as f64));
-    (0..chosen.values.len()).any(|key| {
-        let of = |candidate: &Candidate| number(&candidate.values[key].1);
-        let Some(own) = of(chosen) else { return false };
-        let others = || candidates.iter().filter_map(of);
-        others().all(|other| other >= own) || others().all(|other| other <= own)
-    })
+    let at_the_end = |&key: &usize| {
+        let mut all: Vec<f64> = candidates.iter().filter_map(|other| number(&other.values[key].1)).collect();
+        all.sort_by(f64::total_cmp);
+        all.dedup();
+        let own = number(&chosen.values[key].1);
+        all.len() > 2 && (own == all.first().copied() || own == all.last().copied())
+    };
+    let name = |key: usize| chosen.values[key].0.rsplit('.').next().unwrap_or_default();
+    (0..chosen.values.len()).filter(at_the_end).map(name).collect()
 }
 
 /// Methods without a global model, or without any influence of clients on it.
@@ -107,6 +119,7 @@ fn needless(plan: &Plan, lines: &[&Line]) -> Vec<String> {
     let of = |wanted: fn(&Config) -> bool| {
         let here = |run: &&Planned| {
             lines.iter().any(|line| (line.cell, line.variant) == (run.cell, run.variant))
+                && plan.counts(run)
                 && wanted(&run.config)
         };
         let variants: BTreeSet<usize> = plan.runs.iter().filter(here).map(|run| run.variant).collect();

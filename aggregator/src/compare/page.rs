@@ -104,6 +104,7 @@ fn section(found: &Found<'_>, cell: usize) -> Markup {
         .all(|line| line.seeds.len() == line.planned && line.seeds.iter().all(|seed| seed.complete));
     let last = if over {
         of_runs()
+            .filter(|(run, _)| found.plan.counts(run))
             .filter_map(|(_, rounds)| rounds.as_ref()?.iter().rfind(|round| !round.closing))
             .map(|round| round.round)
             .max()
@@ -170,15 +171,20 @@ fn section(found: &Found<'_>, cell: usize) -> Markup {
 
 /// What was tried to choose values.
 fn tried(lines: &[&Line]) -> Markup {
-    let head =
-        ["variant", "tried", "rounds to target", "best accuracy", "rounds"].map(str::to_owned).to_vec();
+    let losses = lines.iter().any(|line| line.tried.iter().any(|candidate| candidate.loss.is_some()));
+    let measured = if losses { "test loss" } else { "best accuracy" };
+    let head = ["variant", "tried", "rounds to target", measured, "rounds"].map(str::to_owned).to_vec();
     let row = |line: &Line, candidate: &Tried| {
         let state = if candidate.settled { "" } else { " so far" };
         vec![
             line.name.clone(),
             candidate.values.clone(),
             candidate.crossing.map_or_else(|| "-".to_owned(), |rounds| format!("{rounds:.1}")),
-            candidate.best.map_or_else(|| "-".to_owned(), percent),
+            match (candidate.best, candidate.loss) {
+                (Some(best), _) => percent(best),
+                (None, Some(loss)) => format!("{loss:.4}"),
+                (None, None) => "-".to_owned(),
+            },
             format!("{}{state}", candidate.rounds),
         ]
     };

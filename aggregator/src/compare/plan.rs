@@ -1,5 +1,7 @@
 //! The plan of an experiment: all runs with their complete configurations, before the first one begins.
 
+mod candidates;
+
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -7,10 +9,8 @@ use std::path::{Path, PathBuf};
 use shared::id::RunId;
 use toml::Value;
 
-use super::choice;
 pub use super::experiment::Target;
 use super::experiment::{Candidate, Experiment, ExperimentError, Paper, Point};
-use super::results::Rounds;
 use crate::config::excerpt::{self, Excerpt};
 use crate::config::{Config, ConfigErrors, Raw, Renamed};
 use crate::run::directory::{RunDirectory, newest_checkpoint};
@@ -191,6 +191,10 @@ impl Plan {
                         Err(errors) => mistakes.add(errors),
                     }
                 }
+                if !candidates.is_empty() {
+                    let untuned = configuration(&layers, overrides, "untuned", 0).ok();
+                    candidates::check(&first, candidates, untuned.as_ref())?;
+                }
                 plan.runs.append(&mut first);
                 plan.later.append(&mut later);
             }
@@ -204,26 +208,19 @@ impl Plan {
         Self { experiment, cells, runs, later: Vec::new(), choices: BTreeMap::new() }
     }
 
-    /// Chooses the best candidate of each variant in each cell where that is known, and plans its runs with the other seeds. The
-    /// positions of runs change. Returns whether anything was chosen.
-    pub fn choose(&mut self, rounds: &Rounds) -> bool {
-        let groups = (0..self.cells.len())
-            .flat_map(|cell| (0..self.experiment.variants.len()).map(move |variant| (cell, variant)));
-        let open = groups.filter(|group| !self.choices.contains_key(group));
-        let found = open.filter_map(|(cell, variant)| {
-            let best = choice::best(&choice::tried(self, rounds, cell, variant))?;
-            Some(((cell, variant), best))
-        });
-        let found: Vec<_> = found.collect();
-        self.choices.extend(found.iter().copied());
-        for &(group, best) in &found {
+    /// Chooses these candidates, by cell and variant, and plans their runs with the other seeds. The positions of runs change. Returns
+    /// whether anything was chosen that was open before.
+    pub fn choose(&mut self, best: &BTreeMap<(usize, usize), usize>) -> bool {
+        let open: Vec<_> = best.iter().filter(|(group, _)| !self.choices.contains_key(group)).collect();
+        for &(&group, &best) in &open {
+            self.choices.insert(group, best);
             let chosen = |run: &mut Planned| (run.cell, run.variant) == group && run.candidate == Some(best);
             let chosen: Vec<Planned> = self.later.extract_if(.., chosen).collect();
             self.runs.extend(chosen);
         }
         // The sort is stable: the candidates keep their order, and so do the seeds.
         self.runs.sort_by_key(|run| (run.cell, run.variant));
-        !found.is_empty()
+        !open.is_empty()
     }
 
     /// The candidate that was chosen for a variant in a cell.

@@ -2,7 +2,11 @@
 
 use std::time::Duration;
 
-use super::plan::{Plan, Standing};
+use super::plan::{Plan, Planned};
+use super::seed::Rounds;
+use crate::round::RoundRecord;
+
+type Kind = (usize, usize, Option<usize>);
 
 /// The progress of every run.
 #[derive(Clone, Debug)]
@@ -13,8 +17,8 @@ pub struct Progress {
 
 #[derive(Clone, Copy, Debug)]
 struct State {
-    /// Cell and variant: runs of one kind take about the same time.
-    kind: (usize, usize),
+    /// Cell, variant and candidate: runs of one kind take about the same time.
+    kind: Kind,
     rounds: u32,
     closed: u32,
     /// Rounds that were timed, and their seconds in total.
@@ -23,20 +27,16 @@ struct State {
 }
 
 impl Progress {
-    /// The progress of these runs, of which those in `left` have rounds to go and `jobs` run at a time.
+    /// The progress of these runs with the rounds that they have closed. Those in `left` have rounds to go, and `jobs` run at a time.
     #[must_use]
-    pub fn new(plan: &Plan, standing: &[Standing], left: &[usize], jobs: usize) -> Self {
-        let state = |(position, (run, standing)): (usize, (&super::plan::Planned, &Standing))| {
+    pub fn new(plan: &Plan, closed: &Rounds, left: &[usize], jobs: usize) -> Self {
+        let state = |(position, (run, closed)): (usize, (&Planned, &Option<Vec<RoundRecord>>))| {
             let rounds = run.config.spec.rounds;
-            let closed = match standing {
-                Standing::Done => rounds,
-                Standing::Unfinished(closed) => *closed,
-                _ => 0,
-            };
+            let closed = closed.as_ref().and_then(|closed| closed.last()).map_or(0, |round| round.round);
             let over = !left.contains(&position);
-            State { kind: (run.cell, run.variant), rounds, closed, timed: (0, 0.0), over }
+            State { kind: (run.cell, run.variant, run.candidate), rounds, closed, timed: (0, 0.0), over }
         };
-        Self { runs: plan.runs.iter().zip(standing).enumerate().map(state).collect(), jobs: jobs.max(1) }
+        Self { runs: plan.runs.iter().zip(closed).enumerate().map(state).collect(), jobs: jobs.max(1) }
     }
 
     /// A round of run number `run` closed.
@@ -67,18 +67,28 @@ impl Progress {
     }
 
     /// Estimated time until all runs are over. A round takes the mean time of the rounds of its kind so far, or of all rounds
-    /// if its kind has none yet. `None` before the first round.
+    /// if its kind has none yet; where runs of its kind ended before their last round, a run has as many rounds as they had.
+    /// `None` before the first round.
     #[must_use]
     pub fn remaining(&self) -> Option<Duration> {
-        let pace = |kind: Option<(usize, usize)>| {
+        let pace = |kind: Option<Kind>| {
             let seen = self.runs.iter().filter(|run| kind.is_none_or(|kind| kind == run.kind));
             let (rounds, seconds) = seen.fold((0, 0.0), |(n, s), run| (n + run.timed.0, s + run.timed.1));
             (rounds > 0).then(|| seconds / f64::from(rounds))
         };
         let mean = pace(None)?;
         let open: Vec<&State> = self.runs.iter().filter(|run| !run.over).collect();
+        let expected = |run: &State| {
+            let over =
+                self.runs.iter().filter(|other| other.over && other.kind == run.kind && other.closed > 0);
+            let (count, rounds) =
+                over.fold((0, 0), |(count, rounds), other| (count + 1, rounds + other.closed));
+            // What has gone on for longer than they did may end with any round.
+            let mean = u32::checked_div(rounds, count);
+            mean.map_or(run.rounds, |mean| mean.max(run.closed + 1).min(run.rounds))
+        };
         let left = |run: &State| {
-            f64::from(run.rounds.saturating_sub(run.closed)) * pace(Some(run.kind)).unwrap_or(mean)
+            f64::from(expected(run).saturating_sub(run.closed)) * pace(Some(run.kind)).unwrap_or(mean)
         };
         let total: f64 = open.iter().map(|run| left(run)).sum();
         // Rounds of one run cannot overlap.
@@ -93,7 +103,13 @@ mod tests {
     use super::*;
 
     fn progress(kinds: &[(usize, usize)], jobs: usize) -> Progress {
-        let state = |&kind| State { kind, rounds: 10, closed: 0, timed: (0, 0.0), over: false };
+        let state = |&(cell, variant)| State {
+            kind: (cell, variant, None),
+            rounds: 10,
+            closed: 0,
+            timed: (0, 0.0),
+            over: false,
+        };
         Progress { runs: kinds.iter().map(state).collect(), jobs }
     }
 
@@ -111,6 +127,26 @@ mod tests {
         // It ended after a round of ten: nine of the thirty are not to come.
         assert_eq!((progress.runs(), progress.rounds()), ((1, 3), (3, 21)));
         assert_eq!(progress.remaining(), Some(Duration::from_secs(54)));
+    }
+
+    #[test]
+    fn runs_that_end_early_tell_how_long_the_others_take() {
+        let mut progress = progress(&[(0, 0), (0, 0), (0, 1)], 1);
+        for round in 1..=4 {
+            progress.closed(0, round, Duration::from_secs(1));
+        }
+        // 6, 10 and 10 rounds.
+        assert_eq!(progress.remaining(), Some(Duration::from_secs(26)));
+        progress.over(0);
+        assert_eq!(
+            progress.remaining(),
+            Some(Duration::from_secs(4 + 10)),
+            "of the other kind nothing is known"
+        );
+        for round in 1..=6 {
+            progress.closed(1, round, Duration::from_secs(1));
+        }
+        assert_eq!(progress.remaining(), Some(Duration::from_secs(1 + 10)));
     }
 
     #[test]

@@ -81,8 +81,8 @@ pub enum Step<'a> {
     Alarm(&'a str),
     /// The run is complete.
     Done,
-    /// A candidate of `[tune]` cannot win any more, and stops.
-    Outrun,
+    /// A candidate of `[tune]` stops, for this reason: it cannot be the one that is chosen.
+    Dropped(String),
     /// Ctrl-C: the run can be continued.
     Stopped,
     /// The run did not complete.
@@ -163,10 +163,14 @@ pub fn work(
                     let told = |step: &Step<'_>| tell(position, step);
                     match ended {
                         Ok(true) => told(&Step::Done),
-                        Ok(false) if lost => told(&Step::Outrun),
+                        Ok(false) if lost => {
+                            told(&Step::Dropped("it needs more rounds than another value".to_owned()));
+                        }
                         Ok(false) => told(&Step::Stopped),
                         // A rate at which nothing is learned is among those that are tried to find a good one.
-                        Err(RunFailure::NoProgress(..)) if planned.candidate.is_some() => told(&Step::Done),
+                        Err(error @ RunFailure::NoProgress(..)) if is_open(plan, planned) => {
+                            told(&Step::Dropped(error.to_string()));
+                        }
                         Err(error) => {
                             failed.store(true, Ordering::Relaxed);
                             told(&Step::Failed(&error));
@@ -179,7 +183,12 @@ pub fn work(
     !failed.load(Ordering::Relaxed)
 }
 
-/// What is told of a run. The answer is whether the run need not go on.
+/// Whether it is a candidate among which nothing is chosen yet.
+fn is_open(plan: &Plan, run: &Planned) -> bool {
+    run.candidate.is_some() && plan.chosen(run.cell, run.variant).is_none()
+}
+
+/// Takes a step of a run. The answer is whether the run need not go on.
 type Tell<'a> = dyn FnMut(&Step<'_>) -> bool + Send + 'a;
 
 /// [`run`], started over if its files are damaged: they are never synced, so a power failure can damage them.

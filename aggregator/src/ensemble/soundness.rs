@@ -2,6 +2,7 @@
 
 use models::{Architecture, Backend, Mode, ModelError, Network, ParamSet, Targets};
 use rayon::prelude::*;
+use shared::algorithm::Noise;
 use shared::algorithm::ensemble::prototypes_of;
 use shared::ensemble::fusion::{own_answers, summable};
 use shared::seed::{Seed, standard_normal};
@@ -22,7 +23,7 @@ const SAMPLES: usize = 64;
 pub fn is_sound(
     architecture: &Architecture,
     params: &ParamSet,
-    noise_seed: u64,
+    (noise_seed, noise): (u64, Noise),
     question: Option<&Question<'_>>,
 ) -> Result<bool, ModelError> {
     let prototypes = prototypes_of(architecture).and_then(|name| params.get(&name));
@@ -31,7 +32,8 @@ pub fn is_sound(
     }
     let values: usize = architecture.input.iter().product();
     let mut rng = Seed::root(noise_seed).derive("noise that members are tried on").rng();
-    let mut tried = vec![(0..NOISE * values).map(|_| standard_normal(&mut rng) as f32).collect::<Vec<f32>>()];
+    let mut tried =
+        vec![(0..NOISE * values).map(|_| noise.of(standard_normal(&mut rng))).collect::<Vec<f32>>()];
     if let Some(Question { view, preparation, batch, .. }) = question {
         let positions: Vec<usize> = (0..view.len().min(SAMPLES)).collect();
         tried.par_extend(positions.par_chunks((*batch).max(1)).map(|positions| {

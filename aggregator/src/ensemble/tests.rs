@@ -444,7 +444,9 @@ fn prototypes_that_cannot_be_averaged_are_refused_with_the_way_out() {
 fn a_model_is_tried_before_it_is_a_member() {
     let (architecture, view, preparation) = (architecture(5), samples(7), Preparation::default());
     let question = Question { view: &view, preparation: &preparation, batch: 3, fusions: &[] };
-    let sound = |params: &ParamSet, question| is_sound(&architecture, params, 3, question).unwrap();
+    let sound = |params: &ParamSet, question| {
+        is_sound(&architecture, params, (3, Noise::default()), question).unwrap()
+    };
     assert!(sound(&model(1), None) && sound(&model(1), Some(&question)));
     // Finite parameters, and too much of them.
     let mut huge = model(1);
@@ -460,5 +462,8 @@ fn a_model_is_tried_before_it_is_a_member() {
     assert!(sound(&hidden, None));
     hidden.get_mut(HEAD).unwrap().values_mut()[0] = -1e15;
     assert!(!sound(&hidden, None));
-    assert!(is_sound(&self::architecture(6), &model(1), 3, None).is_err(), "of another architecture");
+    assert!(
+        is_sound(&self::architecture(6), &model(1), (3, Noise::default()), None).is_err(),
+        "of another architecture"
+    );
 }

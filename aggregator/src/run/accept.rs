@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use models::{Limits, ParamSet};
-use shared::algorithm::{Checked, Contribution, ErasedAlgorithm, Partial, Round};
+use shared::algorithm::{Checked, Contribution, ErasedAlgorithm, Noise, Partial, Round};
 use shared::by_class::ByClass;
 use shared::id::ClientId;
 use shared::message::{Rejection, TrainReport, UpdateHeader};
@@ -214,7 +214,8 @@ impl Acceptance<'_> {
         model.add(start).map_err(models::ModelError::from)?;
         let spec = &self.config.spec;
         let question = self.tests.map(TestSet::question);
-        Ok(is_sound(&spec.architecture, &model, spec.seed, question.as_ref())?)
+        let noise = self.algorithm.ensemble().map_or_else(Noise::default, |answering| answering.noise);
+        Ok(is_sound(&spec.architecture, &model, (spec.seed, noise), question.as_ref())?)
     }
 
     /// An accepted update claims the number of samples that its client had declared, and the sums have room for no other.

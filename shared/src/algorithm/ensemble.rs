@@ -5,7 +5,7 @@ use std::fmt;
 use models::{Architecture, Layer};
 use serde::{Deserialize, Serialize};
 
-use crate::settings::Kind;
+use crate::settings::{self, Kind};
 
 /// How the members of an ensemble become one answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -50,6 +50,19 @@ crate::section! {
         pub mean: f64 = 0.0, in Kind::FINITE;
         /// Its standard deviation, sigma.
         pub deviation: f64 = 1.0, in Kind::RATE;
+    }
+}
+
+impl Noise {
+    /// Refuses numbers that are no mean or no deviation.
+    pub fn check(&self) -> Result<(), String> {
+        settings::check(self)
+    }
+
+    /// The value for a standard normal one.
+    #[must_use]
+    pub fn of(self, standard: f64) -> f32 {
+        (self.mean + self.deviation * standard) as f32
     }
 }
 

@@ -11,7 +11,6 @@ use sha2::{Digest as _, Sha256};
 use crate::algorithm::{Answering, Noise};
 use crate::id::ClientId;
 use crate::seed::{Seed, standard_normal};
-use crate::settings;
 use crate::spec::{DataSpec, ENSEMBLE_KEY, SAMPLES_KEY};
 
 /// The metadata key of the entries that only ensembles have.
@@ -129,7 +128,7 @@ impl Manifest {
         if !(answering.temperature.is_finite() && answering.temperature > 0.0) {
             return Err(format!("its temperature is {}", answering.temperature));
         }
-        if settings::check(&answering.noise).is_err() {
+        if answering.noise.check().is_err() {
             return Err(format!("its noise is {:?}", answering.noise));
         }
         let (architecture, data): (Architecture, DataSpec) =
@@ -152,8 +151,7 @@ impl Manifest {
         let seed = Seed::root(self.noise_seed).derive("fusion noise");
         let mut rng = seed.derive_numbered("sample", position as u64).rng();
         let values = self.architecture.input.iter().product();
-        let Noise { mean, deviation } = self.answering.noise;
-        (0..values).map(|_| (mean + deviation * standard_normal(&mut rng)) as f32).collect()
+        (0..values).map(|_| self.answering.noise.of(standard_normal(&mut rng))).collect()
     }
 
     /// A member's weight by its number of samples, relative to the largest.

@@ -1,6 +1,5 @@
 //! The runs of an experiment while they run, as a person sees them.
 
-use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
@@ -10,12 +9,11 @@ use indicatif::ProgressBar;
 use shared::cli::{Processor, cores};
 
 use super::super::exit::Failure;
-use super::super::run::runtime;
-use super::super::terminal;
+use super::super::terminal::{self, StopRequest};
 use super::CompareArgs;
 use crate::compare::choice::Race;
 use crate::compare::live::LivePage;
-use crate::compare::plan::{Plan, Planned, Standing};
+use crate::compare::plan::{Plan, Planned};
 use crate::compare::progress::Progress;
 use crate::compare::results::Rounds;
 use crate::compare::runs::{Spread, Step, work};
@@ -27,7 +25,7 @@ struct Display<'a> {
     plan: &'a Plan,
     bar: ProgressBar,
     progress: Progress,
-    failures: Vec<String>,
+    failures: Vec<(String, String)>,
     stopped: bool,
 }
 
@@ -58,10 +56,9 @@ impl Display<'_> {
                     self.remaining(", ")
                 ));
             }
-            Step::Outrun => {
+            Step::Dropped(why) => {
                 self.progress.over(position);
-                said =
-                    Some(format!("{} needs more rounds than another value, and stops", run.title(self.plan)));
+                said = Some(format!("{} stops: {why}", run.title(self.plan)));
             }
             Step::Alarm(text) => said = Some(format!("WARNING: {}: {text}", run.title(self.plan))),
             Step::Stopped => self.stopped = true,
@@ -69,7 +66,7 @@ impl Display<'_> {
                 self.progress.over(position);
                 let text = format!("{} did not complete: {error}", run.title(self.plan));
                 said = Some(format!("WARNING: {text}"));
-                self.failures.push(text);
+                self.failures.push((run.config.spec.name.clone(), text));
             }
         }
         if let Some(text) = said {
@@ -86,23 +83,23 @@ impl Display<'_> {
     }
 }
 
-/// How the work on all runs ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ended {
-    /// Every run has ended.
-    Over,
-    /// It was stopped, and nothing is wrong with that.
-    Stopped,
+/// How the work on some runs ended.
+pub(super) struct Worked {
+    /// Whether it was stopped before all of them had ended.
+    pub(super) stopped: bool,
+    /// The names of the runs that did not complete, and why.
+    pub(super) failures: Vec<(String, String)>,
 }
 
 /// Executes the runs `left`, several at a time.
 pub(super) fn run_all(
     plan: &Plan,
-    (standing, rounds): (&[Standing], &Rounds),
+    rounds: &Rounds,
     left: &[usize],
     runs: &Path,
     arguments: &CompareArgs,
-) -> Result<Ended, Failure> {
+    stop: &StopRequest,
+) -> Result<Worked, Failure> {
     let backend = Processor::backend(arguments.device)?;
     let planned: Vec<&Planned> = left.iter().map(|&run| &plan.runs[run]).collect();
     let spread = match arguments.jobs {
@@ -118,15 +115,10 @@ pub(super) fn run_all(
         counted(plan.runs.len(), "run"),
         spread.jobs
     ));
-    let progress = Progress::new(plan, standing, left, spread.jobs);
+    let progress = Progress::new(plan, rounds, left, spread.jobs);
     let bar = progress_bar(progress.rounds().1, "{bar:8} {prefix}  {wide_msg}");
     let display = Mutex::new(Display { plan, bar, progress, failures: Vec::new(), stopped: false });
-    let live = LivePage::new(plan, standing, runs, runs.with_file_name("report.html"));
-    let runtime = runtime()?;
-    let stop = {
-        let _inside = runtime.enter();
-        terminal::stop_on_signal()
-    };
+    let live = LivePage::new(plan, plan.runs.len() - left.len(), runs, runs.with_file_name("report.html"));
     let race = Race::after(plan, rounds);
     work(plan, left, runs, (spread, &backend), &race, &stop.stopped, &|position, step| {
         display.lock().unwrap_or_else(PoisonError::into_inner).show(position, step);
@@ -138,15 +130,7 @@ pub(super) fn run_all(
     if stopped {
         terminal::tell("stopped: the same command continues the experiment");
     }
-    match display.failures.len() {
-        0 if stopped => stop.failure().map_or(Ok(Ended::Stopped), Err),
-        0 => Ok(Ended::Over),
-        failed => {
-            let mut text = format!("{} did not complete:", counted(failed, "run"));
-            display.failures.iter().for_each(|failure| _ = write!(text, "\n  {failure}"));
-            Err(Failure::NoProgress(text))
-        }
-    }
+    Ok(Worked { stopped, failures: display.failures })
 }
 
 /// Bytes that programs can have without others losing theirs, where the system says so.

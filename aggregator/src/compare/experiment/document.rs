@@ -185,7 +185,7 @@ impl ExperimentDocument<'_> {
     }
 
     /// Checks a name, which becomes part of a folder's name.
-    pub(super) fn name(&self, name: &str, path: &[&str]) -> Result<(), ExperimentError> {
+    fn name(&self, name: &str, path: &[&str]) -> Result<(), ExperimentError> {
         let fits = |c: char| c.is_ascii_alphanumeric() || "-_.=+".contains(c);
         let begins = name.starts_with(|c: char| c.is_ascii_alphanumeric());
         if begins && name.len() <= 30 && name.chars().all(fits) && !name.contains("--") {

@@ -24,6 +24,15 @@ const KEYS: usize = 2;
 /// The table of the grids that single variants have instead of the common one.
 const VARIANTS: &str = "variants";
 
+/// The longest name of a candidate.
+const LONGEST: usize = 30;
+
+/// Whether it can be part of a folder's name.
+fn is_name(name: &str) -> bool {
+    let fits = |c: char| c.is_ascii_alphanumeric() || "-_.=+".contains(c);
+    (1..=LONGEST).contains(&name.len()) && name.chars().all(fits) && !name.contains("--")
+}
+
 /// Gives the variants their candidates, from the table at `path`.
 pub(super) fn read(
     path: &[&str],
@@ -36,6 +45,11 @@ pub(super) fn read(
     }
     let common = candidates(path, read)?;
     let own = [path, &[VARIANTS]].concat();
+    if read.value(&own).is_some_and(|value| !value.is_table()) {
+        let reason =
+            "`variants` is a table by the names of variants, each with a grid of its own, or none in {}";
+        return Err(read.wrong(&own, reason));
+    }
     for name in read.document.names(&own) {
         if !variants.iter().any(|variant| variant.name == name) {
             let names: Vec<&str> = variants.iter().map(|variant| variant.name.as_str()).collect();
@@ -53,6 +67,10 @@ pub(super) fn read(
 
 /// All combinations of the values of the keys in this table. None if it has no keys.
 fn candidates(path: &[&str], read: &ExperimentDocument<'_>) -> Result<Vec<Candidate>, ExperimentError> {
+    if read.value(path).is_some_and(|value| !value.is_table()) {
+        let reason = "a table of keys of the configuration is needed here, each with its values";
+        return Err(read.wrong(path, reason));
+    }
     let keys: Vec<String> = read.document.names(path).into_iter().filter(|key| key != VARIANTS).collect();
     if keys.len() > KEYS {
         let reason = format!("{} keys are tuned together, and at most {KEYS} can be", keys.len());
@@ -85,7 +103,13 @@ fn candidates(path: &[&str], read: &ExperimentDocument<'_>) -> Result<Vec<Candid
                     so_far => format!("{so_far}{between}{next}"),
                 };
                 let name = join(&candidate.name, "+", &shown);
-                read.name(&name, &place)?;
+                if !is_name(&name) {
+                    let reason = format!(
+                        "{name:?} becomes part of a folder's name, and has more than {LONGEST} characters or others than letters, digits \
+                         and - _ . = +: choose values that are written shorter"
+                    );
+                    return Err(read.wrong(&place, reason));
+                }
                 let mut next = Candidate {
                     name,
                     text: join(&candidate.text, ", ", &format!("{short}={shown}")),

@@ -16,7 +16,7 @@ const RATIO: (f32, f32) = (0.3, 3.3);
 crate::section! {
     /// Random changes of an image `[channels, height, width]` with values in `[0, 1]`, done in the order of the keys.
     ///
-    /// After each change of colour values are cut to `[0, 1]`. A part that is 0 does nothing and draws nothing. The order of drawing is
+    /// After each change of colour values are cut to `[0, 1]`. A part that is 0 does nothing and draws nothing; nor does a `colour-probability` of 1 draw. The order of drawing is
     /// that of the keys, so a run's samples stay the same when a later part is added.
     #[derive(Copy)]
     pub struct Augmentation {
@@ -97,7 +97,12 @@ impl Augmentation {
     }
 
     /// Whether values are changed in a way that takes them to be from 0 to 1.
-    pub(super) fn changes_colours(&self) -> bool {
+    pub(super) fn needs_unit_range(&self) -> bool {
+        self.changes_colours() || self.grey > 0.0
+    }
+
+    /// Whether a part changes that [`Self::colour_probability`] is about.
+    fn changes_colours(&self) -> bool {
         [self.brightness, self.contrast, self.saturation, self.hue].iter().any(|&change| change > 0.0)
     }
 

@@ -62,8 +62,8 @@ pub enum PreparationError {
     Colourless { name: &'static str, channels: usize },
     /// Colours are changed of values outside `[0, 1]`.
     #[error(
-        "brightness, contrast, saturation and hue are changed of values from 0 to 1, and there is a {found} among these: scale them, \
-         or leave augment.brightness, augment.contrast, augment.saturation and augment.hue out"
+        "brightness, contrast, saturation, hue and grey are for values from 0 to 1, and there is a {found} among these: scale them, or \
+         leave augment.brightness, augment.contrast, augment.saturation, augment.hue and augment.grey out"
     )]
     Range { found: String },
     /// There is not one mean and one deviation for each channel.
@@ -87,7 +87,7 @@ impl Preparation {
     /// Checks that the values of these samples can be prepared; [`Self::shape`] checks their shape.
     pub fn check(&self, data: &View) -> Result<(), PreparationError> {
         let Samples::Floats(values) = data.dataset().samples() else { return Ok(()) };
-        if !self.augmentation.changes_colours() {
+        if !self.augmentation.needs_unit_range() {
             return Ok(());
         }
         let length = data.dataset().sample_len();

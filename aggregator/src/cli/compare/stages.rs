@@ -1,0 +1,114 @@
+//! The stages of an experiment: where values are tuned, candidates run with the first seed before the best run with the others.
+
+use std::collections::HashSet;
+use std::fmt::Write as _;
+use std::path::Path;
+
+use super::super::exit::Failure;
+use super::super::run::runtime;
+use super::super::terminal;
+use super::execution::run_all;
+use super::{CompareArgs, read, settle, standing};
+use crate::compare::choice::decided;
+use crate::compare::plan::{Plan, Standing};
+use crate::compare::results::{Rounds, lines};
+use crate::report::units::counted;
+
+/// All runs of an experiment once the work on them has ended.
+pub(super) struct Ended {
+    /// Where they stand.
+    pub(super) standing: Vec<Standing>,
+    /// What they recorded.
+    pub(super) rounds: Rounds,
+    /// Why not all of them are complete.
+    pub(super) outcome: Result<(), Failure>,
+}
+
+/// Executes all runs of `plan` that have rounds to go. A run that fails keeps none of the others from their work.
+pub(super) fn run_in_stages(plan: &mut Plan, out: &Path, arguments: &CompareArgs) -> Result<Ended, Failure> {
+    let runs = out.join("runs");
+    let settled = |plan: &Plan| settle(plan, standing(plan, &runs), out, arguments.replace);
+    let (mut standing, mut rounds) = choose(plan, settled, &runs)?;
+    // Of all stages: a request to stop between two of them counts as well.
+    let runtime = runtime()?;
+    let stop = {
+        let _inside = runtime.enter();
+        terminal::stop_on_signal()
+    };
+    let mut failures: Vec<(String, String)> = Vec::new();
+    let mut stopped = false;
+    let mut outcome = Ok(());
+    while !stopped && outcome.is_ok() {
+        let mut left = left(plan, &standing, &rounds);
+        let failed: HashSet<&str> = failures.iter().map(|(run, _)| run.as_str()).collect();
+        left.retain(|&run| !failed.contains(plan.runs[run].config.spec.name.as_str()));
+        if left.is_empty() {
+            break;
+        }
+        match run_all(plan, &rounds, &left, &runs, arguments, &stop) {
+            Ok(worked) => {
+                failures.extend(worked.failures);
+                stopped = worked.stopped;
+            }
+            Err(error) => outcome = Err(error),
+        }
+        match choose(plan, settled, &runs) {
+            Ok(found) => (standing, rounds) = found,
+            // The report of the complete runs is written all the same.
+            Err(error) => {
+                standing = super::standing(plan, &runs);
+                rounds = read(plan, &standing, &runs);
+                outcome = outcome.and(Err(error));
+            }
+        }
+    }
+    let outcome = outcome.and_then(|()| match failures.len() {
+        0 if stopped => stop.failure().map_or(Ok(()), Err),
+        0 => chosen(plan),
+        failed => {
+            let mut text = format!("{} did not complete:", counted(failed, "run"));
+            for (_, failure) in &failures {
+                let _ = write!(text, "\n  {failure}");
+            }
+            Err(Failure::NoProgress(text))
+        }
+    });
+    Ok(Ended { standing, rounds, outcome })
+}
+
+/// Refuses to call an experiment complete in which values are still to be chosen.
+fn chosen(plan: &Plan) -> Result<(), Failure> {
+    match plan.undecided() {
+        0 => Ok(()),
+        open => Err(Failure::NoProgress(format!(
+            "no values are chosen for {}: what its candidates recorded cannot be read; make them again with --replace",
+            counted(open, "variant")
+        ))),
+    }
+}
+
+/// Reads how all runs stand and what they recorded, and chooses among candidates until nothing more is known of them.
+pub(super) fn choose(
+    plan: &mut Plan,
+    standing: impl Fn(&Plan) -> Result<Vec<Standing>, Failure>,
+    runs: &Path,
+) -> Result<(Vec<Standing>, Rounds), Failure> {
+    loop {
+        let standing = standing(plan)?;
+        let rounds = read(plan, &standing, runs);
+        if !plan.choose(&decided(plan, &rounds)) {
+            return Ok((standing, rounds));
+        }
+    }
+}
+
+/// The runs that have rounds to go, or are not wound up yet. A candidate that another one has outrun is not among them.
+pub(super) fn left(plan: &Plan, standing: &[Standing], rounds: &Rounds) -> Vec<usize> {
+    let lines = lines(plan, rounds);
+    let tried = lines.iter().flat_map(|line| &line.tried);
+    let outrun: HashSet<&str> = tried.filter(|tried| tried.outrun).map(|tried| tried.run.as_str()).collect();
+    let over = |run: usize| {
+        standing[run] == Standing::Done || outrun.contains(plan.runs[run].config.spec.name.as_str())
+    };
+    (0..plan.runs.len()).filter(|&run| !over(run)).collect()
+}

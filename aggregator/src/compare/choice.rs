@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::experiment::Target;
 use super::plan::{Plan, Planned};
-use super::seed::{Rounds, Seed};
+use super::seed::{Rounds, Seed, is_complete};
 use crate::round::RoundRecord;
 
 /// The results of one candidate, up to the round in which the first of all reached the target.
@@ -58,7 +58,7 @@ pub fn tried(plan: &Plan, rounds: &Rounds, cell: usize, variant: usize) -> Vec<T
         let seed = Seed::of(run, &rounds[..counted], aim);
         Some(Tried {
             values: values.clone(),
-            settled: Seed::of(run, rounds, aim).complete || decided.is_some_and(|decided| tested >= decided),
+            settled: is_complete(run, rounds) || decided.is_some_and(|decided| tested >= decided),
             run: seed.run,
             rounds: seed.rounds,
             crossing: seed.crossing,
@@ -92,13 +92,20 @@ pub fn best(tried: &[Tried]) -> Option<usize> {
     (0..tried.len()).min_by(|&one, &other| by(&tried[one], &tried[other]))
 }
 
+/// The candidates of every variant in every cell.
+pub fn all_tried<'a>(
+    plan: &'a Plan,
+    rounds: &'a Rounds,
+) -> impl Iterator<Item = ((usize, usize), Vec<Tried>)> + 'a {
+    let groups = (0..plan.cells.len())
+        .flat_map(|cell| (0..plan.experiment.variants.len()).map(move |variant| (cell, variant)));
+    groups.map(|(cell, variant)| ((cell, variant), tried(plan, rounds, cell, variant)))
+}
+
 /// The best candidates by cell and variant, where they are known.
 #[must_use]
 pub fn decided(plan: &Plan, rounds: &Rounds) -> BTreeMap<(usize, usize), usize> {
-    let groups = (0..plan.cells.len())
-        .flat_map(|cell| (0..plan.experiment.variants.len()).map(move |variant| (cell, variant)));
-    let best = |group: (usize, usize)| Some((group, best(&tried(plan, rounds, group.0, group.1))?));
-    groups.filter_map(best).collect()
+    all_tried(plan, rounds).filter_map(|(group, tried)| Some((group, best(&tried)?))).collect()
 }
 
 /// The accuracy to which the rounds of candidates are counted. Another variant's accuracy is no aim: it is tuned as well.
@@ -138,7 +145,7 @@ impl Race {
     /// Takes note of a round of `run`; true if the run is a candidate that need not go on.
     pub fn is_lost(&self, plan: &Plan, run: &Planned, round: &RoundRecord) -> bool {
         // One that was chosen has no rivals any more: its runs are the variant's.
-        if run.candidate.is_none() || plan.chosen(run.cell, run.variant).is_some() {
+        if !plan.is_open(run) {
             return false;
         }
         let (Some(target), Some(accuracy)) = (aim(plan, run.cell), round.accuracy) else { return false };

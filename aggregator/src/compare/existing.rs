@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use super::experiment::{Experiment, Variant};
 use super::plan::{Cell, Plan, Planned};
 use super::results::Rounds;
-use crate::config::excerpt::{Difference, differences, in_words};
+use crate::config::excerpt::{Difference, differences_beyond, in_words};
 use crate::config::{Config, Raw};
 use crate::page::{Found, PageError};
 use crate::run::directory::RunDirectory;
@@ -92,9 +92,7 @@ fn ended(records: &[crate::round::RoundRecord], config: &Config) -> Option<u32> 
 
 /// The keys in which the two differ, except those that runs of one variant may differ in.
 fn between(first: &Raw, second: &Raw) -> Vec<Difference> {
-    let mut found = differences(&first.without_local_paths(), &second.without_local_paths());
-    found.retain(|(key, ..)| !OWN.contains(&&**key));
-    found
+    differences_beyond(first, second, &OWN)
 }
 
 /// In which keys each variant differs from the first.

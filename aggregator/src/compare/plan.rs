@@ -230,6 +230,12 @@ impl Plan {
         self.experiment.variants[variant].candidates.get(*choice)
     }
 
+    /// Whether a run is a candidate among which nothing is chosen yet.
+    #[must_use]
+    pub fn is_open(&self, run: &Planned) -> bool {
+        run.candidate.is_some() && self.chosen(run.cell, run.variant).is_none()
+    }
+
     /// Whether a run's results are those of its variant: nothing was tuned, or it is of the chosen candidate.
     #[must_use]
     pub fn counts(&self, run: &Planned) -> bool {

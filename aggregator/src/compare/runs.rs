@@ -168,7 +168,7 @@ pub fn work(
                         }
                         Ok(false) => told(&Step::Stopped),
                         // A rate at which nothing is learned is among those that are tried to find a good one.
-                        Err(error @ RunFailure::NoProgress(..)) if is_open(plan, planned) => {
+                        Err(error @ RunFailure::NoProgress(..)) if plan.is_open(planned) => {
                             told(&Step::Dropped(error.to_string()));
                         }
                         Err(error) => {
@@ -181,11 +181,6 @@ pub fn work(
         }
     });
     !failed.load(Ordering::Relaxed)
-}
-
-/// Whether it is a candidate among which nothing is chosen yet.
-fn is_open(plan: &Plan, run: &Planned) -> bool {
-    run.candidate.is_some() && plan.chosen(run.cell, run.variant).is_none()
 }
 
 /// Takes a step of a run. The answer is whether the run need not go on.

@@ -90,15 +90,11 @@ impl Seed {
         };
         let first = target.and_then(|target| tested().find(|&(_, accuracy)| accuracy >= target));
         let config = &run.config;
-        let last = stopping::last(rounds, config.spec.rounds, &config.stop);
-        let limit = config.policy.simulated_failure_limit(config.spec.rounds);
-        let closed = rounds.last().map_or(0, |round| round.round);
         Self {
             seed: run.seed,
             run: config.spec.name.clone(),
             rounds: rounds.iter().filter(|round| !round.closing).count(),
-            complete: config.spec.work_after(closed, last).is_none()
-                || stopping::void_in_a_row(rounds) >= limit,
+            complete: is_complete(run, rounds),
             accuracy: tested().next_back().map(|(_, accuracy)| accuracy),
             best: tested().map(|(_, accuracy)| accuracy).reduce(f64::max),
             loss: rounds.iter().rev().find_map(|round| round.loss).filter(|_| tested().next().is_none()),
@@ -122,6 +118,15 @@ impl Seed {
     pub fn fruitless(&self) -> bool {
         self.complete && self.rounds > 0 && self.troubles.void >= self.rounds
     }
+}
+
+/// Whether a run with these rounds has closed all of them, or had too many in a row without enough updates.
+pub(super) fn is_complete(run: &Planned, rounds: &[RoundRecord]) -> bool {
+    let config = &run.config;
+    let last = stopping::last(rounds, config.spec.rounds, &config.stop);
+    let limit = config.policy.simulated_failure_limit(config.spec.rounds);
+    let closed = rounds.last().map_or(0, |round| round.round);
+    config.spec.work_after(closed, last).is_none() || stopping::void_in_a_row(rounds) >= limit
 }
 
 /// Where the curve of tested rounds and their accuracies crosses the target: the curve is the best accuracy so far, and a straight

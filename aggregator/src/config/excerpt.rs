@@ -132,6 +132,14 @@ pub fn origin(layers: &[Excerpt], overrides: &[String], key: &str) -> Option<Ori
 /// A key with its value in one configuration and in another one.
 pub type Difference = (String, String, String);
 
+/// What differs between two configurations, but for local paths and these keys.
+#[must_use]
+pub fn differences_beyond(first: &Raw, second: &Raw, own: &[&str]) -> Vec<Difference> {
+    let mut found = differences(&first.without_local_paths(), &second.without_local_paths());
+    found.retain(|(key, ..)| !own.contains(&key.as_str()));
+    found
+}
+
 /// What differs between two configurations.
 #[must_use]
 pub fn differences(first: &Raw, second: &Raw) -> Vec<Difference> {

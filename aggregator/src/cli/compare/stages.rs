@@ -9,9 +9,9 @@ use super::super::run::runtime;
 use super::super::terminal;
 use super::execution::run_all;
 use super::{CompareArgs, read, settle, standing};
-use crate::compare::choice::decided;
+use crate::compare::choice::{all_tried, decided};
 use crate::compare::plan::{Plan, Standing};
-use crate::compare::results::{Rounds, lines};
+use crate::compare::results::Rounds;
 use crate::report::units::counted;
 
 /// All runs of an experiment once the work on them has ended.
@@ -104,9 +104,8 @@ pub(super) fn choose(
 
 /// The runs that have rounds to go, or are not wound up yet. A candidate that another one has outrun is not among them.
 pub(super) fn left(plan: &Plan, standing: &[Standing], rounds: &Rounds) -> Vec<usize> {
-    let lines = lines(plan, rounds);
-    let tried = lines.iter().flat_map(|line| &line.tried);
-    let outrun: HashSet<&str> = tried.filter(|tried| tried.outrun).map(|tried| tried.run.as_str()).collect();
+    let tried = all_tried(plan, rounds).flat_map(|(_, tried)| tried);
+    let outrun: HashSet<String> = tried.filter(|tried| tried.outrun).map(|tried| tried.run).collect();
     let over = |run: usize| {
         standing[run] == Standing::Done || outrun.contains(plan.runs[run].config.spec.name.as_str())
     };

@@ -9,6 +9,15 @@ pub(super) struct ExperimentDocument<'a> {
     pub(super) document: &'a Document,
 }
 
+/// The longest part of a folder's name.
+pub(super) const LONGEST: usize = 30;
+
+/// Whether it can be part of a folder's name, whose parts have `--` between them.
+pub(super) fn fits_folder(name: &str) -> bool {
+    let fits = |c: char| c.is_ascii_alphanumeric() || "-_.=+".contains(c);
+    (1..=LONGEST).contains(&name.len()) && name.chars().all(fits) && !name.contains("--")
+}
+
 impl ExperimentDocument<'_> {
     pub(super) fn wrong(&self, path: &[&str], reason: impl Into<String>) -> ExperimentError {
         ExperimentError::Content { place: self.document.place(path), reason: reason.into() }
@@ -186,13 +195,11 @@ impl ExperimentDocument<'_> {
 
     /// Checks a name, which becomes part of a folder's name.
     fn name(&self, name: &str, path: &[&str]) -> Result<(), ExperimentError> {
-        let fits = |c: char| c.is_ascii_alphanumeric() || "-_.=+".contains(c);
-        let begins = name.starts_with(|c: char| c.is_ascii_alphanumeric());
-        if begins && name.len() <= 30 && name.chars().all(fits) && !name.contains("--") {
+        if name.starts_with(|c: char| c.is_ascii_alphanumeric()) && fits_folder(name) {
             return Ok(());
         }
         let reason = format!(
-            "{name:?} is no name for a folder: use 1 to 30 letters, digits and any of - _ . = +, beginning with a letter or \
+            "{name:?} is no name for a folder: use 1 to {LONGEST} letters, digits and any of - _ . = +, beginning with a letter or \
              digit and without --; a table [grid.AXIS] names its points"
         );
         Err(self.wrong(path, reason))

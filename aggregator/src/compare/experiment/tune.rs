@@ -2,7 +2,7 @@
 
 use toml::Value;
 
-use super::document::ExperimentDocument;
+use super::document::{ExperimentDocument, LONGEST, fits_folder};
 use super::{ExperimentError, Variant};
 use crate::config::excerpt::Excerpt;
 
@@ -23,15 +23,6 @@ pub struct Candidate {
 const KEYS: usize = 2;
 /// The table of the grids that single variants have instead of the common one.
 const VARIANTS: &str = "variants";
-
-/// The longest name of a candidate.
-const LONGEST: usize = 30;
-
-/// Whether it can be part of a folder's name.
-fn is_name(name: &str) -> bool {
-    let fits = |c: char| c.is_ascii_alphanumeric() || "-_.=+".contains(c);
-    (1..=LONGEST).contains(&name.len()) && name.chars().all(fits) && !name.contains("--")
-}
 
 /// Gives the variants their candidates, from the table at `path`.
 pub(super) fn read(
@@ -103,7 +94,7 @@ fn candidates(path: &[&str], read: &ExperimentDocument<'_>) -> Result<Vec<Candid
                     so_far => format!("{so_far}{between}{next}"),
                 };
                 let name = join(&candidate.name, "+", &shown);
-                if !is_name(&name) {
+                if !fits_folder(&name) {
                     let reason = format!(
                         "{name:?} becomes part of a folder's name, and has more than {LONGEST} characters or others than letters, digits \
                          and - _ . = +: choose values that are written shorter"

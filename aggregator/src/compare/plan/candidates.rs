@@ -1,8 +1,8 @@
 //! What the candidates of a variant must be: different runs, which differ in what is tuned and in nothing else.
 
 use super::{Candidate, ExperimentError, Planned};
-use crate::config::excerpt::{self, Difference, differences};
-use crate::config::{Config, Raw};
+use crate::config::Config;
+use crate::config::excerpt::{self, differences_beyond};
 
 /// Keys in which every run differs from every other one.
 const OWN: [&str; 2] = ["run.name", "run.seed"];
@@ -18,7 +18,8 @@ pub(super) fn check(
     let of = |run: &Planned| run.candidate.and_then(|candidate| candidates.get(candidate));
     let tuned: Vec<(&Planned, &Candidate)> = planned.iter().filter_map(|run| Some((run, of(run)?))).collect();
     for (run, candidate) in &tuned {
-        let changes = untuned.map(|untuned| between(&untuned.effective, &run.config.effective));
+        let changes =
+            untuned.map(|untuned| differences_beyond(&untuned.effective, &run.config.effective, &OWN));
         let is_tuned = |key: &str| candidate.values.iter().any(|(tuned, _)| tuned == key);
         if let Some((key, there, now)) = changes.into_iter().flatten().find(|(key, ..)| !is_tuned(key)) {
             return Err(wrong(
@@ -33,7 +34,7 @@ pub(super) fn check(
     }
     for (position, (run, candidate)) in tuned.iter().enumerate() {
         let same = |(other, _): &&(&Planned, &Candidate)| {
-            between(&other.config.effective, &run.config.effective).is_empty()
+            differences_beyond(&other.config.effective, &run.config.effective, &OWN).is_empty()
         };
         if let Some((_, other)) = tuned[..position].iter().find(same) {
             return Err(wrong(
@@ -46,12 +47,6 @@ pub(super) fn check(
         }
     }
     Ok(())
-}
-
-fn between(one: &Raw, other: &Raw) -> Vec<Difference> {
-    let mut found = differences(&one.without_local_paths(), &other.without_local_paths());
-    found.retain(|(key, ..)| !OWN.contains(&key.as_str()));
-    found
 }
 
 fn wrong(candidate: &Candidate, reason: String) -> ExperimentError {

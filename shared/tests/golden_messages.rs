@@ -133,6 +133,7 @@ fn spec() -> RunSpec {
                     padding: Padding::Reflect,
                     random_crop: 28,
                     horizontal_flip: 0.5,
+                    random_rotation: 0.0,
                     brightness: 0.1,
                     contrast: 0.2,
                     saturation: 0.3,

@@ -1,9 +1,12 @@
 //! Random augmentation of images.
 
+use std::ops::Bound;
+
 use rand::Rng;
 
 use super::placement::{Padding, Placement};
 use super::resized::Part;
+use super::rotated::rotated;
 use super::{PreparationError, colour};
 use crate::seed::{Seed, below, uniform_f32};
 use crate::settings::Kind;
@@ -37,6 +40,10 @@ crate::section! {
         pub random_crop: u32 = 0, in SIDE, was "crop";
         /// Probability of a mirror image, left to right
         pub horizontal_flip: f64 = 0.0, in Kind::PROBABILITY, was "flip";
+        /// Greatest angle in degrees by which images are turned, either way; 0 is never
+        ///
+        /// About their centre, drawn evenly, with straight lines between pixels. What comes into view is 0.
+        pub random_rotation: f64 = 0.0, in DEGREES;
         /// Greatest relative change of brightness
         ///
         /// All values times a factor from `1 - brightness` to `1 + brightness`.
@@ -67,6 +74,9 @@ crate::section! {
 
 /// A number of pixels, up to the largest side of an image.
 const SIDE: Kind = Kind::Whole(0, 4096);
+
+/// An angle.
+const DEGREES: Kind = Kind::Number(Bound::Included(0.0), Bound::Included(180.0));
 
 /// Whether something of this probability happens.
 fn happens<R: Rng>(probability: f64, rng: &mut R) -> bool {
@@ -137,6 +147,12 @@ impl Augmentation {
         }
         let begin = out.len();
         place.copy(image, out);
+        if self.random_rotation > 0.0 {
+            let angle = (self.random_rotation as f32).to_radians() * (2.0 * uniform_f32(&mut rng) - 1.0);
+            let (height, width) = place.size();
+            let turned = rotated(&out[begin..], height, width, angle);
+            out[begin..].copy_from_slice(&turned);
+        }
         let image = &mut out[begin..];
         let channels = shape[0];
         // What is certain draws nothing here, as before there was another probability.

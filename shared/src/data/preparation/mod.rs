@@ -14,6 +14,7 @@ mod colour;
 pub mod normalisation;
 mod placement;
 mod resized;
+mod rotated;
 
 use models::shape::spelled;
 use models::{Batch, BatchError, Targets};

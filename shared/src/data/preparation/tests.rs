@@ -14,6 +14,7 @@ const PLAIN: Augmentation = Augmentation {
     padding: Padding::Zero,
     random_crop: 0,
     horizontal_flip: 0.0,
+    random_rotation: 0.0,
     brightness: 0.0,
     contrast: 0.0,
     saturation: 0.0,
@@ -30,6 +31,7 @@ const ALL: Augmentation = Augmentation {
     padding: Padding::Reflect,
     random_crop: 24,
     horizontal_flip: 0.5,
+    random_rotation: 0.0,
     brightness: 0.2,
     contrast: 0.8,
     saturation: 0.3,
@@ -38,6 +40,9 @@ const ALL: Augmentation = Augmentation {
     grey: 0.0,
     random_erasing: 0.5,
 };
+
+/// The same with turns.
+const TURNED: Augmentation = Augmentation { random_rotation: 15.0, ..ALL };
 
 /// The same with the newer parts.
 const NEWER: Augmentation =
@@ -342,6 +347,7 @@ fn golden_augmentation() {
     };
     assert_eq!(golden(ALL), [181, 248, 142, 182, 146, 239, 174, 61]);
     assert_eq!(golden(NEWER), [224, 253, 31, 163, 118, 164, 120, 175]);
+    assert_eq!(golden(TURNED), [123, 42, 86, 59, 63, 143, 136, 182]);
 }
 
 proptest! {
@@ -351,8 +357,8 @@ proptest! {
         (random_shift, random_crop, reflect) in (0_u32..12, 0_u32..12, any::<bool>()),
         (horizontal_flip, brightness, contrast, saturation, random_erasing) in
             (0.0..=1.0_f64, 0.0..=1.0_f64, 0.0..=1.0_f64, 0.0..=1.0_f64, 0.0..=1.0_f64),
-        (random_resized_crop, hue, colour_probability, grey) in
-            (0.0..=1.0_f64, 0.0..=1.0_f64, 0.0..=1.0_f64, 0.0..=1.0_f64),
+        (random_resized_crop, hue, colour_probability, grey, random_rotation) in
+            (0.0..=1.0_f64, 0.0..=1.0_f64, 0.0..=1.0_f64, 0.0..=1.0_f64, 0.0..=180.0_f64),
         number: u64,
     ) {
         let padding = if reflect { Padding::Reflect } else { Padding::Zero };
@@ -362,6 +368,7 @@ proptest! {
             padding,
             random_crop,
             horizontal_flip,
+            random_rotation,
             brightness,
             contrast,
             saturation,

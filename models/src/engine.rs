@@ -1,5 +1,6 @@
 //! Engines: what a network runs on, and the values it exchanges with them.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use crate::correction::Correction;
@@ -69,6 +70,9 @@ pub(crate) trait Engine: fmt::Debug + Send + Sync {
     /// One step of the optimiser along the gradients of the last backward pass that were not applied during it. If their
     /// common norm exceeds `clip`, they are scaled down to it first.
     fn step(&mut self, optimizer: &Optimizer, clip: Option<f64>) -> Result<(), ModelError>;
+
+    /// Names the parameters that weight decay spares in all later steps, in place of those named before.
+    fn spare(&mut self, spared: &BTreeSet<String>);
 
     /// One step of the optimiser along the given gradients.
     fn step_along(&mut self, optimizer: &Optimizer, gradients: &ParamSet) -> Result<(), ModelError>;

@@ -90,8 +90,8 @@ mod train;
 
 pub use adam::Adam;
 pub use architecture::{
-    Architecture, ArchitectureError, BUILT_INS, BuiltIn, Frozen, FrozenError, Initial, Initialisation, Layer,
-    Norm, OpaqueTensor, ParameterKind, ParameterSpec, Variant,
+    Architecture, ArchitectureError, BUILT_INS, BuiltIn, DecayOn, Frozen, FrozenError, Initial,
+    Initialisation, Layer, Norm, OpaqueTensor, ParameterKind, ParameterSpec, Variant,
 };
 pub use batch::{Batch, BatchError};
 pub use contrast::{mean_cosine, model_contrast};

@@ -1,5 +1,7 @@
 //! Networks: an architecture with parameters, on a device.
 
+use std::collections::BTreeSet;
+
 use crate::architecture::{Architecture, ArchitectureError, ParameterKind};
 use crate::batch::Batch;
 #[cfg(any(test, feature = "cuda"))]
@@ -227,6 +229,11 @@ impl Network {
     }
 
     /// One step of the optimiser along the gradients that the last backward pass stored, clipped to the norm `clip`.
+    /// Names the parameters that weight decay spares in later steps.
+    pub(crate) fn spare(&mut self, spared: &BTreeSet<String>) {
+        self.engine.spare(spared);
+    }
+
     pub(crate) fn step(&mut self, optimizer: &Optimizer, clip: Option<f64>) -> Result<(), ModelError> {
         self.engine.step(optimizer, clip)
     }

@@ -110,6 +110,17 @@ impl Optimizer {
         }
     }
 
+    /// The same optimiser without weight decay.
+    #[must_use]
+    pub fn without_decay(self) -> Self {
+        match self {
+            Self::Sgd(sgd) => Self::Sgd(Sgd { decay: 0.0, ..sgd }),
+            Self::Nesterov(sgd) => Self::Nesterov(Sgd { decay: 0.0, ..sgd }),
+            Self::Adam(adam) => Self::Adam(AdamSettings { decay: 0.0, ..adam }),
+            Self::AdamW(adam) => Self::AdamW(AdamSettings { decay: 0.0, ..adam }),
+        }
+    }
+
     /// How many values it keeps for each parameter from step to step.
     #[must_use]
     pub fn moments(&self) -> usize {

@@ -1,6 +1,8 @@
 //! Training: a network with an optimiser.
 
-use crate::architecture::Architecture;
+use std::collections::BTreeSet;
+
+use crate::architecture::{Architecture, DecayOn};
 use crate::batch::Batch;
 use crate::correction::Correction;
 use crate::device::Backend;
@@ -101,6 +103,7 @@ impl Learner {
             return Self::new(architecture, params, optimizer, backend);
         };
         done.load(params)?;
+        done.network.spare(&BTreeSet::new());
         // All fields are named, so that a new one cannot be forgotten here.
         let Self {
             network,
@@ -259,6 +262,16 @@ impl Learner {
     /// weight decay are added afterwards and are not clipped.
     pub fn set_clip(&mut self, clip: Option<f64>) {
         self.clip = clip;
+    }
+
+    /// Sets the parameters that weight decay takes from; without this, all.
+    ///
+    /// # Errors
+    /// As [`Architecture::parameter_specs`].
+    pub fn set_decay_on(&mut self, decay: DecayOn) -> Result<(), ModelError> {
+        let spared = self.network.architecture().spared_by(decay)?;
+        self.network.spare(&spared);
+        Ok(())
     }
 
     /// Corrects the gradient in every later step, until parameters are loaded. Replaces an earlier correction.

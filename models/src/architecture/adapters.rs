@@ -69,7 +69,7 @@ impl Architecture {
     }
 
     /// The weights of all linear layers, in their order.
-    fn linear_weights(&self) -> Vec<String> {
+    pub(super) fn linear_weights(&self) -> Vec<String> {
         fn collect(part: &str, layers: &[Layer], names: &mut Vec<String>) {
             for layer in layers {
                 match layer {

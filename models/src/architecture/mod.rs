@@ -6,6 +6,7 @@
 
 mod adapters;
 mod builtin;
+mod decay;
 mod error;
 mod frozen;
 mod inference;
@@ -21,6 +22,7 @@ use crate::task::Task;
 
 pub use adapters::{AdapterError, is_adapter};
 pub use builtin::{BUILT_INS, BuiltIn, Norm, Variant};
+pub use decay::DecayOn;
 pub use error::{ArchitectureError, Quantity};
 pub use frozen::{Frozen, FrozenError, encode_frozen, frozen_digest, matches};
 pub use initialise::Initialisation;
@@ -86,7 +88,8 @@ impl Architecture {
     ///
     /// # Errors
     /// As [`Architecture::by_name`], [`ArchitectureError::NoNorm`] if the model has no normalisation to choose, and
-    /// [`ArchitectureError::NoVocabulary`] if it reads no tokens and is given some.
+    /// [`ArchitectureError::NoVocabulary`] if it reads no tokens and is given some, and
+    /// [`ArchitectureError::NoProjection`] if a projection does not take its features.
     pub fn variant(
         name: &str,
         input: &[usize],

@@ -51,6 +51,7 @@ impl CandleEngine {
             return Ok(());
         };
         let w = variable.as_detached_tensor();
+        let optimizer = &if self.spared.contains(name) { optimizer.without_decay() } else { *optimizer };
         let stepped = match *optimizer {
             Optimizer::Sgd(sgd) | Optimizer::Nesterov(sgd) => {
                 let gradient = decayed(gradient, &w, sgd.decay)?;

@@ -46,6 +46,8 @@ pub(crate) struct CandleEngine {
     moments: [BTreeMap<String, Tensor>; 2],
     /// Steps of the optimiser since parameters were loaded.
     steps: u32,
+    /// The parameters that weight decay takes nothing from.
+    spared: BTreeSet<String>,
     /// The correction of gradients: the factor of the pull towards the anchors, the anchors and the shifts.
     pull: f64,
     anchors: BTreeMap<String, Tensor>,
@@ -76,6 +78,7 @@ impl CandleEngine {
             gradients: BTreeMap::new(),
             moments: Default::default(),
             steps: 0,
+            spared: BTreeSet::new(),
             pull: 0.0,
             anchors: BTreeMap::new(),
             shifts: BTreeMap::new(),
@@ -212,6 +215,10 @@ impl Engine for CandleEngine {
 
     fn step(&mut self, optimizer: &Optimizer, clip: Option<f64>) -> Result<(), ModelError> {
         self.step_along_own(optimizer, clip).map_err(ModelError::candle("stepping the optimiser"))
+    }
+
+    fn spare(&mut self, spared: &BTreeSet<String>) {
+        self.spared.clone_from(spared);
     }
 
     fn step_along(&mut self, optimizer: &Optimizer, gradients: &ParamSet) -> Result<(), ModelError> {

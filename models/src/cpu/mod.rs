@@ -218,6 +218,12 @@ impl Engine for CpuEngine {
         Ok(())
     }
 
+    fn spare(&mut self, spared: &BTreeSet<String>) {
+        for parameter in &mut self.parameters {
+            parameter.spared = spared.contains(&parameter.name);
+        }
+    }
+
     fn step_along(&mut self, optimizer: &Optimizer, gradients: &ParamSet) -> Result<(), ModelError> {
         let step = self.next_step(optimizer);
         for (parameter, (_, gradient)) in self.parameters.iter_mut().filter(changes).zip(gradients) {

@@ -19,6 +19,8 @@ pub(crate) struct Parameter {
     buffer: bool,
     /// Whether nothing changes the values.
     pub(crate) frozen: bool,
+    /// Whether weight decay takes nothing from the values.
+    pub(crate) spared: bool,
     /// What the optimiser keeps: velocity, or first and second moment; empty where it keeps nothing.
     moments: [Vec<f32>; 2],
     /// The correction of every gradient: the anchor with the factor of its pull, and the shift.
@@ -35,6 +37,7 @@ impl Parameter {
             pending: false,
             buffer,
             frozen: false,
+            spared: false,
             moments: Default::default(),
             anchor: None,
             shift: None,
@@ -115,6 +118,7 @@ impl Parameter {
             return;
         }
         let gradient = std::mem::take(&mut self.gradient);
+        let step = &self.own(step);
         self.fit_moments(step);
         let Self { values, moments, anchor, shift, .. } = self;
         let correction = as_slices(anchor.as_ref(), shift.as_ref());
@@ -132,8 +136,14 @@ impl Parameter {
         if !self.is_learned() {
             return;
         }
+        let step = &self.own(step);
         self.fit_moments(step);
         update::descend(self.values.values_mut(), slices(&mut self.moments), gradient, step);
+    }
+
+    /// The step that this parameter takes where all take this one.
+    fn own(&self, step: &Step) -> Step {
+        if self.spared { step.without_decay() } else { *step }
     }
 
     /// Makes room for what a step keeps.

@@ -14,6 +14,7 @@ mod sequence;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use crate::architecture::{Architecture, ArchitectureError};
@@ -175,6 +176,9 @@ impl Engine for Int8Engine {
     fn step(&mut self, _: &Optimizer, _: Option<f64>) -> Result<(), ModelError> {
         refused("training")
     }
+
+    /// Nothing decays where nothing is learned.
+    fn spare(&mut self, _: &BTreeSet<String>) {}
 
     fn step_along(&mut self, _: &Optimizer, _: &ParamSet) -> Result<(), ModelError> {
         refused("training")

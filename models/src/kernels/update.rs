@@ -82,6 +82,16 @@ impl Step {
         }
     }
 
+    /// The same step without weight decay.
+    pub(crate) fn without_decay(self) -> Self {
+        match self {
+            Self::Plain { rate, .. } => Self::Plain { rate, decay: 0.0 },
+            Self::Momentum { rate, momentum, .. } => Self::Momentum { rate, momentum, decay: 0.0 },
+            Self::Nesterov { rate, momentum, .. } => Self::Nesterov { rate, momentum, decay: 0.0 },
+            Self::Adam(adam) => Self::Adam(AdamStep { keep: 1.0, decay: 0.0, ..adam }),
+        }
+    }
+
     /// How many values it keeps for each parameter.
     pub(crate) fn moments(&self) -> usize {
         match self {

@@ -1,3 +1,4 @@
+mod decay;
 mod engines;
 mod frozen;
 mod gradients;

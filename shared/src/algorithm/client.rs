@@ -298,6 +298,7 @@ impl<'a> Client<'a> {
         let steps = total / u64::from(training.epochs);
         let mut learner = self.learner(&start, self.optimizer())?;
         learner.set_clip(training.clip_norm);
+        learner.set_decay_on(training.decay_on)?;
         if let Some(state) = self.kept.optimizer.take() {
             learner.restore_optimizer(&state).map_err(|error| TrainError::Local(error.to_string()))?;
         }

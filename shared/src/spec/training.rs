@@ -1,9 +1,11 @@
 //! `[training]`: E epochs over shuffled data in batches of B, on every client.
 
-use models::{AdamSettings, Sgd};
+use models::{AdamSettings, DecayOn, Sgd};
 
 use crate::schedule::Schedule;
 use crate::settings::Kind;
+
+crate::named!(DecayOn);
 
 crate::section! {
     /// Local training.
@@ -23,6 +25,10 @@ crate::section! {
         ///
         /// Its velocity, or Adam's moments and number of steps. Each round begins without it otherwise.
         pub keep_optimizer: bool = false;
+        /// What weight decay takes from: all; weights, not biases and normalisation; hidden-linear
+        ///
+        /// The last is the weights of linear layers but the last one, as in `TensorFlow`'s tutorial on CIFAR-10.
+        pub decay_on: DecayOn = DecayOn::All;
         /// How the learning rate falls from round to round
         pub schedule: Schedule = Schedule::default();
         /// Rounds over which the learning rate rises linearly to the schedule's; 0 is none

@@ -92,6 +92,22 @@ fn fedsgd_steps_along_the_gradient_as_its_server_says() {
     }
 }
 
+/// One step of each client and of the server: a client that sends its gradient decays nothing, and the server does.
+#[test]
+fn fedsgd_decays_what_fedavg_with_one_step_decays() {
+    let shares = shares();
+    let optimizer = models::Optimizer::from(models::Sgd { decay: 0.5, ..models::Sgd::plain(0.1) }).into();
+    for decay_on in [models::DecayOn::All, models::DecayOn::Weights] {
+        let training = Training { optimizer, decay_on, ..training(1, 0) };
+        let after = |algorithm| federate(&with(&spec(algorithm), training), &shares, 2).remove(1);
+        assert!(apart(&after("fedsgd"), &after("fedavg")) < 1e-6, "{decay_on:?}");
+    }
+    let after = |decay_on| {
+        federate(&with(&spec("fedsgd"), Training { optimizer, decay_on, ..training(1, 0) }), &shares, 1)
+    };
+    assert!(apart(&after(models::DecayOn::All)[0], &after(models::DecayOn::Weights)[0]) > 1e-4);
+}
+
 #[test]
 fn weights_by_loss_weigh_models_by_the_losses_reported() {
     let shares = shares();

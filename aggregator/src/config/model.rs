@@ -23,6 +23,7 @@ pub(super) fn architecture(
         "model.norm",
         "model.initialisation",
         "model.vocabulary",
+        "model.projection",
         "data.set",
     ];
     if keys.iter().any(|key| checks.findings.is_doubtful(key)) {
@@ -41,7 +42,8 @@ pub(super) fn architecture(
         return None;
     }
     let vocabulary = bytes.or(model.vocabulary.map(|tokens| tokens as usize));
-    let variant = Variant { norm: model.norm, initialisation: model.initialisation, vocabulary };
+    let projection = model.projection.map(|length| length as usize);
+    let variant = Variant { norm: model.norm, initialisation: model.initialisation, vocabulary, projection };
     let made = match (&model.name, &mut model.layers) {
         (Some(name), None) => named(name, variant, (set, samples), checks),
         (None, Some(layers)) => written(layers, variant, (set, samples), checks),
@@ -178,6 +180,12 @@ fn written(
     if let Some(norm) = variant.norm {
         let reason = "the layers say themselves where they are normalised; leave model.norm out";
         checks.refuse(&[("model.layers", "model.layers".to_owned()), shown(norm)], reason);
+        return None;
+    }
+    if let Some(length) = variant.projection {
+        let projection = ("model.projection", format!("model.projection = {length}"));
+        let reason = "the layers say themselves what is projected, as model.layers.projection; leave model.projection out";
+        checks.refuse(&[("model.layers", "model.layers".to_owned()), projection], reason);
         return None;
     }
     network::resolve_classes(layers, samples.classes);

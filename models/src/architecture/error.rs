@@ -32,6 +32,14 @@ pub enum ArchitectureError {
         /// The models that do.
         have: Vec<&'static str>,
     },
+    /// A projection was asked for of features that are not one list of numbers.
+    #[error("`{name}` has features of the shape {features:?}, and a projection takes one list of numbers")]
+    NoProjection {
+        /// The model.
+        name: String,
+        /// The shape of its features.
+        features: Vec<usize>,
+    },
     /// A layer cannot take the shape of the previous layer's output.
     #[error("layer `{layer}` needs {needs} and gets the shape {got:?}")]
     Input {
@@ -135,6 +143,7 @@ impl ArchitectureError {
             Self::UnknownModel { .. }
             | Self::NoNorm { .. }
             | Self::NoVocabulary { .. }
+            | Self::NoProjection { .. }
             | Self::Output { .. }
             | Self::Positions { .. }
             | Self::Huber

@@ -53,6 +53,9 @@ pub struct Variant {
     /// How many tokens there are, where samples are texts with one class each. `None` where the next token is learned, and tokens
     /// are the classes; and for samples that are no texts.
     pub vocabulary: Option<usize>,
+    /// The length of the representation that a projection of two linear layers makes of the features, in place of the model's own.
+    /// Its hidden layer is as wide as the features (Li, He, Song 2021, section 4.1).
+    pub projection: Option<usize>,
 }
 
 /// The arguments for building an architecture.
@@ -129,8 +132,21 @@ impl BuiltIn {
                 BUILT_INS.iter().filter(|built_in| built_in.reads_tokens()).map(|of| of.name).collect();
             return Err(ArchitectureError::NoVocabulary { name: self.name.to_owned(), have });
         }
-        Ok(built)
+        match variant.projection {
+            Some(length) => projected(built, length),
+            None => Ok(built),
+        }
     }
+}
+
+/// The architecture with a projection to this length before its head.
+fn projected(built: Architecture, length: usize) -> Result<Architecture, ArchitectureError> {
+    let features = built.feature_shape()?;
+    let &[width] = &features[..] else {
+        return Err(ArchitectureError::NoProjection { name: built.name, features });
+    };
+    let linear = |name: &str, out| Layer::Linear { name: name.to_owned(), out, bias: true };
+    Ok(Architecture { projection: vec![linear("fc1", width), Layer::Relu, linear("fc2", length)], ..built })
 }
 
 /// Every built-in architecture, ordered by name.

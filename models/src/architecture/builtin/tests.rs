@@ -224,3 +224,18 @@ fn theirs(spec: &ParameterSpec) -> String {
     let shape: Vec<String> = spec.shape.iter().map(usize::to_string).collect();
     format!("{name} {}", shape.join("x"))
 }
+
+#[test]
+fn a_projection_stands_between_features_and_head() {
+    let variant = Variant { projection: Some(256), ..Variant::default() };
+    let resnet = Architecture::variant("resnet-50", &[3, 32, 32], 100, variant).unwrap();
+    let plain = Architecture::by_name("resnet-50", &[3, 32, 32], 100).unwrap();
+    // 2048 to 2048 to 256, and a head of 256 to 100 in place of 2048 to 100.
+    let added = (2048 * 2048 + 2048) + (2048 * 256 + 256) + 256 * 100 - 2048 * 100;
+    assert_eq!(resnet.parameters().unwrap(), plain.parameters().unwrap() + added);
+    // The model's own is of that length already.
+    let moon = Architecture::variant("moon-cnn", &[3, 32, 32], 10, variant).unwrap();
+    assert_eq!(moon, Architecture::by_name("moon-cnn", &[3, 32, 32], 10).unwrap());
+    let text = Architecture::variant("char-lstm", &[80], 65, variant).unwrap_err();
+    assert!(matches!(text, ArchitectureError::NoProjection { .. }), "{text}");
+}

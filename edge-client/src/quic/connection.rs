@@ -101,9 +101,11 @@ pub(super) async fn serve(
     let outbound = async {
         while let Some(outgoing) = queue.recv().await {
             match outgoing {
-                // An older server does not know this message.
-                Outgoing::Message(message) if message.since() > spoken => {}
-                Outgoing::Message(message) => control.write_all(&frame::encode(&*message, 0)).await?,
+                Outgoing::Message(message) => {
+                    if let Some(message) = message.for_peer(spoken) {
+                        control.write_all(&frame::encode(&message, 0)).await?;
+                    }
+                }
                 Outgoing::Update(header, payload) => {
                     let _ = updates.send((header, payload.to_bytes()));
                 }
@@ -124,6 +126,8 @@ pub(super) async fn serve(
                 0 => ToServer::Update(*header),
                 _ => ToServer::UpdateRest { header: *header, offset: offset as u64 },
             };
+            // Without a resume point, which an older server does not send, it is the whole update, which all know.
+            let Some(message) = message.for_peer(spoken) else { continue };
             stream.write_all(&frame::encode(&message, rest.len() as u64)).await?;
             stream.write_chunk(rest).await?;
             let _ = stream.finish();

@@ -298,7 +298,7 @@ impl Connector for QuicConnector {
         let ticket = *self.ticket.lock().unwrap_or_else(PoisonError::into_inner);
         let before_hello =
             [ticket.map(ToServer::Redeem), self.interrupted.partial().map(ToServer::ResumePoint)];
-        for message in before_hello.into_iter().flatten().filter(|message| message.since() <= spoken) {
+        for message in before_hello.into_iter().flatten().filter_map(|message| message.for_peer(spoken)) {
             let message = frame::encode(&message, 0);
             control.write_all(&message).await.map_err(|error| self.unreachable(error))?;
         }

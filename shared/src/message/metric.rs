@@ -10,7 +10,7 @@ use crate::spec::personalisation::Method;
 /// What a report has room for.
 pub type Metrics = [Option<Metric>; MAX_METRICS];
 
-/// Two of training, two of a test (of other tasks than classification up to five), and of personalisation the tests of the global model and of five others, and two gates.
+/// Three of training, two of a test (of other tasks than classification up to five), and of personalisation the tests of the global model and of five others, and two gates.
 pub const MAX_METRICS: usize = 12;
 
 /// What a client measures of its local training if the run asks for it. New ones go last.
@@ -40,6 +40,8 @@ pub enum Metric {
     TrainAccuracy(f64),
     /// What the model it was sent comes to on the device's own test samples, if its task is not classification.
     Own(Measure, f64),
+    /// Mean of the contrastive term of MOON over the steps, without its weight.
+    Contrast(f64),
 }
 
 /// A number from 0 to 1 in 32 bits, so that both tests of a model take no more room than any other metric.
@@ -81,6 +83,7 @@ impl Metric {
             }
             Self::TrainAccuracy(value) => one("train-accuracy", value),
             Self::Own(measure, value) => one(&format!("own-{}", measure.name()), value),
+            Self::Contrast(value) => one("contrast", value),
             Self::Gate(of, value) => one(&format!("{}-gate", of.name()), value),
         };
         values.into_iter().flatten()
@@ -96,7 +99,8 @@ impl Metric {
             | Self::Coverage(_)
             | Self::ClassCoverage(_)
             | Self::Entropy(_)
-            | Self::TrainAccuracy(_) => false,
+            | Self::TrainAccuracy(_)
+            | Self::Contrast(_) => false,
             Self::OwnAccuracy(_) | Self::OwnLoss(_) | Self::Tests(..) | Self::Gate(..) | Self::Own(..) => {
                 true
             }

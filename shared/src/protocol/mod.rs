@@ -29,7 +29,7 @@
 mod positional;
 
 use crate::message::positional::PositionalSpec;
-use crate::message::{Refusal, Rejection, TaskHeader, ToClient, ToServer, Verdict, reason};
+use crate::message::{Metric, Refusal, Rejection, TaskHeader, ToClient, ToServer, Verdict, reason};
 
 /// A version of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -103,6 +103,36 @@ impl ToServer {
             | Self::WantsFrozen { .. } => Protocol::V6,
         }
     }
+
+    /// The message as a peer of this version understands it. `None` if it has to do without: nothing depends on that.
+    #[must_use]
+    pub fn for_peer(mut self, version: Protocol) -> Option<Self> {
+        if let Self::Update(header) | Self::UpdateRest { header, .. } = &mut self {
+            for metric in &mut header.report.metrics {
+                *metric = metric.filter(|metric| metric.since() <= version);
+            }
+        }
+        (self.since() <= version).then_some(self)
+    }
+}
+
+impl Metric {
+    /// The version that brought this measurement.
+    #[must_use]
+    pub fn since(self) -> Protocol {
+        match self {
+            Self::Alignment(_)
+            | Self::Drift(_)
+            | Self::OwnAccuracy(_)
+            | Self::OwnLoss(_)
+            | Self::Coverage(_)
+            | Self::ClassCoverage(_)
+            | Self::Entropy(_)
+            | Self::Tests(..)
+            | Self::Gate(..) => Protocol::V2,
+            Self::TrainAccuracy(_) | Self::Own(..) | Self::Contrast(_) => Protocol::V6,
+        }
+    }
 }
 
 impl ToClient {
@@ -172,6 +202,7 @@ impl ToClient {
 mod tests {
     use super::*;
     use crate::id::ClientId;
+    use crate::message::{TrainReport, UpdateHeader};
 
     #[test]
     fn versions_have_names_of_their_own() {
@@ -208,6 +239,20 @@ mod tests {
         assert_eq!(ToClient::ServerKey { key }.for_peer(Protocol::V2), None);
         let over = ToClient::Finished { rounds: 3 };
         assert_eq!(over.clone().for_peer(Protocol::V2), Some(over));
+    }
+
+    #[test]
+    fn an_older_server_is_sent_no_measurement_that_it_does_not_know() {
+        let mut report = TrainReport { samples: 3, ..TrainReport::default() };
+        report.metrics[..2].copy_from_slice(&[Some(Metric::Contrast(0.5)), Some(Metric::Drift(1.0))]);
+        let update = |report| ToServer::Update(UpdateHeader { round: 2, report });
+        assert_eq!(update(report).for_peer(Protocol::V6), Some(update(report)));
+        let told = TrainReport {
+            metrics: report.metrics.map(|metric| metric.filter(|of| matches!(of, Metric::Drift(_)))),
+            ..report
+        };
+        assert_eq!(update(report).for_peer(Protocol::V5), Some(update(told)));
+        assert_eq!(ToServer::Declined { reason: "full".to_owned() }.for_peer(Protocol::V5), None);
     }
 
     #[test]

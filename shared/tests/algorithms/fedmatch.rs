@@ -17,6 +17,22 @@ fn fedmatch(more: &str) -> RunSpec {
     spec
 }
 
+#[test]
+fn psi_begins_with_the_share_of_sigma_that_is_asked_for() {
+    let spec = fedmatch("psi-start = 0.25");
+    let start = initial(&spec);
+    let federation_shares = shares();
+    let federation = Federation::new(&spec, &federation_shares);
+    let (sigma, psi, helpers) = parts(&federation.state);
+    assert_eq!((&sigma, helpers.len()), (&start, 0));
+    let mut quarter = start.zeros_like();
+    quarter.add_scaled(0.25, &start).unwrap();
+    assert_eq!(psi, quarter);
+    let mut theta = start.clone();
+    theta.add(&quarter).unwrap();
+    assert_eq!(federation.server.current_model(&federation.state), theta);
+}
+
 fn shares() -> Vec<View> {
     (0..4).map(|k| view(8 + 2 * k, 20 + k)).collect()
 }

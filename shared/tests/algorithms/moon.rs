@@ -1,6 +1,7 @@
 //! MOON: its steps, and what its term does.
 
 use models::{Network, mean_cosine, model_contrast};
+use shared::message::Metric;
 use shared::spec::Measures;
 
 use super::objectives::{deep, measured, momentum, shares, with_parameters};
@@ -33,6 +34,7 @@ fn moon_takes_the_steps_of_its_objective() {
         let (mut global, mut previous) = (network(&w_t), network(&w_prev));
         let mut learner =
             Learner::new(&spec.architecture, &w_t, settings.optimizer.to_engine(), &Backend::cpu()).unwrap();
+        let (mut terms, mut steps) = (0.0, 0.0);
         let mut order: Vec<usize> = (0..shares[1].len()).collect();
         let seed = client_seed(&spec, 2, client_id(1));
         for epoch in 0..u64::from(settings.epochs) {
@@ -45,12 +47,16 @@ fn moon_takes_the_steps_of_its_objective() {
                 let (z_glob, z_prev) =
                     (global.represent(&batch).unwrap(), previous.represent(&batch).unwrap());
                 let mut contrast = |z: &[f32], gradient: &mut Vec<f32>| {
-                    mu * model_contrast(z, z_glob, z_prev, (batch.len(), tau, mu), gradient)
+                    let term = model_contrast(z, z_glob, z_prev, (batch.len(), tau, mu), gradient);
+                    terms += f64::from(term);
+                    mu * term
                 };
                 learner.step_with_term(&batch, &mut contrast).unwrap();
+                steps += 1.0;
             }
         }
-        federation.train(1);
+        let (_, report) = federation.train(1);
+        assert_eq!(report.metrics[0], Some(Metric::Contrast(terms / steps)));
         assert_eq!(federation.locals[1].as_ref().unwrap().tensors, learner.params().unwrap());
     }
 }

@@ -16,7 +16,7 @@
 //! where pi is a shift, and a mirror image every other time if `flip` is set, and the helpers `f_j = sigma + psi_j` are the H
 //! models whose outputs for one fixed image of Gaussian noise are nearest to those of the client's own last model. Since psi is
 //! fixed while the server trains, sigma moves as theta does: the server trains theta, and psi is taken off it again. psi begins
-//! as zero.
+//! as zero, or as a share of sigma: the authors' program begins with a fifth.
 //!
 //! The paper averages psi uniformly, which is `aggregation.weights = "uniform"`: weights are an axis like elsewhere. Its weight
 //! of the supervised loss, 10, is `server.weight`.
@@ -87,6 +87,8 @@ crate::section! {
         pub shift: u32 = 2, in Kind::COUNT;
         /// Whether pi mirrors every other time.
         pub flip: bool = true;
+        /// What psi begins with, as a share of sigma; 0.2 in the authors' program.
+        pub psi_start: f64 = 0.0, in Kind::NOT_NEGATIVE;
     }
 }
 
@@ -151,6 +153,10 @@ impl Algorithm for FedMatch {
     type Update = ParamSet;
     type Partial = Folded;
 
+    fn later() -> Vec<u8> {
+        postcard::to_stdvec(&Self::default().psi_start).expect("numbers are encoded")
+    }
+
     fn validate(&self) -> Result<(), String> {
         settings::check(self)?;
         if self.lambda_a == 0.0 && (self.lambda_i == 0.0 || self.helpers == 0) {
@@ -201,8 +207,13 @@ impl Algorithm for FedMatch {
     }
 
     fn init(&self, params: ParamSet) -> Self::Global {
-        let psi = ServerModel::new(params.zeros_like());
-        Parts { theta: params.clone(), sigma: params, psi, bank: Bank::default() }
+        let mut psi = params.zeros_like();
+        let mut theta = params.clone();
+        if self.psi_start > 0.0 {
+            psi.add_scaled(self.psi_start as f32, &params).expect("zeros of the same shapes");
+            theta.add(&psi).expect("zeros of the same shapes");
+        }
+        Parts { theta, sigma: params, psi: ServerModel::new(psi), bank: Bank::default() }
     }
 
     /// theta.

@@ -13,7 +13,8 @@
 //! each sample about which nothing is random. In its first round a client has no previous model, and there is no contrastive
 //! term.
 //!
-//! The loss that is reported is the cross-entropy, so that it compares with that of other algorithms.
+//! The loss that is reported is the cross-entropy, so that it compares with that of other algorithms. The mean of `l_con` over the
+//! steps is the metric `contrast`, which is ln 2 where the two frozen models say the same.
 //!
 //! # What the term does
 //!
@@ -41,6 +42,7 @@ use models::params::ParamSet;
 use models::{Network, model_contrast};
 
 use super::{Client, ClientMemory, Incompatible, Objective, Setting, TrainError};
+use crate::message::Metric;
 use crate::settings::{self, Kind};
 use frozen::Frozen;
 
@@ -102,14 +104,21 @@ impl Objective for Moon {
             };
             let (mut global, mut previous) = (frozen(client.start(w_t)?.as_ref())?, frozen(w_prev)?);
             let (mu, tau) = (self.mu as f32, self.tau as f32);
-            client.epochs_of(w_t, |learner, batch, drawn| {
+            let mut terms = 0.0;
+            let w_k = client.epochs_of(w_t, |learner, batch, drawn| {
                 let z_glob = global.represent(batch, drawn.positions())?;
                 let z_prev = previous.represent(batch, drawn.positions())?;
                 let mut contrast = |z: &[f32], gradient: &mut Vec<f32>| {
-                    mu * model_contrast(z, z_glob, z_prev, (batch.len(), tau, mu), gradient)
+                    let term = model_contrast(z, z_glob, z_prev, (batch.len(), tau, mu), gradient);
+                    terms += f64::from(term);
+                    mu * term
                 };
                 Ok(learner.step_with_term(batch, &mut contrast)?)
-            })?
+            })?;
+            if client.steps() > 0 {
+                client.report(Metric::Contrast(terms / client.steps() as f64));
+            }
+            w_k
         };
         w_prev.clone_from(&w_k);
         client.delta(w_k, w_t)

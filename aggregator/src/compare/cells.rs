@@ -62,6 +62,17 @@ pub(super) fn to_target(line: &Line) -> String {
     }
 }
 
+/// The optimiser's steps that a client takes in a round: `5`, `7.4 +- 0.1`.
+pub(super) fn steps(line: &Line) -> String {
+    let text = |mean: Mean| {
+        let whole = mean.mean.fract().abs() < 0.05 && mean.spread.is_none_or(|spread| spread < 0.05);
+        let decimals = if whole { 0 } else { 1 };
+        let mean = if whole { Mean { spread: None, ..mean } } else { mean };
+        format!("{}{}", spread(mean, 1.0, decimals, false), of_seeds(mean, line))
+    };
+    line.steps.map_or_else(|| "-".to_owned(), text)
+}
+
 /// A measurement by its name: `0.871 +- 0.012`, `0.871 (1 of 3)`.
 pub(super) fn metric(line: &Line, name: &str) -> String {
     let text = |&mean| format!("{}{}", spread(mean, 1.0, 3, false), of_seeds(mean, line));

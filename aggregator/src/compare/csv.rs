@@ -4,7 +4,7 @@ use super::plan::Plan;
 use super::results::{Line, Seed, Traffic, measured};
 
 const COLUMNS: &str = "cell,variant,seed,run,complete,rounds,accuracy,best_accuracy,target,rounds_to_target,\
-                       bytes_to_target,bytes_up_to_target,bytes,bytes_up,void_rounds,rejected,failed,missing,collapsed,diverged,chosen";
+                       bytes_to_target,bytes_up_to_target,bytes,bytes_up,void_rounds,rejected,failed,missing,collapsed,diverged,chosen,steps";
 
 /// One line for each run. The last columns are the measurements of clients, if there are any.
 #[must_use]
@@ -49,6 +49,7 @@ fn fields(plan: &Plan, line: &Line, seed: &Seed) -> Vec<String> {
     fields.extend([troubles.collapsed.to_string(), troubles.diverged.to_string()]);
     // Two values have a comma between them.
     fields.push(line.chosen.as_deref().unwrap_or_default().replace(", ", " "));
+    fields.push(or_empty(seed.steps));
     fields
 }
 

@@ -41,6 +41,10 @@ fn means(plan: &Plan, lines: &[&Line]) -> String {
 /// Limits to the precision of rounds and bytes to a target.
 fn targets(plan: &Plan, lines: &[&Line]) -> Vec<String> {
     let mut notes = Vec::new();
+    let aims = |cell: usize| plan.cells[cell].target.is_some() && lines.iter().any(|line| line.cell == cell);
+    if lines.iter().any(|line| aims(line.cell) && line.steps.is_some()) {
+        notes.push("Steps a round: of the optimiser, on one client.".to_owned());
+    }
     if lines.iter().any(|line| line.rounds.is_some_and(|mean| mean.seeds < line.aimed().count())) {
         notes.push(
             "Where not every seed reached the target, rounds and bytes to it are means over those that did: the others would have \
@@ -54,7 +58,6 @@ fn targets(plan: &Plan, lines: &[&Line]) -> Vec<String> {
                 .to_owned(),
         );
     }
-    let aims = |cell: usize| plan.cells[cell].target.is_some() && lines.iter().any(|line| line.cell == cell);
     let runs = plan.runs.iter().filter(|run| aims(run.cell) && plan.counts(run));
     let every: BTreeSet<u32> =
         runs.map(|run| run.config.spec.evaluate.every).filter(|&every| every > 1).collect();

@@ -35,6 +35,8 @@ pub struct Line {
     pub until: Option<Traffic<Mean>>,
     /// Bytes of all rounds.
     pub traffic: Option<Traffic<Mean>>,
+    /// The optimiser's steps that a client takes in a round.
+    pub steps: Option<Mean>,
     /// Measurements by name: the mean over the rounds for training, the last one for tests of models.
     pub metrics: BTreeMap<String, Mean>,
     /// The seeds that have begun, one by one.
@@ -143,6 +145,7 @@ pub fn lines(plan: &Plan, rounds: &Rounds) -> Vec<Line> {
                 rounds: mean(&|seed| seed.crossing),
                 until: traffic(&|seed| seed.reached.map(|(_, traffic)| traffic)),
                 traffic: traffic(&|seed| Some(seed.traffic)),
+                steps: mean(&|seed| seed.steps),
                 metrics: names.into_iter().filter_map(metric).collect(),
                 published: {
                     let of = plan.experiment.papers.iter().map(|paper| (paper.name.clone(), paper.of(&name)));

@@ -71,6 +71,8 @@ pub struct Seed {
     pub crossing: Option<f64>,
     /// Bytes of all rounds.
     pub traffic: Traffic<u64>,
+    /// Mean over the rounds of the optimiser's steps that clients took; `None` if the records do not say.
+    pub steps: Option<f64>,
     /// Measurements by name: the mean over the rounds for training, the last one for tests of models.
     pub metrics: BTreeMap<String, f64>,
     /// What went wrong.
@@ -102,6 +104,10 @@ impl Seed {
             reached: first.map(|(round, _)| (round, until(round))),
             crossing: target.and_then(|target| crossing(tested(), target)),
             traffic: until(u32::MAX),
+            steps: {
+                let steps: Vec<f64> = rounds.iter().filter_map(|round| round.steps).collect();
+                Mean::of(&steps).map(|mean| mean.mean)
+            },
             metrics: metrics(rounds),
             troubles: Troubles::of(rounds, config.policy.min),
         }

@@ -1,6 +1,6 @@
 //! The table of results of one cell.
 
-use super::cells::{accuracy, best, chosen, metric, points, to_target, traffic};
+use super::cells::{accuracy, best, chosen, metric, points, steps, to_target, traffic};
 use super::experiment::{Paper, Statistic};
 use super::plan::Plan;
 use super::results::{Line, measured_globally};
@@ -16,12 +16,14 @@ pub(super) fn results(plan: &Plan, cell: usize, lines: &[&Line], variants: &str,
     let with_best = papers.iter().any(of_best);
     let measured = measured_globally(lines);
     let tuned = lines.iter().any(|line| !line.tried.is_empty());
+    let counted = lines.iter().any(|line| line.steps.is_some());
     let mut head = vec![variants.to_owned()];
     head.extend(tuned.then(|| "chosen".to_owned()));
     head.push("final accuracy".to_owned());
     head.extend(with_best.then(|| "best accuracy".to_owned()));
     head.extend(plan.experiment.baseline.as_ref().map(|baseline| format!("against {baseline}")));
     if let Some(target) = target {
+        head.extend(counted.then(|| "steps a round".to_owned()));
         head.extend([format!("rounds to {target}"), "bytes to target (up)".to_owned()]);
     }
     head.push(bytes.to_owned());
@@ -36,6 +38,7 @@ pub(super) fn results(plan: &Plan, cell: usize, lines: &[&Line], variants: &str,
             row.push(if baseline == line.variant { "baseline".to_owned() } else { points(line) });
         }
         if target.is_some() {
+            row.extend(counted.then(|| steps(line)));
             row.extend([to_target(line), traffic(line.until)]);
         }
         row.push(traffic(line.traffic));

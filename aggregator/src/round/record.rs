@@ -30,6 +30,10 @@ pub struct RoundRecord {
     pub loss: Option<f64>,
     /// Mean local training loss over the accepted updates; `None` without one or when it is not finite.
     pub train_loss: Option<f64>,
+    /// Mean of the optimiser's steps that clients took, over the accepted updates that were trained; `None` without one. It is u of
+    /// McMahan et al. 2017, `E n / (K B)`, where clients have equally many samples.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub steps: Option<f64>,
     /// What the algorithm measured beside that, by name: the mean over the accepted updates. Of other tasks than classification what
     /// was measured on the test set as well (`f1`, `mae`, ...).
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]

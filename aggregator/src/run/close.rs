@@ -167,7 +167,8 @@ impl Run {
                 .map(|evaluation| evaluation.loss)
                 .or(own.map(|own| own.loss))
                 .filter(|loss| loss.is_finite()),
-            train_loss: if trained { mean(reports) } else { None },
+            train_loss: if trained { mean(reports, |report| report.loss) } else { None },
+            steps: if trained { mean(reports, |report| report.steps as f64) } else { None },
             metrics,
             closing: !work.train,
             clients: if work.tests() { client_metrics::of_model(reports, work) } else { BTreeMap::new() },
@@ -318,10 +319,9 @@ fn counted(tally: &Tally, traffic: Traffic, seconds: f64) -> RoundRecord {
     }
 }
 
-/// The mean loss of those who have trained: one who is a member of the ensemble already took no step and has none. In the order
-/// of the clients, so that it does not depend on who came first.
-fn mean(reports: &BTreeMap<ClientId, TrainReport>) -> Option<f64> {
-    let losses: Vec<f64> =
-        reports.values().filter(|report| report.steps > 0).map(|report| report.loss).collect();
-    (!losses.is_empty()).then(|| losses.iter().sum::<f64>() / losses.len() as f64)
+/// The mean over those who have trained: one who is a member of the ensemble already took no step. In the order of the clients, so
+/// that it does not depend on who came first.
+fn mean(reports: &BTreeMap<ClientId, TrainReport>, of: impl Fn(&TrainReport) -> f64) -> Option<f64> {
+    let values: Vec<f64> = reports.values().filter(|report| report.steps > 0).map(of).collect();
+    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }

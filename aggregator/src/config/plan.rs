@@ -29,6 +29,8 @@ pub struct ServerPlan {
     pub labelled: Option<usize>,
     /// Epochs of its own training in a round; at least 1.
     pub epochs: u32,
+    /// Samples in a batch of it; 0 for all at once.
+    pub batch: u32,
     /// The weight of its loss; above 0.
     pub weight: f64,
     /// How its model is mixed with the others. Without a share it does not train.

@@ -93,6 +93,10 @@ section! {
         pub initialisation: Option<Initialisation> = None, unset "the model's own; uniform of model.layers";
         /// Tokens, where texts have one class each
         pub vocabulary: Option<u32> = None, in Kind::Whole(1, 65_536), unset "257 with data.text";
+        /// Length of a projection of the features, as MOON has it
+        ///
+        /// Two linear layers, the first as wide as the features and rectified.
+        pub projection: Option<u32> = None, in Kind::Whole(1, 65_536), unset "the model's own";
         /// What is learned: classification, multi-label or regression
         pub task: TaskName = TaskName::default();
         /// Of regression: the error from which Huber's loss is a line
@@ -148,7 +152,11 @@ section! {
     /// `[server]`
     pub struct ServerTable {
         /// Epochs that the server trains on its labelled samples in each round
+        ///
+        /// A round that fails for lack of updates leaves the model as it is: what the server has trained in it is lost, too.
         pub epochs: u32 = 1, in Kind::POSITIVE;
+        /// Samples in a batch of it; 0 is all at once
+        pub batch: Option<u32> = None, in Kind::COUNT, unset "training.batch";
         /// Weight of its loss (lambda_s): multiplies the learning rate
         pub weight: f64 = 1.0, in Kind::RATE;
         /// The three models of which the global one is mixed

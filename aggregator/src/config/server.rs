@@ -5,7 +5,7 @@ use shared::algorithm::registry;
 use shared::spec::LabelsAt;
 
 use super::combinations::Combinations;
-use super::{Raw, ServerPlan};
+use super::{Raw, ServerPlan, ServerTable};
 use crate::attack::Attack;
 
 const KEYS: [&str; 5] = ["data.labels", "data.labelled", "server.epochs", "server.weight", "server.mixing"];
@@ -88,7 +88,9 @@ impl Combinations<'_> {
                 self.refuse(&[labels, attack], "clients have no labels to flip; choose another attack");
             }
         }
-        Some(ServerPlan { labelled, epochs: raw.server.epochs, weight: raw.server.weight, mixture })
+        let ServerTable { epochs, batch, weight, .. } = raw.server;
+        let batch = batch.unwrap_or(raw.training.batch);
+        Some(ServerPlan { labelled, epochs, batch, weight, mixture })
     }
 }
 

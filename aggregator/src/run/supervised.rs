@@ -8,8 +8,8 @@
 //!
 //! If it diverges, it would diverge again: the round closes without it and says so.
 //!
-//! The server trains as a client does: `E_s` epochs of minibatch SGD with the run's batches, rate, schedule and momentum, on
-//! `lambda_s` times the cross-entropy. A loss times a factor is a rate times it, as long as weight decay and the bound of the
+//! The server trains as a client does: `E_s` epochs of minibatch SGD in batches of `server.batch`, with the run's rate, schedule and
+//! momentum, on `lambda_s` times the cross-entropy. A loss times a factor is a rate times it, as long as weight decay and the bound of the
 //! gradient's length are divided by it.
 
 use std::ops::ControlFlow;
@@ -147,6 +147,7 @@ fn supervised(spec: &RunSpec, plan: &ServerPlan) -> RunSpec {
     own.data.labels = LabelsAt::Device;
     own.training = Training {
         epochs: plan.epochs,
+        batch: plan.batch,
         optimizer: spec.training.optimizer.to_engine().with_loss_scaled(plan.weight).into(),
         clip_norm: spec.training.clip_norm.map(|bound| bound / plan.weight),
         measure: Measures::default(),

@@ -66,7 +66,7 @@ pub(super) fn to_target(line: &Line) -> String {
 pub(super) fn steps(line: &Line) -> String {
     let text = |mean: Mean| {
         let whole = mean.mean.fract().abs() < 0.05 && mean.spread.is_none_or(|spread| spread < 0.05);
-        let decimals = if whole { 0 } else { 1 };
+        let decimals = usize::from(!whole);
         let mean = if whole { Mean { spread: None, ..mean } } else { mean };
         format!("{}{}", spread(mean, 1.0, decimals, false), of_seeds(mean, line))
     };

@@ -425,6 +425,20 @@ fn combinations_that_make_no_sense() {
 }
 
 #[test]
+fn matching_that_would_take_hours_is_refused_with_the_estimate() {
+    let error = set(&["aggregation.rule.fedma={}", "model.name=mlp-25m", "data.clients=1000"]);
+    says(
+        &error,
+        &[
+            "[aggregation.rule.fedma] (--set)",
+            "the model mlp-25m",
+            "1000 clients",
+            "about 3 hours in every round",
+        ],
+    );
+}
+
+#[test]
 fn devices_of_a_simulation_that_are_none_or_too_few() {
     let one = ["data.clients=2", "simulation.devices=[\"00112233445566778899aabbccddeeff\"]"];
     says(

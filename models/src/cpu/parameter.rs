@@ -6,6 +6,7 @@ use crate::params::Array;
 
 /// One tensor of parameters with its gradient and the optimiser's state.
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own, and all combinations occur")]
 pub(crate) struct Parameter {
     /// The full name, such as `extractor.conv1.weight`.
     pub(crate) name: String,

@@ -111,6 +111,15 @@ impl Chain {
         Ok(Self(links))
     }
 
+    /// How many pairs of weights are compared to match one client's units: for each layer but the last, of every unit of the global
+    /// model with every unit of the client.
+    #[must_use]
+    pub fn comparisons(&self) -> u64 {
+        let matched = self.0.iter().rev().skip(1);
+        let of = |link: &Link| (link.units * link.units) as u64 * (link.inputs * link.block) as u64;
+        matched.map(of).fold(0, u64::saturating_add)
+    }
+
     /// Its layers; the units of the last are the classes, which have names.
     pub(super) fn links(&self) -> &[Link] {
         &self.0
@@ -135,6 +144,8 @@ mod tests {
         // Channels of 7 by 7 pixels are flattened before the first linear layer.
         assert_eq!(sizes("cnn-mnist"), [(32, 1, 25), (64, 32, 25), (512, 64, 49), (10, 512, 1)]);
         assert_eq!(sizes("linear"), [(10, 1, 784)]);
+        let comparisons = |model: &str| chain(model, &[1, 28, 28]).expect(model).comparisons();
+        assert_eq!((comparisons("mlp-2nn"), comparisons("linear")), (200 * 200 * 784 + 200 * 200 * 200, 0));
     }
 
     #[test]

@@ -6,6 +6,7 @@
 
 mod array;
 pub mod codec;
+pub mod compression;
 pub mod foreign;
 mod integers;
 mod layout;

@@ -77,30 +77,37 @@ pub fn from_pieces(
     limits: Limits,
 ) -> Result<(ParamSet, BTreeMap<String, String>), DecodeError> {
     let mut buffer = Vec::new();
-    let pieces = Pieces { later: pieces.iter(), piece: None };
-    read_with(pieces, limits, |pieces, tensor| {
-        let lent = (tensor.number == Precision::F32)
-            .then(|| pieces.take(tensor.count * Precision::F32.bytes()))
-            .flatten()
-            .and_then(|(data, rest)| Some((Array::lent(&tensor.shape, data)?, rest)));
-        match lent {
-            Some((array, rest)) => {
-                pieces.piece = Some(rest);
-                Ok(array)
-            }
-            None => read_array(pieces, tensor, &mut buffer),
-        }
-    })
+    read_with(Pieces::of(pieces), limits, |pieces, tensor| pieces.array(tensor, &mut buffer))
 }
 
 /// A message in pieces while it is read.
-struct Pieces<'a> {
+pub(super) struct Pieces<'a> {
     later: std::slice::Iter<'a, Bytes>,
     /// What is left of the piece that is read.
     piece: Option<Bytes>,
 }
 
-impl Pieces<'_> {
+impl<'a> Pieces<'a> {
+    /// From the beginning.
+    pub(super) fn of(pieces: &'a [Bytes]) -> Self {
+        Self { later: pieces.iter(), piece: None }
+    }
+
+    /// The next tensor, which stays where it lies if it can be read there.
+    pub(super) fn array(&mut self, tensor: &Declared, buffer: &mut Vec<u8>) -> Result<Array, DecodeError> {
+        let lent = (tensor.number == Precision::F32)
+            .then(|| self.take(tensor.count * Precision::F32.bytes()))
+            .flatten()
+            .and_then(|(data, rest)| Some((Array::lent(&tensor.shape, data)?, rest)));
+        match lent {
+            Some((array, rest)) => {
+                self.piece = Some(rest);
+                Ok(array)
+            }
+            None => read_array(self, tensor, buffer),
+        }
+    }
+
     /// What is left of the piece that is read; of the next one that is not empty, if nothing is.
     fn piece(&mut self) -> &Bytes {
         while self.piece.as_ref().is_none_or(Bytes::is_empty) {
@@ -146,7 +153,7 @@ fn read_with<R: Read>(
 }
 
 /// Reads all of `input`, each tensor as `take` does; gives the metadata.
-fn read_each<R: Read, N: Number>(
+pub(super) fn read_each<R: Read, N: Number>(
     mut input: R,
     limits: Limits,
     mut take: impl FnMut(&mut R, Declared<N>) -> Result<(), DecodeError>,
@@ -165,7 +172,7 @@ fn read_each<R: Read, N: Number>(
 const BELIEVED: usize = 4 << 20;
 
 /// Reads and converts the data of one tensor.
-fn read_array(input: &mut dyn Read, tensor: &Declared, buffer: &mut Vec<u8>) -> Result<Array, DecodeError> {
+pub(super) fn read_array(input: &mut dyn Read, tensor: &Declared, buffer: &mut Vec<u8>) -> Result<Array, DecodeError> {
     let at_once = CHUNK / tensor.number.bytes();
     let mut values: Vec<f32> = Vec::new();
     while values.len() < tensor.count {

@@ -72,6 +72,14 @@ pub enum DecodeError {
         /// Its element type.
         dtype: Dtype,
     },
+    /// A compressed tensor does not fit what the file says of it.
+    #[error("tensor `{tensor}` cannot be decompressed: {reason}")]
+    Compressed {
+        /// The tensor.
+        tensor: String,
+        /// Why.
+        reason: &'static str,
+    },
     /// The tensor's data overlaps another's, leaves a gap, or ends before it begins.
     #[error(
         "the data of tensor `{tensor}` is declared at bytes {start}..{end} and should begin at {expected}"

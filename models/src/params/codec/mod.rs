@@ -8,6 +8,7 @@
 //! order. Both directions stream, 16-bit values through a buffer of 64 KiB, so no second copy of a model is ever in memory.
 
 mod checksum;
+mod compressed;
 mod declaration;
 mod decode;
 mod decode_error;
@@ -19,6 +20,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Read};
 
 pub use checksum::{CHECKSUM_KEY, Verifying, write_with_checksum};
+pub use compressed::{compressed_from_pieces, read_compressed, to_compressed_bytes};
 pub use decode::{from_pieces, from_shared, read, read_with_integers};
 pub use decode_error::DecodeError;
 pub use encode::{
@@ -48,13 +50,15 @@ pub struct Limits {
     pub max_header: u64,
     /// The most tensors. The default is 10 000; ResNet-50 has 161.
     pub max_tensors: usize,
+    /// The most bytes that the values of compressed tensors take in `f32`. The default is 4 GiB.
+    pub max_values: u64,
     /// Whether tensors may come in another order than that of their names. By default they may; this crate writes them in order.
     pub any_order: bool,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { max_bytes: 4 << 30, max_header: 1 << 20, max_tensors: 10_000, any_order: true }
+        Self { max_bytes: 4 << 30, max_header: 1 << 20, max_tensors: 10_000, max_values: 4 << 30, any_order: true }
     }
 }
 

@@ -29,6 +29,41 @@ impl Number for Precision {
     }
 }
 
+/// Floating point, and bytes that stand for it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Packed {
+    Float(Precision),
+    /// A whole number of 8 bits each.
+    Signed,
+    /// Anything of 8 bits.
+    Unsigned,
+}
+
+impl Number for Packed {
+    fn from_dtype(dtype: Dtype) -> Option<Self> {
+        match dtype {
+            Dtype::I8 => Some(Self::Signed),
+            Dtype::U8 => Some(Self::Unsigned),
+            _ => Precision::from_dtype(dtype).map(Self::Float),
+        }
+    }
+
+    fn dtype(self) -> Dtype {
+        match self {
+            Self::Float(precision) => precision.dtype(),
+            Self::Signed => Dtype::I8,
+            Self::Unsigned => Dtype::U8,
+        }
+    }
+
+    fn bytes(self) -> usize {
+        match self {
+            Self::Float(precision) => precision.bytes(),
+            Self::Signed | Self::Unsigned => 1,
+        }
+    }
+}
+
 /// Floating point, and integers of 64 bits.
 #[derive(Clone, Copy)]
 pub(super) enum AnyNumber {

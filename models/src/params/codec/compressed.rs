@@ -1,0 +1,364 @@
+//! Compressed sets as bytes: still safetensors, which any of its readers opens.
+//!
+//! ```text
+//! w           I8, of the tensor's shape, or U8 where two values share a byte
+//! w.scale     F32, a scale for each chunk or block
+//! metadata    "compressed": the signs' seed, and for each such tensor its format, and its shape where its bytes do not say it
+//! ```
+
+use std::collections::BTreeMap;
+use std::io::{self, Read, Write};
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+use super::declaration::Declared;
+use super::decode::{Pieces, read_array, read_each};
+use super::encode::{check_names, header, write_head, write_values};
+use super::number::{Number as _, Packed};
+use super::{DecodeError, Limits};
+use crate::params::compression::{Compression, Format, LEAST, int4, int8};
+use crate::params::{Array, ParamSet, Precision, element_count};
+
+/// The metadata key.
+const KEY: &str = "compressed";
+/// What the name of a tensor's scales ends with.
+const SCALE: &str = ".scale";
+
+/// What the metadata says.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Described {
+    /// The seed of the signs of int4.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    signs: Option<[u64; 4]>,
+    tensors: BTreeMap<String, How>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum How {
+    Int8,
+    /// With the shape.
+    Int4(Vec<usize>),
+}
+
+fn words(seed: [u8; 32]) -> [u64; 4] {
+    let mut words = [0; 4];
+    for (word, bytes) in words.iter_mut().zip(seed.as_chunks::<8>().0) {
+        *word = u64::from_le_bytes(*bytes);
+    }
+    words
+}
+
+fn seed(words: [u64; 4]) -> [u8; 32] {
+    let mut seed = [0; 32];
+    for (bytes, word) in seed.as_chunks_mut::<8>().0.iter_mut().zip(words) {
+        *bytes = word.to_le_bytes();
+    }
+    seed
+}
+
+/// One tensor as it is written.
+enum Stored<'a> {
+    Plain(&'a Array),
+    Scales(Vec<f32>, [usize; 1]),
+    Bytes(Packed, Vec<u8>, Vec<usize>),
+}
+
+impl Stored<'_> {
+    fn shape(&self) -> &[usize] {
+        match self {
+            Self::Plain(array) => array.shape(),
+            Self::Scales(_, shape) => shape,
+            Self::Bytes(_, _, shape) => shape,
+        }
+    }
+
+    fn number(&self) -> Packed {
+        match self {
+            Self::Plain(_) | Self::Scales(..) => Packed::Float(Precision::F32),
+            Self::Bytes(number, ..) => *number,
+        }
+    }
+
+    fn write(&self, out: &mut dyn Write) -> io::Result<()> {
+        match self {
+            Self::Plain(array) => write_values(array.values(), out),
+            Self::Scales(scales, _) => write_values(scales, out),
+            Self::Bytes(_, bytes, _) => out.write_all(bytes),
+        }
+    }
+}
+
+/// [`to_bytes`](super::to_bytes) of a set whose tensors are compressed, but for those that are short or that `spare` names, which are
+/// exact.
+///
+/// # Errors
+/// As [`write()`](super::write()), for a tensor whose name the format reserves.
+pub fn to_compressed_bytes(
+    params: &ParamSet,
+    compression: &Compression,
+    spare: &dyn Fn(&str) -> bool,
+    metadata: &BTreeMap<String, String>,
+) -> io::Result<Vec<u8>> {
+    check_names(params)?;
+    let (mut signs, mut rounding) = (Compression::signs(compression.seed), compression.rounding());
+    let mut described = Described { signs: None, tensors: BTreeMap::new() };
+    let mut stored: BTreeMap<String, Stored<'_>> = BTreeMap::new();
+    for (name, array) in params {
+        let (count, of_scales) = (array.values().len(), format!("{name}{SCALE}"));
+        if count < LEAST || spare(name) || params.get(&of_scales).is_some() {
+            stored.insert(name.to_owned(), Stored::Plain(array));
+            continue;
+        }
+        let (mut bytes, mut scales) = (Vec::with_capacity(count), Vec::new());
+        let shape = array.shape().to_vec();
+        let (how, number, shape) = match compression.format {
+            Format::Int8 => {
+                int8::compress(array.values(), &mut rounding, &mut bytes, &mut scales);
+                (How::Int8, Packed::Signed, shape)
+            }
+            Format::Int4 => {
+                int4::compress(array.values(), &mut signs, &mut rounding, &mut bytes, &mut scales);
+                described.signs = Some(words(compression.seed));
+                (How::Int4(shape), Packed::Unsigned, vec![bytes.len()])
+            }
+        };
+        described.tensors.insert(name.to_owned(), how);
+        let scales_shape = [scales.len()];
+        stored.insert(of_scales, Stored::Scales(scales, scales_shape));
+        stored.insert(name.to_owned(), Stored::Bytes(number, bytes, shape));
+    }
+    let mut metadata = metadata.clone();
+    if !described.tensors.is_empty() {
+        metadata.insert(KEY.to_owned(), serde_json::to_string(&described).expect("names and numbers"));
+    }
+    let tensors = stored.iter().map(|(name, tensor)| (name.as_str(), tensor.shape(), tensor.number()));
+    let mut out = Vec::new();
+    write_head(&header(tensors, &metadata), &mut out)?;
+    let length: usize = stored.values().map(|tensor| element_count(tensor.shape()).unwrap_or(0) * tensor.number().bytes()).sum();
+    out.reserve_exact(length);
+    stored.values().try_for_each(|tensor| tensor.write(&mut out))?;
+    Ok(out)
+}
+
+/// [`read`](super::read) of a set that may be compressed; its values are what the compressed ones stand for. As many bytes as they take in
+/// `f32` count against [`Limits::max_values`].
+///
+/// # Errors
+/// As [`read`](super::read), and [`DecodeError::Compressed`].
+pub fn read_compressed(
+    input: &mut dyn Read,
+    limits: Limits,
+) -> Result<(ParamSet, BTreeMap<String, String>), DecodeError> {
+    let (mut found, mut buffer) = (Found::default(), Vec::new());
+    let metadata = read_each(input, limits, |input, tensor: Declared<Packed>| {
+        found.take(input, tensor, |input, tensor| read_array(input, tensor, &mut buffer))
+    })?;
+    found.decompress(metadata, limits)
+}
+
+/// [`from_pieces`](super::from_pieces) of a set that may be compressed.
+///
+/// # Errors
+/// As [`read_compressed`].
+pub fn compressed_from_pieces(
+    pieces: &[Bytes],
+    limits: Limits,
+) -> Result<(ParamSet, BTreeMap<String, String>), DecodeError> {
+    let (mut found, mut buffer) = (Found::default(), Vec::new());
+    let metadata = read_each(Pieces::of(pieces), limits, |pieces, tensor: Declared<Packed>| {
+        found.take(pieces, tensor, |pieces, tensor| pieces.array(tensor, &mut buffer))
+    })?;
+    found.decompress(metadata, limits)
+}
+
+/// The tensors of a file, of which some are compressed.
+#[derive(Default)]
+struct Found {
+    params: ParamSet,
+    bytes: BTreeMap<String, (Packed, Vec<usize>, Vec<u8>)>,
+}
+
+impl Found {
+    fn take<R: Read>(
+        &mut self,
+        input: &mut R,
+        tensor: Declared<Packed>,
+        array: impl FnOnce(&mut R, &Declared) -> Result<Array, DecodeError>,
+    ) -> Result<(), DecodeError> {
+        let Declared { name, number, shape, count } = tensor;
+        match number {
+            Packed::Float(number) => {
+                let tensor = Declared { name, number, shape, count };
+                let array = array(input, &tensor)?;
+                self.params.insert(tensor.name, array);
+            }
+            Packed::Signed | Packed::Unsigned => {
+                let mut bytes = Vec::new();
+                // Memory grows with what has arrived.
+                input.take(count as u64).read_to_end(&mut bytes).map_err(DecodeError::Io)?;
+                if bytes.len() < count {
+                    return Err(DecodeError::Truncated { within: format!("data of tensor `{name}`") });
+                }
+                self.bytes.insert(name, (number, shape, bytes));
+            }
+        }
+        Ok(())
+    }
+
+    fn decompress(
+        mut self,
+        mut metadata: BTreeMap<String, String>,
+        limits: Limits,
+    ) -> Result<(ParamSet, BTreeMap<String, String>), DecodeError> {
+        let wrong = |tensor: &str, reason: &'static str| DecodeError::Compressed { tensor: tensor.to_owned(), reason };
+        let described = match metadata.remove(KEY) {
+            Some(json) => serde_json::from_str(&json).map_err(DecodeError::Header)?,
+            None => Described { signs: None, tensors: BTreeMap::new() },
+        };
+        let mut signs = described.signs.map(|words| Compression::signs(seed(words)));
+        let mut room = limits.max_values / 4;
+        for (name, how) in described.tensors {
+            let (number, shape, bytes) =
+                self.bytes.remove(&name).ok_or_else(|| wrong(&name, "it is not there"))?;
+            let (expected, shape) = match how {
+                How::Int8 => (Packed::Signed, shape),
+                How::Int4(shape) => (Packed::Unsigned, shape),
+            };
+            if number != expected {
+                return Err(wrong(&name, "its values are of another type"));
+            }
+            let count = element_count(&shape).filter(|&count| count as u64 <= room);
+            let count = count.ok_or_else(|| wrong(&name, "its values are more than are accepted"))?;
+            room -= count as u64;
+            let scales = self.params.remove(&format!("{name}{SCALE}"));
+            let scales = scales.ok_or_else(|| wrong(&name, "it has no scales"))?;
+            let mut values = Vec::with_capacity(count);
+            let fits = match number {
+                Packed::Unsigned => int4::bytes(count) == bytes.len() && int4::scales(count) == scales.values().len(),
+                _ => count == bytes.len() && int8::scales(count) == scales.values().len(),
+            };
+            if !fits {
+                return Err(wrong(&name, "its bytes and scales are not as many as its shape needs"));
+            }
+            if number == Packed::Unsigned {
+                let signs = signs.as_mut().ok_or_else(|| wrong(&name, "the seed of its signs is missing"))?;
+                int4::decompress(count, &bytes, scales.values(), signs, &mut values);
+            } else {
+                int8::decompress(&bytes, scales.values(), &mut values);
+            }
+            let array = Array::new(shape, values).expect("as many values as the shape needs");
+            if self.params.insert(name.clone(), array).is_some() {
+                return Err(wrong(&name, "it is there twice"));
+            }
+        }
+        match self.bytes.into_iter().next() {
+            Some((name, _)) => Err(wrong(&name, "nothing says how it is compressed")),
+            None => Ok((self.params, metadata)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::params::codec::{encoded_len, from_bytes, to_bytes};
+
+    fn params(sizes: &[usize]) -> ParamSet {
+        let mut params = ParamSet::new();
+        for (number, &size) in sizes.iter().enumerate() {
+            let values = (0..size).map(|i| ((i * 31 + number) as f32 * 0.37).sin()).collect();
+            params.insert(format!("t{number}.weight"), Array::new([1, size], values).unwrap());
+        }
+        params
+    }
+
+    fn compressed(params: &ParamSet, format: Format) -> Vec<u8> {
+        let metadata = BTreeMap::from([("scalars".to_owned(), "0a".to_owned())]);
+        let spare = |name: &str| name == "t2.weight";
+        to_compressed_bytes(params, &Compression { format, seed: [7; 32] }, &spare, &metadata).unwrap()
+    }
+
+    fn read(mut bytes: &[u8]) -> Result<(ParamSet, BTreeMap<String, String>), DecodeError> {
+        read_compressed(&mut bytes, Limits::default())
+    }
+
+    #[test]
+    fn what_is_long_is_compressed_and_the_rest_is_exact() {
+        let sent = params(&[10_000, 255, 4096, 256]);
+        for (format, most) in [(Format::Int8, 0.008), (Format::Int4, 0.5)] {
+            let bytes = compressed(&sent, format);
+            let (got, metadata) = read(&bytes).unwrap();
+            assert_eq!(metadata, BTreeMap::from([("scalars".to_owned(), "0a".to_owned())]));
+            assert_eq!(got.names().collect::<Vec<_>>(), sent.names().collect::<Vec<_>>());
+            for (name, array) in &sent {
+                let found = got.get(name).unwrap();
+                assert_eq!(found.shape(), array.shape());
+                let apart = array.values().iter().zip(found.values()).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+                let exact = ["t1.weight", "t2.weight"].contains(&name);
+                assert!(if exact { apart == 0.0 } else { apart > 0.0 && apart < most }, "{name} {apart}");
+            }
+            assert_eq!(bytes, compressed(&sent, format), "the same seed, the same bytes");
+            let pieces = [&bytes[..100], &bytes[100..5000], &bytes[5000..]].map(Bytes::copy_from_slice);
+            assert_eq!(compressed_from_pieces(&pieces, Limits::default()).unwrap().0, got);
+            // A reader of plain sets says what it does not know.
+            assert!(matches!(from_bytes(&bytes, Limits::default()), Err(DecodeError::UnsupportedType { .. })));
+        }
+    }
+
+    #[test]
+    fn the_bytes_are_as_few_as_promised() {
+        for (model, input) in [("cnn-mnist", [1, 28, 28]), ("resnet-9", [3, 32, 32])] {
+            let architecture = crate::Architecture::by_name(model, &input, 10).unwrap();
+            let specs = architecture.parameter_specs().unwrap();
+            let set: ParamSet = specs.into_iter().map(|spec| (spec.name, Array::zeros(spec.shape))).collect();
+            let plain = encoded_len(&set, Precision::F32, &BTreeMap::new()) as f64;
+            for (format, least) in [(Format::Int8, 3.8), (Format::Int4, 7.5)] {
+                let bytes = to_compressed_bytes(&set, &Compression { format, seed: [1; 32] }, &|_| false, &BTreeMap::new());
+                let ratio = plain / bytes.unwrap().len() as f64;
+                assert!(ratio >= least, "{model} {format:?}: {ratio}");
+            }
+        }
+    }
+
+    #[test]
+    fn plain_sets_are_read_as_they_are() {
+        let sent = params(&[3, 300]);
+        let bytes = to_bytes(&sent, Precision::F32, &BTreeMap::new()).unwrap();
+        assert_eq!(read(&bytes).unwrap().0, sent);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_named() {
+        let bytes = compressed(&params(&[300, 1, 1]), Format::Int8);
+        let text = |from: &str, to: &str| {
+            assert_eq!(from.len(), to.len());
+            let mut bytes = bytes.clone();
+            let at = bytes.windows(from.len()).position(|window| window == from.as_bytes()).unwrap();
+            bytes[at..at + from.len()].copy_from_slice(to.as_bytes());
+            read(&bytes).unwrap_err().to_string()
+        };
+        assert!(text("t0.weight.scale", "t0.weight.scald").contains("it has no scales"));
+        assert!(text("int8", "int9").contains("int9"));
+        assert!(text("compressed", "compresses").contains("nothing says how"));
+        assert!(text("\"I8\"", "\"U8\"").contains("of another type"));
+        let small = Limits { max_values: 1000, ..Limits::default() };
+        let refused = read_compressed(&mut bytes.as_slice(), small).unwrap_err().to_string();
+        assert!(refused.contains("more than are accepted"), "{refused}");
+    }
+
+    proptest! {
+        #[test]
+        fn any_change_of_a_byte_is_read_without_panic(at in 0_usize..3000, byte: u8, int4: bool) {
+            let format = if int4 { Format::Int4 } else { Format::Int8 };
+            let mut bytes = compressed(&params(&[2000, 3]), format);
+            let at = at % bytes.len();
+            bytes[at] = byte;
+            let _ = read(&bytes);
+        }
+    }
+}

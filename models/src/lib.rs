@@ -38,6 +38,7 @@
 //! |---|---|
 //! | [`architecture`] | networks as lists of layers: shapes, limits, initial values, frozen parameters, built-in models |
 //! | [`params`] | tensors by name, their arithmetic and their encoding |
+//! | [`compression`] | sets of parameters in 8 and 4 bits a value |
 //! | `network`, `engine` | a network on a device, and the interface of the two engines |
 //! | `cpu`, `kernels` | the engine for CPUs and its inner loops |
 //! | `int8` | the engine for predictions with 8-bit integers, on CPUs |
@@ -57,6 +58,7 @@ pub mod architecture;
 mod batch;
 #[cfg(any(test, feature = "cuda"))]
 mod candle;
+pub mod compression;
 mod contrast;
 mod correction;
 mod cpu;

@@ -48,6 +48,7 @@ pub mod id;
 pub mod identity;
 pub mod memory;
 pub mod message;
+pub mod outgoing;
 pub mod payload;
 pub mod personalisation;
 pub mod prediction;

@@ -11,7 +11,7 @@ use crate::algorithm::registry::{self, RegistryError};
 use crate::evaluation::BATCH as TEST_BATCH;
 use crate::personalisation::features::CHUNK as FEATURES_BATCH;
 use crate::spec::personalisation::Tuning;
-use crate::spec::{Personalisation, RunSpec};
+use crate::spec::{Personalisation, RunSpec, UpdateFormat};
 
 /// Memory of a client in a round, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -69,9 +69,9 @@ pub fn estimate(spec: &RunSpec, samples: u64) -> Result<RoundMemory, EstimateErr
         received.saturating_add(times(client.held)).saturating_add(times(kept as u32)).saturating_add(frozen);
 
     let sent = times(client.sent);
-    let encoded = sent / 4 * spec.update.precision.bytes() as u64;
+    let encoded = sent / 4 * spec.update.precision.most_bytes();
     // In f32 it is sent from where it lies; other formats are encoded beside it.
-    let beside = if spec.update.precision.bytes() == 4 { 0 } else { encoded };
+    let beside = if spec.update.precision == UpdateFormat::F32 { 0 } else { encoded };
     let mut phases = vec![RoundMemory { models: sent.saturating_add(beside), batches: 0 }];
     if spec.training.epochs > 0 {
         // Where samples are normalised by what is beside them, all are beside each other.
@@ -167,7 +167,6 @@ fn size(samples: u64) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use models::Precision;
 
     use super::*;
     use crate::spec::personalisation::{Method, Methods};
@@ -196,7 +195,7 @@ mod tests {
         large.training.batch = 10_000;
         assert_eq!(estimate(&large, 600).unwrap(), found);
         let mut half = spec("fedavg");
-        half.update.precision = Precision::F16;
+        half.update.precision = UpdateFormat::F16;
         assert_eq!(estimate(&half, 600).unwrap().models, MODEL * 3 / 2 + MODEL * 3 / 2);
     }
 

@@ -10,6 +10,7 @@ use std::io::{self, Read, Write};
 
 use bytes::Bytes;
 use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
+use models::compression::{self, Compression};
 use models::params::codec::{self, DecodeError, Limits};
 use models::params::{IntegerSet, Mismatch, ParamSet, Precision};
 use serde::Serialize;
@@ -221,6 +222,23 @@ impl Record {
     /// Reads one record without integers; `input` must end with it. What clients send has none.
     pub fn read_from(input: &mut dyn Read, limits: Limits) -> Result<Self, RecordError> {
         Self::of(codec::read(input, limits)?)
+    }
+
+    /// The record's bytes with its tensors compressed, but for those that `spare` names.
+    #[must_use]
+    pub fn to_compressed(&self, compression: &Compression, spare: &dyn Fn(&str) -> bool) -> Vec<u8> {
+        let bytes = compression::to_bytes(&self.tensors, compression, spare, &self.metadata());
+        bytes.expect("no algorithm gives a tensor the one name that is reserved")
+    }
+
+    /// [`read_from`](Self::read_from) of a record that may be compressed, as updates are.
+    pub fn read_update(input: &mut dyn Read, limits: Limits) -> Result<Self, RecordError> {
+        Self::of(compression::read(input, limits)?)
+    }
+
+    /// [`from_payload`](Self::from_payload) of a record that may be compressed.
+    pub fn update_from_payload(payload: &Payload, limits: Limits) -> Result<Self, RecordError> {
+        Self::of(compression::from_pieces(payload.pieces(), limits)?)
     }
 
     /// Reads one record that may have integers, as partial sums do; `input` must end with it.

@@ -165,7 +165,11 @@ fn spec() -> RunSpec {
             parameters: "mu = 0.25".parse().expect("TOML"),
         },
         aggregation: Aggregation { buffers: Buffers::Local, ..Aggregation::default() },
-        update: Update { broadcast: Some(Precision::BF16), precision: Precision::F16, ..Update::default() },
+        update: Update {
+            broadcast: Some(Precision::BF16),
+            precision: Precision::F16.into(),
+            ..Update::default()
+        },
         evaluate: Evaluation { on_clients_every: 6, hold_out: 0.125, ..Evaluation::default() },
         personalisation: Box::new(Personalisation {
             method: Some(Methods(vec![Method::Mfe, Method::Fixed])),

@@ -165,6 +165,14 @@ pub const TARGETS: &[Target] = &[
     Target::new("model-file", "a trained model", parameters::model_file, parameters::models)
         .with_words(parameters::WORDS)
         .with_room(40 * MIB),
+    Target::new(
+        "compressed",
+        "parameters in 8 and 4 bits",
+        parameters::compressed,
+        parameters::compressed_seeds,
+    )
+    .with_words(parameters::WORDS)
+    .with_room(96 * MIB),
     Target::new("update", "an update of each algorithm", updates::run, updates::seeds)
         .with_words(parameters::WORDS)
         .with_room(40 * MIB),

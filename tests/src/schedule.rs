@@ -30,7 +30,7 @@ enum Check {
 }
 
 /// Federations of four devices. Of those that wait for all devices, the model must be that of a run without faults.
-const FEDERATIONS: [(&str, Check, &[&str]); 9] = [
+const FEDERATIONS: [(&str, Check, &[&str]); 11] = [
     ("fedavg", Check::Bits, &["round.min-updates=4"]),
     ("scaffold, local state", Check::Bits, &["round.min-updates=4", "algorithm.scaffold={}"]),
     (
@@ -39,6 +39,17 @@ const FEDERATIONS: [(&str, Check, &[&str]); 9] = [
         &["round.min-updates=4", "aggregation.weights=uniform", "aggregation.rule.median={}"],
     ),
     ("updates in 16 bits", Check::Bits, &["round.min-updates=4", "update.precision=f16"]),
+    ("updates in 4 bits", Check::Bits, &["round.min-updates=4", "update.precision=int4"]),
+    (
+        "updates in 8 bits, kept on disk as they are read",
+        Check::Bits,
+        &[
+            "round.min-updates=4",
+            "update.precision=int8",
+            "aggregation.weights=uniform",
+            "aggregation.rule.median={}",
+        ],
+    ),
     (
         "closing round of tests",
         Check::Bits,

@@ -130,6 +130,26 @@ async fn nor_do_they_with_16_bits_on_the_wire() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nor_do_they_with_8_and_4_bits_on_the_wire() {
+    let full = the_same_everywhere(&["run.rounds=2"]).await;
+    for (format, most) in [("int8", 0.02), ("int4", 0.3)] {
+        let precision = format!("update.precision={format}");
+        let found = the_same_everywhere(&[&precision, "run.rounds=2", "update.broadcast=f32"]).await;
+        let apart = found.model.distance(&full.model).unwrap();
+        assert!(apart > 0.0 && apart < most, "{format}: {apart}");
+    }
+    // Updates that a rule reads in step, and two sets in one update, of which the client keeps what the server reads.
+    let median = [
+        "update.precision=int4",
+        "run.rounds=2",
+        "aggregation.weights=uniform",
+        "aggregation.rule.median={}",
+    ];
+    the_same_everywhere(&median).await;
+    the_same_everywhere(&["update.precision=int8", "run.rounds=2", "algorithm.scaffold={}"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nor_do_they_with_hidden_layers_and_skewed_shares() {
     the_same_everywhere(&["model.name=mlp-2nn", "data.partition.shards.per-client=2", "run.rounds=2"]).await;
 }

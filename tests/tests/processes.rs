@@ -56,6 +56,19 @@ fn half_the_bits_and_other_clocks_change_nothing() {
 }
 
 #[test]
+fn an_eighth_of_the_bits_changes_nothing_on_the_way() {
+    for overrides in [
+        &["update.precision=int4", "model.name=mlp-2nn"][..],
+        &["update.precision=int8", "aggregation.weights=uniform", "aggregation.rule.median={}"],
+    ] {
+        let testbed = Testbed::new(4, overrides);
+        let server = testbed.serve();
+        let devices = join(&testbed);
+        testbed.assert_completed(server, devices);
+    }
+}
+
+#[test]
 fn devices_test_models_on_what_they_hold_out() {
     let tests = ["evaluate.on-clients-every=2", "evaluate.hold-out=0.25", "evaluate.by-class=true"];
     let testbed = Testbed::new(3, &tests);

@@ -202,7 +202,13 @@ pub(super) fn open_personal(path: &Path) -> Result<Option<Personal>, Failure> {
 /// The metadata of a model's file; errors in its header are reported when the rest is read.
 fn metadata(path: &Path) -> Result<BTreeMap<String, String>, Failure> {
     let file = File::open(path).map_err(|error| Failure::file("open", path, error))?;
-    let limits = Limits { max_bytes: u64::MAX, max_header: 256 << 20, max_tensors: 1 << 20, any_order: true };
+    let limits = Limits {
+        max_bytes: u64::MAX,
+        max_header: 256 << 20,
+        max_tensors: 1 << 20,
+        max_values: 0,
+        any_order: true,
+    };
     let described = TensorStream::open_described(BufReader::new(file), limits);
     Ok(described.map(|(_, metadata)| metadata).unwrap_or_default())
 }

@@ -136,7 +136,7 @@ pub(super) fn validate(layers: Layers, data_root: Option<&Path>, run: RunId) -> 
         let reason = "a part of the configuration is missing and nothing is said of it".to_owned();
         return findings.none_or(()).and(Err(ConfigError::Internal { reason }.into()));
     };
-    raw.update.broadcast.get_or_insert(raw.update.precision);
+    raw.update.broadcast = Some(raw.update.broadcast());
     raw.round.min_clients_to_start.get_or_insert(raw.data.clients);
     if let Source::Drawn { train, .. } = source {
         // No more than the key's limit: it is that, or the set's own number.

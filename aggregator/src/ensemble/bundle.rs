@@ -16,8 +16,13 @@ use crate::storage::{FileLayer, Reading};
 pub type Values<'a> = dyn FnMut(&str, &[f32]) -> Result<(), EnsembleError> + 'a;
 
 /// Limits of an ensemble's header: with 500 members of a deep network it has some 20 MB.
-const LIMITS: Limits =
-    Limits { max_bytes: u64::MAX, max_header: 256 << 20, max_tensors: 1 << 20, any_order: true };
+const LIMITS: Limits = Limits {
+    max_bytes: u64::MAX,
+    max_header: 256 << 20,
+    max_tensors: 1 << 20,
+    max_values: 0,
+    any_order: true,
+};
 
 /// Bytes read at once.
 const CHUNK: usize = 1 << 16;

@@ -1,12 +1,14 @@
 //! Step *accept*: updates become durable and part of the sums.
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-use models::{Limits, ParamSet};
+use models::{Limits, ParamSet, Precision};
 use shared::algorithm::{Checked, Contribution, ErasedAlgorithm, Noise, Partial, Round};
 use shared::by_class::ByClass;
+use shared::frame;
 use shared::id::ClientId;
-use shared::message::{Rejection, TrainReport, UpdateHeader};
+use shared::message::{Rejection, ToServer, TrainReport, UpdateHeader};
 use shared::payload::Payload;
 use shared::record::Record;
 
@@ -20,7 +22,7 @@ use crate::data::TestSet;
 use crate::ensemble::is_sound;
 use crate::round::SampleCap;
 use crate::storage::FileLayer;
-use crate::storage::checksum::Checksum;
+use crate::storage::checksum::{Checksum, write_checked};
 use crate::storage::retry_full::retry_while_full;
 
 /// An update that is believed.
@@ -134,9 +136,29 @@ impl Acceptance<'_> {
         }
         let judged = read?;
         let path = self.directory.accepted_update(self.round.number, client);
+        if self.reads_in_step() && self.config.spec.update.precision.compression().is_some() {
+            self.decompress(file, &path)?;
+            self.files.remove(file).map_err(disk("remove", file))?;
+            return Ok(judged);
+        }
         retry_while_full(self.files, &path, || self.files.rename(file, &path))
             .map_err(disk("move an update to", &path))?;
         Ok(judged)
+    }
+
+    /// Writes an update that was read before as what it stands for, so that a few values of it can be read at a time.
+    fn decompress(&self, file: &Path, path: &Path) -> Result<(), NotAccepted> {
+        let limits = Limits { max_bytes: self.max_payload, ..Limits::default() };
+        let (header, record) = update_file::read_from(self.files, file, limits)?;
+        let length = record.encoded_len(Precision::F32);
+        let begin = frame::encode(&ToServer::Update(header), length);
+        let write = || {
+            write_checked(self.files, path, |out| {
+                out.write_all(&begin)?;
+                record.write_to(Precision::F32, out)
+            })
+        };
+        Ok(retry_while_full(self.files, path, write).map_err(disk("write an update to", path))?)
     }
 
     /// Folds an update in, unless all of them wait for the end of the round.

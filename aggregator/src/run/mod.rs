@@ -352,7 +352,7 @@ impl Run {
     /// Largest payload that an honest client sends.
     #[must_use]
     pub fn max_payload(&self) -> u64 {
-        let width = self.config.spec.update.precision.bytes() as u64;
+        let width = self.config.spec.update.precision.most_bytes();
         // An algorithm may send more than one set of parameters; four are more than any sends.
         4 * width * self.template.parameters() as u64 + PAYLOAD_SLACK
     }

@@ -37,8 +37,8 @@ pub(super) fn outcome<T>(accepted: Result<T, NotAccepted>) -> Result<Result<T, R
 /// Reads one update. Any bytes give an update or the reason of its rejection.
 pub(super) fn read(input: &mut dyn Read, accepted: Limits) -> Result<(UpdateHeader, Record), Rejection> {
     let (update, Limits { max_bytes, .. }) = read_header(input, accepted.max_bytes)?;
-    let limits = Limits { max_bytes, ..accepted };
-    let record = Record::read_from(input, limits).map_err(|error| malformed(reason(&error)))?;
+    let limits = Limits { max_bytes, max_values: accepted.max_bytes, ..accepted };
+    let record = Record::read_update(input, limits).map_err(|error| malformed(reason(&error)))?;
     Ok((update, record))
 }
 
@@ -71,7 +71,7 @@ pub(super) fn read_shared(
     max_payload: u64,
 ) -> Result<(UpdateHeader, Record), Rejection> {
     let (update, limits) = read_header(&mut frame, max_payload)?;
-    let record = Record::from_payload(payload, limits).map_err(|error| malformed(reason(&error)))?;
+    let record = Record::update_from_payload(payload, limits).map_err(|error| malformed(reason(&error)))?;
     Ok((update, record))
 }
 
@@ -88,7 +88,7 @@ pub(crate) fn read_header(
     let ToServer::Update(update) = frame::decode(&message).map_err(|error| malformed(reason(&error)))? else {
         return Err(malformed("the message with this payload is not an update".to_owned()));
     };
-    Ok((update, Limits { max_bytes: header.payload, ..Limits::default() }))
+    Ok((update, Limits { max_bytes: header.payload, max_values: max_payload, ..Limits::default() }))
 }
 
 fn malformed(reason: String) -> Rejection {

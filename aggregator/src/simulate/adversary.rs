@@ -10,6 +10,7 @@ use edge_client::transport::{Channel, ConnectError, Connector, Outgoing};
 use models::Limits;
 use shared::data::{DataError, View};
 use shared::message::ToServer;
+use shared::outgoing;
 use shared::payload::Payload;
 use shared::record::Record;
 use shared::spec::RunSpec;
@@ -93,9 +94,10 @@ impl Distortion {
     /// The update times the factor.
     fn distorted(&self, payload: &Payload) -> Payload {
         let limits = Limits { max_bytes: payload.len() as u64, ..Limits::default() };
-        let mut update = Record::from_payload(payload, limits).expect("a client sends what it has encoded");
+        let mut update =
+            Record::update_from_payload(payload, limits).expect("a client sends what it has encoded");
         update.tensors.scale(self.factor);
-        update.to_payload(self.spec.update.precision)
+        outgoing::payload(&update, &self.spec, &self.spec.root_seed().derive("attack"))
     }
 }
 
@@ -146,7 +148,7 @@ mod tests {
         let update = Record { tensors, scalars: vec![7], ..Record::default() };
         for precision in [Precision::F32, Precision::F16] {
             let mut spec = RunSpec::example("fedavg");
-            spec.update.precision = precision;
+            spec.update.precision = precision.into();
             let distortion = Distortion { factor: -3.0, samples: None, spec: Arc::new(spec) };
             let sent = distortion.distorted(&update.to_payload(precision));
             let found = Record::from_payload(&sent, Limits::default()).expect("a record");

@@ -15,8 +15,13 @@ use shared::spec::{DataSpec, ENSEMBLE_KEY};
 use super::{Made, PredictError};
 
 /// Limits of the header: 500 members of a deep network have one of some 20 MB.
-const LIMITS: Limits =
-    Limits { max_bytes: u64::MAX, max_header: 64 << 20, max_tensors: 1 << 18, any_order: true };
+const LIMITS: Limits = Limits {
+    max_bytes: u64::MAX,
+    max_header: 64 << 20,
+    max_tensors: 1 << 18,
+    max_values: 0,
+    any_order: true,
+};
 
 /// The members and what is common to them.
 #[derive(Debug)]

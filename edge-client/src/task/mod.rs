@@ -151,7 +151,7 @@ pub fn run_task(
     };
     let id = TaskId { run: task.spec.run, round: task.round };
     let update = Record { tested, ..update };
-    let payload = update.to_payload(task.spec.update.precision);
+    let payload = client.payload(&update);
     Ok(TaskOutput { work: task.work, update: Update { id, report, payload, local }, personal })
 }
 

@@ -6,7 +6,6 @@
 
 mod array;
 pub mod codec;
-pub mod compression;
 pub mod foreign;
 mod integers;
 mod layout;

@@ -14,6 +14,9 @@ use crate::aggregation::Buffers;
 use crate::data::{Preparation, View};
 use crate::id::ClientId;
 use crate::message::{Metric, Metrics};
+use crate::outgoing;
+use crate::payload::Payload;
+use crate::record::Record;
 use crate::seed::{Seed, shuffle};
 use crate::spec::RunSpec;
 use crate::task::Progress;
@@ -236,6 +239,18 @@ impl<'a> Client<'a> {
     #[must_use]
     pub fn metrics(&self) -> Metrics {
         self.metrics
+    }
+
+    /// The bytes of what this client sends.
+    #[must_use]
+    pub fn payload(&self, update: &Record) -> Payload {
+        outgoing::payload(update, self.spec, &self.seed)
+    }
+
+    /// What the server will read of it.
+    pub(super) fn received(&self, update: Record) -> Result<Record, TrainError> {
+        outgoing::received(update, self.spec, &self.seed)
+            .map_err(|error| TrainError::Local(error.to_string()))
     }
 
     /// Gives the client what it kept in its last round.

@@ -160,14 +160,17 @@ impl Algorithm for Scaffold {
         if rates > 0.0 && !c.is_empty() {
             control.add_scaled(-1.0, &c).map_err(|mismatch| TrainError::Broadcast(mismatch.to_string()))?;
         }
-        let sent = control.into_record().sent(client.spec.update.precision);
-        let control = sent.map_err(|error| TrainError::Local(error.to_string()))?.tensors;
+        let update = Controlled { model: delta, control };
+        // The server adds what it reads, and both sides' variates must stay the same.
+        let read = client.received(update.clone().into_record())?;
+        let read = Controlled::<ParamSet>::from_record(read)
+            .map_err(|error| TrainError::Local(error.to_string()))?;
         if c_k.is_empty() {
-            *c_k = control.clone();
+            *c_k = read.control;
         } else {
-            c_k.add(&control).map_err(|mismatch| TrainError::Local(mismatch.to_string()))?;
+            c_k.add(&read.control).map_err(|mismatch| TrainError::Local(mismatch.to_string()))?;
         }
-        Ok(Controlled { model: delta, control })
+        Ok(update)
     }
 
     fn eval_model<'a>(&self, received: &'a Self::Broadcast, _c_k: &'a ParamSet) -> Option<&'a ParamSet> {

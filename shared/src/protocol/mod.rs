@@ -269,7 +269,7 @@ mod tests {
             ..RunSpec::example("fedprox")
         };
         spec.data.preparation.augmentation.horizontal_flip = 0.1;
-        spec.update.broadcast = Some(spec.update.precision);
+        spec.update.broadcast = Some(spec.update.broadcast());
         let welcome = ToClient::Welcome { spec: SpecText::of(&spec), wants: Some(2) };
         assert_eq!(welcome.clone().for_peer(Protocol::V6), Some(welcome.clone()));
         let Some(ToClient::PositionalWelcome { spec: told, wants: Some(2) }) = welcome.for_peer(Protocol::V5)

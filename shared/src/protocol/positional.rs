@@ -45,7 +45,7 @@ impl PositionalSpec {
             training: spec.training.into(),
             algorithm: (spec.algorithm.name.clone(), registry::to_postcard(&spec.algorithm)?),
             aggregation: (weights, rule, server_optimizer, buffers),
-            precision: (spec.update.broadcast(), spec.update.precision),
+            precision: (spec.update.broadcast(), spec.update.precision.precision()?),
             evaluation: (spec.evaluate.on_clients_every, spec.evaluate.hold_out),
             personalisation: spec.personalised().map(|settings| Box::new(settings.clone().into())),
             heartbeat: spec.heartbeat,
@@ -75,7 +75,7 @@ impl PositionalSpec {
             algorithm: registry::from_postcard(&name, &parameters)
                 .ok_or(SpecError::Unknown { key: format!("algorithm.{name}") })?,
             aggregation: Aggregation { weights, rule, server_optimizer, buffers },
-            update: Update { precision, broadcast, ..Update::default() },
+            update: Update { precision: precision.into(), broadcast, ..Update::default() },
             evaluate: Evaluation { on_clients_every, hold_out, ..Evaluation::default() },
             personalisation: self.personalisation.map(|settings| (*settings).into()).unwrap_or_default(),
             heartbeat: self.heartbeat,

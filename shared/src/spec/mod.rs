@@ -41,6 +41,7 @@ pub use reading::Reading;
 pub use text::{SpecError, SpecText};
 pub use training::{Measures, Optimizer, Training};
 pub use update::Update;
+pub use update::UpdateFormat;
 
 crate::named!(Norm, Initialisation);
 

@@ -329,7 +329,7 @@ mod tests {
             ("[training]\nfreeze = ['extractor']", "training.freeze"),
             ("[training.optimizer.lamb]\nbeta1 = 0.9", "training.optimizer.lamb"),
             ("[training.optimizer.sgd]\ndampening = 0.5", "training.optimizer.sgd.dampening"),
-            ("[update]\nprecision = 'int8'", "update.precision = \"int8\""),
+            ("[update]\nprecision = 'int2'", "update.precision = \"int2\""),
             ("[personalisation]\nhead.warm-up = 1", "personalisation.head.warm-up"),
             ("[augment]\ncut-mix = 0.5", "augment.cut-mix"),
         ] {

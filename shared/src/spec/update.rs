@@ -1,19 +1,26 @@
 //! `[update]`: what travels between server and clients.
 
+use std::fmt;
+
 use models::Precision;
+use models::compression;
+use serde::{Deserialize, Serialize};
 
 use crate::settings::Kind;
 
-crate::named!(Precision);
+crate::named!(Precision, UpdateFormat);
 
 crate::section! {
     /// Number formats on the wire, and which updates are believed. The model itself stays f32 on both sides.
     #[derive(Copy)]
     pub struct Update {
-        /// Of updates on the wire: f32, f16 or bf16
-        pub precision: Precision = Precision::F32;
+        /// Of updates on the wire: f32, f16, bf16, int8 or int4
+        ///
+        /// The last two are unbiased, and take a quarter and an eighth of f32 ([`compression`]); statistics of normalisation layers and
+        /// what is short stay f32.
+        pub precision: UpdateFormat = UpdateFormat::F32;
         /// Of the model on the wire: f32, f16 or bf16
-        pub broadcast: Option<Precision> = None, unset "update.precision";
+        pub broadcast: Option<Precision> = None, unset "update.precision, bf16 for int8 and int4";
         /// Updates with values beyond this are rejected
         pub max_abs: f64 = 1000.0, in Kind::RATE;
     }
@@ -23,6 +30,91 @@ impl Update {
     /// The number format of the models that the server sends.
     #[must_use]
     pub fn broadcast(&self) -> Precision {
-        self.broadcast.unwrap_or(self.precision)
+        self.broadcast.or(self.precision.precision()).unwrap_or(Precision::BF16)
+    }
+}
+
+/// How the values of an update travel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum UpdateFormat {
+    /// As they are.
+    #[default]
+    F32,
+    /// Rounded to 16 bits.
+    F16,
+    /// Rounded to the upper 16 bits.
+    BF16,
+    /// Rounded to 8 bits at random.
+    Int8,
+    /// Rotated at random, in 4 bits.
+    Int4,
+}
+
+impl UpdateFormat {
+    /// The precision in which every value travels; `None` if they are compressed.
+    #[must_use]
+    pub fn precision(self) -> Option<Precision> {
+        match self {
+            Self::F32 => Some(Precision::F32),
+            Self::F16 => Some(Precision::F16),
+            Self::BF16 => Some(Precision::BF16),
+            Self::Int8 | Self::Int4 => None,
+        }
+    }
+
+    /// How values are compressed, if they are.
+    #[must_use]
+    pub fn compression(self) -> Option<compression::Format> {
+        match self {
+            Self::F32 | Self::F16 | Self::BF16 => None,
+            Self::Int8 => Some(compression::Format::Int8),
+            Self::Int4 => Some(compression::Format::Int4),
+        }
+    }
+
+    /// The most bytes that a value takes: tensors that are too short to be compressed stay f32.
+    #[must_use]
+    pub fn most_bytes(self) -> u64 {
+        self.precision().map_or(4, |precision| precision.bytes() as u64)
+    }
+}
+
+impl From<Precision> for UpdateFormat {
+    fn from(precision: Precision) -> Self {
+        match precision {
+            Precision::F32 => Self::F32,
+            Precision::F16 => Self::F16,
+            Precision::BF16 => Self::BF16,
+        }
+    }
+}
+
+impl fmt::Display for UpdateFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(crate::settings::variants::<Self>()[*self as usize])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn formats_have_the_names_of_the_configuration_and_models_travel_in_16_bits_beside_compressed_updates() {
+        for (format, broadcast) in [
+            (UpdateFormat::F32, Precision::F32),
+            (UpdateFormat::F16, Precision::F16),
+            (UpdateFormat::BF16, Precision::BF16),
+            (UpdateFormat::Int8, Precision::BF16),
+            (UpdateFormat::Int4, Precision::BF16),
+        ] {
+            assert_eq!(serde_json::to_string(&format).unwrap(), format!("\"{format}\""));
+            assert_eq!(Update { precision: format, ..Update::default() }.broadcast(), broadcast);
+            assert_eq!(
+                format.precision().map(UpdateFormat::from),
+                Some(format).filter(|_| format.compression().is_none())
+            );
+        }
     }
 }

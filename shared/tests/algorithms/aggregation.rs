@@ -231,7 +231,11 @@ fn sixteen_bits_on_the_wire_cost_a_bounded_error_and_half_the_bytes() {
     let exact = federate(&spec, &shares, 1).remove(0);
     for (precision, relative) in [(Precision::F16, 2f32.powi(-11)), (Precision::BF16, 2f32.powi(-8))] {
         let short = RunSpec {
-            update: Update { precision, broadcast: Some(spec.update.broadcast()), ..spec.update },
+            update: Update {
+                precision: precision.into(),
+                broadcast: Some(spec.update.broadcast()),
+                ..spec.update
+            },
             ..spec.clone()
         };
         let found = federate(&short, &shares, 1).remove(0);

@@ -283,7 +283,9 @@ impl<'a> Federation<'a> {
         let (trained, report) =
             train_monitored(spec, self.number + 1, index, share, broadcast, local, &mut monitor).unwrap();
         self.locals[index] = trained.local.map(|local| wire(&local, Precision::F32));
-        (wire(&trained.update, spec.update.precision), report)
+        let seed = client_seed(spec, self.number + 1, client_id(index));
+        let read = shared::outgoing::received(trained.update, spec, &seed).unwrap();
+        (wire(&read, Precision::F32), report)
     }
 
     /// The updates of all clients of the next round.

@@ -1,10 +1,19 @@
 //! SCAFFOLD's control variates: the server's is the mean of its clients', for any order of arrival and any encoding.
 
+use models::Architecture;
+use shared::spec::UpdateFormat;
+use shared::spec::UpdateFormat::{BF16, F16, F32, Int4, Int8};
+
 use super::*;
 
 /// Everything on the wire in this format.
-fn sent(precision: Precision) -> RunSpec {
-    let spec = with(&spec("scaffold"), training(2, 4));
+fn sent(precision: UpdateFormat) -> RunSpec {
+    let mut spec = with(&spec("scaffold"), training(2, 4));
+    if precision.compression().is_some() {
+        // What is short is not compressed.
+        let (input, classes) = (spec.architecture.input.clone(), spec.architecture.classes);
+        spec.architecture = Architecture::by_name("mlp-2nn", &input, classes).unwrap();
+    }
     RunSpec { update: Update { precision, ..spec.update }, ..spec }
 }
 
@@ -30,7 +39,7 @@ fn off(federation: &Federation<'_>, known: usize) -> (f32, f32) {
 #[test]
 fn it_is_their_mean_though_more_of_them_become_known() {
     let shares = [view(12, 1), view(7, 2), view(9, 3), view(12, 4)];
-    for precision in [Precision::F32, Precision::F16, Precision::BF16] {
+    for precision in [F32, F16, BF16, Int8, Int4] {
         let spec = sent(precision);
         let mut federation = Federation::new(&spec, &shares);
         for known in [1, 1, 2, 2, 4, 4, 4] {
@@ -50,7 +59,7 @@ fn it_is_their_mean_though_more_of_them_become_known() {
 #[test]
 fn it_is_their_mean_for_any_numbers_of_samples() {
     let shares = [view(12, 1), view(7, 2)];
-    let spec = sent(Precision::F32);
+    let spec = sent(UpdateFormat::F32);
     let mut federation = Federation::new(&spec, &shares);
     federation.server.scale = Scale::agree(MAX_ABS, 1 << 32, 2);
     round_of(&mut federation, 2);
@@ -62,7 +71,7 @@ fn it_is_their_mean_for_any_numbers_of_samples() {
 #[test]
 fn it_goes_on_from_where_it_was() {
     let shares = [view(12, 1), view(7, 2), view(9, 3)];
-    let spec = sent(Precision::F32);
+    let spec = sent(UpdateFormat::F32);
     let mut federation = Federation::new(&spec, &shares);
     round_of(&mut federation, 3);
     federation.state.scalars.clear();
@@ -74,7 +83,7 @@ fn it_goes_on_from_where_it_was() {
 #[test]
 fn it_is_their_mean_although_a_round_failed() {
     let shares = [view(12, 1), view(7, 2), view(9, 3)];
-    let spec = sent(Precision::F32);
+    let spec = sent(UpdateFormat::F32);
     let mut federation = Federation::new(&spec, &shares);
     for number in 1..=4 {
         let updates: Vec<_> = (0..2).map(|index| federation.train(index)).collect();

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use models::codec::{self, Limits};
+use models::compression::{self, Compression, Format};
 use models::params::codec::TensorStream;
 use models::{Architecture, Array, ParamSet, Precision};
 use shared::seed::Seed;
@@ -18,6 +19,9 @@ pub const WORDS: &[&str] = &[
     "\"dtype\":\"F16\"",
     "\"dtype\":\"BF16\"",
     "\"dtype\":\"U8\"",
+    "\"dtype\":\"I8\"",
+    "{\"int4\":[300]}",
+    "\"int8\"",
     "\"dtype\":\"U16\"",
     "\"data_offsets\":[0,0]",
     "__metadata__",
@@ -118,6 +122,44 @@ pub fn seeds() -> Vec<Vec<u8>> {
         .into_iter()
         .chain([none.expect("no reserved name")])
         .collect()
+}
+
+/// Compressed sets. What is read is compressed and read again.
+///
+/// # Panics
+/// If it then has other tensors.
+#[must_use]
+pub fn compressed(mut bytes: &[u8]) -> Seen {
+    let limits = Limits { max_bytes: 1 << 40, max_values: 16 << 20, ..Limits::default() };
+    let found = compression::read(&mut bytes, limits);
+    if let Ok((params, metadata)) = &found {
+        for format in [Format::Int8, Format::Int4] {
+            let compression = Compression { format, seed: [3; 32] };
+            let again =
+                compression::to_bytes(params, &compression, &|_| false, metadata).expect("no reserved name");
+            let limits = Limits { max_bytes: 1 << 40, max_values: 1 << 40, ..limits };
+            let (again, _) =
+                compression::read(&mut again.as_slice(), limits).expect("what is written is read");
+            assert!(again.names().eq(params.names()));
+        }
+    }
+    Seen::result(&found)
+}
+
+/// Small sets in each format.
+///
+/// # Panics
+/// Never.
+#[must_use]
+pub fn compressed_seeds() -> Vec<Vec<u8>> {
+    let mut params = small();
+    let values = (0_u16..300).map(|value| (f32::from(value) * 0.3).sin()).collect();
+    params.insert("body.weight", Array::new([3, 100], values).expect("as many values"));
+    let written = |format| {
+        let compression = Compression { format, seed: [3; 32] };
+        compression::to_bytes(&params, &compression, &|_| false, &BTreeMap::new()).expect("no reserved name")
+    };
+    [Format::Int8, Format::Int4].map(written).into()
 }
 
 /// A network of every kind of layer that small models have.

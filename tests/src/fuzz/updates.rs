@@ -71,7 +71,7 @@ pub fn run(bytes: &[u8]) -> Seen {
     let federation = &federations[usize::from(first >> 1) % federations.len()];
     let Federation { algorithm, .. } = federation;
     let limits = Limits { max_bytes: rest.len() as u64, ..Limits::default() };
-    let record = match Record::read_from(&mut rest, limits) {
+    let record = match Record::read_update(&mut rest, limits) {
         Ok(record) => record,
         Err(error) => return Seen::of(&error),
     };

@@ -6,6 +6,7 @@ use models::Precision;
 use proptest::prelude::*;
 use shared::data::partition::Empty;
 use shared::data::{DATA_SETS, DataSet, Normalisation, Partition, SetSamples};
+use shared::spec::UpdateFormat;
 
 use super::*;
 use crate::config::keys;
@@ -34,7 +35,7 @@ fn defaults_are_derived() {
     assert_eq!(config.data.source, Source::Drawn { train: 70, test: glyphs::TEST_SAMPLES });
     let explicit = valid(&["data.clients=7", "round.min-clients-to-start=2", "update.broadcast=f16"]);
     assert_eq!((explicit.policy.start, explicit.spec.update.broadcast()), (2, Precision::F16));
-    assert_eq!(explicit.spec.update.precision, Precision::F32);
+    assert_eq!(explicit.spec.update.precision, UpdateFormat::F32);
     let name = |overrides: &[&str]| valid(overrides).spec.name;
     let other = ["data.set=fashion-mnist", "data.path=x", "algorithm.fedsgd={}", "training.batch=0"];
     assert_eq!(name(&other), "fashion-mnist-fedsgd");

@@ -25,11 +25,11 @@ pub(super) fn declarations<N: Number>(
 }
 
 /// A tensor whose declaration has been checked.
-pub(super) struct Declared<N = Precision> {
-    pub(super) name: String,
-    pub(super) number: N,
-    pub(super) shape: Vec<usize>,
-    pub(super) count: usize,
+pub(crate) struct Declared<N = Precision> {
+    pub(crate) name: String,
+    pub(crate) number: N,
+    pub(crate) shape: Vec<usize>,
+    pub(crate) count: usize,
 }
 
 /// Reads the length field and the header; also gives the bytes that both took.

@@ -81,7 +81,7 @@ pub fn from_pieces(
 }
 
 /// A message in pieces while it is read.
-pub(super) struct Pieces<'a> {
+pub(crate) struct Pieces<'a> {
     later: std::slice::Iter<'a, Bytes>,
     /// What is left of the piece that is read.
     piece: Option<Bytes>,
@@ -89,12 +89,12 @@ pub(super) struct Pieces<'a> {
 
 impl<'a> Pieces<'a> {
     /// From the beginning.
-    pub(super) fn of(pieces: &'a [Bytes]) -> Self {
+    pub(crate) fn of(pieces: &'a [Bytes]) -> Self {
         Self { later: pieces.iter(), piece: None }
     }
 
     /// The next tensor, which stays where it lies if it can be read there.
-    pub(super) fn array(&mut self, tensor: &Declared, buffer: &mut Vec<u8>) -> Result<Array, DecodeError> {
+    pub(crate) fn array(&mut self, tensor: &Declared, buffer: &mut Vec<u8>) -> Result<Array, DecodeError> {
         let lent = (tensor.number == Precision::F32)
             .then(|| self.take(tensor.count * Precision::F32.bytes()))
             .flatten()
@@ -153,7 +153,7 @@ fn read_with<R: Read>(
 }
 
 /// Reads all of `input`, each tensor as `take` does; gives the metadata.
-pub(super) fn read_each<R: Read, N: Number>(
+pub(crate) fn read_each<R: Read, N: Number>(
     mut input: R,
     limits: Limits,
     mut take: impl FnMut(&mut R, Declared<N>) -> Result<(), DecodeError>,
@@ -172,7 +172,11 @@ pub(super) fn read_each<R: Read, N: Number>(
 const BELIEVED: usize = 4 << 20;
 
 /// Reads and converts the data of one tensor.
-pub(super) fn read_array(input: &mut dyn Read, tensor: &Declared, buffer: &mut Vec<u8>) -> Result<Array, DecodeError> {
+pub(crate) fn read_array(
+    input: &mut dyn Read,
+    tensor: &Declared,
+    buffer: &mut Vec<u8>,
+) -> Result<Array, DecodeError> {
     let at_once = CHUNK / tensor.number.bytes();
     let mut values: Vec<f32> = Vec::new();
     while values.len() < tensor.count {

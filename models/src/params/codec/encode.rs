@@ -88,7 +88,7 @@ pub fn to_pieces(
     Ok(std::iter::once(begin.into()).chain(params.iter().map(|(_, array)| array.memory())).collect())
 }
 
-pub(super) fn check_names(params: &ParamSet) -> io::Result<()> {
+pub(crate) fn check_names(params: &ParamSet) -> io::Result<()> {
     if params.get(METADATA_KEY).is_some() {
         let message = format!("no tensor can be called `{METADATA_KEY}`: safetensors reserves the name");
         return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
@@ -109,7 +109,7 @@ pub fn write_header<'a>(
     write_head(&header(tensors.map(|(name, shape)| (name, shape, Precision::F32)), metadata), out)
 }
 
-pub(super) fn write_head(header: &str, out: &mut dyn Write) -> io::Result<()> {
+pub(crate) fn write_head(header: &str, out: &mut dyn Write) -> io::Result<()> {
     out.write_all(&(header.len() as u64).to_le_bytes())?;
     out.write_all(header.as_bytes())
 }
@@ -183,7 +183,7 @@ where
 }
 
 /// The JSON header, padded. Written by hand because `safetensors` keeps metadata in a `HashMap`, whose order varies.
-pub(super) fn header<'a, N: Number>(
+pub(crate) fn header<'a, N: Number>(
     tensors: impl Iterator<Item = (&'a str, &'a [usize], N)>,
     metadata: &BTreeMap<String, String>,
 ) -> String {

@@ -8,7 +8,6 @@
 //! order. Both directions stream, 16-bit values through a buffer of 64 KiB, so no second copy of a model is ever in memory.
 
 mod checksum;
-mod compressed;
 mod declaration;
 mod decode;
 mod decode_error;
@@ -20,13 +19,17 @@ use std::collections::BTreeMap;
 use std::io::{self, Read};
 
 pub use checksum::{CHECKSUM_KEY, Verifying, write_with_checksum};
-pub use compressed::{compressed_from_pieces, read_compressed, to_compressed_bytes};
 pub use decode::{from_pieces, from_shared, read, read_with_integers};
 pub use decode_error::DecodeError;
 pub use encode::{
     encoded_len, encoded_len_with_integers, to_pieces, write, write_header, write_values, write_with_integers,
 };
 pub use stream::{TensorCursor, TensorStream};
+
+pub(crate) use declaration::Declared;
+pub(crate) use decode::{Pieces, read_array, read_each};
+pub(crate) use encode::{check_names, header, write_head};
+pub(crate) use number::Number;
 
 use super::{ParamSet, Precision};
 
@@ -58,7 +61,13 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { max_bytes: 4 << 30, max_header: 1 << 20, max_tensors: 10_000, max_values: 4 << 30, any_order: true }
+        Self {
+            max_bytes: 4 << 30,
+            max_header: 1 << 20,
+            max_tensors: 10_000,
+            max_values: 4 << 30,
+            any_order: true,
+        }
     }
 }
 

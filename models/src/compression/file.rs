@@ -12,13 +12,49 @@ use std::io::{self, Read, Write};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::declaration::Declared;
-use super::decode::{Pieces, read_array, read_each};
-use super::encode::{check_names, header, write_head, write_values};
-use super::number::{Number as _, Packed};
-use super::{DecodeError, Limits};
-use crate::params::compression::{Compression, Format, LEAST, int4, int8};
+use safetensors::Dtype;
+
+use super::{Compression, Format, LEAST, int4, int8};
+use crate::params::codec::{
+    Declared, DecodeError, Limits, Number, Pieces, check_names, header, read_array, read_each, write_head,
+    write_values,
+};
 use crate::params::{Array, ParamSet, Precision, element_count};
+
+/// Floating point, and bytes that stand for it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Packed {
+    Float(Precision),
+    /// A whole number of 8 bits each.
+    Signed,
+    /// Anything of 8 bits.
+    Unsigned,
+}
+
+impl Number for Packed {
+    fn from_dtype(dtype: Dtype) -> Option<Self> {
+        match dtype {
+            Dtype::I8 => Some(Self::Signed),
+            Dtype::U8 => Some(Self::Unsigned),
+            _ => Precision::from_dtype(dtype).map(Self::Float),
+        }
+    }
+
+    fn dtype(self) -> Dtype {
+        match self {
+            Self::Float(precision) => precision.dtype(),
+            Self::Signed => Dtype::I8,
+            Self::Unsigned => Dtype::U8,
+        }
+    }
+
+    fn bytes(self) -> usize {
+        match self {
+            Self::Float(precision) => precision.bytes(),
+            Self::Signed | Self::Unsigned => 1,
+        }
+    }
+}
 
 /// The metadata key.
 const KEY: &str = "compressed";
@@ -91,12 +127,12 @@ impl Stored<'_> {
     }
 }
 
-/// [`to_bytes`](super::to_bytes) of a set whose tensors are compressed, but for those that are short or that `spare` names, which are
+/// [`to_bytes`](crate::params::codec::to_bytes) of a set whose tensors are compressed, but for those that are short or that `spare` names, which are
 /// exact.
 ///
 /// # Errors
-/// As [`write()`](super::write()), for a tensor whose name the format reserves.
-pub fn to_compressed_bytes(
+/// As [`write()`](crate::params::codec::write()), for a tensor whose name the format reserves.
+pub fn to_bytes(
     params: &ParamSet,
     compression: &Compression,
     spare: &dyn Fn(&str) -> bool,
@@ -137,18 +173,21 @@ pub fn to_compressed_bytes(
     let tensors = stored.iter().map(|(name, tensor)| (name.as_str(), tensor.shape(), tensor.number()));
     let mut out = Vec::new();
     write_head(&header(tensors, &metadata), &mut out)?;
-    let length: usize = stored.values().map(|tensor| element_count(tensor.shape()).unwrap_or(0) * tensor.number().bytes()).sum();
+    let length: usize = stored
+        .values()
+        .map(|tensor| element_count(tensor.shape()).unwrap_or(0) * tensor.number().bytes())
+        .sum();
     out.reserve_exact(length);
     stored.values().try_for_each(|tensor| tensor.write(&mut out))?;
     Ok(out)
 }
 
-/// [`read`](super::read) of a set that may be compressed; its values are what the compressed ones stand for. As many bytes as they take in
+/// [`read`](crate::params::codec::read) of a set that may be compressed; its values are what the compressed ones stand for. As many bytes as they take in
 /// `f32` count against [`Limits::max_values`].
 ///
 /// # Errors
-/// As [`read`](super::read), and [`DecodeError::Compressed`].
-pub fn read_compressed(
+/// As [`read`](crate::params::codec::read), and [`DecodeError::Compressed`].
+pub fn read(
     input: &mut dyn Read,
     limits: Limits,
 ) -> Result<(ParamSet, BTreeMap<String, String>), DecodeError> {
@@ -159,11 +198,11 @@ pub fn read_compressed(
     found.decompress(metadata, limits)
 }
 
-/// [`from_pieces`](super::from_pieces) of a set that may be compressed.
+/// [`from_pieces`](crate::params::codec::from_pieces) of a set that may be compressed.
 ///
 /// # Errors
-/// As [`read_compressed`].
-pub fn compressed_from_pieces(
+/// As [`read`].
+pub fn from_pieces(
     pieces: &[Bytes],
     limits: Limits,
 ) -> Result<(ParamSet, BTreeMap<String, String>), DecodeError> {
@@ -213,7 +252,10 @@ impl Found {
         mut metadata: BTreeMap<String, String>,
         limits: Limits,
     ) -> Result<(ParamSet, BTreeMap<String, String>), DecodeError> {
-        let wrong = |tensor: &str, reason: &'static str| DecodeError::Compressed { tensor: tensor.to_owned(), reason };
+        let wrong = |tensor: &str, reason: &'static str| DecodeError::Compressed {
+            tensor: tensor.to_owned(),
+            reason,
+        };
         let described = match metadata.remove(KEY) {
             Some(json) => serde_json::from_str(&json).map_err(DecodeError::Header)?,
             None => Described { signs: None, tensors: BTreeMap::new() },
@@ -237,7 +279,9 @@ impl Found {
             let scales = scales.ok_or_else(|| wrong(&name, "it has no scales"))?;
             let mut values = Vec::with_capacity(count);
             let fits = match number {
-                Packed::Unsigned => int4::bytes(count) == bytes.len() && int4::scales(count) == scales.values().len(),
+                Packed::Unsigned => {
+                    int4::bytes(count) == bytes.len() && int4::scales(count) == scales.values().len()
+                }
                 _ => count == bytes.len() && int8::scales(count) == scales.values().len(),
             };
             if !fits {
@@ -266,7 +310,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::params::codec::{encoded_len, from_bytes, to_bytes};
+    use crate::params::codec::{self, encoded_len, from_bytes};
 
     fn params(sizes: &[usize]) -> ParamSet {
         let mut params = ParamSet::new();
@@ -280,11 +324,11 @@ mod tests {
     fn compressed(params: &ParamSet, format: Format) -> Vec<u8> {
         let metadata = BTreeMap::from([("scalars".to_owned(), "0a".to_owned())]);
         let spare = |name: &str| name == "t2.weight";
-        to_compressed_bytes(params, &Compression { format, seed: [7; 32] }, &spare, &metadata).unwrap()
+        to_bytes(params, &Compression { format, seed: [7; 32] }, &spare, &metadata).unwrap()
     }
 
     fn read(mut bytes: &[u8]) -> Result<(ParamSet, BTreeMap<String, String>), DecodeError> {
-        read_compressed(&mut bytes, Limits::default())
+        super::read(&mut bytes, Limits::default())
     }
 
     #[test]
@@ -298,15 +342,19 @@ mod tests {
             for (name, array) in &sent {
                 let found = got.get(name).unwrap();
                 assert_eq!(found.shape(), array.shape());
-                let apart = array.values().iter().zip(found.values()).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+                let apart =
+                    array.values().iter().zip(found.values()).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
                 let exact = ["t1.weight", "t2.weight"].contains(&name);
                 assert!(if exact { apart == 0.0 } else { apart > 0.0 && apart < most }, "{name} {apart}");
             }
             assert_eq!(bytes, compressed(&sent, format), "the same seed, the same bytes");
             let pieces = [&bytes[..100], &bytes[100..5000], &bytes[5000..]].map(Bytes::copy_from_slice);
-            assert_eq!(compressed_from_pieces(&pieces, Limits::default()).unwrap().0, got);
+            assert_eq!(from_pieces(&pieces, Limits::default()).unwrap().0, got);
             // A reader of plain sets says what it does not know.
-            assert!(matches!(from_bytes(&bytes, Limits::default()), Err(DecodeError::UnsupportedType { .. })));
+            assert!(matches!(
+                from_bytes(&bytes, Limits::default()),
+                Err(DecodeError::UnsupportedType { .. })
+            ));
         }
     }
 
@@ -318,7 +366,8 @@ mod tests {
             let set: ParamSet = specs.into_iter().map(|spec| (spec.name, Array::zeros(spec.shape))).collect();
             let plain = encoded_len(&set, Precision::F32, &BTreeMap::new()) as f64;
             for (format, least) in [(Format::Int8, 3.8), (Format::Int4, 7.5)] {
-                let bytes = to_compressed_bytes(&set, &Compression { format, seed: [1; 32] }, &|_| false, &BTreeMap::new());
+                let bytes =
+                    to_bytes(&set, &Compression { format, seed: [1; 32] }, &|_| false, &BTreeMap::new());
                 let ratio = plain / bytes.unwrap().len() as f64;
                 assert!(ratio >= least, "{model} {format:?}: {ratio}");
             }
@@ -328,7 +377,7 @@ mod tests {
     #[test]
     fn plain_sets_are_read_as_they_are() {
         let sent = params(&[3, 300]);
-        let bytes = to_bytes(&sent, Precision::F32, &BTreeMap::new()).unwrap();
+        let bytes = codec::to_bytes(&sent, Precision::F32, &BTreeMap::new()).unwrap();
         assert_eq!(read(&bytes).unwrap().0, sent);
     }
 
@@ -347,7 +396,7 @@ mod tests {
         assert!(text("compressed", "compresses").contains("nothing says how"));
         assert!(text("\"I8\"", "\"U8\"").contains("of another type"));
         let small = Limits { max_values: 1000, ..Limits::default() };
-        let refused = read_compressed(&mut bytes.as_slice(), small).unwrap_err().to_string();
+        let refused = super::read(&mut bytes.as_slice(), small).unwrap_err().to_string();
         assert!(refused.contains("more than are accepted"), "{refused}");
     }
 

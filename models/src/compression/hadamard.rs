@@ -9,7 +9,7 @@ pub(super) const MOST: usize = 4096;
 /// The shortest.
 pub(super) const LEAST: usize = 256;
 
-/// Lengths of the blocks that a tensor of so many values is cut into: as many of [`MOST`] as there are, then smaller powers of two, down to
+/// Lengths of the blocks that a tensor of a number of values is cut into: as many of [`MOST`] as there are, then smaller powers of two, down to
 /// [`LEAST`]. What is left is shorter than that.
 pub(super) fn blocks(values: usize) -> impl Iterator<Item = usize> {
     let mut left = values;
@@ -81,7 +81,8 @@ mod tests {
             transform(&mut y);
             for (row, found) in y.iter().enumerate() {
                 // The sign is that of the common bits of row and column.
-                let sign = |column: usize| if (row & column).count_ones().is_multiple_of(2) { 1.0 } else { -1.0 };
+                let sign =
+                    |column: usize| if (row & column).count_ones().is_multiple_of(2) { 1.0 } else { -1.0 };
                 let sum: f32 = x.iter().enumerate().map(|(column, value)| sign(column) * value).sum();
                 assert!((found - sum / (n as f32).sqrt()).abs() < 1e-4, "{n} {row}: {found} {sum}");
             }

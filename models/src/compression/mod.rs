@@ -9,9 +9,12 @@
 //! A tensor becomes bytes of its own length and a few scales. Tensors that are too short to gain from it stay as they are, and so do those
 //! that the caller spares: statistics and counts, whose errors nothing averages out.
 
+mod file;
 mod hadamard;
-pub(crate) mod int4;
-pub(crate) mod int8;
+mod int4;
+mod int8;
+
+pub use file::{from_pieces, read, to_bytes};
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
@@ -36,18 +39,18 @@ pub struct Compression {
 }
 
 /// The shortest tensor that is compressed, in values.
-pub const LEAST: usize = 256;
+const LEAST: usize = 256;
 
 impl Compression {
     /// What values are rounded by.
-    pub(crate) fn rounding(&self) -> ChaCha8Rng {
+    fn rounding(&self) -> ChaCha8Rng {
         let mut rng = ChaCha8Rng::from_seed(self.seed);
         rng.set_stream(1);
         rng
     }
 
     /// The signs of the rotation.
-    pub(crate) fn signs(seed: [u8; 32]) -> ChaCha8Rng {
+    fn signs(seed: [u8; 32]) -> ChaCha8Rng {
         ChaCha8Rng::from_seed(seed)
     }
 }

@@ -10,7 +10,7 @@ use rand_chacha::rand_core::Rng;
 use crate::kernels::vectorised;
 
 /// Values that share a scale.
-pub(crate) const CHUNK: usize = 256;
+pub(super) const CHUNK: usize = 256;
 const LARGEST: f32 = 127.0;
 /// The least greatest magnitude of a chunk that is not taken for zeros: its reciprocal is finite.
 const LEAST: f32 = 1e-35;
@@ -21,14 +21,14 @@ const WHOLE: f32 = 12_582_912.0;
 /// 2^-16.
 const PART: f32 = 1.0 / 65_536.0;
 
-/// Number of scales of so many values.
-pub(crate) fn scales(values: usize) -> usize {
+/// Number of scales of a number of values.
+pub(super) fn scales(values: usize) -> usize {
     values.div_ceil(CHUNK)
 }
 
 /// Appends the rounded values as bytes and the scales. A chunk with a value that is not finite has a scale that is not, and no value of it
 /// is finite afterwards.
-pub(crate) fn compress(values: &[f32], rng: &mut impl Rng, bytes: &mut Vec<u8>, scales: &mut Vec<f32>) {
+pub(super) fn compress(values: &[f32], rng: &mut impl Rng, bytes: &mut Vec<u8>, scales: &mut Vec<f32>) {
     let mut random = [0; 2 * CHUNK];
     for chunk in values.chunks(CHUNK) {
         rng.fill_bytes(&mut random[..2 * chunk.len()]);
@@ -56,8 +56,7 @@ fn round(values: &[f32], random: &[u8], out: &mut [u8]) -> f32 {
     }
     let most = rest.iter().map(|value| value.to_bits() & 0x7fff_ffff).chain(most).max().unwrap_or(0);
     let most = f32::from_bits(most);
-    // Of what is no number this is true as well.
-    if !(most <= MOST) {
+    if most.is_nan() || most > MOST {
         return f32::NAN;
     }
     if most < LEAST {
@@ -80,13 +79,14 @@ fn round_each(values: &[f32], random: &[u8], inverse: f32, out: &mut [u8]) {
     for ((out, value), random) in out.iter_mut().zip(values).zip(random.as_chunks::<2>().0) {
         // floor(t + u) is the whole number nearest to t + u - 1/2.
         let shift = (f32::from(u16::from_le_bytes(*random)) + 0.5) * PART - 0.5;
-        let nearest = (value * inverse + shift + WHOLE).to_bits().cast_signed() - WHOLE.to_bits().cast_signed();
+        let nearest =
+            (value * inverse + shift + WHOLE).to_bits().cast_signed() - WHOLE.to_bits().cast_signed();
         *out = (nearest.clamp(-127, 127) as i8).cast_unsigned();
     }
 }
 
 /// Appends what the bytes stand for. There are as many scales as [`scales`] says.
-pub(crate) fn decompress(bytes: &[u8], scales: &[f32], values: &mut Vec<f32>) {
+pub(super) fn decompress(bytes: &[u8], scales: &[f32], values: &mut Vec<f32>) {
     let begin = values.len();
     values.resize(begin + bytes.len(), 0.0);
     let values = &mut values[begin..];
@@ -109,6 +109,8 @@ mod tests {
     use rand_chacha::rand_core::SeedableRng;
 
     use super::*;
+
+    const TIMES: u32 = 10_000;
 
     fn there_and_back(values: &[f32], seed: u64) -> Vec<f32> {
         let (mut bytes, mut of_chunks, mut back) = (Vec::new(), Vec::new(), Vec::new());
@@ -133,7 +135,6 @@ mod tests {
     #[test]
     fn the_mean_of_many_is_what_was_compressed() {
         let values: Vec<f32> = (0..CHUNK).map(|i| (i as f32 * 0.7).sin() * (1.0 + (i % 7) as f32)).collect();
-        const TIMES: u32 = 10_000;
         let mut sums = vec![(0.0f64, 0.0f64); values.len()];
         for seed in 0..TIMES {
             for ((sum, squares), back) in sums.iter_mut().zip(there_and_back(&values, seed.into())) {

@@ -23,20 +23,20 @@ const LEVELS: [f32; 8] = [0.1284, 0.3881, 0.6568, 0.9424, 1.256, 1.618, 2.069, 2
 /// Terms that are added side by side.
 const LANES: usize = 16;
 
-/// Bytes that so many values take: two a byte in blocks, one each in what is left.
-pub(crate) fn bytes(values: usize) -> usize {
+/// Bytes that a number of values take: two a byte in blocks, one each in what is left.
+pub(super) fn bytes(values: usize) -> usize {
     let in_blocks: usize = blocks(values).sum();
     in_blocks / 2 + (values - in_blocks)
 }
 
-/// Number of scales of so many values.
-pub(crate) fn scales(values: usize) -> usize {
+/// Number of scales of a number of values.
+pub(super) fn scales(values: usize) -> usize {
     let in_blocks: usize = blocks(values).sum();
     blocks(values).count() + int8::scales(values - in_blocks)
 }
 
 /// Appends the bytes of all values and their scales. Of a block with a value that is not finite no value is finite afterwards.
-pub(crate) fn compress(
+pub(super) fn compress(
     values: &[f32],
     signs: &mut impl Rng,
     rounding: &mut impl Rng,
@@ -66,7 +66,7 @@ pub(crate) fn compress(
 }
 
 /// Appends what the bytes of `count` values stand for. There are as many bytes and scales as these functions say.
-pub(crate) fn decompress(
+pub(super) fn decompress(
     count: usize,
     mut bytes: &[u8],
     mut scales: &[f32],
@@ -199,6 +199,8 @@ mod tests {
 
     use super::*;
 
+    const TIMES: u32 = 10_000;
+
     fn there_and_back(values: &[f32], seed: u64) -> Vec<f32> {
         let signs = || ChaCha8Rng::seed_from_u64(seed);
         let (mut data, mut of_blocks, mut back) = (Vec::new(), Vec::new(), Vec::new());
@@ -223,8 +225,10 @@ mod tests {
     fn the_error_is_that_of_the_levels_whatever_the_values() {
         for values in samples(8192 + 300) {
             let back = there_and_back(&values, 11);
-            let square = |values: &mut dyn Iterator<Item = f32>| -> f64 { values.map(|v| f64::from(v).powi(2)).sum() };
-            let error = square(&mut values.iter().zip(&back).map(|(a, b)| a - b)) / square(&mut values.iter().copied());
+            let square =
+                |values: &mut dyn Iterator<Item = f32>| -> f64 { values.map(|v| f64::from(v).powi(2)).sum() };
+            let error = square(&mut values.iter().zip(&back).map(|(a, b)| a - b))
+                / square(&mut values.iter().copied());
             // 1 / (1 - D) - 1 with D = 0.009497, the distortion of the levels.
             assert!((0.0075..0.0115).contains(&error), "{error}");
         }
@@ -237,10 +241,11 @@ mod tests {
         spike[3] = 2.0;
         spike[200] = -0.5;
         for values in [heavy, spike] {
-            const TIMES: u32 = 10_000;
             let mut sums = vec![(0.0f64, 0.0f64); values.len()];
             for seed in 0..TIMES {
-                for ((sum, squares), back) in sums.iter_mut().zip(there_and_back(&values, u64::from(2 * seed))) {
+                for ((sum, squares), back) in
+                    sums.iter_mut().zip(there_and_back(&values, u64::from(2 * seed)))
+                {
                     *sum += f64::from(back);
                     *squares += f64::from(back).powi(2);
                 }
@@ -280,7 +285,9 @@ mod tests {
             seconds.sort_by(f64::total_cmp);
             4e-9 * normal.len() as f64 / seconds[seconds.len() / 2]
         });
-        println!("GB/s of f32, compressed and back on one core, median of 20: int8 {int8:.2}, int4 {int4:.2}");
+        println!(
+            "GB/s of f32, compressed and back on one core, median of 20: int8 {int8:.2}, int4 {int4:.2}"
+        );
     }
 
     #[test]

@@ -1,0 +1,98 @@
+//! Updates as their clients send them, and as the server reads them.
+
+use models::ParameterKind;
+use models::compression::Compression;
+use models::params::codec::Limits;
+
+use crate::payload::Payload;
+use crate::record::{Record, RecordError};
+use crate::seed::Seed;
+use crate::spec::RunSpec;
+
+/// The bytes of an update in the run's format. `seed` is the client's in this round: where values are compressed, their errors
+/// are others in every round and on every client.
+#[must_use]
+pub fn payload(update: &Record, spec: &RunSpec, seed: &Seed) -> Payload {
+    let format = spec.update.precision;
+    match (format.compression(), format.precision()) {
+        (Some(format), _) => {
+            let compression = Compression { format, seed: *seed.derive("compression").as_bytes() };
+            let buffers = buffers(spec);
+            // An algorithm with several sets puts a prefix before the names of each.
+            let spare = |name: &str| buffers.iter().any(|buffer| name.ends_with(buffer.as_str()));
+            update.to_compressed(&compression, &spare).into()
+        }
+        (None, precision) => update.to_payload(precision.unwrap_or_default()),
+    }
+}
+
+/// What the server reads of an update that a client sends so.
+///
+/// # Errors
+/// Those of reading what was just written: none.
+pub fn received(update: Record, spec: &RunSpec, seed: &Seed) -> Result<Record, RecordError> {
+    if spec.update.precision.precision().is_some_and(|precision| precision == models::Precision::F32) {
+        return Ok(update);
+    }
+    let payload = payload(&update, spec, seed);
+    let limits = Limits { max_bytes: payload.len() as u64, ..Limits::default() };
+    Record::update_from_payload(&payload, limits)
+}
+
+/// The statistics of the run's network.
+fn buffers(spec: &RunSpec) -> Vec<String> {
+    let specs = spec.architecture.parameter_specs().unwrap_or_default().into_iter();
+    specs.filter(|spec| spec.kind == ParameterKind::Buffer).map(|spec| spec.name).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use models::{Architecture, Norm, Variant};
+
+    use super::*;
+    use crate::spec::UpdateFormat;
+
+    #[test]
+    fn statistics_are_exact_under_any_prefix_and_what_is_read_is_what_was_sent() {
+        let mut spec = RunSpec::example("fedavg");
+        let variant = Variant { norm: Some(Norm::Batch), ..Variant::default() };
+        spec.architecture = Architecture::variant("resnet-18", &[3, 32, 32], 10, variant).unwrap();
+        let set = spec.architecture.initialise(|name| Seed::root(3).derive(name).rng()).unwrap();
+        let mut update = Record::default();
+        for (name, array) in &set {
+            let mut array = array.clone();
+            array
+                .values_mut()
+                .iter_mut()
+                .zip(0u32..)
+                .for_each(|(value, at)| *value += (at % 7) as f32 * 1e-3);
+            update.tensors.insert(format!("model.{name}"), array);
+        }
+        let seed = Seed::root(5);
+        for format in [UpdateFormat::F32, UpdateFormat::F16, UpdateFormat::Int8, UpdateFormat::Int4] {
+            spec.update.precision = format;
+            let payload = payload(&update, &spec, &seed);
+            let limits = Limits { max_bytes: payload.len() as u64, ..Limits::default() };
+            let read = Record::update_from_payload(&payload, limits).unwrap();
+            assert_eq!(read, received(update.clone(), &spec, &seed).unwrap());
+            let exact = |name: &str| read.tensors.get(name) == update.tensors.get(name);
+            assert_eq!(exact("model.extractor.conv1.weight"), format == UpdateFormat::F32, "{format}");
+            // 512 values each.
+            let running: Vec<&str> =
+                update.tensors.names().filter(|name| name.ends_with("running-mean")).collect();
+            assert!(running.len() > 10, "{running:?}");
+            assert!(format == UpdateFormat::F16 || running.into_iter().all(exact), "{format}");
+        }
+    }
+
+    #[test]
+    fn every_client_and_round_has_errors_of_its_own() {
+        let mut spec = RunSpec::example("fedavg");
+        spec.architecture = Architecture::by_name("mlp-2nn", &[1, 4, 4], 3).unwrap();
+        spec.update.precision = UpdateFormat::Int8;
+        let set = spec.architecture.initialise(|name| Seed::root(3).derive(name).rng()).unwrap();
+        let update = Record { tensors: set, ..Record::default() };
+        let bytes = |seed| payload(&update, &spec, &Seed::root(seed)).to_bytes();
+        assert!(bytes(1) == bytes(1) && bytes(1) != bytes(2));
+    }
+}

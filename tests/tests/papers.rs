@@ -151,7 +151,7 @@ fn one_round_is_compared_with_many() {
 }
 
 /// Every experiment that ships.
-const SHIPPED: [&str; 23] = [
+const SHIPPED: [&str; 24] = [
     "fafi-cifar10",
     "fafi-fashion",
     "fedavg-cifar",
@@ -175,6 +175,7 @@ const SHIPPED: [&str; 23] = [
     "pfl-fashion",
     "robust-aggregation",
     "server-optimisers",
+    "update-bits",
 ];
 
 #[test]

@@ -3,8 +3,8 @@
 //!
 //! | format | a value | how |
 //! |---|---|---|
-//! | [`Format::Int8`] | 8.1 bits | [stochastic rounding](int8) with a scale for 256 values (Alistarh et al. 2017, "QSGD") |
-//! | [`Format::Int4`] | 4.0 bits | [random rotation](int4), then the 16 best levels for normal values (Vargaftik et al. 2022, "EDEN") |
+//! | [`Format::Int8`] | 8.1 bits | stochastic rounding with a scale for 256 values (Alistarh et al. 2017, "QSGD") |
+//! | [`Format::Int4`] | 4.0 bits | random rotation, then the 16 best levels for normal values (Vargaftik et al. 2022, "EDEN") |
 //!
 //! A tensor becomes bytes of its own length and a few scales. Tensors that are too short to gain from it stay as they are, and so do those
 //! that the caller spares: statistics and counts, whose errors nothing averages out.

@@ -144,7 +144,7 @@ fn moon_keeps_clients_nearer_to_the_global_model_at_no_cost() {
         let metric = |metric: &str| measured(&found, name, metric);
         (accuracy(&found, name), metric("alignment"), metric("drift"))
     };
-    let (fedavg, moon) = (of("fedavg"), of("moon-mu0_1"));
+    let (fedavg, moon) = (of("skew/fedavg"), of("skew/moon-mu0_1"));
     assert!(moon.0 >= fedavg.0 - 0.01, "accuracy: MOON {moon:?}, FedAvg {fedavg:?}");
     assert!(moon.1 > fedavg.1, "alignment: MOON {moon:?}, FedAvg {fedavg:?}");
     assert!(moon.2 < fedavg.2, "drift: MOON {moon:?}, FedAvg {fedavg:?}");

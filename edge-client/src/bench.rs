@@ -106,6 +106,47 @@ pub fn measure(
     })
 }
 
+/// How long a network takes for a sample, in seconds, on the calling thread and its rayon pool.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Pace {
+    /// In a step of training.
+    pub trained: f64,
+    /// In a test.
+    pub tested: f64,
+}
+
+impl Pace {
+    /// Measures it in about this time, but for networks of which one step takes longer. Batches that are long to compute are measured
+    /// by shorter ones.
+    pub fn measure(architecture: &Architecture, batch: usize, about: Duration) -> Result<Self, BenchError> {
+        /// Multiply-adds of a batch: a tenth of a second on a slow core.
+        const MOST: u64 = 1 << 30;
+        let backend = Backend::cpu();
+        let each = architecture.multiply_adds().map_err(ModelError::from)?.max(1);
+        let samples = batch.min((MOST / each) as usize).max(1);
+        let seed = Seed::root(0);
+        let params = architecture
+            .initialise(|name| seed.derive_bytes("init", name.as_bytes()).rng())
+            .map_err(ModelError::from)?;
+        let batch = noise(architecture, samples, &seed)?;
+        let learner = Learner::new(architecture, &params, Sgd::plain(1e-3), &backend)?;
+        let mut learner = learner.with_seed(*seed.derive("dropout").as_bytes());
+        let per_sample = |step: &mut dyn FnMut() -> Result<(), ModelError>| -> Result<f64, ModelError> {
+            // The first allocates.
+            step()?;
+            let (begun, mut steps) = (Instant::now(), 0.0);
+            while steps == 0.0 || begun.elapsed() < about / 2 {
+                step()?;
+                steps += 1.0;
+            }
+            Ok(begun.elapsed().as_secs_f64() / steps / samples as f64)
+        };
+        let trained = per_sample(&mut || learner.step(&batch).map(drop))?;
+        let tested = per_sample(&mut || learner.predict(&batch).map(drop))?;
+        Ok(Self { trained, tested })
+    }
+}
+
 /// Samples without meaning: pixels, or tokens.
 fn noise(architecture: &Architecture, samples: usize, seed: &Seed) -> Result<Batch, BenchError> {
     let mut rng = seed.derive("bench").rng();

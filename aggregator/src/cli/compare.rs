@@ -5,9 +5,11 @@ mod stages;
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::Args;
-use shared::cli::Processor;
+use edge_client::bench::Pace;
+use shared::cli::{Processor, cores};
 use stages::{Ended, choose, left, run_in_stages};
 use tracing::warn;
 
@@ -16,6 +18,7 @@ use super::named_run::NamedRuns;
 use super::parse::whole;
 use super::terminal;
 use crate::compare::content;
+use crate::compare::cost::Cost;
 use crate::compare::csv::csv;
 use crate::compare::existing::existing;
 use crate::compare::experiment::{Experiment, ExperimentError};
@@ -25,7 +28,8 @@ use crate::compare::plan::{Plan, Planned, Standing};
 use crate::compare::results::{Rounds, lines};
 use crate::compare::runs::recorded;
 use crate::compare::text::text;
-use crate::report::units::counted;
+use crate::config::Config;
+use crate::report::units::{counted, seconds};
 use crate::storage::{Disk, FileLayer as _, create_dir_durably, write_durably};
 
 #[derive(Debug, Args)]
@@ -95,7 +99,9 @@ pub(super) fn compare(arguments: &CompareArgs) -> Result<(), Failure> {
     if arguments.plan {
         // Nothing is written, so it may be asked while another process is at it.
         let (standing, rounds) = choose(&mut plan, |plan| Ok(standing(plan, &runs)), &runs)?;
-        tell_plan(&plan, &standing, &left(&plan, &standing, &rounds));
+        let left = left(&plan, &standing, &rounds);
+        tell_plan(&plan, &standing, &left);
+        tell_cost(left.iter().map(|&run| &plan.runs[run]), plan.undecided() > 0)?;
         return fruitful(&conclude(&plan, &standing, &rounds, &out, arguments)?);
     }
     create_dir_durably(&Disk, &runs).map_err(|error| Failure::file("create", &runs, error))?;
@@ -229,6 +235,44 @@ fn tell_plan(plan: &Plan, standing: &[Standing], left: &[usize]) {
             counted(undecided * others, "more run")
         ));
     }
+}
+
+/// Says how long these runs take on this machine, if they have all of their rounds to go.
+fn tell_cost<'a>(left: impl Iterator<Item = &'a Planned> + Clone, more: bool) -> Result<(), Failure> {
+    const EACH: Duration = Duration::from_millis(100);
+    let count = left.clone().count();
+    if count == 0 {
+        return Ok(());
+    }
+    // On one core, as a run has one where there are as many runs as cores.
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build().map_err(Failure::environment)?;
+    let measure =
+        |config: &Config, batch| pool.install(|| Pace::measure(&config.spec.architecture, batch, EACH));
+    let cost = Cost::of(left, measure).map_err(Failure::environment)?;
+    if cost.unknown == count {
+        terminal::tell("how long they take is not known before their samples are counted");
+        return Ok(());
+    }
+    let cores = cores().get();
+    let mut said = format!(
+        "{}, about {} on {} if all of their rounds are needed",
+        counted(count - cost.unknown, "run"),
+        seconds(cost.seconds / cores as f64),
+        counted(cores, "core"),
+    );
+    for (runs, why) in [
+        (cost.unknown, "whose samples are not counted yet"),
+        (cost.personal, "with personal models, which come on top"),
+    ] {
+        if runs > 0 {
+            let _ = write!(said, "; {} {why}", counted(runs, "run"));
+        }
+    }
+    if more {
+        said.push_str("; those with the chosen values come on top");
+    }
+    terminal::tell(&said);
+    Ok(())
 }
 
 /// What the runs have recorded. What belongs to another state of the experiment is left out.

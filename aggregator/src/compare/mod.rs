@@ -113,6 +113,7 @@
 mod cells;
 pub mod choice;
 pub mod content;
+pub mod cost;
 pub mod csv;
 pub mod curves;
 pub mod existing;

@@ -228,12 +228,12 @@ impl Network {
         self.engine.correct(correction)
     }
 
-    /// One step of the optimiser along the gradients that the last backward pass stored, clipped to the norm `clip`.
     /// Names the parameters that weight decay spares in later steps.
     pub(crate) fn spare(&mut self, spared: &BTreeSet<String>) {
         self.engine.spare(spared);
     }
 
+    /// One step of the optimiser along the gradients that the last backward pass stored, clipped to the norm `clip`.
     pub(crate) fn step(&mut self, optimizer: &Optimizer, clip: Option<f64>) -> Result<(), ModelError> {
         self.engine.step(optimizer, clip)
     }

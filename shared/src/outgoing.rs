@@ -35,7 +35,7 @@ pub fn received(update: Record, spec: &RunSpec, seed: &Seed) -> Result<Record, R
         return Ok(update);
     }
     let payload = payload(&update, spec, seed);
-    let limits = Limits { max_bytes: payload.len() as u64, ..Limits::default() };
+    let limits = Limits { max_bytes: payload.len() as u64, max_values: u64::MAX, ..Limits::default() };
     Record::update_from_payload(&payload, limits)
 }
 

@@ -108,6 +108,30 @@ impl ToRecord for u64 {
 }
 
 impl Record {
+    /// The metadata key under which a file has the length of what it was read from.
+    pub const RECEIVED: &'static str = "received-bytes";
+
+    /// [`write_to`](Self::write_to) in f32 with the number of bytes from which it was read, which readers of records pass over.
+    /// Its length is [`received_len`](Self::received_len).
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub fn write_received(&self, received: u64, out: &mut dyn Write) -> io::Result<()> {
+        codec::write(&self.tensors, Precision::F32, &self.metadata_received(received), out)
+    }
+
+    /// Exact length in bytes of [`write_received`](Self::write_received)'s output.
+    #[must_use]
+    pub fn received_len(&self, received: u64) -> u64 {
+        codec::encoded_len(&self.tensors, Precision::F32, &self.metadata_received(received))
+    }
+
+    fn metadata_received(&self, received: u64) -> BTreeMap<String, String> {
+        let mut metadata = self.metadata();
+        metadata.insert(Self::RECEIVED.to_owned(), received.to_string());
+        metadata
+    }
+
     /// A record with `scalars` encoded as postcard.
     ///
     /// # Panics

@@ -8,7 +8,7 @@ use std::fmt::{Debug, Write as _};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use models::{Architecture, Precision, Sgd};
+use models::{Architecture, Measure, Precision, Sgd};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use shared::aggregation::{Aggregation, Buffers, Rule, ServerOptimizer, Weights};
@@ -72,6 +72,14 @@ fn to_server() -> Vec<(&'static str, ToServer)> {
         ]),
         ..report
     };
+    let newer = TrainReport {
+        metrics: metrics(&[
+            Metric::TrainAccuracy(0.75),
+            Metric::Own(Measure::Mae, 1.25),
+            Metric::Contrast(0.5),
+        ]),
+        ..report
+    };
     vec![
         ("hello", ToServer::Hello(hello)),
         ("hello-holding", ToServer::Hello(holding)),
@@ -80,6 +88,7 @@ fn to_server() -> Vec<(&'static str, ToServer)> {
         ("update", ToServer::Update(UpdateHeader { round: 3, report })),
         ("update-unlabelled", ToServer::Update(UpdateHeader { round: 3, report: unlabelled })),
         ("update-personal", ToServer::Update(UpdateHeader { round: 4, report: personal })),
+        ("update-newer", ToServer::Update(UpdateHeader { round: 5, report: newer })),
         ("failed", ToServer::Failed { round: 3, reason: "out of memory".to_owned() }),
         ("goodbye", ToServer::Goodbye),
         ("partial", ToServer::ResumePoint(ResumePoint { round: 300, bytes: 1 << 20, digest: [5; 32] })),

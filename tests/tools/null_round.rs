@@ -11,7 +11,7 @@ use federation_tests::visitor::Visitor;
 /// The cost of a round before any training: real processes, encrypted QUIC on loopback, durable on disk.
 ///
 /// Four `edge-client` processes and one `aggregator`, `cnn-mnist` (1,663,370 parameters), no local epochs, no evaluation. A
-/// round is the time from one closed round to the next: broadcast, update, check, sync, fold, close, checkpoint. The two
+/// round is the time from one closed round to the next: broadcast, update, check, sync, fold, close, checkpoint. The
 /// precisions run alternately; medians are printed. With `--pages` f32 runs without and with open pages of the run, alternately.
 #[derive(Args)]
 pub(crate) struct Arguments {
@@ -28,6 +28,7 @@ pub(crate) struct Arguments {
 
 const CLIENTS: usize = 4;
 const REPEATS: usize = 3;
+const PRECISIONS: [&str; 4] = ["f32", "f16", "int8", "int4"];
 
 pub(crate) fn run(Arguments { rounds, algorithm, pages }: &Arguments) {
     let rounds = *rounds;
@@ -35,11 +36,11 @@ pub(crate) fn run(Arguments { rounds, algorithm, pages }: &Arguments) {
         return beside_pages(rounds, algorithm, pages);
     }
     let directory = tempfile::tempdir().expect("a temporary directory");
-    let mut periods = [Vec::new(), Vec::new()];
+    let mut periods = PRECISIONS.map(|_| Vec::new());
     let mut peak = 0;
     split_data(directory.path(), &overrides(algorithm, rounds, "f32"));
     for _ in 0..REPEATS {
-        for (precision, periods) in ["f32", "f16"].iter().zip(&mut periods) {
+        for (precision, periods) in PRECISIONS.iter().zip(&mut periods) {
             let found = rounds_of(directory.path(), &overrides(algorithm, rounds, precision), 0);
             periods.extend(found.periods);
             peak = peak.max(found.peak);
@@ -52,9 +53,17 @@ pub(crate) fn run(Arguments { rounds, algorithm, pages }: &Arguments) {
         "{REPEATS} x {rounds} rounds per precision, alternately, state under {}",
         directory.path().display()
     );
-    let [full, half] = periods.map(median);
-    println!("  f32   median {:6.1} ms   (aim: below 100 ms)", 1e3 * full);
-    println!("  f16   median {:6.1} ms   (aim: below 70 ms)", 1e3 * half);
+    let medians = periods.map(median);
+    let full = medians[0];
+    for ((precision, median), aim) in
+        PRECISIONS.iter().zip(medians).zip(["below 100 ms", "below 70 ms", "at most 0.6 of f32", "none"])
+    {
+        println!(
+            "  {precision:<5} median {:6.1} ms, {:.2} of f32   (aim: {aim})",
+            1e3 * median,
+            median / full
+        );
+    }
     println!("  aggregator's peak memory {:.1} MB", peak as f64 / 1e6);
     println!("for reference, measured on a machine of this size:");
     println!("  Flower 1.41, its current engine            9400 ms   ({:.0}x our f32)", 9.4 / full);

@@ -22,8 +22,8 @@ pub(super) type Shown = (&'static str, String);
 
 const TOO_MUCH: &str = "this number of samples for every client is more than there are; use fewer clients, a lower min or more samples";
 
-/// Pairs of weights that are compared in a second where units are matched: seven clients of `mlp-25m` took 70 seconds on two cores.
-const COMPARED: f64 = 1.2e10;
+/// Pairs of weights that a core compares in a second where units are matched: seven clients of `mlp-25m` took 70 seconds on two.
+const COMPARED: f64 = 6e9;
 /// The longest that matching may take in a round, in hours.
 const MOST_HOURS: f64 = 1.0;
 
@@ -133,10 +133,11 @@ impl Combinations<'_> {
             Ok(chain) => {
                 let cohort = share::of(raw.round.fraction, raw.data.clients as usize).max(1);
                 let comparisons = chain.comparisons().saturating_mul(cohort as u64);
-                let hours = comparisons as f64 / COMPARED / 3600.0;
+                let cores = shared::cli::cores().get();
+                let hours = comparisons as f64 / COMPARED / cores as f64 / 3600.0;
                 if hours > MOST_HOURS {
                     let reason = format!(
-                        "matching the units of {cohort} clients takes about {hours:.0} hours in every round; use a model with narrower \
+                        "matching the units of {cohort} clients takes about {hours:.1} h in every round on {cores} cores; use a model with narrower \
                          layers, fewer clients in a round or another rule"
                     );
                     self.refuse(&keys, &reason);

@@ -3,7 +3,7 @@
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-use models::{Limits, ParamSet, Precision};
+use models::{Limits, ParamSet};
 use shared::algorithm::{Checked, Contribution, ErasedAlgorithm, Noise, Partial, Round};
 use shared::by_class::ByClass;
 use shared::frame;
@@ -22,7 +22,7 @@ use crate::data::TestSet;
 use crate::ensemble::is_sound;
 use crate::round::SampleCap;
 use crate::storage::FileLayer;
-use crate::storage::checksum::{Checksum, write_checked};
+use crate::storage::checksum::{Checksum, content_length, write_checked};
 use crate::storage::retry_full::retry_while_full;
 
 /// An update that is believed.
@@ -44,7 +44,7 @@ pub(super) struct Acceptance<'a> {
     sample_cap: SampleCap,
     /// Whether anything is to be learned in it.
     train: bool,
-    max_payload: u64,
+    accepted: Limits,
     tests: Option<&'a TestSet>,
     /// The model that members of an ensemble start from, if the clients' models become one.
     start: Option<ParamSet>,
@@ -52,7 +52,7 @@ pub(super) struct Acceptance<'a> {
 
 impl Run {
     /// Step *accept* for updates that wait in the spool together: each that is believable is then part of the sums, and
-    /// one sync makes all of them durable. Their bytes have been synced by the receiver. Outcomes are in the order of
+    /// one sync makes all of them durable, but for those that are expanded, each of which has its own. Their bytes have been synced by the receiver. Outcomes are in the order of
     /// `uploads`, and none may be announced before this returns.
     pub fn fold(
         &mut self,
@@ -88,7 +88,7 @@ impl Run {
     /// The two halves of a run that accepts updates: what its threads share, and what they change.
     pub(super) fn acceptance(&mut self) -> Result<(Acceptance<'_>, &mut OpenRound), RunError> {
         let start = self.algorithm.ensemble().map(|_| self.current_model()).transpose()?;
-        let max_payload = self.max_payload();
+        let accepted = self.accepted();
         let Self { files, directory, config, algorithm, template, tests, open, failed, .. } = self;
         let open = open.as_mut().expect("updates are accepted between open and close");
         let acceptance = Acceptance {
@@ -99,7 +99,7 @@ impl Run {
             round: open.round(&config.spec, template, *failed),
             sample_cap: open.opening.sample_cap,
             train: open.opening.work.train,
-            max_payload,
+            accepted,
             tests: tests.as_ref(),
             start,
         };
@@ -121,7 +121,7 @@ impl Acceptance<'_> {
                 self.keep(client, &self.spooled(client, frame, payload)?)?
             }
             Upload::Memory { frame, payload } => {
-                self.judge(update_file::read_shared(frame, payload, self.max_payload)?)?
+                self.judge(update_file::read_shared(frame, payload, self.accepted)?)?
             }
         };
         self.fold(partial, client, header, update)?;
@@ -148,14 +148,14 @@ impl Acceptance<'_> {
 
     /// Writes an update that was read before as what it stands for, so that a few values of it can be read at a time.
     fn decompress(&self, file: &Path, path: &Path) -> Result<(), NotAccepted> {
-        let limits = Limits { max_bytes: self.max_payload, ..Limits::default() };
-        let (header, record) = update_file::read_from(self.files, file, limits)?;
-        let length = record.encoded_len(Precision::F32);
+        let (header, record) = update_file::read_from(self.files, file, self.accepted)?;
+        let received = content_length(self.files, file).map_err(disk("look at", file))?.unwrap_or(0);
+        let length = record.received_len(received);
         let begin = frame::encode(&ToServer::Update(header), length);
         let write = || {
             write_checked(self.files, path, |out| {
                 out.write_all(&begin)?;
-                record.write_to(Precision::F32, out)
+                record.write_received(received, out)
             })
         };
         Ok(retry_while_full(self.files, path, write).map_err(disk("write an update to", path))?)
@@ -186,7 +186,7 @@ impl Acceptance<'_> {
     pub(super) fn read(&self, path: &Path) -> Result<Judged, NotAccepted> {
         // Updates that wait for each other are read in step, so none may have an order of its own.
         let any_order = !self.reads_in_step();
-        let limits = Limits { max_bytes: self.max_payload, any_order, ..Limits::default() };
+        let limits = Limits { any_order, ..self.accepted };
         let read = update_file::read_from(self.files, path, limits)?;
         let learned = self.start.as_ref().map(|start| (start, read.1.tensors.clone()));
         let judged = self.judge(read)?;

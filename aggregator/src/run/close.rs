@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use models::{Evaluation, Limits, Measure, ParamSet, Precision};
+use models::{Evaluation, Measure, ParamSet, Precision};
 use shared::aggregation::{Contributor, Mixture, Weights};
 use shared::algorithm::{AggregateError, Deployed, Global};
 use shared::by_class::ByClass;
@@ -72,7 +72,8 @@ impl Run {
     /// What the accepted updates of a round took.
     fn work(&self, round: u32, reports: &BTreeMap<ClientId, TrainReport>) -> BTreeMap<ClientId, UpdateWork> {
         let took = |(&client, report): (&ClientId, &TrainReport)| {
-            let length = self.files.length(&self.directory.accepted_update(round, client));
+            let path = self.directory.accepted_update(round, client);
+            let length = self.files.length(&path).map(|length| length.map(|length| self.came(&path, length)));
             let seconds = report.duration.as_secs_f64();
             (client, UpdateWork { seconds, bytes: length.ok().flatten() })
         };
@@ -273,7 +274,7 @@ impl Run {
         tests: &TestSet,
     ) -> Result<Option<Evaluation>, RunError> {
         let round = open.round(&self.config.spec, &self.template, self.failed);
-        let limits = Limits { max_bytes: self.max_payload(), ..Limits::default() };
+        let limits = self.accepted();
         let mut sum = Evaluation::default();
         for &client in open.reports.keys() {
             let path = self.directory.accepted_update(round.number, client);

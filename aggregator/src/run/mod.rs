@@ -83,10 +83,11 @@ pub(crate) mod update_file;
 mod upload;
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use models::Backend;
+use models::{Backend, Limits};
 use serde::{Deserialize, Serialize};
 use shared::aggregation::{Scale, Template};
 use shared::algorithm::{AggregateError, ErasedAlgorithm, Partial, Round, registry};
@@ -355,6 +356,24 @@ impl Run {
         let width = self.config.spec.update.precision.most_bytes();
         // An algorithm may send more than one set of parameters; four are more than any sends.
         4 * width * self.template.parameters() as u64 + PAYLOAD_SLACK
+    }
+
+    /// What is accepted of an update: compressed ones where the run has such.
+    pub(super) fn accepted(&self) -> Limits {
+        let max_bytes = self.max_payload();
+        let compressed = self.config.spec.update.precision.compression().is_some();
+        Limits { max_bytes, max_values: if compressed { max_bytes } else { 0 }, ..Limits::default() }
+    }
+
+    /// The bytes that came of an accepted update, by the length of its file, or of what the file says was received.
+    pub(super) fn came(&self, path: &Path, length: u64) -> u64 {
+        let expanded = self.config.spec.update.precision.compression().is_some()
+            && (self.algorithm.ensemble().is_some()
+                || self.config.spec.aggregation.rule.needs_every_update());
+        if !expanded {
+            return length;
+        }
+        update_file::received(&*self.files, path, self.max_payload()).unwrap_or(length)
     }
 
     fn open_round(&self, opening: &Opening) -> Result<OpenRound, RunError> {

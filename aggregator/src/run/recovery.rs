@@ -194,6 +194,7 @@ impl Run {
         for client in clients {
             let path = self.directory.accepted_update(round, client);
             let length = content_length(&*self.files, &path).map_err(disk("look at", &path))?;
+            let came = length.map_or(0, |length| self.came(&path, length));
             let (acceptance, open) = self.acceptance()?;
             let read = acceptance.read(&path).and_then(|read| {
                 acceptance.is_as_declared(opening, client, read.header)?;
@@ -204,7 +205,7 @@ impl Run {
                     open.partials.resize_with(1, || None);
                     acceptance.fold(&mut open.partials[0], client, header, update)?;
                     open.note(client, header, tested);
-                    open.received += length.unwrap_or(0);
+                    open.received += came;
                     accepted.insert(client);
                 }
                 // It was believed once, so the disk has lost it. Trained again from the same broadcast and the same

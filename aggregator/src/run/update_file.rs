@@ -1,4 +1,5 @@
-//! Updates on the aggregator's disk: frames, exactly as they crossed the network.
+//! Updates on the aggregator's disk: frames as they crossed the network; compressed ones that are read in step with others as what they
+//! stand for.
 
 use std::io::{ErrorKind, Read};
 use std::path::Path;
@@ -37,7 +38,7 @@ pub(super) fn outcome<T>(accepted: Result<T, NotAccepted>) -> Result<Result<T, R
 /// Reads one update. Any bytes give an update or the reason of its rejection.
 pub(super) fn read(input: &mut dyn Read, accepted: Limits) -> Result<(UpdateHeader, Record), Rejection> {
     let (update, Limits { max_bytes, .. }) = read_header(input, accepted.max_bytes)?;
-    let limits = Limits { max_bytes, max_values: accepted.max_bytes, ..accepted };
+    let limits = Limits { max_bytes, ..accepted };
     let record = Record::read_update(input, limits).map_err(|error| malformed(reason(&error)))?;
     Ok((update, record))
 }
@@ -64,13 +65,22 @@ pub(super) fn tensors(
     TensorStream::open(input, limits).map_err(|error| reason(&error))
 }
 
+/// The bytes of an update's payload when it came, if the file has another one and says so.
+pub(super) fn received(files: &dyn FileLayer, path: &Path, max_payload: u64) -> Option<u64> {
+    let mut input = Reading::open(files, path).ok()?;
+    let (_, limits) = read_header(&mut input, max_payload).ok()?;
+    let (_, metadata) = TensorStream::open_described(input, limits).ok()?;
+    metadata.get(Record::RECEIVED)?.parse().ok()
+}
+
 /// [`read`] of a frame whose payload lies apart in memory, and is read there.
 pub(super) fn read_shared(
     mut frame: &[u8],
     payload: &Payload,
-    max_payload: u64,
+    accepted: Limits,
 ) -> Result<(UpdateHeader, Record), Rejection> {
-    let (update, limits) = read_header(&mut frame, max_payload)?;
+    let (update, Limits { max_bytes, .. }) = read_header(&mut frame, accepted.max_bytes)?;
+    let limits = Limits { max_bytes, ..accepted };
     let record = Record::update_from_payload(payload, limits).map_err(|error| malformed(reason(&error)))?;
     Ok((update, record))
 }
@@ -88,7 +98,7 @@ pub(crate) fn read_header(
     let ToServer::Update(update) = frame::decode(&message).map_err(|error| malformed(reason(&error)))? else {
         return Err(malformed("the message with this payload is not an update".to_owned()));
     };
-    Ok((update, Limits { max_bytes: header.payload, max_values: max_payload, ..Limits::default() }))
+    Ok((update, Limits { max_bytes: header.payload, ..Limits::default() }))
 }
 
 fn malformed(reason: String) -> Rejection {

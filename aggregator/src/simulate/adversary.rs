@@ -33,6 +33,8 @@ pub(super) struct Distortion {
     factor: f32,
     /// The number of samples that it declares; `None` leaves the true one.
     samples: Option<u64>,
+    /// Which client it is, by its number.
+    client: u64,
     spec: Arc<RunSpec>,
 }
 
@@ -61,7 +63,12 @@ impl Adversary {
     /// The change of this client's messages; `None` if they are sent unchanged.
     pub(super) fn distortion_of(&self, client: usize) -> Option<Distortion> {
         let factor = self.attack.factor().filter(|_| self.among.contains(&client))?;
-        Some(Distortion { factor, samples: self.attack.samples(), spec: self.spec.clone() })
+        Some(Distortion {
+            factor,
+            samples: self.attack.samples(),
+            client: client as u64,
+            spec: self.spec.clone(),
+        })
     }
 
     /// The number of samples that this client declares if it has `samples`.
@@ -80,7 +87,8 @@ impl Distortion {
                     // Anything else would be rejected: the server knows how many of these a round trains on.
                     header.report.samples = self.spec.samples_in(header.round, declared);
                 }
-                Outgoing::Update(header, self.distorted(&payload))
+                let payload = self.distorted(&payload, header.round);
+                Outgoing::Update(header, payload)
             }
             Outgoing::Message(mut message) => {
                 if let (ToServer::Hello(hello), Some(declared)) = (&mut *message, self.samples) {
@@ -92,12 +100,13 @@ impl Distortion {
     }
 
     /// The update times the factor.
-    fn distorted(&self, payload: &Payload) -> Payload {
-        let limits = Limits { max_bytes: payload.len() as u64, ..Limits::default() };
+    fn distorted(&self, payload: &Payload, round: u32) -> Payload {
+        let limits = Limits { max_bytes: payload.len() as u64, max_values: u64::MAX, ..Limits::default() };
         let mut update =
             Record::update_from_payload(payload, limits).expect("a client sends what it has encoded");
         update.tensors.scale(self.factor);
-        outgoing::payload(&update, &self.spec, &self.spec.root_seed().derive("attack"))
+        let seed = self.spec.root_seed().derive("attack").derive_numbered("round", u64::from(round));
+        outgoing::payload(&update, &self.spec, &seed.derive_numbered("client", self.client))
     }
 }
 
@@ -149,8 +158,8 @@ mod tests {
         for precision in [Precision::F32, Precision::F16] {
             let mut spec = RunSpec::example("fedavg");
             spec.update.precision = precision.into();
-            let distortion = Distortion { factor: -3.0, samples: None, spec: Arc::new(spec) };
-            let sent = distortion.distorted(&update.to_payload(precision));
+            let distortion = Distortion { factor: -3.0, samples: None, client: 0, spec: Arc::new(spec) };
+            let sent = distortion.distorted(&update.to_payload(precision), 1);
             let found = Record::from_payload(&sent, Limits::default()).expect("a record");
             assert_eq!(found.tensors.get("w").expect("there").values(), [-4.5, 6.0]);
             assert_eq!(found.scalars, [7]);

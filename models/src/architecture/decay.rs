@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Architecture, ArchitectureError};
+use super::{Architecture, ArchitectureError, ParameterKind, is_adapter};
 
 /// The parameters that weight decay takes from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -20,13 +20,24 @@ pub enum DecayOn {
 }
 
 impl Architecture {
+    /// Whether weight decay takes from nothing that is learned.
+    #[must_use]
+    pub fn decays_nothing(&self, decay: DecayOn) -> bool {
+        let (Ok(spared), Ok(specs)) = (self.spared_by(decay), self.parameter_specs()) else { return false };
+        specs.iter().all(|spec| spec.kind == ParameterKind::Buffer || spared.contains(&spec.name))
+    }
+
     /// The names of the parameters that weight decay spares.
     ///
     /// # Errors
     /// As [`Architecture::parameter_specs`].
     pub fn spared_by(&self, decay: DecayOn) -> Result<BTreeSet<String>, ArchitectureError> {
         let mut linear = self.linear_weights();
-        linear.pop();
+        // With what learns beside it.
+        if let Some(last) = linear.iter().rfind(|name| !is_adapter(name)).cloned() {
+            let layer = last.strip_suffix("weight").unwrap_or(&last).trim_end_matches('.').to_owned();
+            linear.retain(|name| *name != last && !(is_adapter(name) && name.starts_with(&layer)));
+        }
         let decays = |name: &String, axes: usize| match decay {
             DecayOn::All => true,
             DecayOn::Weights => axes > 1,
@@ -54,6 +65,14 @@ mod tests {
         assert!(weights.len() == 5 && weights.iter().all(|name| name.ends_with(".weight")), "{weights:?}");
         let linear = learned(DecayOn::HiddenLinear);
         assert_eq!(linear, &weights[2..4], "the last layer is none of them");
+        let alone = Architecture::by_name("linear", &[4], 2).unwrap();
+        assert!(alone.decays_nothing(DecayOn::HiddenLinear) && !alone.decays_nothing(DecayOn::Weights));
+        let adapted = cnn.with_adapters(2, &["*".to_owned()], &|_| false).unwrap();
+        let spared = adapted.spared_by(DecayOn::HiddenLinear).unwrap();
+        let learned = adapted.parameter_specs().unwrap();
+        let decayed: Vec<&str> =
+            learned.iter().map(|spec| &*spec.name).filter(|name| !spared.contains(*name)).collect();
+        assert!(decayed.len() == 4 && decayed.iter().all(|name| is_adapter(name)), "{decayed:?}");
         let resnet = Architecture::by_name("resnet-18", &[3, 32, 32], 10).unwrap();
         let spared = resnet.spared_by(DecayOn::Weights).unwrap();
         assert!(spared.contains("extractor.norm1.weight"), "{spared:?}");

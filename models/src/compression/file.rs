@@ -183,7 +183,7 @@ pub fn to_bytes(
 }
 
 /// [`read`](crate::params::codec::read) of a set that may be compressed; its values are what the compressed ones stand for. As many bytes as they take in
-/// `f32` count against [`Limits::max_values`].
+/// `f32` count against [`Limits::max_values`]; if that is 0, no tensor may be compressed.
 ///
 /// # Errors
 /// As [`read`](crate::params::codec::read), and [`DecodeError::Compressed`].
@@ -191,11 +191,11 @@ pub fn read(
     input: &mut dyn Read,
     limits: Limits,
 ) -> Result<(ParamSet, BTreeMap<String, String>), DecodeError> {
-    let (mut found, mut buffer) = (Found::default(), Vec::new());
+    let (mut found, mut buffer) = (Found::within(limits), Vec::new());
     let metadata = read_each(input, limits, |input, tensor: Declared<Packed>| {
         found.take(input, tensor, |input, tensor| read_array(input, tensor, &mut buffer))
     })?;
-    found.decompress(metadata, limits)
+    found.decompress(metadata)
 }
 
 /// [`from_pieces`](crate::params::codec::from_pieces) of a set that may be compressed.
@@ -206,21 +206,25 @@ pub fn from_pieces(
     pieces: &[Bytes],
     limits: Limits,
 ) -> Result<(ParamSet, BTreeMap<String, String>), DecodeError> {
-    let (mut found, mut buffer) = (Found::default(), Vec::new());
+    let (mut found, mut buffer) = (Found::within(limits), Vec::new());
     let metadata = read_each(Pieces::of(pieces), limits, |pieces, tensor: Declared<Packed>| {
         found.take(pieces, tensor, |pieces, tensor| pieces.array(tensor, &mut buffer))
     })?;
-    found.decompress(metadata, limits)
+    found.decompress(metadata)
 }
 
 /// The tensors of a file, of which some are compressed.
-#[derive(Default)]
 struct Found {
+    limits: Limits,
     params: ParamSet,
     bytes: BTreeMap<String, (Packed, Vec<usize>, Vec<u8>)>,
 }
 
 impl Found {
+    fn within(limits: Limits) -> Self {
+        Self { limits, params: ParamSet::new(), bytes: BTreeMap::new() }
+    }
+
     fn take<R: Read>(
         &mut self,
         input: &mut R,
@@ -233,6 +237,9 @@ impl Found {
                 let tensor = Declared { name, number, shape, count };
                 let array = array(input, &tensor)?;
                 self.params.insert(tensor.name, array);
+            }
+            Packed::Signed | Packed::Unsigned if self.limits.max_values == 0 => {
+                return Err(DecodeError::UnsupportedType { tensor: name, dtype: number.dtype() });
             }
             Packed::Signed | Packed::Unsigned => {
                 let mut bytes = Vec::new();
@@ -250,7 +257,6 @@ impl Found {
     fn decompress(
         mut self,
         mut metadata: BTreeMap<String, String>,
-        limits: Limits,
     ) -> Result<(ParamSet, BTreeMap<String, String>), DecodeError> {
         let wrong = |tensor: &str, reason: &'static str| DecodeError::Compressed {
             tensor: tensor.to_owned(),
@@ -261,7 +267,7 @@ impl Found {
             None => Described { signs: None, tensors: BTreeMap::new() },
         };
         let mut signs = described.signs.map(|words| Compression::signs(seed(words)));
-        let mut room = limits.max_values / 4;
+        let mut room = self.limits.max_values / 4;
         for (name, how) in described.tensors {
             let (number, shape, bytes) =
                 self.bytes.remove(&name).ok_or_else(|| wrong(&name, "it is not there"))?;
@@ -277,7 +283,6 @@ impl Found {
             room -= count as u64;
             let scales = self.params.remove(&format!("{name}{SCALE}"));
             let scales = scales.ok_or_else(|| wrong(&name, "it has no scales"))?;
-            let mut values = Vec::with_capacity(count);
             let fits = match number {
                 Packed::Unsigned => {
                     int4::bytes(count) == bytes.len() && int4::scales(count) == scales.values().len()
@@ -287,6 +292,7 @@ impl Found {
             if !fits {
                 return Err(wrong(&name, "its bytes and scales are not as many as its shape needs"));
             }
+            let mut values = Vec::with_capacity(count);
             if number == Packed::Unsigned {
                 let signs = signs.as_mut().ok_or_else(|| wrong(&name, "the seed of its signs is missing"))?;
                 int4::decompress(count, &bytes, scales.values(), signs, &mut values);
@@ -398,6 +404,8 @@ mod tests {
         let small = Limits { max_values: 1000, ..Limits::default() };
         let refused = super::read(&mut bytes.as_slice(), small).unwrap_err().to_string();
         assert!(refused.contains("more than are accepted"), "{refused}");
+        let none = Limits { max_values: 0, ..Limits::default() };
+        assert!(matches!(super::read(&mut bytes.as_slice(), none), Err(DecodeError::UnsupportedType { .. })));
     }
 
     proptest! {

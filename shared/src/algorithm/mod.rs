@@ -29,9 +29,9 @@
 //! is broadcast, train, fold and merge with the same associated types, so that `Broadcast` and `Update` of such an algorithm
 //! are enums with a variant for each pass. The task message names the pass; without the capability there is one.
 //!
-//! *Control of what is sent* (a mask, top-k, a low-rank factor, a quantised update). A codec that the run chooses stands between
-//! `Update` and the record that travels, after [`Algorithm::train`] and before [`Algorithm::check`]: in `erased.rs`, which all
-//! records pass. An algorithm that never sends some tensors leaves them out of its update, as buffers that stay on the device
+//! *Control of what is sent* (a mask, top-k, a low-rank factor). A codec that the run chooses stands between `Update` and the record
+//! that travels, after [`Algorithm::train`] and before [`Algorithm::check`]: in [`outgoing`](crate::outgoing), which all updates pass and which
+//! has those of `update.precision`. An algorithm that never sends some tensors leaves them out of its update, as buffers that stay on the device
 //! are left out today ([`Client::delta`]), and [`Round::template`] says what the server expects.
 //!
 //! # A complete algorithm

@@ -162,13 +162,18 @@ impl Algorithm for Scaffold {
         }
         let update = Controlled { model: delta, control };
         // The server adds what it reads, and both sides' variates must stay the same.
-        let read = client.received(update.clone().into_record())?;
-        let read = Controlled::<ParamSet>::from_record(read)
-            .map_err(|error| TrainError::Local(error.to_string()))?;
-        if c_k.is_empty() {
-            *c_k = read.control;
+        let lost = |error: RecordError| TrainError::Local(error.to_string());
+        let control = if let Some(precision) = client.spec.update.precision.precision() {
+            update.control.clone().into_record().sent(precision).map_err(lost)?.tensors
         } else {
-            c_k.add(&read.control).map_err(|mismatch| TrainError::Local(mismatch.to_string()))?;
+            // What a tensor is rounded by depends on those before it.
+            let read = client.received(update.clone().into_record())?;
+            Controlled::<ParamSet>::from_record(read).map_err(lost)?.control
+        };
+        if c_k.is_empty() {
+            *c_k = control;
+        } else {
+            c_k.add(&control).map_err(|mismatch| TrainError::Local(mismatch.to_string()))?;
         }
         Ok(update)
     }

@@ -10,7 +10,7 @@ use crate::spec::personalisation::Method;
 /// What a report has room for.
 pub type Metrics = [Option<Metric>; MAX_METRICS];
 
-/// Three of training, two of a test (of other tasks than classification up to five), and of personalisation the tests of the global model and of five others, and two gates.
+/// Two of training (with MOON three), two of a test (of other tasks than classification up to five), and of personalisation the tests of the global model and of five others, and two gates.
 pub const MAX_METRICS: usize = 12;
 
 /// What a client measures of its local training if the run asks for it. New ones go last.

@@ -21,6 +21,7 @@ pub const WORDS: &[&str] = &[
     "\"dtype\":\"U8\"",
     "\"dtype\":\"I8\"",
     "{\"int4\":[300]}",
+    "compressed",
     "\"int8\"",
     "\"dtype\":\"U16\"",
     "\"data_offsets\":[0,0]",

@@ -70,7 +70,7 @@ pub fn run(bytes: &[u8]) -> Seen {
     let federations = federations();
     let federation = &federations[usize::from(first >> 1) % federations.len()];
     let Federation { algorithm, .. } = federation;
-    let limits = Limits { max_bytes: rest.len() as u64, ..Limits::default() };
+    let limits = Limits { max_bytes: rest.len() as u64, max_values: 4 << 20, ..Limits::default() };
     let record = match Record::read_update(&mut rest, limits) {
         Ok(record) => record,
         Err(error) => return Seen::of(&error),

@@ -4,6 +4,7 @@ use aggregator::coordinator::Outcome;
 use federation_tests::gate::Gate;
 use federation_tests::keys::device_key;
 use federation_tests::raw_peer::{RawPeer, hello, update_header};
+use models::compression::{Compression, Format};
 use models::{Array, ParamSet, Precision};
 use shared::frame::{self, HEADER_LEN, Header, MAX_MESSAGE};
 use shared::message::{Discard, Progress, Refusal, Rejection, ToClient, ToServer, Verdict};
@@ -202,6 +203,9 @@ fn bad_payloads(honest: &ParamSet) -> Vec<BadPayload> {
     };
     let mut cut = bytes(honest.clone());
     cut.truncate(cut.len() - 4);
+    let compression = Compression { format: Format::Int8, seed: [1; 32] };
+    let compressed =
+        Record { tensors: honest.clone(), ..Record::default() }.to_compressed(&compression, &|_| false);
     vec![
         (bytes(without(honest, BIAS)), layout, BIAS),
         (with(honest, "head.fc.scale", Array::zeros([1])), layout, "head.fc.scale"),
@@ -213,6 +217,8 @@ fn bad_payloads(honest: &ParamSet) -> Vec<BadPayload> {
         (value(f32::INFINITY), finite, WEIGHT),
         (value(f32::NEG_INFINITY), finite, WEIGHT),
         (value(-1e6), |rejection| matches!(rejection, Rejection::TooLarge { .. }), "1.000e6"),
+        // The run has no compressed updates: some of its parts could not read one.
+        (compressed, malformed, "holds I8 values"),
         (cut, malformed, "does not decode"),
         (vec![0x7b; 64], malformed, "does not decode"),
         (u64::MAX.to_le_bytes().to_vec(), malformed, "does not decode"),

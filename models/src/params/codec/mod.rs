@@ -53,7 +53,7 @@ pub struct Limits {
     pub max_header: u64,
     /// The most tensors. The default is 10 000; ResNet-50 has 161.
     pub max_tensors: usize,
-    /// The most bytes that the values of compressed tensors take in `f32`. The default is 4 GiB.
+    /// The most bytes that the values of compressed tensors take in `f32`; 0 for none that is compressed. The default is 4 GiB.
     pub max_values: u64,
     /// Whether tensors may come in another order than that of their names. By default they may; this crate writes them in order.
     pub any_order: bool,

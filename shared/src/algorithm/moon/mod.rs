@@ -92,6 +92,7 @@ impl Objective for Moon {
         w_t: &ParamSet,
         w_prev: &mut ParamSet,
     ) -> Result<ParamSet, TrainError> {
+        let mut contrast = None;
         let w_k = if w_prev.is_empty() || self.mu == 0.0 {
             client.sgd(w_t)?
         } else {
@@ -108,19 +109,22 @@ impl Objective for Moon {
             let w_k = client.epochs_of(w_t, |learner, batch, drawn| {
                 let z_glob = global.represent(batch, drawn.positions())?;
                 let z_prev = previous.represent(batch, drawn.positions())?;
-                let mut contrast = |z: &[f32], gradient: &mut Vec<f32>| {
-                    let term = model_contrast(z, z_glob, z_prev, (batch.len(), tau, mu), gradient);
-                    terms += f64::from(term);
-                    mu * term
+                let mut term = |z: &[f32], gradient: &mut Vec<f32>| {
+                    let contrast = model_contrast(z, z_glob, z_prev, (batch.len(), tau, mu), gradient);
+                    terms += f64::from(contrast);
+                    mu * contrast
                 };
-                Ok(learner.step_with_term(batch, &mut contrast)?)
+                Ok(learner.step_with_term(batch, &mut term)?)
             })?;
-            if client.steps() > 0 {
-                client.report(Metric::Contrast(terms / client.steps() as f64));
-            }
+            contrast = (client.steps() > 0).then(|| terms / client.steps() as f64);
             w_k
         };
         w_prev.clone_from(&w_k);
-        client.delta(w_k, w_t)
+        let delta = client.delta(w_k, w_t)?;
+        // After what was asked for: a report may be full.
+        if let Some(contrast) = contrast {
+            client.report(Metric::Contrast(contrast));
+        }
+        Ok(delta)
     }
 }

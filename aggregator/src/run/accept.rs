@@ -45,6 +45,10 @@ pub(super) struct Acceptance<'a> {
     /// Whether anything is to be learned in it.
     train: bool,
     accepted: Limits,
+    /// Whether updates are read a few values at a time when the round closes.
+    in_step: bool,
+    /// Whether compressed ones are kept as what they stand for.
+    expands: bool,
     tests: Option<&'a TestSet>,
     /// The model that members of an ensemble start from, if the clients' models become one.
     start: Option<ParamSet>,
@@ -89,6 +93,7 @@ impl Run {
     pub(super) fn acceptance(&mut self) -> Result<(Acceptance<'_>, &mut OpenRound), RunError> {
         let start = self.algorithm.ensemble().map(|_| self.current_model()).transpose()?;
         let accepted = self.accepted();
+        let (in_step, expands) = (self.reads_in_step(), self.expands());
         let Self { files, directory, config, algorithm, template, tests, open, failed, .. } = self;
         let open = open.as_mut().expect("updates are accepted between open and close");
         let acceptance = Acceptance {
@@ -100,6 +105,8 @@ impl Run {
             sample_cap: open.opening.sample_cap,
             train: open.opening.work.train,
             accepted,
+            in_step,
+            expands,
             tests: tests.as_ref(),
             start,
         };
@@ -136,7 +143,7 @@ impl Acceptance<'_> {
         }
         let judged = read?;
         let path = self.directory.accepted_update(self.round.number, client);
-        if self.reads_in_step() && self.config.spec.update.precision.compression().is_some() {
+        if self.expands {
             self.decompress(file, &path)?;
             self.files.remove(file).map_err(disk("remove", file))?;
             return Ok(judged);
@@ -185,7 +192,7 @@ impl Acceptance<'_> {
     /// Reads and checks an update.
     pub(super) fn read(&self, path: &Path) -> Result<Judged, NotAccepted> {
         // Updates that wait for each other are read in step, so none may have an order of its own.
-        let any_order = !self.reads_in_step();
+        let any_order = !self.in_step;
         let limits = Limits { any_order, ..self.accepted };
         let read = update_file::read_from(self.files, path, limits)?;
         let learned = self.start.as_ref().map(|start| (start, read.1.tensors.clone()));
@@ -261,12 +268,7 @@ impl Acceptance<'_> {
     /// Whether a closing round reads the files of its updates: to make something of all of them, or to test each client's
     /// own model.
     fn keeps_files(&self) -> bool {
-        self.reads_in_step() || self.algorithm.personal().is_some()
-    }
-
-    /// Whether it does so a few values at a time.
-    fn reads_in_step(&self) -> bool {
-        self.stores_updates() || self.start.is_some()
+        self.in_step || self.algorithm.personal().is_some()
     }
 
     fn stores_updates(&self) -> bool {

@@ -367,13 +367,20 @@ impl Run {
 
     /// The bytes that came of an accepted update, by the length of its file, or of what the file says was received.
     pub(super) fn came(&self, path: &Path, length: u64) -> u64 {
-        let expanded = self.config.spec.update.precision.compression().is_some()
-            && (self.algorithm.ensemble().is_some()
-                || self.config.spec.aggregation.rule.needs_every_update());
-        if !expanded {
+        if !self.expands() {
             return length;
         }
         update_file::received(&*self.files, path, self.max_payload()).unwrap_or(length)
+    }
+
+    /// Whether a closing round reads the files of its updates a few values at a time.
+    pub(super) fn reads_in_step(&self) -> bool {
+        self.config.spec.aggregation.rule.needs_every_update() || self.algorithm.ensemble().is_some()
+    }
+
+    /// Whether accepted updates are kept as what they stand for, and not as they came.
+    pub(super) fn expands(&self) -> bool {
+        self.reads_in_step() && self.config.spec.update.precision.compression().is_some()
     }
 
     fn open_round(&self, opening: &Opening) -> Result<OpenRound, RunError> {

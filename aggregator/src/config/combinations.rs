@@ -4,7 +4,7 @@ mod evaluation;
 
 use std::time::Duration;
 
-use models::Architecture;
+use models::{Architecture, DecayOn};
 use shared::aggregation::{Aggregation, Buffers, Chain, Rule, Weights};
 use shared::data::Partition;
 use shared::id::ClientId;
@@ -143,6 +143,25 @@ impl Combinations<'_> {
                     self.refuse(&keys, &reason);
                 }
             }
+        }
+    }
+
+    /// Whether weight decay takes from anything that is learned, if there is some.
+    pub(super) fn decay(&mut self, raw: &Raw, architecture: &Architecture) {
+        // Of its values this one alone can leave nothing.
+        let hidden = raw.training.decay_on == DecayOn::HiddenLinear;
+        if hidden
+            && raw.training.optimizer.decay() > 0.0
+            && architecture.decays_nothing(DecayOn::HiddenLinear)
+        {
+            let keys = [
+                ("training.decay-on", "training.decay-on = \"hidden-linear\"".to_owned()),
+                ("model.name", format!("the model {}", architecture.name)),
+            ];
+            self.refuse(
+                &keys,
+                "nothing of it would decay; choose all or weights, or leave the weight decay out",
+            );
         }
     }
 

@@ -425,6 +425,17 @@ fn combinations_that_make_no_sense() {
 }
 
 #[test]
+fn weight_decay_that_takes_from_nothing_is_refused() {
+    let hidden = ["model.name=linear", "training.decay-on=hidden-linear"];
+    let decay = "training.optimizer.sgd.weight-decay=0.01";
+    let error = set(&[&hidden[..], &[decay]].concat());
+    says(
+        &error,
+        &["training.decay-on = \"hidden-linear\" (--set)", "the model linear", "nothing of it would decay"],
+    );
+}
+
+#[test]
 fn matching_that_would_take_hours_is_refused_with_the_estimate() {
     let error = set(&["aggregation.rule.fedma={}", "model.name=mlp-25m", "data.clients=6000"]);
     says(

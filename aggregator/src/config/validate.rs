@@ -118,6 +118,7 @@ pub(super) fn validate(layers: Layers, data_root: Option<&Path>, run: RunId) -> 
         checks.buffers(&raw, architecture);
         checks.matching(&raw, architecture);
         checks.representation(&raw, architecture);
+        checks.decay(&raw, architecture);
     }
     let source = source(&mut raw, data_root, &mut checks);
     checks.partition(&raw);

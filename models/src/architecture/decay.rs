@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Architecture, ArchitectureError, ParameterKind, is_adapter};
+use super::{Architecture, ArchitectureError, ParameterKind, ParameterSpec, is_adapter};
 
 /// The parameters that weight decay takes from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -32,19 +32,27 @@ impl Architecture {
     /// # Errors
     /// As [`Architecture::parameter_specs`].
     pub fn spared_by(&self, decay: DecayOn) -> Result<BTreeSet<String>, ArchitectureError> {
-        let mut linear = self.linear_weights();
-        // With what learns beside it.
-        if let Some(last) = linear.iter().rfind(|name| !is_adapter(name)).cloned() {
-            let layer = last.strip_suffix("weight").unwrap_or(&last).trim_end_matches('.').to_owned();
-            linear.retain(|name| *name != last && !(is_adapter(name) && name.starts_with(&layer)));
+        if decay == DecayOn::All {
+            return Ok(BTreeSet::new());
         }
-        let decays = |name: &String, axes: usize| match decay {
+        let linear = self.hidden_linear();
+        let decays = |spec: &ParameterSpec| match decay {
             DecayOn::All => true,
-            DecayOn::Weights => axes > 1,
-            DecayOn::HiddenLinear => linear.contains(name),
+            DecayOn::Weights => spec.shape.len() > 1,
+            DecayOn::HiddenLinear => linear.contains(&spec.name),
         };
         let specs = self.parameter_specs()?.into_iter();
-        Ok(specs.filter(|spec| !decays(&spec.name, spec.shape.len())).map(|spec| spec.name).collect())
+        Ok(specs.filter(|spec| !decays(spec)).map(|spec| spec.name).collect())
+    }
+
+    /// The weights of linear layers but those of the last one and of what learns beside it.
+    fn hidden_linear(&self) -> Vec<String> {
+        let mut linear = self.linear_weights();
+        if let Some(last) = linear.iter().rfind(|name| !is_adapter(name)).cloned() {
+            let layer = last.trim_end_matches(".weight");
+            linear.retain(|name| *name != last && !(is_adapter(name) && name.starts_with(layer)));
+        }
+        linear
     }
 }
 

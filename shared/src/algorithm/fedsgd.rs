@@ -80,10 +80,13 @@ impl Objective for FedSgd {
             round.spec.optimizer_in(round.number.saturating_sub(round.failed)).rate(),
             round.spec.training.optimizer.decay(),
         );
+        if decay <= 0.0 {
+            return -rate as f32;
+        }
         // Which an architecture that is learned has: it was checked before.
         let spared = round.spec.architecture.spared_by(round.spec.training.decay_on).unwrap_or_default();
         for (tensor, array) in server.w.iter_mut() {
-            if decay > 0.0 && !round.template.is_buffer(tensor) && !spared.contains(tensor) {
+            if !round.template.is_buffer(tensor) && !spared.contains(tensor) {
                 array.values_mut().iter_mut().for_each(|w| *w *= (1.0 - rate * decay) as f32);
             }
         }

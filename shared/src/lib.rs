@@ -55,6 +55,7 @@ pub mod prediction;
 pub mod protocol;
 pub mod record;
 pub mod schedule;
+pub mod secret;
 pub mod seed;
 pub mod settings;
 pub mod share;

@@ -50,6 +50,11 @@ impl Scale {
         Self { max_abs, max_weight, exponent: term_bits - used }
     }
 
+    /// The scale whose unit is `2^-exponent`, for single terms of which the caller knows that they do not overflow it.
+    pub(super) fn with_exponent(max_abs: f32, exponent: i32) -> Self {
+        Self { max_abs, max_weight: 1, exponent }
+    }
+
     /// Largest magnitude of a value that may be added.
     #[must_use]
     pub fn max_abs(&self) -> f32 {
@@ -183,8 +188,26 @@ impl ExactSum {
     /// Gives the weighted mean to `visit`, tensor by tensor in the order of their names and each in chunks: its name, the
     /// offset of the chunk's first value, the values. Each tensor's sum is freed when it is done: with large models it is
     /// memory that counts.
-    pub fn each_mean(self, mut visit: impl FnMut(&str, usize, &[f32])) -> Result<(), EmptySum> {
+    pub fn each_mean(self, visit: impl FnMut(&str, usize, &[f32])) -> Result<(), EmptySum> {
         let unit = self.unit()?;
+        self.each_multiple(unit, visit);
+        Ok(())
+    }
+
+    /// The same of the sum that `change` has made another one of, over a number that stands for the weights: also of no update at all.
+    pub(super) fn each_share(
+        mut self,
+        change: impl FnOnce(&mut IntegerSet, Scale),
+        over: f64,
+        visit: impl FnMut(&str, usize, &[f32]),
+    ) {
+        change(&mut self.sums, self.scale);
+        let unit = self.resolution() / over;
+        self.each_multiple(unit, visit);
+    }
+
+    /// Gives `unit` times the sum to `visit`.
+    fn each_multiple(self, unit: f64, mut visit: impl FnMut(&str, usize, &[f32])) {
         let mut mean = Vec::with_capacity(CHUNK);
         for (name, sum) in self.sums {
             for (index, totals) in sum.values().chunks(CHUNK).enumerate() {
@@ -193,7 +216,6 @@ impl ExactSum {
                 visit(&name, index * CHUNK, &mean);
             }
         }
-        Ok(())
     }
 
     /// What the sum and `others`, of the same template, are tensor by tensor.

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use models::params::ParamSet;
+use models::params::{IntegerSet, ParamSet};
 
-use super::Template;
 use super::clipping::Clip;
 use super::exact_sum::{CHUNK, EmptySum, ExactSum, MergeError, Scale};
 use super::weights::{MAX_LOSS, SMALL_LOSS, Weights, whole_loss};
+use super::{Private, Template};
 use crate::record::{Record, RecordError, ToRecord};
 
 /// The sum of a round's updates with any weights: mergeable, and independent of their order.
@@ -93,6 +93,16 @@ impl WeightedSum {
             _ => return Err(MergeError::Different { of: "the weights".to_owned() }),
         }
         self.terms.merge(&other.terms)
+    }
+
+    /// Gives the mean with noise to `visit`, as [`ExactSum::each_mean`] does a mean.
+    ///
+    /// # Panics
+    /// If weights are by loss: what a device's loss does to the others' weights is not bounded.
+    pub fn each_private_mean(self, private: Private<'_>, round: u32, visit: impl FnMut(&str, usize, &[f32])) {
+        assert!(self.by_loss.is_none(), "a configuration with both is refused");
+        let noise = |sums: &mut IntegerSet, scale| private.add_noise(sums, scale, round);
+        self.terms.each_share(noise, private.mechanism.expected(), visit);
     }
 
     /// Gives the weighted mean to `visit`, as [`ExactSum::each_mean`] does.

@@ -1,0 +1,134 @@
+//! Differential privacy of the sum of a round: clipped updates, discrete Gaussian noise, a denominator that no device changes.
+//!
+//! McMahan, Ramage, Talwar, Zhang: *Learning Differentially Private Recurrent Language Models*, ICLR 2018 (arXiv 1710.06963), the
+//! estimator with a fixed denominator; Kairouz, Liu, Steinke: *The Distributed Discrete Gaussian Mechanism for Federated Learning with
+//! Secure Aggregation*, ICML 2021 (arXiv 2102.06387), for noise on whole-numbered sums.
+//!
+//! ```text
+//! every device k, with probability q:   D_k min(1, C / ||D_k||), rounded to whole multiples of a unit u
+//! server:                               D = u (sum of these + noise of deviation z S) / (q N),   S = C / u + sqrt(d) / 2
+//! ```
+//!
+//! S is the most by which one device changes the sum of d rounded values, so that z alone decides how much the sum gives away.
+//!
+//! The noise of a round is a function of the run's secret, of the round and of the sum that it hides: a round that is closed again
+//! after a crash gives the same bytes, and the same round closed with other updates, in a copy of the run for example, has other
+//! noise, which does not cancel when the two are subtracted.
+
+mod bernoulli;
+mod gaussian;
+
+use models::params::IntegerSet;
+use rand::SeedableRng;
+use rand_chacha::ChaCha20Rng;
+use rayon::prelude::*;
+use sha2::{Digest, Sha256};
+
+use super::exact_sum::CHUNK;
+use super::{Clip, Scale, Template};
+use crate::secret::Secret;
+use crate::seed::Seed;
+use gaussian::{DiscreteGaussian, MAX_SIGMA};
+
+/// How a round's sum is made private.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Mechanism {
+    /// C: the greatest length of an update.
+    pub clip: f64,
+    /// z: the deviation of the noise, as a multiple of what one device changes; from [`LEAST_NOISE`] to [`MOST_NOISE`].
+    pub noise: f64,
+    /// q: the probability with which a round asks a device; 1 for all in every round.
+    pub rate: f64,
+    /// N: the number of devices for which the sum is divided. No device changes it.
+    pub devices: u32,
+}
+
+/// The least noise that there is: with less an account says nothing.
+pub const LEAST_NOISE: f64 = 0.01;
+/// The most noise that there is.
+pub const MOST_NOISE: f64 = 1000.0;
+
+/// How the sum of one round is made private.
+#[derive(Clone, Copy, Debug)]
+pub struct Private<'a> {
+    /// The mechanism.
+    pub mechanism: Mechanism,
+    /// The run's secret, from which the noise comes.
+    pub secret: &'a Secret,
+}
+
+/// What roundings of floating-point numbers may add to a clipped update, relative to it.
+const ROUNDINGS: f64 = 1e-9;
+
+impl Mechanism {
+    /// `q N`, by which the sum is divided.
+    #[must_use]
+    pub fn expected(&self) -> f64 {
+        self.rate * f64::from(self.devices)
+    }
+
+    /// The bound on the updates of this template.
+    #[must_use]
+    pub fn clip<'a>(&self, template: &'a Template) -> Clip<'a> {
+        Clip { bound: self.clip, template }
+    }
+
+    /// The format of the sums: noise of about `2^26` units, which is drawn exactly, and room for it beside any number of updates. A
+    /// value may be as large as `max_abs` before it is clipped.
+    #[must_use]
+    pub fn scale(&self, max_abs: f32) -> Scale {
+        // Half of the greatest sigma, so that there is room for what rounding adds.
+        let target = (MAX_SIGMA as f64).log2() - 1.0;
+        Scale::with_exponent(max_abs, (target - (self.noise * self.clip).log2()).floor() as i32)
+    }
+
+    /// z S: the deviation of the noise of sums of this number of values, in units of their scale, rounded up.
+    ///
+    /// # Panics
+    /// If the scale is not [the mechanism's](Self::scale).
+    fn sigma(&self, scale: Scale, values: usize) -> u64 {
+        let clip = self.clip / scale.resolution() * (1.0 + ROUNDINGS);
+        let sigma = (self.noise * (clip + (values as f64).sqrt() / 2.0)).ceil();
+        assert!(sigma >= 1.0 && sigma <= MAX_SIGMA as f64, "the scale is chosen for the noise");
+        sigma as u64
+    }
+}
+
+impl Private<'_> {
+    /// Adds the noise of this round to a sum, on all threads and to the same bytes on any number of them.
+    pub(super) fn add_noise(&self, sums: &mut IntegerSet, scale: Scale, round: u32) {
+        let values = sums.values().map(|sum| sum.values().len()).sum();
+        let gaussian = DiscreteGaussian::new(self.mechanism.sigma(scale, values));
+        let seed = self.seed(sums, round);
+        for (name, sum) in sums {
+            let seed = seed.derive_bytes("tensor", name.as_bytes());
+            sum.values_mut().par_chunks_mut(CHUNK).enumerate().for_each(|(index, sum)| {
+                let seed = seed.derive_numbered("values", index as u64);
+                let mut rng = ChaCha20Rng::from_seed(*seed.as_bytes());
+                // What a sum cannot hold is cut off: that is done to the noisy sum and gives nothing away.
+                sum.iter_mut().for_each(|sum| *sum = sum.saturating_add(gaussian.draw(&mut rng)));
+            });
+        }
+    }
+
+    /// The seed of the noise that hides this sum.
+    fn seed(&self, sums: &IntegerSet, round: u32) -> Seed {
+        let mut hash = Sha256::new();
+        let mut bytes = Vec::with_capacity(CHUNK * 8);
+        for (name, sum) in sums {
+            hash.update((name.len() as u64).to_le_bytes());
+            hash.update(name.as_bytes());
+            hash.update((sum.values().len() as u64).to_le_bytes());
+            for chunk in sum.values().chunks(CHUNK) {
+                bytes.clear();
+                bytes.extend(chunk.iter().flat_map(|sum| sum.to_le_bytes()));
+                hash.update(&bytes);
+            }
+        }
+        let noise = self.secret.seed("noise").derive_numbered("round", u64::from(round));
+        noise.derive_bytes("sum", &hash.finalize())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,103 @@
+use models::params::{Array, ParamSet};
+
+use super::*;
+use crate::aggregation::{WeightedSum, Weights};
+
+const MECHANISM: Mechanism = Mechanism { clip: 2.0, noise: 1.0, rate: 0.5, devices: 8 };
+
+fn set(values: &[f32]) -> ParamSet {
+    ParamSet::from_iter([("w".to_owned(), Array::new([values.len()], values.to_vec()).expect("one axis"))])
+}
+
+/// The sum of these updates, clipped.
+fn summed(mechanism: &Mechanism, updates: &[&[f32]]) -> WeightedSum {
+    let template = Template::of(&set(updates[0]));
+    let mut sum = WeightedSum::new(&template, mechanism.scale(1000.0), Weights::Uniform);
+    for values in updates {
+        sum.add_clipped(&set(values), 1, 0.0, mechanism.clip(&template));
+    }
+    sum
+}
+
+/// The private mean of these updates in this round.
+fn mean(mechanism: Mechanism, secret: &Secret, round: u32, updates: &[&[f32]]) -> Vec<f32> {
+    let mut found = Vec::new();
+    let visit = |_: &str, _: usize, values: &[f32]| found.extend_from_slice(values);
+    summed(&mechanism, updates).each_private_mean(Private { mechanism, secret }, round, visit);
+    found
+}
+
+#[test]
+fn the_mean_is_the_clipped_sum_over_the_expected_cohort_and_noise_of_its_deviation() {
+    let secret = Secret::new(&[7; 32]);
+    let values = 20_000;
+    // Three updates: of the lengths 1 and 20 along the first axis, and one of nothing.
+    let one: Vec<f32> = (0..values).map(|i| f32::from(i == 0)).collect();
+    let long: Vec<f32> = one.iter().map(|value| value * 20.0).collect();
+    let nothing = vec![0.0; values];
+    for mechanism in [
+        MECHANISM,
+        Mechanism { noise: 0.01, ..MECHANISM },
+        Mechanism { noise: 1000.0, clip: 1e-3, ..MECHANISM },
+        Mechanism { noise: 3.7, clip: 40.0, rate: 1.0, devices: 3 },
+    ] {
+        let found = mean(mechanism, &secret, 1, &[&one, &long, &nothing]);
+        let deviation = mechanism.noise * mechanism.clip / mechanism.expected();
+        let expected = (1f64.min(mechanism.clip) + 20f64.min(mechanism.clip)) / mechanism.expected();
+        assert!((f64::from(found[0]) - expected).abs() < 5.0 * deviation, "{mechanism:?}: {}", found[0]);
+        let square = found[1..].iter().map(|value| f64::from(*value).powi(2)).sum::<f64>();
+        let measured = (square / (values - 1) as f64).sqrt();
+        // One percent is what 20,000 draws tell; what rounding adds is below it.
+        assert!((measured / deviation - 1.0).abs() < 0.025, "{mechanism:?}: {measured}, not {deviation}");
+    }
+}
+
+#[test]
+fn a_round_of_nobody_is_noise() {
+    let template = Template::of(&set(&[0.0; 100]));
+    let secret = Secret::new(&[7; 32]);
+    let empty = WeightedSum::new(&template, MECHANISM.scale(1000.0), Weights::Uniform);
+    let mut found = Vec::new();
+    let private = Private { mechanism: MECHANISM, secret: &secret };
+    empty.each_private_mean(private, 3, |_, _, values| found.extend_from_slice(values));
+    assert!(found.iter().filter(|value| **value != 0.0).count() > 90, "{found:?}");
+}
+
+#[test]
+fn noise_is_the_same_again_and_another_for_another_round_secret_or_sum() {
+    let secret = Secret::new(&[7; 32]);
+    let (one, other): (&[f32], &[f32]) = (&[0.5; 50], &[0.25; 50]);
+    let first = mean(MECHANISM, &secret, 1, &[one, other]);
+    assert_eq!(first, mean(MECHANISM, &secret, 1, &[other, one]), "the order of arrival is chance");
+    assert_ne!(first, mean(MECHANISM, &secret, 2, &[one, other]));
+    assert_ne!(first, mean(MECHANISM, &Secret::new(&[8; 32]), 1, &[one, other]));
+    // A round closed once more without one of its devices: the difference is that device's update behind noise, and not in the open.
+    let without = mean(MECHANISM, &secret, 1, &[one]);
+    let differences: Vec<f32> = first.iter().zip(&without).map(|(a, b)| a - b).collect();
+    let apart = differences.iter().filter(|value| (**value - differences[0]).abs() > 1e-3).count();
+    assert!(apart > 40, "{differences:?}");
+}
+
+#[test]
+fn any_number_of_threads_gives_the_same_bytes() {
+    let secret = Secret::new(&[9; 32]);
+    let values = vec![0.1; 3 * CHUNK + 7];
+    let on = |threads: usize| {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("a few threads");
+        pool.install(|| mean(MECHANISM, &secret, 1, &[&values]))
+    };
+    assert_eq!(on(1), on(3));
+}
+
+/// How fast noise is drawn: `cargo test --release -p shared --lib noise -- --ignored --nocapture`.
+#[test]
+#[ignore = "a measurement"]
+fn noise_for_1_66_million_values() {
+    let secret = Secret::new(&[9; 32]);
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build().expect("one thread");
+    let sum = summed(&MECHANISM, &[&vec![0.1; 1_663_370]]);
+    let begun = std::time::Instant::now();
+    let private = Private { mechanism: MECHANISM, secret: &secret };
+    pool.install(|| sum.each_private_mean(private, 1, |_, _, _| {}));
+    println!("noise for 1,663,370 values on one core: {:.2} s", begun.elapsed().as_secs_f64());
+}

@@ -79,7 +79,15 @@ fn peak(rule: Rule, updates: usize) -> u64 {
     let initial = spec.architecture.initialise(|tensor| spec.root_seed().derive(tensor).rng()).unwrap();
     let mut global = algorithm.init(initial);
     let scale = Scale::agree(1000.0, 1, updates);
-    let round = Round { number: 1, failed: 0, spec: &spec, template: &template, scale, clients: updates };
+    let round = Round {
+        number: 1,
+        failed: 0,
+        spec: &spec,
+        template: &template,
+        scale,
+        clients: updates,
+        private: None,
+    };
     // The system forgets the greatest that there was before.
     fs::write("/proc/self/clear_refs", "5").unwrap();
     algorithm.close_stored(&mut global, &mut made_up, &round).unwrap();

@@ -54,6 +54,7 @@ fn algorithm(name: &str) -> Vec<String> {
         aggregation: &spec.aggregation,
         architecture: Some(&linear),
         mixture: Mixture::CLIENTS,
+        private: None,
         late: false,
     };
     let model = if built.conflicts(&settings).is_empty() { "linear" } else { "mlp-2nn" };

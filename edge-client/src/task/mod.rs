@@ -181,6 +181,7 @@ fn learns_what_it_can(spec: &RunSpec) -> Result<(), TaskError> {
         aggregation: &spec.aggregation,
         architecture: Some(&spec.architecture),
         mixture: Mixture::CLIENTS,
+        private: None,
         late: false,
     };
     if Setting::Numbers.made(&settings).is_none() {

@@ -65,6 +65,8 @@ pub enum Setting {
     Opaque,
     /// Numbers or several labels are learned, and not one class.
     Numbers,
+    /// Updates are clipped, and their sum has noise: differential privacy.
+    Private,
 }
 
 /// A choice that an algorithm makes no sense with, and why; what to do instead belongs to the reason.
@@ -83,6 +85,8 @@ pub struct Settings<'a> {
     pub mixture: Mixture,
     /// Whether late updates count.
     pub late: bool,
+    /// The length to which updates are clipped, if the run is private.
+    pub private: Option<f64>,
 }
 
 /// A choice that was made and is refused.
@@ -100,7 +104,7 @@ impl Setting {
     /// If it was made: the key that made it, and the key with its value.
     #[must_use]
     pub fn made(self, settings: &Settings<'_>) -> Option<(String, String)> {
-        let Settings { training, aggregation, architecture, mixture, late } = settings;
+        let Settings { training, aggregation, architecture, mixture, late, private } = settings;
         let Aggregation { weights, rule, server_optimizer, buffers } = aggregation;
         let optimizer = training.optimizer;
         let momentum = optimizer.to_engine().descent().map_or(0.0, |sgd| sgd.momentum);
@@ -169,6 +173,7 @@ impl Setting {
                 let other = architecture.filter(|architecture| !architecture.task.is_classification())?;
                 set("model.task", format!("{:?}", other.task.name()))
             }
+            Self::Private => set("privacy.clip", (*private)?),
             _ => return None,
         })
     }
@@ -208,7 +213,7 @@ mod tests {
     use crate::spec::{Measures, RunSpec};
 
     /// All of them.
-    const ALL: [Setting; 22] = [
+    const ALL: [Setting; 23] = [
         Setting::Epochs,
         Setting::Batches,
         Setting::Momentum,
@@ -231,6 +236,7 @@ mod tests {
         Setting::Frozen,
         Setting::Opaque,
         Setting::Numbers,
+        Setting::Private,
     ];
 
     /// Every way to make a choice, with the name of its column.
@@ -271,6 +277,7 @@ mod tests {
             Setting::Frozen => ("freeze", vec![(plain, mean)]),
             Setting::Opaque => ("own-trainer", vec![(plain, mean)]),
             Setting::Numbers => ("numbers", vec![(plain, mean)]),
+            Setting::Private => ("private", vec![(plain, mean)]),
             Setting::UniformWeights => {
                 ("uniform-weights", vec![(plain, Aggregation { weights: Weights::Uniform, ..mean })])
             }
@@ -352,6 +359,7 @@ mod tests {
                         architecture: Some(&architecture),
                         mixture: if choice == Setting::Mixed { Mixture::PUBLISHED } else { Mixture::CLIENTS },
                         late: choice == Setting::Late,
+                        private: (choice == Setting::Private).then_some(1.0),
                     };
                     let (key, shown) = choice.made(&settings).expect("made");
                     let made: Vec<_> = ALL.iter().filter(|other| other.made(&settings).is_some()).collect();

@@ -130,6 +130,10 @@ const SIDE_BY_SIDE: &str =
 impl Algorithm for Fafi {
     const NAME: &'static str = "fafi";
     const INCOMPATIBLE: &'static [Incompatible] = &[
+        (
+            Setting::Private,
+            "fafi keeps the models of single devices, and no noise on a sum hides those: use fedavg",
+        ),
         (Setting::Numbers, "fafi learns a prototype of each class: use fedavg"),
         (
             Setting::Opaque,

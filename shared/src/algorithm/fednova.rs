@@ -87,6 +87,10 @@ impl Algorithm for FedNova {
     const NAME: &'static str = "fednova";
     const INCOMPATIBLE: &'static [Incompatible] = &[
         (
+            Setting::Private,
+            "fednova divides by numbers of steps, by which a device would change the sum without a bound: use fedavg, fedprox or moon",
+        ),
+        (
             Setting::Opaque,
             "fednova divides by what the steps of our optimisers weigh, and a trainer of a device's owner takes its own: use fedavg",
         ),

@@ -25,6 +25,10 @@ impl Algorithm for Local {
     const NAME: &'static str = "local";
     const INCOMPATIBLE: &'static [Incompatible] = &[
         (
+            Setting::Private,
+            "local sends nothing that is summed up, so that there is nothing to hide: leave [privacy] out",
+        ),
+        (
             Setting::Opaque,
             "local tests the models of single clients by our engine, which has no layers of them: use fedavg",
         ),

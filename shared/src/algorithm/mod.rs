@@ -98,7 +98,7 @@
 //! # let spec = shared::spec::RunSpec::example("mean-label");
 //! # let template = Template::of(&global);
 //! # let scale = Scale::agree(10.0, 3, 2);
-//! # let round = Round { number: 1, failed: 0, spec: &spec, template: &template, scale, clients: 2 };
+//! # let round = Round { number: 1, failed: 0, spec: &spec, template: &template, scale, clients: 2, private: None };
 //! let mut partial = MeanLabel {}.begin(&round);
 //! for (weight, value) in [(3, 8.0), (1, 4.0)] {
 //! #   let client = ClientId::virtual_client(0, &spec.root_seed());

@@ -3,7 +3,7 @@
 use models::params::ParamSet;
 use models::vectorised;
 
-use crate::aggregation::{Clip, Rule, Scale, Template, WeightedSum};
+use crate::aggregation::{Clip, EmptySum, Private, Rule, Scale, Template, WeightedSum};
 use crate::id::ClientId;
 use crate::message::{Rejection, TrainReport, reason};
 use crate::spec::RunSpec;
@@ -23,6 +23,8 @@ pub struct Round<'a> {
     pub scale: Scale,
     /// Clients that the server knows, K: those that it knew when the round opened, and those that have joined its cohort since.
     pub clients: usize,
+    /// How its sum is made private, if it is.
+    pub private: Option<Private<'a>>,
 }
 
 impl Round<'_> {
@@ -38,11 +40,30 @@ impl Round<'_> {
     /// # Panics
     /// As [`WeightedSum::add`].
     pub fn add(&self, sum: &mut WeightedSum, update: &ParamSet, weight: u64, loss: f64) -> bool {
+        if let Some(private) = self.private {
+            return sum.add_clipped(update, weight, loss, private.mechanism.clip(self.template));
+        }
         match self.spec.aggregation.rule {
             Rule::ClippedMean { max_norm: bound } => {
                 sum.add_clipped(update, weight, loss, Clip { bound, template: self.template })
             }
             _ => sum.add(update, weight, loss),
+        }
+    }
+
+    /// Gives the mean of [such a sum](Self::sum) to `visit`, with its noise if the run is private:
+    /// [`WeightedSum::each_mean`].
+    pub fn each_mean(
+        &self,
+        sum: WeightedSum,
+        visit: impl FnMut(&str, usize, &[f32]),
+    ) -> Result<(), EmptySum> {
+        match self.private {
+            Some(private) => {
+                sum.each_private_mean(private, self.number, visit);
+                Ok(())
+            }
+            None => sum.each_mean(visit),
         }
     }
 

@@ -67,6 +67,10 @@ impl Algorithm for Scaffold {
     const NAME: &'static str = "scaffold";
     const INCOMPATIBLE: &'static [Incompatible] = &[
         (
+            Setting::Private,
+            "scaffold sends control variates beside its updates, whose lengths nothing bounds: use fedavg, fedprox or moon",
+        ),
+        (
             Setting::Opaque,
             "scaffold corrects every step, and a trainer of a device's owner takes its own: use fedavg",
         ),

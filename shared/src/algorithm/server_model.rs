@@ -32,7 +32,7 @@ impl ServerModel {
     /// where the model should go.
     pub fn step(&mut self, sum: WeightedSum, factor: f32, round: &Round<'_>) -> Result<(), AggregateError> {
         let mut stepper = Stepper::new(self, factor, round);
-        sum.each_mean(|tensor, offset, values| stepper.step(tensor, offset, values))?;
+        round.each_mean(sum, |tensor, offset, values| stepper.step(tensor, offset, values))?;
         Ok(())
     }
 

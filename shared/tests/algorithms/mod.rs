@@ -151,6 +151,7 @@ impl<'a> Server<'a> {
             template: &self.template,
             scale: self.scale,
             clients: self.clients,
+            private: None,
         }
     }
 

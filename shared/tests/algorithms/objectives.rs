@@ -246,6 +246,7 @@ fn every_algorithm_measures_what_is_asked_for_and_nothing_else() {
             architecture: None,
             mixture: Mixture::CLIENTS,
             late: false,
+            private: None,
         };
         if built.ensemble().is_some() || !built.conflicts(&settings).is_empty() {
             continue;

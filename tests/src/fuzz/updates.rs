@@ -51,6 +51,7 @@ impl Federation {
             template: &self.template,
             scale: self.scale,
             clients: 2,
+            private: None,
         }
     }
 }

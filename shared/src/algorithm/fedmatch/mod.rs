@@ -122,6 +122,10 @@ impl ToRecord for Folded {
 impl Algorithm for FedMatch {
     const NAME: &'static str = "fedmatch";
     const INCOMPATIBLE: &'static [Incompatible] = &[
+        (
+            Setting::Private,
+            "fedmatch sends the models of single devices to others, and no noise on a sum hides those: use fedmix",
+        ),
         (Setting::Numbers, "fedmatch learns from classes that models agree on: use fedavg"),
         (
             Setting::Opaque,

@@ -50,6 +50,7 @@ pub mod issue;
 mod names;
 pub mod page;
 pub mod peer;
+pub mod privacy;
 mod protobuf;
 pub mod report;
 pub mod round;

@@ -366,7 +366,7 @@ fn in_the_way_of_change(
 /// Is there nothing, or nothing but what a process leaves that dies while it begins a run? The lock comes first, so a
 /// file of any of these names without it is not ours.
 fn is_free(files: &dyn FileLayer, directory: &RunDirectory) -> Result<bool, RunError> {
-    const STATE: [&str; 7] = [
+    const STATE: [&str; 9] = [
         "lock",
         "spool",
         "broadcast-000001.safetensors",
@@ -374,6 +374,8 @@ fn is_free(files: &dyn FileLayer, directory: &RunDirectory) -> Result<bool, RunE
         "checkpoint-000000.safetensors",
         "checkpoint-000000.safetensors.partial",
         "run.json.partial",
+        "secret",
+        "secret.partial",
     ];
     let names = |path: &Path| match files.list(path) {
         Ok(names) => Ok(Some(names)),

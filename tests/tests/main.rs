@@ -47,6 +47,7 @@ mod ownership;
 mod papers;
 mod personalisation;
 mod power;
+mod privacy;
 mod processes;
 mod prose;
 mod python_package;

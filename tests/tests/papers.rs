@@ -151,7 +151,7 @@ fn one_round_is_compared_with_many() {
 }
 
 /// Every experiment that ships.
-const SHIPPED: [&str; 24] = [
+const SHIPPED: [&str; 25] = [
     "fafi-cifar10",
     "fafi-fashion",
     "fedavg-cifar",
@@ -173,6 +173,7 @@ const SHIPPED: [&str; 24] = [
     "moon-parties",
     "pfl-cifar10",
     "pfl-fashion",
+    "privacy-mnist",
     "robust-aggregation",
     "server-optimisers",
     "update-bits",

@@ -116,6 +116,15 @@ what it is now.
 
 A relative data.path is relative to the file that it stands in; in --set, to the current directory.";
 
+pub(super) const PRIVACY_PLAN: &str = "\
+Examples:
+  aggregator privacy plan --devices 1000 --cohort 100 --rounds 100 --epsilon 8
+  aggregator privacy plan --devices 20 --cohort 20 --rounds 10 --epsilon 8 --delta 1e-2
+
+The account is that of Renyi differential privacy, for runs that differ by one device: a reader of all models of a run learns \
+hardly more than without that device. It holds where the server is trusted, whom a round asks is kept secret, and who \
+can take part does not depend on the data.";
+
 pub(super) const DESCRIBE: &str = "\
 Examples:
   aggregator data describe

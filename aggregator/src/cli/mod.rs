@@ -26,6 +26,7 @@ mod named_run;
 mod page;
 mod parse;
 mod predict;
+mod privacy;
 mod report;
 mod run;
 mod runs;
@@ -128,6 +129,9 @@ enum Command {
     /// Look at and prepare data
     #[command(subcommand)]
     Data(DataCommand),
+    /// Plan differential privacy
+    #[command(subcommand)]
+    Privacy(privacy::PrivacyCommand),
     /// List the algorithms, with the settings of each
     Algorithms(algorithms::AlgorithmsArgs),
     /// List the models that come with the program, and the layers that others can be made of
@@ -263,6 +267,7 @@ impl Cli {
             Command::Ensemble(command) => ensemble::ensemble(&command),
             Command::Data(DataCommand::Describe(arguments)) => describe::describe(&arguments),
             Command::Data(DataCommand::Split(arguments)) => split::split(&arguments),
+            Command::Privacy(command) => privacy::privacy(&command),
             Command::Algorithms(arguments) => algorithms::algorithms(&arguments),
             Command::Models(arguments) => models::models(&arguments),
             Command::Config { config, from } => {

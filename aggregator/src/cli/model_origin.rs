@@ -51,6 +51,8 @@ fn training(found: &Found, directory: &RunDirectory, which: Which) -> Training {
         .filter(|of| of.accuracy.or(of.loss).is_some())
         .map(|of| Tested { accuracy: of.accuracy, loss: of.loss, measures: of.measures(), by_class });
     let origin = found.about.as_ref().map(|about| &about.origin);
+    let simulated = !directory.presence().is_file();
+    let trained = records.iter().map(|record| u32::from(!record.closing && !record.void)).sum();
     let changed = Changed::of(&config.effective).into_iter();
     Training {
         run: directory.name().into_owned(),
@@ -58,8 +60,9 @@ fn training(found: &Found, directory: &RunDirectory, which: Which) -> Training {
         data: config.data.set.to_string(),
         clients: Clients {
             count: config.effective.data.clients,
-            simulated: !directory.presence().is_file(),
-            samples: found.samples_by_class(),
+            simulated,
+            // Their number is not behind the noise.
+            samples: found.samples_by_class().filter(|_| config.promise.is_none()),
         },
         round,
         begun: origin.map(|origin| origin.begun.clone()).filter(|begun| !begun.is_empty()),
@@ -68,6 +71,7 @@ fn training(found: &Found, directory: &RunDirectory, which: Which) -> Training {
             .filter(|changed| !changed.key.starts_with(OF_THE_MACHINE))
             .map(|changed| (changed.key, changed.value.to_string()))
             .collect(),
+        privacy: config.privacy_after(trained, simulated),
         updates: summary.arrivals.accepted,
         bytes_up: summary.bytes_up,
         tested,

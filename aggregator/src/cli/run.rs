@@ -57,6 +57,9 @@ impl RunArgs {
             let origin = origin.map_or_else(String::new, |origin| format!(" {origin}"));
             format!("new run in {place}{origin}{}", against(started.differs.as_ref()))
         });
+        if let Some(planned) = started.run.planned_privacy() {
+            terminal::tell(&format!("private: {planned}"));
+        }
         Ok((started, prepared))
     }
 }
@@ -111,8 +114,9 @@ pub(super) fn conclude(
         let best = best.map_or_else(String::new, |best| {
             format!("best    {} (round {})\n", run.directory().best().display(), best.round)
         });
+        let privacy = run.privacy().map_or_else(String::new, |privacy| format!("privacy {privacy}\n"));
         terminal::print(&format!(
-            "{summary}{own}\nmodel   {}\n{best}report  {}\n",
+            "{summary}{own}\n{privacy}model   {}\n{best}report  {}\n",
             model.display(),
             path.display()
         ))?;
@@ -126,6 +130,13 @@ pub(super) fn conclude(
         (_, Some(round)) => {
             terminal::tell(&format!(
                 "training ended after round {round} of {planned}: [early-stopping] was met"
+            ));
+        }
+        (Outcome::Completed, None) if run.spent() => {
+            let asked = run.config().effective.run.rounds.unwrap_or_default();
+            terminal::tell(&format!(
+                "training ended after {} of {asked} rounds: another one would exceed the budget, privacy.epsilon",
+                run.spec().rounds
             ));
         }
         (_, None) => {}

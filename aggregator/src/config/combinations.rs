@@ -1,6 +1,7 @@
 //! Values that are fine alone and make no sense together.
 
 mod evaluation;
+mod privacy;
 
 use std::time::Duration;
 
@@ -335,6 +336,8 @@ impl Combinations<'_> {
         let timeout = round.timeout.unwrap_or(RoundTable::TIMEOUT);
         let policy = RoundPolicy {
             fraction: round.fraction,
+            // Its secret is the run's, and that is known when it begins.
+            poisson: None,
             min: round.min_updates as usize,
             max: round.max_updates.map(|max| max as usize),
             min_wait: seconds(round.min_wait),

@@ -55,6 +55,7 @@ mod paths;
 mod personal;
 mod places;
 mod plan;
+mod privacy;
 mod raw;
 mod renamed;
 mod run_name;
@@ -75,6 +76,7 @@ pub use error::{ConfigError, ConfigErrors, DATA_VARIABLE, Mistake, Origin};
 pub use model_origin::{LIBRARIES, ModelOrigin};
 pub use paths::value_at;
 pub use plan::{DataPlan, ServerPlan, Source};
+pub use privacy::PrivacyTable;
 pub use raw::{
     Adapters, ConnectionTable, Lora, Mixing, ModelTable, Raw, RoundTable, RunTable, ServerTable,
     SimulationTable, Staleness,

@@ -16,7 +16,7 @@ use shared::section;
 use shared::settings::Kind;
 use shared::spec::{Evaluation, Personalisation, Training, Update};
 
-use super::{DataTable, ModelOrigin, TaskName};
+use super::{DataTable, ModelOrigin, PrivacyTable, TaskName};
 use crate::attack::Attack;
 use crate::round::EarlyStopping;
 
@@ -43,6 +43,8 @@ section! {
         pub aggregation: Aggregation = Aggregation::default();
         /// The server's own training, and how its model is mixed in
         pub server: ServerTable = ServerTable::default();
+        /// Differential privacy of devices
+        pub privacy: PrivacyTable = PrivacyTable::default();
         /// When a round opens and closes
         pub round: RoundTable = RoundTable::default();
         /// What is asked of a device before it trains
@@ -272,6 +274,8 @@ section! {
         pub attackers: f64 = 0.2, in Kind::Number(Excluded(0.0), Included(1.0));
         /// Ids of the clients: those of real devices, to repeat a run
         pub devices: Option<Vec<String>> = None, in Kind::Names, unset "made from run.seed";
+        /// Noise and cohorts of [privacy] come from run.seed: repeatable, not private
+        pub reproducible_noise: bool = false;
         /// The program that trains the clients of a model.parameters
         pub trainer: Option<String> = None, in Kind::Text(4096), unset "none: there are devices";
     }

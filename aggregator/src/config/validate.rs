@@ -11,6 +11,7 @@ use shared::id::{ClientId, RunId};
 use shared::spec::{AlgorithmSpec, DataSpec, LabelsAt, RunSpec, SpecText};
 
 use crate::attack::Attackers;
+use crate::privacy::Promise;
 use crate::round::{EarlyStopping, RoundPolicy};
 
 use super::combinations::{Combinations, seconds};
@@ -38,6 +39,8 @@ pub struct Config {
     pub data: DataPlan,
     /// What the server trains itself.
     pub server: ServerPlan,
+    /// What a private run promises; its rounds are at most those that the budget allows.
+    pub promise: Option<Promise>,
     /// When training ends before all rounds are over.
     pub stop: EarlyStopping,
     /// Who attacks a simulation, and how.
@@ -57,6 +60,19 @@ impl Config {
     pub fn client(&self, index: u32) -> ClientId {
         let named = self.devices.as_ref().and_then(|devices| devices.get(index as usize));
         named.copied().unwrap_or_else(|| ClientId::virtual_client(index, &self.spec.root_seed()))
+    }
+
+    /// What the run promises after this number of rounds with a result, and what that rests on; `None` if it is not private.
+    #[must_use]
+    pub fn privacy_after(&self, rounds: u32, simulated: bool) -> Option<String> {
+        let said = self.promise?.said(rounds);
+        if simulated && self.effective.simulation.reproducible_noise {
+            return Some(format!(
+                "none, since the noise comes from run.seed (simulation.reproducible-noise) and a reader of the configuration can take it away; \
+                 with secret noise it would be {said}"
+            ));
+        }
+        Some(said)
     }
 
     /// Lets rounds of simulated clients take as long as the machine needs, unless the configuration sets a
@@ -105,6 +121,7 @@ pub(super) fn validate(layers: Layers, data_root: Option<&Path>, run: RunId) -> 
         architecture: architecture.as_ref(),
         mixture: server.map_or(Mixture::CLIENTS, |server| server.mixture),
         late: raw.round.staleness.enabled,
+        private: raw.privacy.clip,
     };
     let data = samples.as_ref().map(|samples| &samples.spec);
     let (algorithm, architecture) = match algorithm(&mut raw, &settings, data, &mut checks) {
@@ -126,6 +143,7 @@ pub(super) fn validate(layers: Layers, data_root: Option<&Path>, run: RunId) -> 
     checks.hold_out(&raw);
     checks.by_class(&raw, architecture.as_ref().map(|architecture| architecture.classes));
     personal::check(&raw, architecture.as_ref(), &mut checks);
+    let promise = checks.privacy(&mut raw, architecture.as_ref());
     let attackers = checks.attackers(&raw);
     let devices = checks.devices(&raw);
     checks.run_name(&raw);
@@ -149,7 +167,7 @@ pub(super) fn validate(layers: Layers, data_root: Option<&Path>, run: RunId) -> 
         run,
         name,
         seed: raw.run.seed.cast_unsigned(),
-        rounds,
+        rounds: promise.map_or(rounds, |promise| promise.affordable(rounds)),
         data: samples.spec,
         architecture,
         training: raw.training,
@@ -182,6 +200,7 @@ pub(super) fn validate(layers: Layers, data_root: Option<&Path>, run: RunId) -> 
             seed: raw.data.seed.unwrap_or(raw.run.seed).cast_unsigned(),
         },
         server,
+        promise,
         stop: raw.early_stopping,
         attackers,
         devices,

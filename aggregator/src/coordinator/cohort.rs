@@ -28,9 +28,13 @@ impl Coordinator {
         if ready.len() >= needed.max(1) { ready } else { free }
     }
 
-    pub(super) fn open(&mut self, now: Duration, work: TaskKind) {
-        let number = self.closed + 1;
+    /// The cohort of this round.
+    fn draw(&self, number: u32, work: TaskKind, now: Duration) -> BTreeMap<ClientId, u64> {
         let policy = self.policy.of(work);
+        if let Some(poisson) = policy.poisson {
+            // Nothing else decides whom a private round asks.
+            return self.present().filter(|(client, _)| poisson.draws(number, *client)).collect();
+        }
         let present = self.ready(work, now, policy.min);
         // Those that are behind are at work as well.
         let behind = if work.train { self.connected_stragglers() } else { 0 };
@@ -38,7 +42,12 @@ impl Coordinator {
         let size = share.saturating_sub(behind).min(present.len());
         let mut rng = self.spec.root_seed().derive_numbered("cohort", u64::from(number)).rng();
         let drawn = sample_without_replacement(present.len(), size, &mut rng);
-        let cohort: BTreeMap<_, _> = drawn.into_iter().map(|index| present[index]).collect();
+        drawn.into_iter().map(|index| present[index]).collect()
+    }
+
+    pub(super) fn open(&mut self, now: Duration, work: TaskKind) {
+        let number = self.closed + 1;
+        let cohort = self.draw(number, work, now);
         for client in cohort.keys() {
             // Its task is too old to count.
             self.members.entry(*client).and_modify(|member| member.owes = None);
@@ -58,10 +67,13 @@ impl Coordinator {
     pub(super) fn recruit(&mut self, now: Duration, wanted: usize, otherwise: Otherwise) {
         let State::Open { round } = &self.state else { return };
         let members = &self.members;
+        // A device takes part in a private round if it was drawn for it, and not because another one is away.
+        let replaces = self.policy.poisson.is_none() || !round.opening.work.train;
         let mut candidates: Vec<(ClientId, u64)> = members
             .iter()
             .filter(|(client, member)| {
-                member.link.is_some()
+                replaces
+                    && member.link.is_some()
                     && round.stage(**client).is_none()
                     && !round.has_late(**client)
                     && self.behind(**client).is_none()

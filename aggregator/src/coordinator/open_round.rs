@@ -87,8 +87,13 @@ pub(super) struct OpenRound {
 
 impl OpenRound {
     pub(super) fn new(opening: Opening, policy: RoundPolicy, now: Duration) -> Self {
+        let mut policy = policy.of(opening.work);
+        if policy.poisson.is_some() {
+            // Whether a round counts must not depend on how many were drawn, only on how many of them came.
+            policy.min = policy.min.min(opening.cohort.len());
+        }
         Self {
-            policy: policy.of(opening.work),
+            policy,
             stages: opening.cohort.keys().map(|client| (*client, MemberState::Drawn)).collect(),
             opening,
             late: BTreeMap::new(),

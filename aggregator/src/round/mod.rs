@@ -26,7 +26,7 @@ mod tally;
 mod weight_bounds;
 
 pub use dominance::Dominance;
-pub use policy::{Lateness, RoundPolicy, VOID_PAUSE};
+pub use policy::{Lateness, Poisson, RoundPolicy, VOID_PAUSE};
 pub use record::{ClosedRound, RoundRecord, UpdateWork, of_a_model};
 pub use stopping::{Criterion, EarlyStopping};
 pub use tally::{Tally, WaitedFor};

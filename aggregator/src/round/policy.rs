@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use shared::eligibility::Eligibility;
+use shared::id::ClientId;
 use shared::message::TaskKind;
+use shared::secret::Secret;
 use shared::share;
 
 use super::WeightBounds;
@@ -13,6 +15,8 @@ use super::WeightBounds;
 pub struct RoundPolicy {
     /// Fraction C of the clients in a cohort, in `[0, 1]`; 0 means one client.
     pub fraction: f64,
+    /// How a private run draws its cohorts, instead of by the fraction.
+    pub poisson: Option<Poisson>,
     /// Accepted updates without which a round does not close; at least 1.
     pub min: usize,
     /// Accepted updates after which a round closes at once; `None` waits for the cohort.
@@ -78,7 +82,30 @@ impl RoundPolicy {
     /// with the answers that have arrived when its time is over.
     #[must_use]
     pub fn of(self, work: TaskKind) -> Self {
-        if work.train { self } else { Self { fraction: 1.0, min: 1, max: None, ..self } }
+        if work.train { self } else { Self { fraction: 1.0, poisson: None, min: 1, max: None, ..self } }
+    }
+}
+
+/// Cohorts of a private run: every device is drawn on its own with the same probability, so that the account of sampled noise holds.
+/// Whom a round asks is as secret as its noise.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Poisson {
+    /// q.
+    pub rate: f64,
+    /// What cohorts are drawn from.
+    pub secret: Secret,
+}
+
+impl Poisson {
+    /// Whether this round asks this client.
+    #[must_use]
+    pub fn draws(&self, round: u32, client: ClientId) -> bool {
+        let seed = self.secret.seed("cohorts").derive_numbered("round", u64::from(round));
+        let bits = u64::from_le_bytes(
+            seed.derive_bytes("client", client.as_bytes()).as_bytes()[..8].try_into().expect("eight bytes"),
+        );
+        // A probability of 1 draws all: no number of 64 bits comes to 2^64.
+        (bits as f64) < self.rate * 2f64.powi(64) || self.rate >= 1.0
     }
 }
 
@@ -117,6 +144,7 @@ mod tests {
     fn policy(fraction: f64) -> RoundPolicy {
         RoundPolicy {
             fraction,
+            poisson: None,
             min: 1,
             max: None,
             min_wait: Duration::ZERO,
@@ -142,6 +170,22 @@ mod tests {
         assert_eq!(served.simulated_failure_limit(200), 10);
         let said = RoundPolicy { max_failed: Some(7), ..served };
         assert_eq!((said.failure_limit(3), said.simulated_failure_limit(3)), (7, 7));
+    }
+
+    #[test]
+    fn every_client_is_drawn_on_its_own() {
+        let poisson = Poisson { rate: 0.3, secret: Secret::new(&[5; 32]) };
+        let client = |index: u32| ClientId::virtual_client(index, &shared::seed::Seed::root(1));
+        let drawn = |round, index| poisson.draws(round, client(index));
+        let pairs = || (0..100).flat_map(|round| (0..100).map(move |index| (round, index)));
+        let found = pairs().filter(|&(round, index)| drawn(round, index)).count();
+        assert!((2800..3200).contains(&found), "{found} of 10,000 with probability 0.3");
+        let both = pairs().filter(|&(round, index)| drawn(round, index) && drawn(round, index + 1)).count();
+        assert!((760..1040).contains(&both), "{both} of 10,000 with probability 0.09");
+        let all = Poisson { rate: 1.0, ..poisson };
+        assert!((0..100).all(|index| all.draws(1, client(index))));
+        let other = Poisson { secret: Secret::new(&[6; 32]), ..poisson };
+        assert!(pairs().any(|(round, index)| other.draws(round, client(index)) != drawn(round, index)));
     }
 
     #[test]

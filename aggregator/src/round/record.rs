@@ -134,7 +134,7 @@ impl RoundRecord {
 pub fn of_a_model(metric: &str) -> bool {
     metric.starts_with("fused-")
         || Measure::ALL.iter().any(|measure| measure.name() == metric)
-        || ["best-member", "mean-member", "members", "global-class-coverage", "global-entropy"]
+        || ["best-member", "mean-member", "members", "global-class-coverage", "global-entropy", "epsilon"]
             .contains(&metric)
 }
 

@@ -94,14 +94,19 @@ impl Run {
         let start = self.algorithm.ensemble().map(|_| self.current_model()).transpose()?;
         let accepted = self.accepted();
         let (in_step, expands) = (self.reads_in_step(), self.expands());
-        let Self { files, directory, config, algorithm, template, tests, open, failed, .. } = self;
+        let Self { files, directory, config, algorithm, template, secret, tests, open, failed, .. } = self;
         let open = open.as_mut().expect("updates are accepted between open and close");
         let acceptance = Acceptance {
             files: &**files,
             directory,
             config,
             algorithm: &**algorithm,
-            round: open.round(&config.spec, template, *failed),
+            round: open.round(
+                &config.spec,
+                template,
+                *failed,
+                super::secret::private(config, secret.as_ref()),
+            ),
             sample_cap: open.opening.sample_cap,
             train: open.opening.work.train,
             accepted,

@@ -73,6 +73,9 @@ impl Run {
         extra.insert("run".to_owned(), spec.name.clone());
         extra.insert("data".to_owned(), self.config.data.set.name.to_owned());
         extra.insert("rounds".to_owned(), rounds.to_string());
+        if let Some(privacy) = self.privacy() {
+            extra.insert("privacy".to_owned(), privacy);
+        }
         // Samples must be prepared for the model as they were for training.
         let samples = serde_json::to_string(&spec.data).expect("numbers and names are JSON");
         extra.insert(SAMPLES_KEY.to_owned(), samples);

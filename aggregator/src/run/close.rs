@@ -106,8 +106,14 @@ impl Run {
         tally: &Tally,
     ) -> Result<Option<OwnLoss>, RunError> {
         let partial = open.merged(&*self.algorithm)?;
-        let round = open.round(&self.config.spec, &self.template, self.failed);
-        if tally.void || open.reports.is_empty() || !open.opening.work.train {
+        let round = open.round(&self.config.spec, &self.template, self.failed, self.private());
+        let counts = !tally.void && open.opening.work.train;
+        // In a private round noise alone tells that no device has come as little as that one has.
+        let partial = match partial {
+            None if counts && round.private.is_some() => Some(self.algorithm.begin(&round)?),
+            partial => partial,
+        };
+        if !counts || open.reports.is_empty() && round.private.is_none() {
             // Nothing counts, or nothing was learned: the model stays. But clients keep what they were told that counts.
             if let Some(partial) = partial {
                 self.algorithm.close_failed(global, partial, &round)?;
@@ -178,6 +184,9 @@ impl Run {
             dominance: if by_samples { Dominance::among(samples, opening.sample_cap) } else { None },
             ..counted(tally, decision.traffic, decision.seconds)
         };
+        if let Some(epsilon) = self.epsilon_after(round, tally.void).filter(|_| work.train) {
+            record.metrics.insert("epsilon".to_owned(), epsilon);
+        }
         if let Some(OwnLoss::Mean(loss)) = own_loss {
             record.metrics.insert("server-loss".to_owned(), loss);
         }
@@ -273,7 +282,7 @@ impl Run {
         open: &OpenRound,
         tests: &TestSet,
     ) -> Result<Option<Evaluation>, RunError> {
-        let round = open.round(&self.config.spec, &self.template, self.failed);
+        let round = open.round(&self.config.spec, &self.template, self.failed, self.private());
         let limits = self.accepted();
         let mut sum = Evaluation::default();
         for &client in open.reports.keys() {

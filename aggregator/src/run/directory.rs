@@ -92,6 +92,8 @@ impl RunDirectory {
         by_class = "state/by-class.json";
         /// How the last process has left the run.
         ending = "state/ended.json";
+        /// What noise and cohorts of a private run are drawn from.
+        secret = "state/secret";
         /// Held by the process that works on the run.
         lock = "state/lock";
         /// Locked by the process that serves the run.

@@ -99,6 +99,9 @@ pub enum RunError {
     /// The test data cannot be read.
     #[error(transparent)]
     Data(#[from] DataError),
+    /// The system gives no random bytes for the secret of a private run.
+    #[error("the system gives no random bytes for the run's secret: {0}")]
+    Random(getrandom::Error),
     /// The algorithm is not of this build.
     #[error(transparent)]
     Registry(#[from] RegistryError),

@@ -76,6 +76,7 @@ pub mod reader;
 mod recovery;
 mod roster_file;
 mod rounds_file;
+mod secret;
 mod stored;
 mod supervised;
 mod tester;
@@ -89,19 +90,21 @@ use std::time::{Duration, Instant};
 
 use models::{Backend, Limits};
 use serde::{Deserialize, Serialize};
-use shared::aggregation::{Scale, Template};
+use shared::aggregation::{Private, Scale, Template};
 use shared::algorithm::{AggregateError, ErasedAlgorithm, Partial, Round, registry};
 use shared::by_class::ByClass;
 use shared::data::View;
 use shared::id::ClientId;
 use shared::message::{TrainReport, UpdateHeader};
 use shared::record::Record;
+use shared::secret::Secret;
+use shared::seed::Seed;
 use shared::spec::RunSpec;
 
 use crate::config::Config;
 use crate::coordinator::Opening;
 use crate::data::{self, TestSet};
-use crate::round::{ClosedRound, RoundRecord, stopping};
+use crate::round::{ClosedRound, Poisson, RoundRecord, stopping};
 use crate::storage::FileLayer;
 
 use clock::RunClock;
@@ -170,6 +173,10 @@ pub struct Run {
     config: Config,
     algorithm: Box<dyn ErasedAlgorithm>,
     template: Template,
+    /// What noise and cohorts are drawn from, if the run is private.
+    secret: Option<Secret>,
+    /// Whether clients are simulated.
+    simulated: bool,
     /// What the model is tested on, if it is.
     pub tests: Option<TestSet>,
     /// The operator's own program that tests it, where its network has no layers here.
@@ -221,8 +228,13 @@ impl Run {
         let template = Template::of_updates(specs, config.spec.aggregation.buffers);
         let labelled = data::labelled(&config)?;
         let tester = Tester::of(&config, &directory);
+        let secret = config.promise.map(|_| secret::secret(&*files, &directory)).transpose()?;
+        let mut config = config;
+        config.policy.poisson = Self::cohorts(&config, secret);
         Ok(Self {
             tester,
+            secret,
+            simulated: false,
             files,
             directory,
             config,
@@ -249,6 +261,11 @@ impl Run {
         })
     }
 
+    /// How a private run draws its cohorts.
+    fn cohorts(config: &Config, secret: Option<Secret>) -> Option<Poisson> {
+        Some(Poisson { rate: config.promise?.mechanism.rate, secret: secret? })
+    }
+
     /// The specification that clients are told.
     #[must_use]
     pub fn spec(&self) -> &RunSpec {
@@ -263,8 +280,14 @@ impl Run {
 
     /// The clients are simulated, and there are this many. The first round waits for no others, a void round is not waited out, since
     /// nothing about them changes meanwhile, no time limit counts, and the server's own training leaves them the processors but
-    /// one.
+    /// one. If the configuration asks for it, noise and cohorts come from the run's seed.
     pub fn simulates(&mut self, clients: usize) {
+        self.simulated = true;
+        if self.config.effective.simulation.reproducible_noise && self.secret.is_some() {
+            let seed = Seed::root(self.config.spec.seed).derive("privacy");
+            self.secret = Some(Secret::new(seed.as_bytes()));
+            self.config.policy.poisson = Self::cohorts(&self.config, self.secret);
+        }
         let policy = &mut self.config.policy;
         policy.start = policy.start.min(clients.max(1));
         policy.void_pause = Duration::ZERO;
@@ -387,7 +410,11 @@ impl Run {
         let weights = self.config.spec.aggregation.weights;
         let weight = |&samples: &u64| weights.of(opening.sample_cap.of(samples));
         let largest = opening.roster.values().map(weight).max().unwrap_or(1);
-        let scale = Scale::agree(self.config.policy.max_abs, largest, opening.roster.len());
+        let max_abs = self.config.policy.max_abs;
+        let scale = match self.private() {
+            Some(private) => private.mechanism.scale(max_abs),
+            None => Scale::agree(max_abs, largest, opening.roster.len()),
+        };
         let own = if opening.work.train { self.train_own(opening.round)? } else { None };
         Ok(OpenRound {
             opening: opening.clone(),
@@ -408,9 +435,15 @@ impl Run {
 
 impl OpenRound {
     /// The round, as algorithms see it.
-    fn round<'a>(&self, spec: &'a RunSpec, template: &'a Template, failed: u32) -> Round<'a> {
+    fn round<'a>(
+        &self,
+        spec: &'a RunSpec,
+        template: &'a Template,
+        failed: u32,
+        private: Option<Private<'a>>,
+    ) -> Round<'a> {
         let Self { opening, scale, clients, .. } = self;
-        Round { number: opening.round, failed, spec, template, scale: *scale, clients: *clients }
+        Round { number: opening.round, failed, spec, template, scale: *scale, clients: *clients, private }
     }
 
     /// All that was folded, merged; `None` if no update was.

@@ -107,9 +107,9 @@ fn collect(folder: &Path, within: &str, into: &mut Vec<Entry>) -> Result<(), Run
     Ok(())
 }
 
-/// Whether this part of a run stays on its machine.
+/// Whether this part of a run stays on its machine. So does the secret of a private one: where it goes on without, it draws another.
 fn stays(name: &str) -> bool {
-    ["state/lock", "state/served", "state/stop", "state/spool"].contains(&name)
+    ["state/lock", "state/served", "state/stop", "state/spool", "state/secret"].contains(&name)
         || name.ends_with(".partial")
         // Made again when it is not there.
         || name.strip_prefix("state/").is_some_and(|name| round_in(name, "broadcast-", ".safetensors").is_some())

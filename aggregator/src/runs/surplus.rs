@@ -102,7 +102,7 @@ fn continues(name: &str) -> bool {
         || of_round("round-", ".json")
         || of_round("accepted-", "")
         || of_round("broadcast-", ".safetensors")
-        || ["spool", "roster.json", "rounds.jsonl"].contains(&name)
+        || ["spool", "roster.json", "rounds.jsonl", "secret"].contains(&name)
         || name.ends_with(".partial")
 }
 

@@ -215,6 +215,7 @@ fn base() -> RoundPolicy {
     static SMALL: OnceLock<RoundPolicy> = OnceLock::new();
     RoundPolicy {
         fraction: 1.0,
+        poisson: None,
         min: 1,
         max: None,
         min_wait: Duration::ZERO,
@@ -230,6 +231,7 @@ fn policy(input: &mut Unstructured<'_>) -> arbitrary::Result<RoundPolicy> {
     let min = input.int_in_range(1..=3)?;
     let above: Option<usize> = input.arbitrary()?;
     Ok(RoundPolicy {
+        poisson: None,
         fraction: f64::from(input.int_in_range(0_u8..=10)?) / 10.0,
         min,
         max: above.map(|above| min + above % 3),

@@ -52,6 +52,7 @@ fn spec() -> RunSpec {
 fn policy(start: usize) -> RoundPolicy {
     RoundPolicy {
         fraction: 1.0,
+        poisson: None,
         min: 1,
         max: None,
         min_wait: Duration::ZERO,

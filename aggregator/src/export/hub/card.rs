@@ -144,6 +144,9 @@ fn trained(model: &Model<'_>, training: &Training) -> String {
     for (name, value) in rows {
         let _ = writeln!(text, "| {name} | {value} |");
     }
+    if let Some(privacy) = &training.privacy {
+        let _ = write!(text, "\nDifferential privacy of {kind}s: {}.\n", plain(privacy));
+    }
     if !training.changed.is_empty() {
         text.push_str("\nSettings that differ from the defaults:\n\n| key | value |\n|---|---|\n");
         for (key, value) in &training.changed {

@@ -21,6 +21,8 @@ pub struct Training {
     pub version: Option<String>,
     /// Keys that have another value than by default, and their values.
     pub changed: Vec<(String, String)>,
+    /// What the run promises of its devices' privacy, if it does.
+    pub privacy: Option<String>,
     /// Updates that counted, over all rounds of the run.
     pub updates: usize,
     /// Bytes that clients have sent, over all rounds of the run.
@@ -36,7 +38,7 @@ pub struct Clients {
     pub count: u32,
     /// Whether they were simulated.
     pub simulated: bool,
-    /// Samples of each class over all of them, if that is known.
+    /// Samples of each class over all of them, if that is known and may be published.
     pub samples: Option<Vec<usize>>,
 }
 

@@ -1,0 +1,114 @@
+//! `aggregator privacy`: how much noise a private run needs.
+
+use std::fmt::Write as _;
+
+use clap::Subcommand;
+use serde::Serialize;
+use shared::aggregation::MOST_NOISE;
+
+use super::exit::Failure;
+use super::terminal;
+use crate::privacy::plan;
+
+#[derive(Debug, Subcommand)]
+pub(super) enum PrivacyCommand {
+    /// Print the noise with which a run stays within epsilon, for this cohort and larger ones
+    #[command(after_long_help = super::help::PRIVACY_PLAN)]
+    Plan {
+        /// Devices that may take part (privacy.devices)
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+        devices: u32,
+        /// Devices that a round asks on average: privacy.rate is this share of them
+        #[arg(long, value_name = "M", value_parser = clap::value_parser!(u32).range(1..))]
+        cohort: u32,
+        /// Rounds (run.rounds)
+        #[arg(long, value_name = "T", value_parser = clap::value_parser!(u32).range(1..))]
+        rounds: u32,
+        /// The budget (privacy.epsilon)
+        #[arg(long, value_parser = positive)]
+        epsilon: f64,
+        /// The probability with which epsilon does not hold (privacy.delta), less than 1 in N
+        #[arg(long, default_value = "1e-6", value_parser = positive)]
+        delta: f64,
+        /// Print JSON instead of text
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// What a cohort needs.
+#[derive(Debug, Serialize)]
+struct Row {
+    /// Devices that a round asks on average.
+    cohort: u32,
+    /// privacy.rate.
+    rate: f64,
+    /// privacy.noise; `None` if there is none.
+    noise: Option<f64>,
+    /// The deviation of the noise on each parameter of the mean, as a multiple of privacy.clip.
+    noise_of_mean: Option<f64>,
+}
+
+/// Multiples of the cohort that are shown beside it.
+const MULTIPLES: [u32; 5] = [1, 2, 4, 8, 16];
+
+pub(super) fn privacy(command: &PrivacyCommand) -> Result<(), Failure> {
+    let PrivacyCommand::Plan { devices, cohort, rounds, epsilon, delta, json } = *command;
+    if cohort > devices {
+        let text =
+            format!("--cohort {cohort} is more than --devices {devices}: a round asks each of them once");
+        return Err(Failure::Usage(text));
+    }
+    if delta * f64::from(devices) >= 1.0 {
+        let text = format!(
+            "--delta {delta:e} is not less than 1 in {devices} devices: with it even the publication of a whole update at random would \
+             count as private"
+        );
+        return Err(Failure::Usage(text));
+    }
+    let cohorts = MULTIPLES.iter().map(|multiple| cohort.saturating_mul(*multiple).min(devices));
+    let mut cohorts: Vec<u32> = cohorts.collect();
+    cohorts.dedup();
+    let row = |cohort: u32| {
+        let rate = f64::from(cohort) / f64::from(devices);
+        let noise = plan::multiplier(rate, rounds, epsilon, delta, MOST_NOISE);
+        Row { cohort, rate, noise, noise_of_mean: noise.map(|noise| noise / f64::from(cohort)) }
+    };
+    let rows: Vec<Row> = cohorts.into_iter().map(row).collect();
+    terminal::show(json, &rows, || text(&rows, devices, rounds, (epsilon, delta)))
+}
+
+fn text(rows: &[Row], devices: u32, rounds: u32, (epsilon, delta): (f64, f64)) -> String {
+    let mut text = format!(
+        "epsilon {epsilon} at delta {delta:e}, {devices} devices, {rounds} rounds\n\n\
+         cohort        rate     noise  noise of the mean\n"
+    );
+    for Row { cohort, rate, noise, noise_of_mean } in rows {
+        let shown = noise.zip(*noise_of_mean).map_or_else(
+            || format!("  none up to {MOST_NOISE} is enough"),
+            |(noise, mean)| format!("{noise:>10}  {mean:.5} x clip"),
+        );
+        let _ = writeln!(text, "{cohort:>6}  {rate:>10.6}{shown}");
+    }
+    text.push_str(
+        "\nThe noise of the mean is what the model sees in every parameter: the smaller it is beside the\n\
+         changes that devices have in common, the less accuracy it costs. At the same epsilon a larger\n\
+         cohort has less of it.\n",
+    );
+    if let Some(Row { rate, noise: Some(noise), .. }) = rows.first() {
+        let _ = write!(
+            text,
+            "\n[aggregation]\nweights = \"uniform\"\n\n[privacy]\nclip = 1.0  # the usual length of an update, or less\nnoise = {noise}\n\
+             rate = {rate}\ndevices = {devices}\ndelta = {delta:e}\nepsilon = {epsilon}\n"
+        );
+    }
+    text
+}
+
+/// A number above 0.
+fn positive(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(value) if value > 0.0 && value.is_finite() => Ok(value),
+        _ => Err("a number above 0 is needed".to_owned()),
+    }
+}

@@ -1,0 +1,186 @@
+//! `[privacy]`: what a run promises, and what would break that.
+
+use models::Architecture;
+use shared::aggregation::{Buffers, Mechanism, Rule, Weights};
+
+use super::super::Raw;
+use super::{Combinations, Shown};
+use crate::privacy::Promise;
+
+impl Combinations<'_> {
+    /// What the run promises, if anything; refuses what would break it. Notes the defaults in `raw`.
+    pub(in crate::config) fn privacy(
+        &mut self,
+        raw: &mut Raw,
+        architecture: Option<&Architecture>,
+    ) -> Option<Promise> {
+        let table = raw.privacy;
+        let (Some(clip), Some(noise)) = (table.clip, table.noise) else {
+            if table.is_asked_for() {
+                let missing = |key, value: Option<f64>| {
+                    (key, value.map_or(format!("no {key}"), |value| format!("{key} = {value}")))
+                };
+                let reason = "a private run needs both, the length to which updates are clipped and the noise: \
+                              `aggregator privacy plan` says how much; without [privacy] leave all of it out";
+                let keys = [missing("privacy.clip", table.clip), missing("privacy.noise", table.noise)];
+                self.refuse(&keys, reason);
+            }
+            return None;
+        };
+        let clip_key: Shown = ("privacy.clip", format!("privacy.clip = {clip}"));
+        for (key, reason) in breaks(raw, architecture) {
+            self.refuse(&[clip_key.clone(), key], &reason);
+        }
+        let devices = *raw.privacy.devices.get_or_insert(raw.data.clients);
+        let devices_key = ("privacy.devices", format!("privacy.devices = {devices}"));
+        if table.delta * f64::from(devices) >= 1.0 {
+            let delta = ("privacy.delta", format!("privacy.delta = {}", table.delta));
+            let reason = "delta must be smaller than one in the number of devices: with such a one even the publication of \
+                          a whole update of one of them at random would count as private";
+            self.refuse(&[delta, devices_key.clone()], reason);
+        }
+        let rate_key = ("privacy.rate", format!("privacy.rate = {}", table.rate));
+        if table.rate * f64::from(devices) < 1.0 {
+            let reason = "a round would ask less than one device on average; raise the rate";
+            self.refuse(&[rate_key.clone(), devices_key], reason);
+        }
+        let mechanism = Mechanism { clip, noise, rate: table.rate, devices };
+        let promise = Promise { mechanism, delta: table.delta, budget: table.epsilon };
+        if let Some(budget) = table.epsilon
+            && promise.affordable(1) == 0
+        {
+            let reason = format!(
+                "one round spends epsilon {:.3} at delta {:e}, and the budget is {budget}; `aggregator privacy plan` says how much \
+                 noise it takes",
+                promise.epsilon(1),
+                table.delta
+            );
+            let noise = ("privacy.noise", format!("privacy.noise = {noise}"));
+            let budget = ("privacy.epsilon", format!("privacy.epsilon = {budget}"));
+            self.refuse(&[noise, rate_key, budget], &reason);
+        }
+        Some(promise)
+    }
+}
+
+/// What is configured and breaks the guarantee, each with the reason and what to do instead.
+fn breaks(raw: &Raw, architecture: Option<&Architecture>) -> Vec<(Shown, String)> {
+    let (aggregation, round) = (&raw.aggregation, &raw.round);
+    let mut found: Vec<(Shown, String)> = Vec::new();
+    let mut refuse =
+        |key: &'static str, shown: String, reason: &str| found.push(((key, shown), reason.to_owned()));
+    let weights = match aggregation.weights {
+        Weights::Samples => {
+            Some(("samples", "the number of a device's samples would decide how much it changes the sum"))
+        }
+        Weights::Loss => Some(("loss", "a device's loss would change what others count")),
+        Weights::Uniform => None,
+    };
+    if let Some((name, reason)) = weights {
+        refuse(
+            "aggregation.weights",
+            format!("aggregation.weights = \"{name}\""),
+            &format!("{reason}; set aggregation.weights = \"uniform\""),
+        );
+    }
+    if aggregation.rule != (Rule::Mean {}) {
+        let reason =
+            "the account is that of a clipped mean: privacy.clip clips, so leave aggregation.rule out";
+        refuse("aggregation.rule", format!("[{}]", aggregation.rule.key()), reason);
+    }
+    if let Some(architecture) = architecture
+        && architecture.has_buffers()
+        && aggregation.buffers == Buffers::Average
+    {
+        let reason = "statistics of normalisation layers are averaged without a bound; use group norm, or leave them on the devices \
+                      (aggregation.buffers = \"local\", evaluate.every = 0)";
+        refuse("aggregation.buffers", "aggregation.buffers = \"average\"".to_owned(), reason);
+    }
+    if round.fraction < 1.0 {
+        let reason = "the account needs every device drawn on its own: leave it out, and set privacy.rate";
+        refuse("round.fraction", format!("round.fraction = {}", round.fraction), reason);
+    }
+    if let Some(max) = round.max_updates {
+        let reason = "who comes first would decide who counts, which is no sampling that an account knows; leave it out";
+        refuse("round.max-updates", format!("round.max-updates = {max}"), reason);
+    }
+    if round.staleness.enabled {
+        let reason = "a late update counts in a round for which its device was not drawn; leave it out";
+        refuse("round.staleness.enabled", "round.staleness.enabled = true".to_owned(), reason);
+    }
+    if raw.evaluate.on_clients_every > 0 {
+        let reason = "records and reports would have what single devices measured, without noise; set \
+                      evaluate.on-clients-every = 0";
+        let shown = format!("evaluate.on-clients-every = {}", raw.evaluate.on_clients_every);
+        refuse("evaluate.on-clients-every", shown, reason);
+    }
+    let metric = raw.early_stopping.metric;
+    if metric.is_of_clients() {
+        let reason = "which model is best, and when training ends, would depend on what devices measured; use accuracy or loss";
+        refuse("early-stopping.metric", format!("early-stopping.metric = \"{}\"", metric.name()), reason);
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use shared::id::RunId;
+
+    use crate::config::{Config, ConfigErrors, Raw};
+
+    const PRIVATE: [&str; 4] =
+        ["privacy.clip=1", "privacy.noise=1", "privacy.rate=0.5", "aggregation.weights=uniform"];
+
+    fn read(overrides: &[&str]) -> Result<Config, ConfigErrors> {
+        let overrides: Vec<String> = overrides.iter().map(|&given| given.to_owned()).collect();
+        Config::validate(&Raw::layered(None, &overrides).expect("keys that exist"), RunId::from_bytes([1; 8]))
+    }
+
+    #[test]
+    fn a_private_run_has_its_promise_and_ends_with_its_budget() {
+        assert_eq!(read(&[]).expect("valid").promise, None);
+        let config = read(&[&PRIVATE[..], &["run.rounds=50", "data.clients=20"]].concat()).expect("valid");
+        let promise = config.promise.expect("it is private");
+        assert_eq!((promise.mechanism.devices, promise.mechanism.expected()), (20, 10.0));
+        assert_eq!(config.spec.rounds, 50);
+        let budget = format!("privacy.epsilon={}", promise.epsilon(7) + 1e-9);
+        let config =
+            read(&[&PRIVATE[..], &["run.rounds=50", "data.clients=20", &budget]].concat()).expect("valid");
+        assert_eq!((config.spec.rounds, config.effective.run.rounds), (7, Some(50)));
+        let again = Config::validate(&config.effective, RunId::from_bytes([1; 8])).expect("its own");
+        assert_eq!(again, config);
+    }
+
+    #[test]
+    fn what_breaks_the_guarantee_is_refused_with_a_way_out() {
+        for (overrides, parts) in [
+            (&["aggregation.weights=samples"][..], &["aggregation.weights", "uniform"][..]),
+            (&["aggregation.weights=loss"], &["a device's loss"]),
+            (&["aggregation.rule.median={}"], &["[aggregation.rule.median]", "privacy.clip clips"]),
+            (&["round.fraction=0.5"], &["set privacy.rate"]),
+            (&["round.max-updates=2"], &["round.max-updates = 2", "who comes first"]),
+            (&["round.staleness.enabled=true"], &["was not drawn"]),
+            (&["evaluate.on-clients-every=1"], &["without noise"]),
+            (&["early-stopping.metric=own-loss", "evaluate.on-clients-every=1"], &["early-stopping.metric"]),
+            (&["algorithm.scaffold={}"], &["[algorithm.scaffold]", "privacy.clip"]),
+            (&["algorithm.fednova={}"], &["[algorithm.fednova]", "privacy.clip"]),
+            (&["privacy.delta=0.2"], &["one in the number of devices"]),
+            (&["privacy.rate=0.001"], &["less than one device"]),
+            (&["privacy.epsilon=0.1"], &["one round spends", "privacy plan"]),
+            (
+                &["model.name=resnet-18", "model.norm=batch", "data.set=cifar-10", "data.path=x"],
+                &["without a bound"],
+            ),
+        ] {
+            let all = [&PRIVATE[..], overrides].concat();
+            let refused = read(&all).err().map(|errors| errors.to_string()).unwrap_or_default();
+            for part in parts {
+                assert!(refused.contains(part), "{overrides:?}: {part:?} is not in {refused:?}");
+            }
+        }
+        for alone in ["privacy.clip=1", "privacy.noise=1", "privacy.epsilon=3", "privacy.rate=0.5"] {
+            let refused = read(&[alone]).err().map(|errors| errors.to_string()).unwrap_or_default();
+            assert!(refused.contains("needs both"), "{alone}: {refused}");
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! Differential privacy of devices, in whole runs: noise in the model and its account in the records, a secret that is nowhere else, the
+//! same bytes for the same secret in simulation and on devices, and an end before the budget is exceeded.
+
+use std::fs;
+use std::io::Read as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use aggregator::run::Run;
+use aggregator::storage::Disk;
+use federation_tests::copy_folder::copy_folder;
+use federation_tests::process::run;
+use federation_tests::programs::programs;
+use federation_tests::scenario::Scenario;
+use federation_tests::testbed::Testbed;
+use federation_tests::whole_run::{finish, start, whole};
+
+const PRIVATE: [&str; 4] =
+    ["privacy.clip=0.5", "privacy.noise=0.7", "privacy.delta=1e-3", "aggregation.weights=uniform"];
+
+fn scenario(more: &[&str]) -> Scenario {
+    Scenario::small(&[&PRIVATE[..], more].concat())
+}
+
+/// Puts this secret where the run of this name begins, as a process leaves it that dies while it begins the run.
+fn plant(runs: &Path, name: &str, secret: u8) {
+    let state = runs.join(name).join("state");
+    fs::create_dir_all(&state).unwrap();
+    fs::write(state.join("lock"), "").unwrap();
+    fs::write(state.join("secret"), [secret; 32]).unwrap();
+}
+
+fn model(run: &Run) -> Vec<u8> {
+    fs::read(run.directory().model()).unwrap()
+}
+
+/// The files below `folder` that have these bytes somewhere.
+fn having(folder: &Path, bytes: &[u8]) -> Vec<String> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(having(&path, bytes));
+        } else if fs::read(&path).unwrap().windows(bytes.len()).any(|window| window == bytes) {
+            found.push(path.file_name().unwrap().to_string_lossy().into_owned());
+        }
+    }
+    found
+}
+
+#[tokio::test]
+async fn every_round_has_its_epsilon_and_the_model_says_what_is_promised() {
+    let folder = tempfile::tempdir().unwrap();
+    let scenario = scenario(&["run.rounds=4"]);
+    let promise = scenario.config.promise.unwrap();
+    let run = whole(folder.path(), &scenario).await;
+    for record in run.records() {
+        assert_eq!(record.metrics["epsilon"].to_bits(), promise.epsilon(record.round).to_bits());
+    }
+    let (_, _, metadata) = models::read_model(&mut &model(&run)[..]).unwrap();
+    let stated = &metadata["privacy"];
+    assert_eq!(*stated, promise.said(4));
+    for part in
+        ["after 4 rounds", "one device more or less", "clipped to 0.5", "noise 0.7", "the server is trusted"]
+    {
+        assert!(stated.contains(part), "{part:?} is not in {stated:?}");
+    }
+}
+
+#[tokio::test]
+async fn noise_is_another_in_every_run_unless_it_is_to_come_from_the_seed() {
+    let of = |settings: &[&str]| {
+        let scenario = scenario(settings);
+        async move {
+            let folder = tempfile::tempdir().unwrap();
+            model(&whole(folder.path(), &scenario).await)
+        }
+    };
+    assert!(of(&[]).await != of(&[]).await, "the noise is known");
+    let repeated = ["simulation.reproducible-noise=true"];
+    let (first, second) = (of(&repeated).await, of(&repeated).await);
+    assert!(first == second, "the noise is not repeated");
+    let (_, _, metadata) = models::read_model(&mut &first[..]).unwrap();
+    assert!(metadata["privacy"].starts_with("none, since the noise comes from run.seed"), "{metadata:?}");
+}
+
+#[tokio::test]
+async fn the_secret_is_in_its_file_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = whole(folder.path(), &scenario(&[])).await;
+    let secret = fs::read(run.directory().root().join("state/secret")).unwrap();
+    assert_eq!(secret.len(), 32);
+    assert_eq!(having(folder.path(), &secret), ["secret"]);
+    let hex: String = secret.iter().map(|byte| format!("{byte:02x}")).collect();
+    assert!(having(folder.path(), hex.as_bytes()).is_empty());
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        let mode = fs::metadata(run.directory().root().join("state/secret")).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+    }
+    // What is packed for others to see has no secret.
+    let packed = folder.path().join("packed.tar.gz");
+    let [root, to] = [run.directory().root(), &packed].map(|path| path.display().to_string());
+    drop(run);
+    let archived =
+        federation_tests::process::run(&programs().aggregator, &["runs", "archive", &root, "--to", &to]);
+    assert_eq!(archived.code, Some(0), "{}", archived.text);
+    let mut unpacked = Vec::new();
+    flate2::read::GzDecoder::new(fs::File::open(packed).unwrap()).read_to_end(&mut unpacked).unwrap();
+    let has = |bytes: &[u8]| unpacked.windows(bytes.len()).any(|window| window == bytes);
+    assert!(has(b"model.safetensors") && !has(b"state/secret") && !has(&secret));
+}
+
+#[tokio::test]
+async fn a_run_that_goes_on_has_the_noise_of_one_that_was_not_interrupted() {
+    let [folder, at_once, elsewhere] = [(); 3].map(|()| tempfile::tempdir().unwrap());
+    let of = |rounds: u32| scenario(&[&format!("run.rounds={rounds}"), "privacy.rate=0.6"]);
+    let name = of(1).config.spec.name.clone();
+    for runs in [&folder, &at_once] {
+        plant(runs.path(), &name, 7);
+    }
+    drop(whole(folder.path(), &of(2)).await);
+    copy_folder(folder.path(), elsewhere.path());
+    let started = start(Arc::new(Disk), folder.path(), &of(4)).unwrap();
+    assert!(started.continued);
+    let (more, whole_run) = (finish(started, &of(4)).await, whole(at_once.path(), &of(4)).await);
+    assert!(model(&more) == model(&whole_run), "another model");
+    // A copy that has lost its secret goes on with another.
+    fs::remove_file(elsewhere.path().join(&name).join("state/secret")).unwrap();
+    let started = start(Arc::new(Disk), elsewhere.path(), &of(4)).unwrap();
+    assert!(started.continued);
+    assert!(model(&finish(started, &of(4)).await) != model(&more), "the same noise from another secret");
+}
+
+#[tokio::test]
+async fn training_ends_before_the_round_that_would_exceed_the_budget() {
+    let folder = tempfile::tempdir().unwrap();
+    let promise = scenario(&[]).config.promise.unwrap();
+    let budget = format!("privacy.epsilon={}", promise.epsilon(3) + 1e-9);
+    let run = whole(folder.path(), &scenario(&["run.rounds=50", &budget])).await;
+    assert_eq!((run.closed(), run.spent()), (3, true));
+    assert!(run.planned_privacy().unwrap().ends_with("allows 3 of 50 rounds"), "{:?}", run.planned_privacy());
+}
+
+#[tokio::test]
+async fn rounds_count_with_as_few_devices_as_were_drawn() {
+    let folder = tempfile::tempdir().unwrap();
+    let scenario = scenario(&["run.rounds=30", "privacy.rate=0.3", "round.min-updates=3"]);
+    let run = whole(folder.path(), &scenario).await;
+    let sizes: Vec<usize> = run.records().iter().map(|record| record.accepted).collect();
+    assert!(
+        run.records().iter().all(|record| !record.void && record.sampled == record.accepted),
+        "{sizes:?}"
+    );
+    assert!(
+        sizes.contains(&0) && sizes.contains(&1),
+        "30 rounds of 4 devices with probability 0.3: {sizes:?}"
+    );
+    assert_eq!(run.closed(), 30);
+}
+
+#[test]
+fn devices_give_the_bytes_of_the_simulation() {
+    for more in [&[][..], &["update.precision=int8", "privacy.rate=0.7"]] {
+        let testbed = Testbed::new(4, &[&PRIVATE[..], more].concat());
+        let name = testbed.run().file_name().unwrap().to_string_lossy().into_owned();
+        plant(testbed.run().parent().unwrap(), &name, 9);
+        plant(&testbed.path("simulated"), &name, 9);
+        let server = testbed.serve();
+        let devices: Vec<_> = (0..4).map(|index| testbed.join(index)).collect();
+        if more.is_empty() {
+            testbed.assert_completed(server, devices);
+            continue;
+        }
+        let ended = server.wait();
+        assert_eq!(ended.code, Some(0), "{}", ended.text);
+        assert!(testbed.model() == testbed.simulated(), "the model is not the simulation's");
+    }
+}
+
+#[test]
+fn the_plan_is_said_and_nonsense_is_refused() {
+    let plan = |arguments: &[&str]| run(&programs().aggregator, &[&["privacy", "plan"], arguments].concat());
+    let asked = ["--devices", "1000", "--cohort", "100", "--rounds", "100", "--delta", "1e-5"];
+    // Noise 1 is epsilon 7.903850, the golden number of the account; what is printed is rounded up.
+    let said = plan(&[&asked[..], &["--epsilon", "7.9038501"]].concat());
+    assert_eq!(said.code, Some(0), "{}", said.text);
+    assert!(said.text.contains("   100    0.100000     1.001  0.01001 x clip"), "{}", said.text);
+    assert!(said.text.contains("noise = 1.001\nrate = 0.1\ndevices = 1000"), "{}", said.text);
+    let json = plan(&[&asked[..], &["--epsilon", "7.9038501", "--json"]].concat());
+    let rows: serde_json::Value = serde_json::from_str(&json.text).unwrap();
+    assert_eq!((rows[0]["noise"].as_f64(), rows[3]["cohort"].as_u64()), (Some(1.001), Some(800)));
+    for (arguments, part) in [
+        (
+            &["--devices", "10", "--cohort", "11", "--rounds", "1", "--epsilon", "1"][..],
+            "--cohort 11 is more",
+        ),
+        (
+            &["--devices", "100", "--cohort", "1", "--rounds", "1", "--epsilon", "1", "--delta", "0.01"],
+            "not less than 1 in 100 devices",
+        ),
+    ] {
+        let refused = plan(arguments);
+        assert_eq!(refused.code, Some(2), "{}", refused.text);
+        assert!(refused.text.contains(part), "{}", refused.text);
+    }
+}

@@ -3,7 +3,7 @@
 use models::{Architecture, Backend, Mode, ModelError, Network, ParamSet, Targets};
 use rayon::prelude::*;
 use shared::algorithm::Noise;
-use shared::algorithm::ensemble::prototypes_of;
+use shared::algorithm::answering::prototypes_of;
 use shared::ensemble::fusion::{own_answers, summable};
 use shared::seed::{Seed, standard_normal};
 

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use models::params::codec;
 use models::{Architecture, Array, Backend, Batch, Layer, Limits, Network, ParamSet, Precision, Targets};
 use proptest::prelude::*;
-use shared::algorithm::fafi::Fafi;
 use shared::algorithm::{Answering, Fusion, Noise, registry};
 use shared::data::{Dataset, Preparation, View};
 use shared::id::ClientId;
@@ -40,7 +39,7 @@ fn architecture(hidden: usize) -> Architecture {
         head: vec![linear("out", 3)],
         ..Architecture::default()
     };
-    let fafi = registry::specify(<Fafi as shared::algorithm::Algorithm>::NAME, toml::Table::new()).unwrap();
+    let fafi = registry::specify("fafi", toml::Table::new()).unwrap();
     registry::build(&fafi).unwrap().network(configured).unwrap()
 }
 

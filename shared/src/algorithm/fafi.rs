@@ -14,25 +14,15 @@
 //! without `[augment]` is not refused; `contrast = 0` takes one view and saves half of the work. Every view in a batch is compared
 //! with every other one: memory grows with the square of a batch, and `training.batch = 0`, all samples in one, is for small data.
 //!
-//! The network is the configured one with its last layer, without bias, as the prototypes ([`Algorithm::network`]): `F` is
-//! all before it. What is sent is the difference to the start, as everywhere, and the server adds the start again.
-//!
-//! A client whose model is among the members already says so and trains nothing: a second round, with a cohort of others or
-//! with clients that came late, extends the ensemble. The loss that is reported is the cross-entropy.
-
-use std::collections::BTreeSet;
+//! The network is the configured one with its last layer, without bias, as the prototypes ([`OneShot::network`]): `F` is
+//! all before it. The server's half is that of all algorithms with one round ([`SideBySide`](super::SideBySide)). The loss that is
+//! reported is the cross-entropy.
 
 use models::params::ParamSet;
 use models::{Architecture, Batch, Layer, PrototypeLoss, PrototypeTerms, Prototyped};
 
-use super::ensemble::{Answering, Fusion, Noise, prototypes_of};
-use super::{
-    Algorithm, Client, ClientMemory, Closed, Contribution, Incompatible, Round, Setting, TrainError,
-};
-use crate::aggregation::{EmptySum, MergeError};
-use crate::id::ClientId;
-use crate::message::Rejection;
-use crate::record::{Record, RecordError, ToRecord};
+use super::answering::{Answering, Fusion, Noise, prototypes_of};
+use super::{Client, ClientMemory, Incompatible, OneShot, Setting, TrainError};
 use crate::seed::{Seed, standard_normal};
 use crate::settings::{self, Kind};
 
@@ -57,77 +47,10 @@ crate::section! {
     }
 }
 
-/// `F_0` and `P_0`, and whose models are there.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Invitation {
-    /// `F_0` and `P_0`.
-    pub start: ParamSet,
-    /// Whose models need not be learned any more.
-    pub members: BTreeSet<ClientId>,
-}
-
-impl ToRecord for Invitation {
-    fn into_record(self) -> Record {
-        Record::with_scalars(self.start, &self.members)
-    }
-
-    fn from_record(record: Record) -> Result<Self, RecordError> {
-        let members = record.scalars("the members of an ensemble")?;
-        Ok(Self { start: record.tensors, members })
-    }
-}
-
-/// What a client sends.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Membership {
-    /// What it has learned: the difference to the start.
-    New(ParamSet),
-    /// It is a member already.
-    Old,
-}
-
-/// The scalars of [`Membership::Old`].
-const OLD: &[u8] = b"member";
-
-impl ToRecord for Membership {
-    fn into_record(self) -> Record {
-        match self {
-            Self::New(tensors) => tensors.into_record(),
-            Self::Old => Record { scalars: OLD.to_vec(), ..Record::default() },
-        }
-    }
-
-    fn from_record(record: Record) -> Result<Self, RecordError> {
-        match (record.scalars.as_slice(), record.tensors.is_empty()) {
-            ([], _) => Ok(Self::New(record.tensors)),
-            (OLD, true) => Ok(Self::Old),
-            _ => Err(RecordError::Scalars { expected: "a model or of a member of the ensemble" }),
-        }
-    }
-}
-
-/// Who has sent what in a round.
-#[derive(Debug, Default, PartialEq)]
-pub struct Joined {
-    new: BTreeSet<ClientId>,
-    answers: u64,
-}
-
-impl ToRecord for Joined {
-    fn into_record(self) -> Record {
-        Record::with_scalars(ParamSet::new(), &(self.new, self.answers))
-    }
-
-    fn from_record(record: Record) -> Result<Self, RecordError> {
-        let (new, answers) = record.scalars("new members of an ensemble")?;
-        Ok(Self { new, answers })
-    }
-}
-
 const SIDE_BY_SIDE: &str =
     "fafi keeps the clients' models side by side and aggregates nothing: leave [aggregation] out";
 
-impl Algorithm for Fafi {
+impl OneShot for Fafi {
     const NAME: &'static str = "fafi";
     const INCOMPATIBLE: &'static [Incompatible] = &[
         (
@@ -170,11 +93,6 @@ impl Algorithm for Fafi {
             "fafi sets models side by side, and one that comes in a later round is as good as any: leave round.staleness.enabled out",
         ),
     ];
-    type Global = Invitation;
-    type Local = ();
-    type Broadcast = Invitation;
-    type Update = Membership;
-    type Partial = Joined;
 
     fn later() -> Vec<u8> {
         let Self { prototype_temperature, noise, .. } = Self::default();
@@ -227,28 +145,7 @@ impl Algorithm for Fafi {
         }
     }
 
-    fn init(&self, params: ParamSet) -> Invitation {
-        Invitation { start: params, members: BTreeSet::new() }
-    }
-
-    /// The initial model. It answers nothing: the ensemble does.
-    fn current_model<'a>(&self, global: &'a Invitation) -> &'a ParamSet {
-        &global.start
-    }
-
-    fn broadcast(&self, global: &Invitation) -> Invitation {
-        global.clone()
-    }
-
-    fn train(
-        &self,
-        client: &mut Client<'_>,
-        Invitation { start, members }: Invitation,
-        (): &mut (),
-    ) -> Result<Membership, TrainError> {
-        if client.id.is_some_and(|id| members.contains(&id)) {
-            return Ok(Membership::Old);
-        }
+    fn learn(&self, client: &mut Client<'_>, start: &ParamSet) -> Result<ParamSet, TrainError> {
         let head = prototypes_of(&client.spec.architecture)
             .ok_or_else(|| TrainError::Broadcast("its last layer is not linear without bias".to_owned()))?;
         let loss = PrototypeLoss {
@@ -259,7 +156,7 @@ impl Algorithm for Fafi {
             prototype_temperature: self.prototype_temperature as f32,
         };
         let spec = client.spec;
-        let trained = client.epochs_of(&start, |learner, first, drawn| {
+        client.epochs_of(start, |learner, first, drawn| {
             let both;
             let batch = if self.contrast == 0.0 {
                 first
@@ -283,48 +180,11 @@ impl Algorithm for Fafi {
                 Ok(loss.value(&terms))
             })?;
             Ok(terms.classification)
-        })?;
-        Ok(Membership::New(client.delta(trained, &start)?))
+        })
     }
 
-    fn check(&self, round: &Round<'_>, update: &Membership) -> Result<(), Rejection> {
-        match update {
-            Membership::New(delta) => round.check(delta),
-            Membership::Old => Ok(()),
-        }
-    }
-
-    fn begin(&self, _round: &Round<'_>) -> Joined {
-        Joined::default()
-    }
-
-    fn fold(&self, partial: &mut Joined, contribution: Contribution<Membership>, _round: &Round<'_>) {
-        partial.answers += 1;
-        if let Membership::New(_) = contribution.update {
-            partial.new.insert(contribution.client);
-        }
-    }
-
-    fn merge(&self, into: &mut Joined, other: Joined) -> Result<(), MergeError> {
-        into.answers = into.answers.saturating_add(other.answers);
-        into.new.extend(other.new);
-        Ok(())
-    }
-
-    fn close(&self, global: &mut Invitation, partial: Joined, _round: &Round<'_>) -> Closed {
-        if partial.answers == 0 {
-            return Err(EmptySum.into());
-        }
-        global.members.extend(partial.new);
-        Ok(())
-    }
-
-    fn ensemble(&self) -> Option<Answering> {
-        Some(Answering { fusion: self.fusion, temperature: self.temperature, noise: self.noise })
-    }
-
-    fn one_shot(&self) -> bool {
-        true
+    fn answering(&self) -> Answering {
+        Answering { fusion: self.fusion, temperature: self.temperature, noise: self.noise }
     }
 }
 
@@ -373,7 +233,12 @@ mod tests {
         assert!(mean.abs() < 0.15 && (variance - 1.0).abs() < 0.2, "{mean} {variance}");
         assert!(after == started(1) && after != started(2));
         let mut other = before.clone();
-        crate::algorithm::fedavg::FedAvg::default().start(&network, &mut other, &Seed::root(1));
+        crate::algorithm::Algorithm::start(
+            &crate::algorithm::fedavg::FedAvg::default(),
+            &network,
+            &mut other,
+            &Seed::root(1),
+        );
         assert_eq!(other, before);
     }
 
@@ -385,17 +250,5 @@ mod tests {
         let mut other = Architecture::by_name("mlp-2nn", &[1, 28, 28], 10).unwrap();
         other.head.push(Layer::Relu);
         assert!(Fafi::default().network(other).unwrap_err().contains("end it with a linear layer"));
-    }
-
-    #[test]
-    fn what_is_sent_is_a_model_or_a_word() {
-        let mut tensors = ParamSet::new();
-        tensors.insert("w", models::Array::zeros([1]));
-        for sent in [Membership::New(tensors.clone()), Membership::Old] {
-            assert_eq!(Membership::from_record(sent.clone().into_record()).unwrap(), sent);
-        }
-        let both = Record { tensors, scalars: OLD.to_vec(), ..Record::default() };
-        assert!(Membership::from_record(both).is_err());
-        assert!(Membership::from_record(Record { scalars: vec![1], ..Record::default() }).is_err());
     }
 }

@@ -5,8 +5,8 @@ use models::params::ParamSet;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::answering::Answering;
 use super::capability::{Personal, Stored, Supervised};
-use super::ensemble::Answering;
 use super::{Client, ClientMemory, Closed, Contribution, Incompatible, Round, TrainError};
 use crate::aggregation::MergeError;
 use crate::message::Rejection;

@@ -5,7 +5,8 @@
 //! algorithm alone needs is a [capability] that it returns, not a method of all.
 //!
 //! Most algorithms differ from federated averaging at the client alone. Such an algorithm is an [`Objective`]: one method. Its
-//! server half is that of [`aggregation`](crate::aggregation), whose settings it combines with as [`combinations`] says.
+//! server half is that of [`aggregation`](crate::aggregation), whose settings it combines with as [`combinations`] says. An algorithm
+//! of one round whose models are kept side by side is a [`OneShot`]: what a client learns, and how all of them answer.
 //!
 //! # Adding an algorithm
 //!
@@ -110,20 +111,22 @@
 //! ```
 
 mod aggregate_error;
+pub mod answering;
 pub mod capability;
 mod client;
 mod client_memory;
 pub mod combinations;
-pub mod ensemble;
 mod erased;
 pub(crate) mod frozen_features;
 mod interface;
 mod kept;
 mod measure;
+pub mod membership;
 mod objective;
 pub mod registry;
 mod round;
 mod server_model;
+mod side_by_side;
 mod train_error;
 pub mod trainer;
 mod trainer_error;
@@ -143,16 +146,17 @@ pub mod scaffold;
 use registry::{Entry, entry};
 
 pub use aggregate_error::{AggregateError, Closed};
+pub use answering::{Answering, Fusion, Noise};
 pub use capability::{Personal, Stored, Supervised};
 pub use client::{Client, Drawn, Workbench};
 pub use client_memory::ClientMemory;
 pub use combinations::{Conflict, Incompatible, Setting, Settings};
-pub use ensemble::{Answering, Fusion, Noise};
 pub use erased::{Checked, Deployed, ErasedAlgorithm, Global, Partial, TakeIn, Trained};
 pub use interface::Algorithm;
 pub use objective::Objective;
 pub use round::{Contribution, Round};
 pub use server_model::ServerModel;
+pub use side_by_side::{OneShot, SideBySide};
 pub use train_error::TrainError;
 pub use trainer::Trainer;
 pub use trainer_error::TrainerError;
@@ -173,6 +177,8 @@ pub const ALGORITHMS: &[Entry] = &[
     entry::<fedmatch::FedMatch>(
         "one part for the server's labels, one for devices without, which help each other (Jeong et al. 2021)",
     ),
-    entry::<fafi::Fafi>("one round, whose models are kept side by side and fused in use (Zeng et al. 2025)"),
+    entry::<SideBySide<fafi::Fafi>>(
+        "one round, whose models are kept side by side and fused in use (Zeng et al. 2025)",
+    ),
     entry::<local::Local>("every client alone, the baseline without a federation"),
 ];

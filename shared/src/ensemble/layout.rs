@@ -6,7 +6,7 @@ use models::Precision;
 use models::params::codec::TensorStream;
 
 use super::Manifest;
-use crate::algorithm::ensemble::prototypes_of;
+use crate::algorithm::answering::prototypes_of;
 
 /// The name of the fused prototypes, which sorts after all members.
 pub const PROTOTYPES: &str = "prototypes";

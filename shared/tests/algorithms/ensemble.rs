@@ -1,7 +1,7 @@
 //! FAFI's two halves: the client's training, and the ensemble's membership.
 
 use super::*;
-use shared::algorithm::fafi::{Invitation, Membership};
+use shared::algorithm::membership::{Invitation, Membership};
 use shared::data::Augmentation;
 use shared::record::ToRecord;
 

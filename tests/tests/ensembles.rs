@@ -71,7 +71,7 @@ fn a_kill_at_any_operation_gives_the_same_ensemble() {
     }
 }
 
-async fn simulated(scenario: &Scenario, threads: usize) -> (tempfile::TempDir, Run) {
+pub(crate) async fn simulated(scenario: &Scenario, threads: usize) -> (tempfile::TempDir, Run) {
     let tests = TestSet::new(scenario.shares[0].clone(), scenario.config.spec.data.preparation.clone(), 16);
     let directory = tempfile::tempdir().unwrap();
     let root = RunDirectory::new(directory.path().join("run"));
@@ -103,7 +103,7 @@ fn whose_models_stay_apart_begins_with_what_is_sent() {
     let sent = |params: &ParamSet| params.clone().into_record().sent(Precision::F16).unwrap().tensors;
     let exact = begins("fedavg", "f16");
     assert!(sent(&exact) != exact, "what is averaged needs no such start");
-    for algorithm in ["fafi", "local"] {
+    for algorithm in ["fafi", "ensemble", "local"] {
         assert!(begins(algorithm, "f32") != begins(algorithm, "f16"), "{algorithm}");
         let start = begins(algorithm, "f16");
         assert!(sent(&start) == start, "{algorithm}");
@@ -211,7 +211,7 @@ async fn a_round_whose_ensemble_was_damaged_says_so() {
 }
 
 #[cfg(unix)]
-mod processes {
+pub(crate) mod processes {
     use std::collections::BTreeMap;
     use std::fs;
     use std::process::Command;
@@ -224,11 +224,11 @@ mod processes {
 
     use super::ONE_SHOT;
 
-    fn aggregator(arguments: &[&str]) -> Ended {
+    pub(crate) fn aggregator(arguments: &[&str]) -> Ended {
         run(&programs().aggregator, arguments)
     }
 
-    fn json(arguments: &[&str]) -> Value {
+    pub(crate) fn json(arguments: &[&str]) -> Value {
         let output = Command::new(&programs().aggregator).args(arguments).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         serde_json::from_slice(&output.stdout).unwrap()
@@ -334,7 +334,7 @@ mod processes {
     }
 
     /// A device predicts what the server does, noise and all, with the file or the folder of the run, and refuses half a file.
-    fn assert_a_device_answers_alike(testbed: &Testbed, ensemble: &str) {
+    pub(crate) fn assert_a_device_answers_alike(testbed: &Testbed, ensemble: &str) {
         let data = testbed.data(0).display().to_string();
         let predictions = |ended: Ended| {
             assert_eq!(ended.code, Some(0), "{}", ended.text);

@@ -12,7 +12,8 @@ use aggregator::storage::Disk;
 use federation_tests::exported::{Exports, Form, random_samples};
 use federation_tests::python::{with_numpy, with_onnx, with_torch};
 use models::{Architecture, Layer, ParamSet};
-use shared::algorithm::{Answering, Fusion, Noise};
+use shared::aggregation::Weights;
+use shared::algorithm::{Answering, Head};
 use shared::data::View;
 use shared::id::ClientId;
 use shared::seed::Seed;
@@ -27,14 +28,18 @@ impl Origin for InMemory {
 }
 
 /// Three members with a projection, so that not all of them is the extractor.
-fn bundle(folder: &Path) -> Bundle {
+fn bundle(folder: &Path, head: Head, weights: Weights) -> Bundle {
     let mut architecture = Architecture::by_name("moon-cnn", &[1, 28, 28], 10).unwrap();
-    architecture.head = vec![Layer::Linear { name: "prototypes".to_owned(), out: 10, bias: false }];
+    if head == Head::Prototypes {
+        architecture.head = vec![Layer::Linear { name: "prototypes".to_owned(), out: 10, bias: false }];
+    }
+    let fusion = head.fusions()[0];
     let model = |seed: u64| architecture.initialise(|name| Seed::root(seed).derive(name).rng()).unwrap();
     let manifest = Manifest {
         data: DataSpec { shape: vec![1, 28, 28], class_names: Vec::new(), ..RunSpec::example("fafi").data },
-        answering: Answering { fusion: Fusion::Informative, temperature: 0.07, noise: Noise::default() },
+        answering: Answering { fusion, temperature: 0.07, head, ..Answering::default() },
         noise_seed: 3,
+        weights,
         start: digest(&model(0)),
         members: Vec::new(),
         architecture: architecture.clone(),
@@ -48,18 +53,30 @@ fn bundle(folder: &Path) -> Bundle {
             (Member { client, samples, run: "a-run".to_owned() }, origin)
         })
         .collect();
-    let path = folder.join("ensemble.safetensors");
+    let path = folder.join(format!("{head:?}-{weights:?}.safetensors"));
     write(&Disk, &path, &manifest, &members).unwrap();
     Bundle::open(Arc::new(Disk), &path).unwrap()
 }
 
 fn every_fusion(form: impl Into<Form>, python: &Path) {
     let folder = tempfile::tempdir().unwrap();
-    let bundle = bundle(folder.path());
+    let mut exports = Exports::new(folder.path(), form);
+    let each = [
+        (Head::Prototypes, Weights::Samples),
+        (Head::Classifier, Weights::Samples),
+        (Head::Classifier, Weights::Uniform),
+    ];
+    let bundles = each.map(|(head, weights)| bundle(folder.path(), head, weights));
+    for bundle in &bundles {
+        add_every_fusion(&mut exports, bundle);
+    }
+    exports.check(python);
+}
+
+fn add_every_fusion(exports: &mut Exports<'_>, bundle: &Bundle) {
     let samples = random_samples(&bundle.manifest.architecture, &[1, 28, 28]);
     let view = View::whole(samples.clone().into());
-    let mut exports = Exports::new(folder.path(), form);
-    for fusion in Fusion::ALL {
+    for &fusion in bundle.manifest.answering.head.fusions() {
         let mut expected = Vec::new();
         // Each sample alone, as the first one: with the noise of the export.
         for sample in 0..view.len() as u32 {
@@ -75,10 +92,11 @@ fn every_fusion(form: impl Into<Form>, python: &Path) {
             };
             bundle.answer(&question, &mut take).unwrap();
         }
-        let subject = Subject::Ensemble(&bundle, fusion);
-        exports.add(&format!("{fusion} fusion"), subject, &samples, &expected, true);
+        let subject = Subject::Ensemble(bundle, fusion);
+        let name =
+            format!("{fusion} fusion, {:?} {:?}", bundle.manifest.answering.head, bundle.manifest.weights);
+        exports.add(&name, subject, &samples, &expected, true);
     }
-    exports.check(python);
 }
 
 #[test]

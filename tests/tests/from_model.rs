@@ -202,7 +202,10 @@ async fn what_does_not_fit_is_refused_by_its_tensor() {
 #[tokio::test]
 async fn runs_that_leave_no_single_model_begin_nothing() {
     let fafi = ["algorithm.fafi={}", "model.name=mlp-2nn"];
-    for (settings, why) in [(&fafi[..], "side by side"), (&["algorithm.local={}"], "stays with it")] {
+    let ensemble = ["algorithm.ensemble={}", "model.name=mlp-2nn"];
+    for (settings, why) in
+        [(&fafi[..], "side by side"), (&ensemble, "side by side"), (&["algorithm.local={}"], "stays with it")]
+    {
         let (_folder, first) = source(settings).await;
         let text = refusal(&begun_from(first.directory().root(), settings)).to_string();
         assert!(text.contains(why), "{text}");

@@ -54,8 +54,8 @@ async fn every_algorithm_learns_the_rest() {
     let begun = initial(&["model.name=mlp-2nn"]);
     for algorithm in shared::algorithm::registry::names() {
         let (parameters, settings): (&str, &[&str]) = match algorithm {
-            // It keeps whole models side by side, and is refused.
-            "fafi" => continue,
+            // They keep whole models side by side, and are refused.
+            "ensemble" | "fafi" => continue,
             "fedmatch" => ("lambda-l2=0.5", &["data.labels=server", "data.labelled=40"]),
             "fedmix" => ("", &["data.labels=server", "data.labelled=40"]),
             "fedsgd" => ("", &["training.batch=0"]),

@@ -46,6 +46,7 @@ mod own_trainer;
 mod ownership;
 mod papers;
 mod personalisation;
+mod plain_ensembles;
 mod power;
 mod privacy;
 mod processes;

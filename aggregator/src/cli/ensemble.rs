@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use clap::Subcommand;
 use serde_json::json;
+use shared::algorithm::Head;
 use shared::cli::counted;
 use shared::id::ClientId;
 
@@ -93,20 +94,23 @@ fn object(bundle: &Bundle) -> serde_json::Value {
     let manifest = &bundle.manifest;
     json!({
         "architecture": manifest.architecture.name, "fusion": manifest.answering.fusion,
-        "dimensions": bundle.dimensions(), "classes": manifest.architecture.classes, "samples": manifest.samples(),
+        "head": manifest.answering.head, "weights": manifest.weights, "dimensions": bundle.dimensions(), "classes": manifest.architecture.classes, "samples": manifest.samples(),
         "members": manifest.members,
     })
 }
 
 fn table(bundle: &Bundle) -> String {
     let manifest = &bundle.manifest;
+    let features = match manifest.answering.head {
+        Head::Prototypes => format!("{} features, ", bundle.dimensions()),
+        Head::Classifier => String::new(),
+    };
     let mut text = format!(
-        "{}: {}, {} samples, {} classes, {} features, {} fusion\n",
+        "{}: {}, {} samples, {} classes, {features}{} fusion\n",
         manifest.architecture.name,
         counted(manifest.members.len(), "member"),
         manifest.samples(),
         manifest.architecture.classes,
-        bundle.dimensions(),
         manifest.answering.fusion
     );
     let _ = writeln!(text, "{:>8}  {:<32} {:>8}  run", "member", "client", "samples");

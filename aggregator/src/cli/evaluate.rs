@@ -3,7 +3,6 @@
 use clap::Args;
 use models::{Architecture, Backend, Network, ParamSet};
 use serde_json::{Value, json};
-use shared::algorithm::Fusion;
 use shared::cli::{ByLabel, by_class_json, by_class_text, counted, evaluation_json, evaluation_text};
 use shared::data::Split;
 use std::fmt::Write as _;
@@ -98,7 +97,7 @@ fn ensemble(given: &ModelArgs, bundle: &Bundle, samples: &Samples) -> Result<Res
     let manifest = &bundle.manifest;
     let chosen = given.fusion.unwrap_or(manifest.answering.fusion);
     let preparation = &manifest.data.preparation;
-    let question = Question { view, preparation, batch: BATCH, fusions: &Fusion::ALL };
+    let question = Question { view, preparation, batch: BATCH, fusions: manifest.answering.head.fusions() };
     let ((by, members), by_class) = bundle.evaluate_by_class(&question, chosen)?;
     let evaluation = by.get(&chosen).copied().unwrap_or_default();
     // The first of equals.

@@ -263,15 +263,18 @@ impl Usable {
         Ok(Self::Model(Box::new(architecture), params, spec))
     }
 
-    /// Refuses a fusion for a single model, which `given` names.
+    /// Refuses a fusion for a single model, which `given` names, and one that an ensemble's members do not have.
     pub(super) fn check_fusion(&self, given: &Path, fusion: Option<Fusion>) -> Result<(), Failure> {
-        if matches!(self, Self::Model(..)) && fusion.is_some() {
-            return Err(Failure::Usage(format!(
+        let Some(fusion) = fusion else { return Ok(()) };
+        match self {
+            Self::Model(..) => Err(Failure::Usage(format!(
                 "--fusion is for ensembles, and {} is one model: leave it out, or name the ensemble.safetensors of a run",
                 given.display()
-            )));
+            ))),
+            Self::Ensemble(bundle) => bundle.manifest.answering.head.check(fusion).map_err(|reason| {
+                Failure::Usage(format!("--fusion {fusion} is not for {}: {reason}", given.display()))
+            }),
         }
-        Ok(())
     }
 
     pub(super) fn architecture(&self) -> &Architecture {

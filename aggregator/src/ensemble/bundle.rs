@@ -34,7 +34,7 @@ pub struct Bundle {
     /// Its description.
     pub manifest: Manifest,
     layout: Layout,
-    /// `P_g`, `[classes, d]`.
+    /// `P_g`, `[classes, d]`; none of classifiers.
     pub prototypes: Vec<f32>,
     /// Offset of the first member's values in the file.
     start: u64,
@@ -68,11 +68,11 @@ impl Bundle {
         }
         let mut bundle =
             Self { files, path: path.to_owned(), manifest, layout, prototypes: Vec::new(), start: header };
-        let place = bundle.place(bundle.manifest.members.len());
-        let count = bundle.layout.prototypes.1.iter().product();
-        let mut values = bundle.open_at(place)?;
-        bundle.prototypes = values.take(count)?;
-        bundle.finite(&bundle.prototypes, || PROTOTYPES.to_owned())?;
+        if let Some((_, shape)) = &bundle.layout.prototypes {
+            let mut values = bundle.open_at(bundle.place(bundle.manifest.members.len()))?;
+            bundle.prototypes = values.take(shape.iter().product())?;
+            bundle.finite(&bundle.prototypes, || PROTOTYPES.to_owned())?;
+        }
         Ok(bundle)
     }
 
@@ -101,7 +101,7 @@ impl Bundle {
         &self.path
     }
 
-    /// Length of a member's representation of one sample.
+    /// Length of a member's features of one sample, where these are fused; 0 of classifiers.
     #[must_use]
     pub fn dimensions(&self) -> usize {
         self.prototypes.len() / self.manifest.architecture.classes.max(1)

@@ -73,8 +73,8 @@ pub enum EnsembleError {
         /// The tensor.
         tensor: String,
     },
-    /// A member's features of a sample are not finite, or too large to be summed.
-    #[error("{}: member {member} ({client}) gives features that are not finite: leave it out with `aggregator ensemble drop {} --client {client}`", path.display(), path.display())]
+    /// A member's features of a sample, or what it answers, are not finite, or too large to be summed.
+    #[error("{}: member {member} ({client}) gives features or answers that are not finite: leave it out with `aggregator ensemble drop {} --client {client}`", path.display(), path.display())]
     Features {
         /// The file.
         path: PathBuf,

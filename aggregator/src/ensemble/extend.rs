@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use shared::algorithm::Head;
 use shared::id::ClientId;
 
 use super::bundle::Bundle;
@@ -22,7 +23,7 @@ pub struct Extended {
 }
 
 /// Writes the members of `bundle` and `with` to `path`. For a client in both, the newer model in `with` is used. Nothing is
-/// retrained: the fused prototypes become the mean over all members.
+/// retrained: the fused prototypes, if they have any, become the mean over all members.
 pub fn extend(
     files: &dyn FileLayer,
     bundle: &Bundle,
@@ -56,7 +57,13 @@ fn unrelated(a: &Manifest, b: &Manifest) -> Option<String> {
         };
         return Some(format!("{what}; train the newcomers with the same [model]"));
     }
-    if a.start != b.start {
+    if a.answering.head != b.answering.head {
+        let reason = "the members of one compare features with prototypes and those of the other are classifiers; train the \
+                      newcomers with the same [algorithm]";
+        return Some(reason.to_owned());
+    }
+    // Answers mean the same wherever a classifier began.
+    if a.answering.head == Head::Prototypes && a.start != b.start {
         let reason = "they were not trained from the same parameters, so that their prototypes have nothing in common; train \
                       the newcomers with the same model.seed";
         return Some(reason.to_owned());

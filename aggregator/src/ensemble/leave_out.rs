@@ -11,7 +11,7 @@ use super::writing::write;
 use crate::storage::FileLayer;
 
 /// Writes `bundle` without the members of these clients to `path`; returns how many members remain. Nothing is retrained:
-/// the fused prototypes become the mean over the remaining members.
+/// the fused prototypes, if they have any, become the mean over the remaining members.
 pub fn leave_out(
     files: &dyn FileLayer,
     bundle: &Bundle,

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use models::params::codec;
 use models::{Architecture, Array, Backend, Batch, Layer, Limits, Network, ParamSet, Precision, Targets};
 use proptest::prelude::*;
-use shared::algorithm::{Answering, Fusion, Noise, registry};
+use shared::aggregation::Weights;
+use shared::algorithm::{Answering, Fusion, registry};
 use shared::data::{Dataset, Preparation, View};
 use shared::id::ClientId;
 use shared::seed::{Seed, below};
@@ -14,6 +15,8 @@ use shared::spec::{DataSpec, RunSpec};
 
 use super::*;
 use crate::storage::Disk;
+
+mod classifiers;
 
 const HEAD: &str = "head.out.weight";
 
@@ -51,8 +54,9 @@ fn manifest() -> Manifest {
     Manifest {
         architecture: architecture(5),
         data: DataSpec { shape: vec![1, 2, 2], class_names: Vec::new(), ..RunSpec::example("fafi").data },
-        answering: Answering { fusion: Fusion::Informative, temperature: 0.07, noise: Noise::default() },
+        answering: Answering { temperature: 0.07, ..Answering::default() },
         noise_seed: 3,
+        weights: Weights::default(),
         start: digest(&model(0)),
         members: Vec::new(),
     }
@@ -64,13 +68,18 @@ fn client(index: usize) -> ClientId {
 
 /// An ensemble of these models, with their samples; each belongs to the client of its position.
 fn bundle(folder: &Path, members: &[(u64, ParamSet)]) -> Bundle {
+    written(folder, &manifest(), members)
+}
+
+/// The same with another description.
+fn written(folder: &Path, manifest: &Manifest, members: &[(u64, ParamSet)]) -> Bundle {
     let path = folder.join("ensemble.safetensors");
     let origin = |(index, (samples, params)): (usize, &(u64, ParamSet))| {
         let member = Member { client: client(index), samples: *samples, run: "a-run".to_owned() };
         (member, Box::new(params.clone()) as Box<dyn Origin>)
     };
     let members: Vec<_> = members.iter().enumerate().map(origin).collect();
-    write(&Disk, &path, &manifest(), &members).unwrap();
+    write(&Disk, &path, manifest, &members).unwrap();
     Bundle::open(Arc::new(Disk), &path).unwrap()
 }
 
@@ -444,7 +453,7 @@ fn a_model_is_tried_before_it_is_a_member() {
     let (architecture, view, preparation) = (architecture(5), samples(7), Preparation::default());
     let question = Question { view: &view, preparation: &preparation, batch: 3, fusions: &[] };
     let sound = |params: &ParamSet, question| {
-        is_sound(&architecture, params, (3, Noise::default()), question).unwrap()
+        is_sound(&architecture, params, (Answering::default(), 3), question).unwrap()
     };
     assert!(sound(&model(1), None) && sound(&model(1), Some(&question)));
     // Finite parameters, and too much of them.
@@ -462,7 +471,7 @@ fn a_model_is_tried_before_it_is_a_member() {
     hidden.get_mut(HEAD).unwrap().values_mut()[0] = -1e15;
     assert!(!sound(&hidden, None));
     assert!(
-        is_sound(&self::architecture(6), &model(1), (3, Noise::default()), None).is_err(),
+        is_sound(&self::architecture(6), &model(1), (Answering::default(), 3), None).is_err(),
         "of another architecture"
     );
 }

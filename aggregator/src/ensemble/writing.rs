@@ -71,8 +71,9 @@ fn pass_on(
     let tensors: Vec<_> = layout.of_ensemble(members.len()).collect();
     let declared = tensors.iter().map(|(name, shape)| (name.as_str(), *shape));
     write_header(declared, metadata, out).map_err(failed)?;
-    let (prototypes, shape) = &layout.prototypes;
-    let mut mean = MeanSum::new(shape.iter().product());
+    let (prototypes, shape) =
+        layout.prototypes.as_ref().map(|(name, shape)| (name.as_str(), &shape[..])).unzip();
+    let mut mean = MeanSum::new(shape.map_or(0, |shape| shape.iter().product()));
     for (member, origin) in members {
         let misfit = |reason: &str| EnsembleError::Update {
             path: member.client.to_string().into(),
@@ -91,10 +92,10 @@ fn pass_on(
                     return Err(misfit("other tensors"));
                 }
             }
-            if tensor == prototypes && !summable(values) {
+            if Some(tensor) == prototypes && !summable(values) {
                 return Err(EnsembleError::Prototypes { client: member.client.to_string() });
             }
-            if tensor == prototypes && !mean.add(offset, values) {
+            if Some(tensor) == prototypes && !mean.add(offset, values) {
                 return Err(misfit("too many values"));
             }
             offset += values.len();

@@ -5,11 +5,13 @@
 
 use std::fmt::Write as _;
 
-use shared::algorithm::Fusion;
+use shared::aggregation::Weights;
+use shared::algorithm::{Answering, Fusion, Head};
 
 use super::python::{documentation, shape};
 use super::script::{Script, representation_called, spelled_shape};
 use super::{Subject, Target};
+use crate::ensemble::Bundle;
 
 /// Whether features are compared by their directions.
 pub(super) fn takes_cosines(script: &Script<'_>) -> bool {
@@ -25,7 +27,7 @@ pub(super) fn torch(script: &Script<'_>) -> Option<String> {
          def __init__(self) -> None:\n        \
          super().__init__()\n        \
          self.members = nn.ModuleList(Network() for _ in range({members}))\n",
-        about(script, members, fusion)
+        about(script, bundle, fusion)
     );
     let noise = [&[1], &bundle.manifest.architecture.input[..]].concat();
     for (name, axes) in
@@ -39,7 +41,7 @@ pub(super) fn torch(script: &Script<'_>) -> Option<String> {
         text,
         "\n    def forward(self, x: torch.Tensor) -> torch.Tensor:\n{}{}",
         script.about_forward(),
-        statements(script, fusion, bundle.manifest.answering.temperature)
+        statements(script, fusion, bundle.manifest.answering)
     );
     Some(text)
 }
@@ -53,7 +55,7 @@ pub(super) fn numpy(script: &Script<'_>) -> Option<String> {
          def __init__(self, tensors: dict[str, np.ndarray]) -> None:\n        \
          parts = [by_layer(tensors, f\"members.{{member}}.\") for member in range({members})]\n        \
          self.members = [Network(weights) for weights in parts]\n",
-        about(script, members, fusion)
+        about(script, bundle, fusion)
     );
     for name in buffers(fusion) {
         let _ = writeln!(text, "        self.{name} = tensors[\"{name}\"]");
@@ -62,7 +64,7 @@ pub(super) fn numpy(script: &Script<'_>) -> Option<String> {
         text,
         "\n    def __call__(self, x: np.ndarray) -> np.ndarray:\n{}{}",
         script.about_forward(),
-        statements(script, fusion, bundle.manifest.answering.temperature)
+        statements(script, fusion, bundle.manifest.answering)
     );
     Some(text)
 }
@@ -77,7 +79,19 @@ fn buffers(fusion: Fusion) -> &'static [&'static str] {
     }
 }
 
-fn about(script: &Script<'_>, members: usize, fusion: Fusion) -> String {
+fn about(script: &Script<'_>, bundle: &Bundle, fusion: Fusion) -> String {
+    let members = bundle.manifest.members.len();
+    if bundle.manifest.answering.head == Head::Classifier {
+        let weighted = match bundle.manifest.weights {
+            Weights::Uniform => "",
+            _ => ", weighted by their numbers of samples",
+        };
+        let about = [
+            format!("{members} networks side by side (Guha et al., 2019)."),
+            format!("Their logits are averaged{weighted}."),
+        ];
+        return documentation(1, &about);
+    }
     let says = match fusion {
         Fusion::Informative => {
             "Features are weighted by how far they are from those of noise, `1 - cos(F(x), F(noise))`; the class is that of the nearest \
@@ -100,7 +114,8 @@ fn about(script: &Script<'_>, members: usize, fusion: Fusion) -> String {
 }
 
 /// The forward pass.
-fn statements(script: &Script<'_>, fusion: Fusion, temperature: f64) -> String {
+fn statements(script: &Script<'_>, fusion: Fusion, answering: Answering) -> String {
+    let Answering { temperature, head, .. } = answering;
     let torch = script.target == Target::Torch;
     let features = |x: &str| representation_called(script.plan, "member", x);
     let mut lines = vec!["fused, total = 0, 0".to_owned()];
@@ -109,7 +124,9 @@ fn statements(script: &Script<'_>, fusion: Fusion, temperature: f64) -> String {
         Fusion::Informative | Fusion::Uniform => "for member in self.members:",
     };
     lines.push(in_turn.to_owned());
-    lines.push(format!("    features = {}", features("x")));
+    if head == Head::Prototypes {
+        lines.push(format!("    features = {}", features("x")));
+    }
     let (weight, of) = match fusion {
         Fusion::Informative => {
             let found = format!("1 - cosine(features, {})", features("self.noise"));
@@ -122,6 +139,10 @@ fn statements(script: &Script<'_>, fusion: Fusion, temperature: f64) -> String {
         }
         Fusion::Size => ("share", "features"),
         Fusion::Uniform => ("1", "features"),
+        Fusion::Logits if head == Head::Classifier => {
+            lines.push("    answers = member(x)".to_owned());
+            ("share", "answers")
+        }
         Fusion::Logits => {
             lines.push(if torch {
                 "    lengths = features.norm(dim=1, keepdim=True).clamp(min=1e-8)".to_owned()

@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use models::{Limits, ParamSet};
-use shared::algorithm::{Checked, Contribution, ErasedAlgorithm, Noise, Partial, Round};
+use shared::algorithm::{Checked, Contribution, ErasedAlgorithm, Partial, Round};
 use shared::by_class::ByClass;
 use shared::frame;
 use shared::id::ClientId;
@@ -248,8 +248,8 @@ impl Acceptance<'_> {
         model.add(start).map_err(models::ModelError::from)?;
         let spec = &self.config.spec;
         let question = self.tests.map(TestSet::question);
-        let noise = self.algorithm.ensemble().map_or_else(Noise::default, |answering| answering.noise);
-        Ok(is_sound(&spec.architecture, &model, (spec.seed, noise), question.as_ref())?)
+        let answering = self.algorithm.ensemble().unwrap_or_default();
+        Ok(is_sound(&spec.architecture, &model, (answering, spec.seed), question.as_ref())?)
     }
 
     /// An accepted update claims the number of samples that its client had declared, and the sums have room for no other.

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use models::params::codec::TensorStream;
 use models::{Evaluation, ParamSet};
-use shared::algorithm::{Answering, Fusion};
+use shared::algorithm::Answering;
 use shared::id::ClientId;
 use shared::message::{TrainReport, reason};
 
@@ -105,6 +105,7 @@ impl Run {
             data: spec.data.clone(),
             answering,
             noise_seed: spec.seed,
+            weights: spec.aggregation.weights,
             start: digest(start),
             members: Vec::new(),
         };
@@ -121,7 +122,7 @@ impl Run {
         Ok(Some(Bundle::open(self.files.clone(), &path)?))
     }
 
-    /// How the ensemble does, and how it would do otherwise: by every fusion, and its best member alone. `None` as long as
+    /// How the ensemble does, and how it would do otherwise: by every fusion of its members, and its best member alone. `None` as long as
     /// there is no ensemble.
     pub(super) fn test_ensemble(
         &self,
@@ -129,7 +130,7 @@ impl Run {
         tests: &TestSet,
     ) -> Result<Option<Tested>, RunError> {
         let Some(bundle) = self.bundle()? else { return Ok(None) };
-        let question = Question { fusions: &Fusion::ALL, ..tests.question() };
+        let question = Question { fusions: answering.head.fusions(), ..tests.question() };
         let (by, members) = bundle.evaluate(&question)?;
         let share = |evaluation: &Evaluation| evaluation.accuracy.unwrap_or_default();
         let mut metrics: BTreeMap<String, f64> =

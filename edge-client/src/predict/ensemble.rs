@@ -27,7 +27,7 @@ const LIMITS: Limits = Limits {
 #[derive(Debug)]
 pub(super) struct Ensemble {
     manifest: Manifest,
-    /// `P_g`, `[classes, d]`.
+    /// `P_g`, `[classes, d]`; none of classifiers.
     prototypes: Vec<f32>,
     members: Vec<Network>,
 }
@@ -83,7 +83,7 @@ impl Ensemble {
             let network = Network::new(&manifest.architecture, &params, backend);
             members.push(network.map_err(PredictError::Network)?);
         }
-        let prototypes = next(data)?;
+        let prototypes = layout.prototypes.as_ref().map(|_| next(data)).transpose()?.unwrap_or_default();
         input.finish().map_err(|error| unreadable(error.into()))?;
         Ok(Self { manifest, prototypes, members })
     }

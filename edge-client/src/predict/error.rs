@@ -51,7 +51,7 @@ pub enum PredictError {
     },
     /// A member of the ensemble computes no finite numbers.
     #[error(
-        "the ensemble's member of client {client} gives features that are not finite: its operator leaves it out with \
+        "the ensemble's member of client {client} gives features or answers that are not finite: its operator leaves it out with \
          `aggregator ensemble drop ENSEMBLE --client {client}`"
     )]
     Member {

@@ -325,7 +325,7 @@ fn what_learns_classes_is_refused_for_another_task_whatever_the_server_says() {
         };
         run_task(&task, &TaskHandle::default(), None)
     };
-    for algorithm in ["fafi", "fedmix", "fedmatch"] {
+    for algorithm in ["ensemble", "fafi", "fedmix", "fedmatch"] {
         let refused = run(algorithm, &|_| {}).unwrap_err();
         assert!(matches!(refused, TaskError::OtherTask { .. }), "{algorithm}: {refused}");
         assert_eq!(refused.failure().blame, Blame::Server);

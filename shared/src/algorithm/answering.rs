@@ -1,4 +1,4 @@
-//! Ensembles: results that answer with the clients' models side by side.
+//! Answers of ensembles: results that are the clients' models side by side.
 
 use std::fmt;
 
@@ -20,6 +20,9 @@ pub enum Fusion {
     /// Features, all alike.
     Uniform,
     /// The members' own answers, by their numbers of samples: the usual ensemble.
+    ///
+    /// Of members with [prototypes](Head::Prototypes) these are `f_hat P^T`, of [classifiers](Head::Classifier) the outputs of
+    /// the last layer.
     Logits,
 }
 
@@ -39,6 +42,39 @@ impl Fusion {
 impl fmt::Display for Fusion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
+    }
+}
+
+/// What the last layer of an ensemble's members is, and so how they can be fused.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Head {
+    /// Prototypes, one for each class, which features of length 1 are compared with. All members have learned them from the same
+    /// start, so that their mean makes sense.
+    #[default]
+    Prototypes,
+    /// A layer that gives the logits, as every network has one. What members have in common are their answers alone.
+    Classifier,
+}
+
+impl Head {
+    /// The fusions of members with it.
+    #[must_use]
+    pub fn fusions(self) -> &'static [Fusion] {
+        match self {
+            Self::Prototypes => &Fusion::ALL,
+            Self::Classifier => &[Fusion::Logits],
+        }
+    }
+
+    /// Refuses a fusion that members with it do not have, with the reason.
+    pub fn check(self, fusion: Fusion) -> Result<(), String> {
+        if self.fusions().contains(&fusion) {
+            return Ok(());
+        }
+        Err(format!(
+            "{fusion} fusion is of features that are compared with prototypes, and its members have none, each being a classifier of its              own: logits is their fusion"
+        ))
     }
 }
 
@@ -77,6 +113,9 @@ pub struct Answering {
     /// The noise of informative fusion. A file has it apart, so that a program that does not know it refuses the file.
     #[serde(skip)]
     pub noise: Noise,
+    /// What the members' last layers are. A file has it apart, as the noise.
+    #[serde(skip)]
+    pub head: Head,
 }
 
 /// The name of the tensor that holds the prototypes of a network whose last layer is linear and has no bias.

@@ -21,7 +21,7 @@
 use models::params::ParamSet;
 use models::{Architecture, Batch, Layer, PrototypeLoss, PrototypeTerms, Prototyped};
 
-use super::answering::{Answering, Fusion, Noise, prototypes_of};
+use super::answering::{Answering, Fusion, Head, Noise, prototypes_of};
 use super::{Client, ClientMemory, Incompatible, OneShot, Setting, TrainError};
 use crate::seed::{Seed, standard_normal};
 use crate::settings::{self, Kind};
@@ -184,7 +184,8 @@ impl OneShot for Fafi {
     }
 
     fn answering(&self) -> Answering {
-        Answering { fusion: self.fusion, temperature: self.temperature, noise: self.noise }
+        let Self { fusion, temperature, noise, .. } = *self;
+        Answering { fusion, temperature, noise, head: Head::Prototypes }
     }
 }
 

@@ -132,6 +132,7 @@ pub mod trainer;
 mod trainer_error;
 mod unlabelled;
 
+pub mod ensemble;
 pub mod fafi;
 pub mod fedavg;
 pub mod fedmatch;
@@ -146,7 +147,7 @@ pub mod scaffold;
 use registry::{Entry, entry};
 
 pub use aggregate_error::{AggregateError, Closed};
-pub use answering::{Answering, Fusion, Noise};
+pub use answering::{Answering, Fusion, Head, Noise};
 pub use capability::{Personal, Stored, Supervised};
 pub use client::{Client, Drawn, Workbench};
 pub use client_memory::ClientMemory;
@@ -179,6 +180,9 @@ pub const ALGORITHMS: &[Entry] = &[
     ),
     entry::<SideBySide<fafi::Fafi>>(
         "one round, whose models are kept side by side and fused in use (Zeng et al. 2025)",
+    ),
+    entry::<SideBySide<ensemble::Ensemble>>(
+        "one round of plain training; the clients' models answer together, the usual baseline of one-shot methods (Guha et al. 2019)",
     ),
     entry::<local::Local>("every client alone, the baseline without a federation"),
 ];

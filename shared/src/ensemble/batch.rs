@@ -7,13 +7,13 @@ use thiserror::Error;
 
 use super::Manifest;
 use super::fusion::{RowSums, cosine, information, largest, log_softmax, own_answers, summable};
-use crate::algorithm::Fusion;
+use crate::algorithm::{Fusion, Head};
 
 /// Why a member gives no answer.
 #[derive(Debug, Error)]
 pub enum AskError {
-    /// Its features are not finite, or too large to be summed.
-    #[error("a member gives features that are not finite")]
+    /// Its features or answers are not finite, or too large to be summed.
+    #[error("a member gives features or answers that are not finite")]
     Features,
     /// It cannot be run.
     #[error(transparent)]
@@ -26,7 +26,7 @@ pub enum AskError {
 /// The fused prediction for one sample.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fused {
-    /// `F(x)`, or the mean logits.
+    /// `F(x)`, or the mean of the members' own answers.
     pub vector: Vec<f64>,
     /// `log p` of each class.
     pub log_probabilities: Vec<f64>,
@@ -51,7 +51,8 @@ pub struct Gathered {
 
 impl Gathered {
     /// The samples at these positions of a data set, prepared as `x`, to be fused in each of these ways. The noise of a sample
-    /// follows from its position. `dimensions` is the length of a member's representation of one sample.
+    /// follows from its position. `dimensions` is the length of a member's representation of one sample,
+    /// of no meaning to classifiers, which are fused by their logits alone.
     #[must_use]
     pub fn new(
         manifest: &Manifest,
@@ -90,13 +91,19 @@ impl Gathered {
         let n = self.samples;
         let shape = [&[n], &architecture.input[..]].concat();
         network.forward(&self.x, &shape, Mode::Evaluation)?;
-        let logits = own_answers(network, n).ok_or(AskError::Features)?;
-        let features = network.representation().to_vec();
-        let d = features.len() / n;
+        let logits = own_answers(network, manifest.answering.head, n).ok_or(AskError::Features)?;
         let own = logits
             .chunks(architecture.classes)
             .map(|row| log_softmax(&row.iter().map(|&value| f64::from(value)).collect::<Vec<_>>()))
             .collect();
+        if let Some(sums) = self.sums.get_mut(&Fusion::Logits) {
+            sums.add(&logits, |_| size);
+        }
+        if manifest.answering.head == Head::Classifier {
+            return Ok(own);
+        }
+        let features = network.representation().to_vec();
+        let d = features.len() / n;
         if let Some(sums) = self.sums.get_mut(&Fusion::Informative) {
             let noise = Batch::unlabelled(std::mem::take(&mut self.noise), shape)?;
             let of_noise = network.represent(&noise)?;
@@ -110,16 +117,16 @@ impl Gathered {
         }
         for (fusion, sums) in &mut self.sums {
             match fusion {
-                Fusion::Informative => {}
+                Fusion::Informative | Fusion::Logits => {}
                 Fusion::Size => sums.add(&features, |_| size),
                 Fusion::Uniform => sums.add(&features, |_| 1.0),
-                Fusion::Logits => sums.add(&logits, |_| size),
             }
         }
         Ok(own)
     }
 
-    /// The fused predictions after all members were asked, for each way and each sample. `prototypes` are `P_g`, `[classes, d]`.
+    /// The fused predictions after all members were asked, for each way and each sample. `prototypes` are `P_g`, `[classes, d]`,
+    /// or none of classifiers.
     #[must_use]
     pub fn conclude(&self, manifest: &Manifest, prototypes: &[f32]) -> BTreeMap<Fusion, Vec<Fused>> {
         let d = prototypes.len() / manifest.architecture.classes.max(1);

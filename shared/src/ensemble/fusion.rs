@@ -2,6 +2,8 @@
 
 use models::Network;
 
+use crate::algorithm::Head;
+
 /// 2^80: a number has 80 binary places after the point and 47 before it. With weights up to 2 and values up to
 /// [`LARGEST`], tens of thousands of members fit.
 const PLACES: f64 = 1_208_925_819_614_629_174_706_176.0;
@@ -122,12 +124,15 @@ impl MeanSum {
     }
 }
 
-/// A network's own answers for its last batch, `f_hat P^T`, one row for each of `n` samples; `None` if they or its features
-/// cannot be summed up.
+/// A network's own answers for its last batch, one row for each of `n` samples: `f_hat P^T` of one with prototypes, the logits of a
+/// classifier. `None` if they, or features that are fused, cannot be summed up.
 #[must_use]
-pub fn own_answers(network: &Network, n: usize) -> Option<Vec<f32>> {
-    let features = network.representation();
+pub fn own_answers(network: &Network, head: Head, n: usize) -> Option<Vec<f32>> {
     let logits = network.logits();
+    if head == Head::Classifier {
+        return summable(logits).then(|| logits.to_vec());
+    }
+    let features = network.representation();
     if !summable(features) {
         return None;
     }

@@ -6,9 +6,10 @@ use models::Precision;
 use models::params::codec::TensorStream;
 
 use super::Manifest;
+use crate::algorithm::Head;
 use crate::algorithm::answering::prototypes_of;
 
-/// The name of the fused prototypes, which sorts after all members.
+/// The name of the fused prototypes, which sorts after all members. Classifiers have none.
 pub const PROTOTYPES: &str = "prototypes";
 
 /// The prefix of the names of a member's tensors.
@@ -22,8 +23,8 @@ pub fn prefix(member: usize) -> String {
 pub struct Layout {
     /// Each tensor and its shape.
     pub tensors: Vec<(String, Vec<usize>)>,
-    /// The tensor of a member's own prototypes, and its shape.
-    pub prototypes: (String, Vec<usize>),
+    /// The tensor of a member's own prototypes, and its shape, if it has prototypes.
+    pub prototypes: Option<(String, Vec<usize>)>,
 }
 
 impl Layout {
@@ -35,11 +36,14 @@ impl Layout {
         let specs = manifest.architecture.parameter_specs().map_err(|error| error.to_string())?;
         let mut tensors: Vec<_> = specs.into_iter().map(|spec| (spec.name, spec.shape)).collect();
         tensors.sort();
+        if manifest.answering.head == Head::Classifier {
+            return Ok(Self { tensors, prototypes: None });
+        }
         let name = prototypes_of(&manifest.architecture)
             .ok_or_else(|| "the last layer of its architecture is not linear without bias".to_owned())?;
         let found = tensors.iter().find(|(tensor, _)| *tensor == name).cloned();
         let prototypes = found.ok_or_else(|| format!("its architecture has no tensor `{name}`"))?;
-        Ok(Self { tensors, prototypes })
+        Ok(Self { tensors, prototypes: Some(prototypes) })
     }
 
     /// Number of values of one member.
@@ -54,8 +58,8 @@ impl Layout {
             let prefix = prefix(member);
             self.tensors.iter().map(move |(name, shape)| (format!("{prefix}{name}"), shape.as_slice()))
         };
-        let last = (PROTOTYPES.to_owned(), self.prototypes.1.as_slice());
-        (0..members).flat_map(member).chain([last])
+        let last = self.prototypes.iter().map(|(_, shape)| (PROTOTYPES.to_owned(), shape.as_slice()));
+        (0..members).flat_map(member).chain(last)
     }
 
     /// Checks the tensors of a file against those that the members need.

@@ -8,7 +8,8 @@ use models::{Architecture, ParamSet};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use crate::algorithm::{Answering, Noise};
+use crate::aggregation::Weights;
+use crate::algorithm::{Answering, Head, Noise};
 use crate::id::ClientId;
 use crate::seed::{Seed, standard_normal};
 use crate::spec::{DataSpec, ENSEMBLE_KEY, SAMPLES_KEY};
@@ -48,7 +49,7 @@ pub struct Member {
 /// The description of an ensemble.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Manifest {
-    /// The network of every member; its last layer is linear without bias, the member's own prototypes.
+    /// The network of every member; if they have prototypes, its last layer is linear without bias, the member's own ones.
     pub architecture: Architecture,
     /// Its samples, and how they are prepared.
     pub data: DataSpec,
@@ -56,6 +57,8 @@ pub struct Manifest {
     pub answering: Answering,
     /// Seed of the noise with which features are compared.
     pub noise_seed: u64,
+    /// How much the members count where their numbers of samples do: by them, or all alike.
+    pub weights: Weights,
     /// Digest of the initial parameters of all members: prototypes of different initial parameters cannot be averaged.
     pub start: String,
     /// The members, ordered by client, each client at most once.
@@ -69,9 +72,13 @@ struct Own {
     version: u32,
     answering: Answering,
     noise_seed: u64,
-    /// Left out where it is the usual one: earlier programs refuse a file that has it.
+    /// Left out where it is the usual one, as the two behind it: earlier programs refuse a file that has it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     noise: Option<Noise>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    head: Option<Head>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    weights: Option<Weights>,
     start: String,
     members: Vec<Member>,
 }
@@ -88,6 +95,8 @@ impl Manifest {
             answering: self.answering,
             noise_seed: self.noise_seed,
             noise: Some(self.answering.noise).filter(|noise| *noise != Noise::default()),
+            head: Some(self.answering.head).filter(|head| *head != Head::default()),
+            weights: Some(self.weights).filter(|weights| *weights != Weights::default()),
             start: self.start.clone(),
             members: self.members.clone(),
         };
@@ -114,8 +123,10 @@ impl Manifest {
             let json = metadata.get(key).ok_or_else(|| format!("it has no `{key}` in its metadata"))?;
             serde_json::from_str(json).map_err(|error| format!("its `{key}` cannot be understood ({error})"))
         }
-        let Own { version, mut answering, noise_seed, noise, start, members } = read(metadata, MANIFEST_KEY)?;
-        answering.noise = noise.unwrap_or_default();
+        let Own { version, mut answering, noise_seed, noise, head, weights, start, members } =
+            read(metadata, MANIFEST_KEY)?;
+        (answering.noise, answering.head) = (noise.unwrap_or_default(), head.unwrap_or_default());
+        let weights = weights.unwrap_or_default();
         if version != VERSION {
             return Err(format!("it is of format {version}, and this program reads format {VERSION}"));
         }
@@ -131,6 +142,10 @@ impl Manifest {
         if answering.noise.check().is_err() {
             return Err(format!("its noise is {:?}", answering.noise));
         }
+        answering.head.check(answering.fusion)?;
+        if weights == Weights::Loss {
+            return Err("its members would count by their losses, which it does not have".to_owned());
+        }
         let (architecture, data): (Architecture, DataSpec) =
             (read(metadata, ARCHITECTURE_KEY)?, read(metadata, SAMPLES_KEY)?);
         if !architecture.task.is_classification() {
@@ -142,7 +157,7 @@ impl Manifest {
         if architecture.predictions() != Ok(1) {
             return Err("its network is not one that gives one answer for each sample".to_owned());
         }
-        Ok(Self { architecture, data, answering, noise_seed, start, members })
+        Ok(Self { architecture, data, answering, noise_seed, weights, start, members })
     }
 
     /// The noise that a sample at this position of a data set is compared with in informative fusion.
@@ -154,12 +169,15 @@ impl Manifest {
         (0..values).map(|_| self.answering.noise.of(standard_normal(&mut rng))).collect()
     }
 
-    /// A member's weight by its number of samples, relative to the largest.
+    /// A member's weight by its number of samples, relative to the largest; 1 where all count alike.
     ///
     /// # Panics
     /// If there is no such member.
     #[must_use]
     pub fn share(&self, member: usize) -> f64 {
+        if self.weights == Weights::Uniform {
+            return 1.0;
+        }
         let largest = self.members.iter().map(|member| member.samples).max().unwrap_or(1).max(1);
         // At least one sample each: an ensemble without any weight could not answer.
         self.members[member].samples.max(1) as f64 / largest as f64

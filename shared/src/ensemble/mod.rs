@@ -4,7 +4,7 @@
 //! ensemble.safetensors
 //!     member.000000.extractor.conv1.weight ...   the first member's parameters, ordered by client
 //!     member.000001.extractor.conv1.weight ...
-//!     prototypes                                 P_g, the mean of the members' prototypes, [classes, d]
+//!     prototypes                                 P_g, the mean of the members' prototypes, [classes, d]; none of classifiers
 //!     metadata: architecture, samples, and what a `Manifest` holds
 //! ```
 //!
@@ -16,6 +16,9 @@
 //! uniform       1                                          F = mean_m F_m(x)
 //! logits        n_m, of the members' own answers           sum_m n_m f_hat_m P_m^T / sum n
 //! ```
+//!
+//! Members that are [classifiers](crate::algorithm::Head::Classifier) have the last one alone, with the logits `z_m` in the place of
+//! `f_hat_m P_m^T`, and `n_m = 1` if they count alike: `sum_m n_m z_m / sum n`. Its probabilities are the softmax of that mean.
 //!
 //! The first three predict the class of the prototype in `P_g` that is nearest to `F` by the cosine; their probabilities
 //! are the softmax of the cosines over the run's temperature. The sums are in fixed point: the predictions are the same for any order

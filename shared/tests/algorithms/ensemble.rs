@@ -1,4 +1,4 @@
-//! FAFI's two halves: the client's training, and the ensemble's membership.
+//! Both halves of FAFI and of the plain ensemble: the client's training, and the ensemble's membership.
 
 use super::*;
 use shared::algorithm::membership::{Invitation, Membership};
@@ -186,4 +186,20 @@ fn a_step_is_that_of_the_loss_on_two_views() {
         Ok(value)
     });
     assert!(apart(&learned(&spec, &data), &expected.unwrap()) < 1e-6);
+}
+
+/// The plain ensemble's client is that of federated averaging, to the bit, and its network the one that is configured.
+#[test]
+fn a_member_of_the_plain_ensemble_learns_as_a_client_of_fedavg_does() {
+    let (plain, averaged) = (spec("ensemble"), spec("fedavg"));
+    assert_eq!(plain.architecture, averaged.architecture);
+    let data = view(12, 1);
+    for epochs in [0, 3] {
+        let trained = |spec: &RunSpec| first_update(&with(spec, training(epochs, 4)), &data);
+        let Membership::New(delta) = Membership::from_record(trained(&plain)).unwrap() else {
+            panic!("the ensemble has no member yet");
+        };
+        assert_eq!(delta, trained(&averaged).tensors);
+        assert_eq!(delta.max_abs() > 0.0, epochs > 0);
+    }
 }

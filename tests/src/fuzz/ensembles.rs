@@ -5,7 +5,8 @@ use std::sync::{Arc, OnceLock};
 use aggregator::ensemble::{Bundle, EnsembleError, Manifest, Member, Origin, Values, write};
 use aggregator::storage::Disk;
 use models::{Architecture, Array, ParamSet};
-use shared::algorithm::{Answering, Fusion, Noise, registry};
+use shared::aggregation::Weights;
+use shared::algorithm::{Answering, registry};
 use shared::id::ClientId;
 use shared::seed::Seed;
 use shared::spec::RunSpec;
@@ -47,8 +48,9 @@ fn written(members: u8) -> Vec<u8> {
     let network = fafi.network(network).expect("it has a last layer");
     let manifest = Manifest {
         data: RunSpec::example("fafi").data,
-        answering: Answering { fusion: Fusion::Informative, temperature: 0.07, noise: Noise::default() },
+        answering: Answering { temperature: 0.07, ..Answering::default() },
         noise_seed: 3,
+        weights: Weights::default(),
         start: String::new(),
         members: Vec::new(),
         architecture: narrow(network),

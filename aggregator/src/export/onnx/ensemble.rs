@@ -4,7 +4,7 @@
 //! member says of the noise does not depend on samples, and is a constant.
 
 use models::{Backend, Mode, Network};
-use shared::algorithm::Fusion;
+use shared::algorithm::{Fusion, Head};
 
 use super::graph::Attribute::{Int, Ints};
 use super::graph::Graph;
@@ -46,7 +46,9 @@ pub(super) fn fused(
             Fusion::Size | Fusion::Logits => graph.float(own, manifest.share(member)),
             Fusion::Uniform => graph.float(own, 1.0),
         };
-        let said = if fusion == Fusion::Logits {
+        let said = if manifest.answering.head == Head::Classifier {
+            given.logits
+        } else if fusion == Fusion::Logits {
             let lengths = lengths(graph, own, &features, 1e-8);
             graph.node(own, "Div", &[&given.logits, &lengths], &[])
         } else {

@@ -1,0 +1,106 @@
+//! The plain ensemble: every client learns a network of its own in one round, and all of them answer together.
+//!
+//! Guha, Talwalkar, Smith: *One-Shot Federated Learning*, 2019 (arXiv 1902.11175), its baseline of all local models; the usual
+//! baseline of one-shot methods, FAFI (Zeng et al., ICML 2025) among them.
+//!
+//! ```text
+//! client m:  w_m = E epochs of minibatch SGD from w_0 on the cross-entropy
+//! server:    keeps every w_m
+//! in use:    z = sum_m p_m z_m(x),   softmax(z)
+//! ```
+//!
+//! `z_m` are the outputs of the network's last layer, as it gives them: nothing is normalised. So the probabilities are the weighted
+//! geometric mean of the members' own ones, made to sum to 1; Guha et al. take the arithmetic mean. `p_m = n_m / sum n` by the
+//! members' numbers of samples, or all alike with `aggregation.weights = "uniform"`.
+//!
+//! Nothing of it is FAFI's: no prototypes, no contrast, no features that are fused. The network is the one that is configured.
+
+use models::Architecture;
+use models::params::ParamSet;
+use serde::{Deserialize, Serialize};
+
+use super::answering::{Answering, Fusion, Head, Noise};
+use super::{Client, Incompatible, OneShot, Setting, TrainError};
+
+/// The plain ensemble. Its settings are those of local training, and `aggregation.weights`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Ensemble {}
+
+const SIDE_BY_SIDE: &str = "ensemble keeps the clients' models side by side, and of [aggregation] only weights = \"samples\" or \
+                            \"uniform\" means something for their answers: leave the rest out";
+
+impl OneShot for Ensemble {
+    const NAME: &'static str = "ensemble";
+    const INCOMPATIBLE: &'static [Incompatible] = &[
+        (Setting::Numbers, "ensemble averages what its members say of classes: use fedavg"),
+        (
+            Setting::Opaque,
+            "ensemble runs all members on every sample, and a trainer's network runs on its device alone: use fedavg",
+        ),
+        (
+            Setting::KeptOptimizer,
+            "ensemble has one round and no later one to keep anything for: leave training.keep-optimizer out",
+        ),
+        (
+            Setting::Frozen,
+            "ensemble keeps whole models side by side, and each of them would hold the frozen parameters again: leave model.freeze \
+             out, or use another algorithm",
+        ),
+        (Setting::LossWeights, SIDE_BY_SIDE),
+        (Setting::ServerSgd, SIDE_BY_SIDE),
+        (Setting::AdaptiveServer, SIDE_BY_SIDE),
+        (Setting::Robust, SIDE_BY_SIDE),
+        (Setting::Matched, SIDE_BY_SIDE),
+        (Setting::ClippedMean, SIDE_BY_SIDE),
+        (Setting::Mixed, "ensemble has no model that the server's could be mixed with: leave [server] out"),
+        (
+            Setting::LocalBuffers,
+            "in ensemble every member is used with its own statistics, which have to be sent: leave aggregation.buffers out",
+        ),
+        (
+            Setting::Late,
+            "ensemble sets models side by side, and one that comes in a later round is as good as any: leave round.staleness.enabled \
+             out",
+        ),
+    ];
+
+    fn network(&self, configured: Architecture) -> Result<Architecture, String> {
+        if configured.predictions().is_ok_and(|each| each != 1) {
+            return Err("ensemble averages one answer for each sample, and this model predicts at every position of a \
+                        sequence: use a model that gives one, or fedavg"
+                .to_owned());
+        }
+        Ok(configured)
+    }
+
+    fn learn(&self, client: &mut Client<'_>, w_0: &ParamSet) -> Result<ParamSet, TrainError> {
+        client.sgd(w_0)
+    }
+
+    fn answering(&self) -> Answering {
+        Answering {
+            fusion: Fusion::Logits,
+            temperature: 1.0,
+            noise: Noise::default(),
+            head: Head::Classifier,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_network_with_one_answer_for_a_sample_is_taken_as_it_is() {
+        for (model, input) in [("lenet-5", &[1, 28, 28]), ("resnet-9", &[3, 32, 32]), ("linear", &[1, 2, 2])]
+        {
+            let configured = Architecture::by_name(model, input, 10).unwrap();
+            assert_eq!(Ensemble {}.network(configured.clone()), Ok(configured));
+        }
+        let text = Architecture::by_name("char-lstm", &[80], 90).unwrap();
+        let reason = Ensemble {}.network(text).unwrap_err();
+        assert!(reason.contains("every position"), "{reason}");
+    }
+}

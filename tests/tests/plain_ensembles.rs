@@ -34,6 +34,22 @@ async fn the_record_has_the_ensemble_beside_its_members() {
     assert_ne!(found[0], found[1], "by their samples, and all alike");
 }
 
+/// In a record only if it is asked for, of FAFI's members and of others.
+#[tokio::test]
+async fn the_members_inconsistency_is_recorded_on_demand() {
+    let names = ["inter-inconsistency", "intra-inconsistency", "intra-inconsistency-start"];
+    for algorithm in ["algorithm.ensemble={}", "algorithm.fafi={}"] {
+        for asked in [false, true] {
+            let asked_for = format!("evaluate.inconsistency={asked}");
+            let more = [algorithm, &asked_for, "augment.random-shift=1"];
+            let (_directory, run) = simulated(&Scenario::small(&[&ONE_SHOT[1..], &more].concat()), 2).await;
+            let metrics = &run.records()[0].metrics;
+            let found = names.map(|name| metrics.get(name).is_some_and(|value| (0.0..1.0).contains(value)));
+            assert_eq!(found, [asked; 3], "{algorithm}: {metrics:?}");
+        }
+    }
+}
+
 /// A second round brings those who were not in the first, and trains no client twice.
 #[tokio::test]
 async fn a_second_wave_joins() {

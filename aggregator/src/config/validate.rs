@@ -246,6 +246,7 @@ fn algorithm(
                 };
                 checks.refuse(&[("algorithm", format!("[{key}]")), labels], &reason);
             }
+            checks.inconsistency(raw, &key, algorithm.ensemble().is_some());
             if algorithm.ensemble().is_some() && raw.evaluate.on_clients_every != 0 {
                 let tests = format!("evaluate.on-clients-every = {}", raw.evaluate.on_clients_every);
                 let reason = "its clients are sent no model that they could test: the ensemble stays with the aggregator, \

@@ -156,7 +156,7 @@ impl Bundle {
         })
     }
 
-    fn not_finite(&self, member: usize) -> EnsembleError {
+    pub(super) fn not_finite(&self, member: usize) -> EnsembleError {
         let client = self.manifest.members[member].client.to_string();
         EnsembleError::Features { path: self.path().to_owned(), member, client }
     }

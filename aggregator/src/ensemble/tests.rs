@@ -17,6 +17,7 @@ use super::*;
 use crate::storage::Disk;
 
 mod classifiers;
+mod inconsistency;
 
 const HEAD: &str = "head.out.weight";
 

@@ -133,6 +133,7 @@ impl RoundRecord {
 #[must_use]
 pub fn of_a_model(metric: &str) -> bool {
     metric.starts_with("fused-")
+        || metric.contains("-inconsistency")
         || Measure::ALL.iter().any(|measure| measure.name() == metric)
         || ["best-member", "mean-member", "members", "global-class-coverage", "global-entropy", "epsilon"]
             .contains(&metric)

@@ -248,7 +248,8 @@ impl Run {
     /// How what would be used now does on the test set; `None` if there is nothing yet.
     fn tested(&self, global: &Global, open: &OpenRound, tests: &TestSet) -> Result<Option<Tested>, RunError> {
         if let Some(answering) = self.algorithm.ensemble() {
-            return match self.test_ensemble(answering, tests) {
+            let start = self.algorithm.current_model(global);
+            return match self.test_ensemble(answering, start, tests) {
                 // A client has sent a model that computes no numbers. The others are there all the same.
                 Err(RunError::Ensemble(error @ EnsembleError::Features { .. })) => {
                     warn!("the ensemble is not tested: {error}");

@@ -122,11 +122,12 @@ impl Run {
         Ok(Some(Bundle::open(self.files.clone(), &path)?))
     }
 
-    /// How the ensemble does, and how it would do otherwise: by every fusion of its members, and its best member alone. `None` as long as
-    /// there is no ensemble.
+    /// How the ensemble does, and how it would do otherwise: by every fusion of its members, and its best member alone; and how far its
+    /// members, which have learned from `start`, are from saying the same, if that is asked for. `None` as long as there is no ensemble.
     pub(super) fn test_ensemble(
         &self,
         answering: Answering,
+        start: &ParamSet,
         tests: &TestSet,
     ) -> Result<Option<Tested>, RunError> {
         let Some(bundle) = self.bundle()? else { return Ok(None) };
@@ -139,6 +140,9 @@ impl Run {
         metrics.insert("best-member".to_owned(), alone.clone().fold(0.0, f64::max));
         metrics.insert("mean-member".to_owned(), alone.sum::<f64>() / members.len() as f64);
         metrics.insert("members".to_owned(), members.len() as f64);
+        if self.config.spec.evaluate.inconsistency {
+            metrics.extend(bundle.inconsistency(&question, start)?.metrics());
+        }
         Ok(by.get(&answering.fusion).map(|&evaluation| Tested { evaluation, metrics }))
     }
 }

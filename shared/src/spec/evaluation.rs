@@ -22,6 +22,11 @@ crate::section! {
         ///
         /// That says how many test samples of each class a client has.
         pub by_class: bool = false;
+        /// Whether tests of an ensemble also say how far its members are from saying the same
+        ///
+        /// Each of two augmented views of a sample (`intra-inconsistency`, before training `intra-inconsistency-start`; it needs
+        /// augment), and all of them of the same sample (`inter-inconsistency`): 0 is the same.
+        pub inconsistency: bool = false;
         /// The program that tests a model of model.parameters here
         ///
         /// A trainer, as devices have: `python3 test.py`.

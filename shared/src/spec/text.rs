@@ -65,6 +65,7 @@ pub const SERVER_KEYS: &[(&str, &str)] = &[
     ("evaluate", "every"),
     ("evaluate", "batch"),
     ("evaluate", "command"),
+    ("evaluate", "inconsistency"),
 ];
 
 /// `[run]`, with the run's identity.

@@ -53,6 +53,23 @@ impl Combinations<'_> {
         }
     }
 
+    /// Whether there is an ensemble, tested, whose members could be compared.
+    pub(in crate::config) fn inconsistency(&mut self, raw: &Raw, key: &str, is_ensemble: bool) {
+        if !raw.evaluate.inconsistency {
+            return;
+        }
+        let asked = ("evaluate.inconsistency", "evaluate.inconsistency = true".to_owned());
+        if !is_ensemble {
+            let reason = "it is of models that answer together, and this algorithm has one: use ensemble or fafi, or leave \
+                          evaluate.inconsistency out";
+            self.refuse(&[asked.clone(), ("algorithm", format!("[{key}]"))], reason);
+        }
+        if raw.evaluate.every == 0 {
+            let reason = "it is measured where the ensemble is tested; set evaluate.every to 1 or more, or leave it out";
+            self.refuse(&[asked, ("evaluate.every", "evaluate.every = 0".to_owned())], reason);
+        }
+    }
+
     /// Whether there is a test by clients whose results by class they could tell, and of not too many classes.
     pub(in crate::config) fn by_class(&mut self, raw: &Raw, classes: Option<usize>) {
         if !raw.evaluate.by_class {

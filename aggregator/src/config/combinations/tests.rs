@@ -61,6 +61,15 @@ fn classes_are_told_apart_where_there_is_a_test_and_they_are_few() {
 }
 
 #[test]
+fn members_are_compared_where_an_ensemble_is_tested() {
+    let on = ["evaluate.inconsistency=true", "algorithm.ensemble={}"];
+    assert_eq!(refused(&on), "");
+    assert!(refused(&on[..1]).contains("use ensemble or fafi"), "{}", refused(&on[..1]));
+    let never = refused(&[&on[..], &["evaluate.every=0"]].concat());
+    assert!(never.contains("set evaluate.every to 1 or more"), "{never}");
+}
+
+#[test]
 fn representations_are_needed_for_what_compares_them() {
     for overrides in [["algorithm.moon={}"], ["training.measure.alignment=true"]] {
         let linear = refused(&[&overrides[..], &["model.name=linear"]].concat());

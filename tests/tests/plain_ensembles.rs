@@ -27,7 +27,11 @@ async fn the_record_has_the_ensemble_beside_its_members() {
         assert!(record.metrics["best-member"] >= record.metrics["mean-member"]);
         assert_eq!(record.metrics["members"] as usize, 4);
         let fused = record.metrics.keys().filter(|name| name.starts_with("fused-"));
-        assert_eq!(fused.count(), 1, "no features are fused: {:?}", record.metrics);
+        assert_eq!(
+            fused.collect::<Vec<_>>(),
+            ["fused-logits", "fused-probabilities"],
+            "no features are fused"
+        );
         assert_eq!(run.bundle().unwrap().unwrap().dimensions(), 0);
         found.push(record.loss);
     }
@@ -80,14 +84,17 @@ mod processes {
         let config = testbed.name("run.toml");
         let evaluation = json(&["evaluate", "--model", &ensemble, &config, "--json"]);
         assert_eq!(evaluation["accuracy"].as_f64(), testbed.rounds()[0].accuracy);
-        assert_eq!(evaluation["fusions"].as_object().unwrap().keys().collect::<Vec<_>>(), ["logits"]);
+        assert_eq!(
+            evaluation["fusions"].as_object().unwrap().keys().collect::<Vec<_>>(),
+            ["logits", "probabilities"]
+        );
         assert_a_device_answers_alike(&testbed, &ensemble);
 
         let shown = aggregator(&["ensemble", "show", &ensemble]);
         assert!(shown.text.contains("10 classes, logits fusion"), "{}", shown.text);
         let refused = aggregator(&["predict", "--model", &ensemble, &config, "--fusion", "size"]);
         assert!(
-            refused.code == Some(2) && refused.text.contains("logits is their fusion"),
+            refused.code == Some(2) && refused.text.contains("choose logits or probabilities"),
             "{}",
             refused.text
         );

@@ -31,7 +31,7 @@ pub struct Question<'a> {
 pub struct Answers<'a> {
     /// The labels; none if the samples are unlabelled.
     pub labels: &'a [u32],
-    /// For each requested fusion and each sample, the fused vector: features, or mean logits.
+    /// For each requested fusion and each sample, the fused vector: features, or means of answers.
     pub fused: BTreeMap<Fusion, Vec<Fused>>,
     /// The evaluation of each member on its own.
     pub members: &'a [Evaluation],
@@ -128,7 +128,7 @@ impl Bundle {
     fn chunk(&self, question: &Question<'_>) -> usize {
         let classes = self.manifest.architecture.classes;
         let input: usize = self.manifest.architecture.input.iter().product();
-        let wide = |fusion: &Fusion| if *fusion == Fusion::Logits { classes } else { self.dimensions() };
+        let wide = |fusion: &Fusion| if fusion.is_of_features() { self.dimensions() } else { classes };
         let sums: usize = question.fusions.iter().map(|fusion| 16 * (1 + wide(fusion))).sum();
         (CHUNK / (sums + 8 * input)).max(1)
     }

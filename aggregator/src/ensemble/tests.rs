@@ -7,7 +7,7 @@ use models::params::codec;
 use models::{Architecture, Array, Backend, Batch, Layer, Limits, Network, ParamSet, Precision, Targets};
 use proptest::prelude::*;
 use shared::aggregation::Weights;
-use shared::algorithm::{Answering, Fusion, registry};
+use shared::algorithm::{Answering, Fusion, Head, registry};
 use shared::data::{Dataset, Preparation, View};
 use shared::id::ClientId;
 use shared::seed::{Seed, below};
@@ -94,7 +94,8 @@ fn samples(count: usize) -> View {
 /// What is said of all samples, by every fusion.
 fn answers(bundle: &Bundle, view: &View) -> BTreeMap<Fusion, Vec<Fused>> {
     let preparation = Preparation::default();
-    let question = Question { view, preparation: &preparation, batch: 4, fusions: &Fusion::ALL };
+    let question =
+        Question { view, preparation: &preparation, batch: 4, fusions: Head::Prototypes.fusions() };
     let mut all: BTreeMap<Fusion, Vec<Fused>> = BTreeMap::new();
     let visit = &mut |answers: &Answers<'_>| {
         for (fusion, fused) in &answers.fused {
@@ -230,7 +231,8 @@ fn evaluation_counts_what_answers_say() {
     let view = samples(23);
     let bundle = bundle(folder.path(), &[(5, model(1)), (9, model(4))]);
     let preparation = Preparation::default();
-    let question = Question { view: &view, preparation: &preparation, batch: 4, fusions: &Fusion::ALL };
+    let question =
+        Question { view: &view, preparation: &preparation, batch: 4, fusions: Head::Prototypes.fusions() };
     let (by, members) = bundle.evaluate(&question).unwrap();
     for (fusion, fused) in answers(&bundle, &view) {
         let right = fused.iter().enumerate().filter(|(row, fused)| fused.class() == row % 3).count();

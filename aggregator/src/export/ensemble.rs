@@ -7,6 +7,7 @@ use std::fmt::Write as _;
 
 use shared::aggregation::Weights;
 use shared::algorithm::{Answering, Fusion, Head};
+use shared::ensemble::fusion::LEAST_PROBABILITY;
 
 use super::python::{documentation, shape};
 use super::script::{Script, representation_called, spelled_shape};
@@ -15,7 +16,7 @@ use crate::ensemble::Bundle;
 
 /// Whether features are compared by their directions.
 pub(super) fn takes_cosines(script: &Script<'_>) -> bool {
-    matches!(script.subject, Subject::Ensemble(_, fusion) if fusion != Fusion::Logits)
+    matches!(script.subject, Subject::Ensemble(_, fusion) if fusion.is_of_features())
 }
 
 /// The class, if it is an ensemble.
@@ -75,7 +76,7 @@ fn buffers(fusion: Fusion) -> &'static [&'static str] {
         Fusion::Informative => &["prototypes", "noise"],
         Fusion::Size => &["prototypes", "shares"],
         Fusion::Uniform => &["prototypes"],
-        Fusion::Logits => &["shares"],
+        Fusion::Logits | Fusion::Probabilities => &["shares"],
     }
 }
 
@@ -88,7 +89,7 @@ fn about(script: &Script<'_>, bundle: &Bundle, fusion: Fusion) -> String {
         };
         let about = [
             format!("{members} networks side by side (Guha et al., 2019)."),
-            format!("Their logits are averaged{weighted}."),
+            format!("Their {fusion} are averaged{weighted}."),
         ];
         return documentation(1, &about);
     }
@@ -101,7 +102,9 @@ fn about(script: &Script<'_>, bundle: &Bundle, fusion: Fusion) -> String {
             "Features are weighted by the members' numbers of samples; the class is that of the nearest prototype."
         }
         Fusion::Uniform => "Features are averaged; the class is that of the nearest prototype.",
-        Fusion::Logits => "The members' own answers are averaged, weighted by their numbers of samples.",
+        Fusion::Logits | Fusion::Probabilities => {
+            "The members' own answers are averaged, weighted by their numbers of samples."
+        }
     };
     let features = script.plan.parts.iter().rev().nth(1).map_or(&[][..], |part| &part.output);
     documentation(
@@ -120,7 +123,9 @@ fn statements(script: &Script<'_>, fusion: Fusion, answering: Answering) -> Stri
     let features = |x: &str| representation_called(script.plan, "member", x);
     let mut lines = vec!["fused, total = 0, 0".to_owned()];
     let in_turn = match fusion {
-        Fusion::Size | Fusion::Logits => "for member, share in zip(self.members, self.shares):",
+        Fusion::Size | Fusion::Logits | Fusion::Probabilities => {
+            "for member, share in zip(self.members, self.shares):"
+        }
         Fusion::Informative | Fusion::Uniform => "for member in self.members:",
     };
     lines.push(in_turn.to_owned());
@@ -139,6 +144,11 @@ fn statements(script: &Script<'_>, fusion: Fusion, answering: Answering) -> Stri
         }
         Fusion::Size => ("share", "features"),
         Fusion::Uniform => ("1", "features"),
+        Fusion::Probabilities => {
+            let answers = if torch { "member(x).softmax(dim=-1)" } else { "softmax(member(x))" };
+            lines.push(format!("    answers = {answers}"));
+            ("share", "answers")
+        }
         Fusion::Logits if head == Head::Classifier => {
             lines.push("    answers = member(x)".to_owned());
             ("share", "answers")
@@ -159,10 +169,13 @@ fn statements(script: &Script<'_>, fusion: Fusion, answering: Answering) -> Stri
         format!("    fused = fused + {weight} * {of}")
     });
     lines.push(format!("    total = total + {weight}"));
-    lines.push(if fusion == Fusion::Logits {
-        "return fused / total".to_owned()
-    } else {
-        format!("return cosine(fused / total, self.prototypes) / {temperature:?}")
+    lines.push(match fusion {
+        Fusion::Logits => "return fused / total".to_owned(),
+        Fusion::Probabilities if torch => {
+            format!("return (fused / total).clamp(min={LEAST_PROBABILITY:e}).log()")
+        }
+        Fusion::Probabilities => format!("return np.log(np.maximum(fused / total, {LEAST_PROBABILITY:e}))"),
+        _ => format!("return cosine(fused / total, self.prototypes) / {temperature:?}"),
     });
     lines.iter().map(|line| format!("        {line}\n")).collect()
 }

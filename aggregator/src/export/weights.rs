@@ -54,7 +54,7 @@ impl<'a> Weights<'a> {
                     tensors.push(Tensor { name: name.to_owned(), shape, origin: Origin::Values(values) });
                 };
                 let architecture = &bundle.manifest.architecture;
-                if fusion != Fusion::Logits {
+                if fusion.is_of_features() {
                     let shape = vec![architecture.classes, bundle.dimensions()];
                     add("prototypes", shape, bundle.prototypes.clone());
                 }
@@ -62,7 +62,7 @@ impl<'a> Weights<'a> {
                     Fusion::Informative => {
                         add("noise", [&[1], &architecture.input[..]].concat(), bundle.manifest.noise(0));
                     }
-                    Fusion::Size | Fusion::Logits => {
+                    Fusion::Size | Fusion::Logits | Fusion::Probabilities => {
                         let shares =
                             (0..members).map(|member| bundle.manifest.share(member) as f32).collect();
                         add("shares", vec![members], shares);

@@ -24,13 +24,22 @@ pub enum Fusion {
     /// Of members with [prototypes](Head::Prototypes) these are `f_hat P^T`, of [classifiers](Head::Classifier) the outputs of
     /// the last layer.
     Logits,
+    /// The probabilities that classifiers have for the classes, by the members' numbers of samples.
+    Probabilities,
 }
 
 crate::named!(Fusion);
 
 impl Fusion {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Informative, Self::Size, Self::Uniform, Self::Logits];
+    pub const ALL: [Self; 5] =
+        [Self::Informative, Self::Size, Self::Uniform, Self::Logits, Self::Probabilities];
+
+    /// Whether features are fused, and not what the members answer.
+    #[must_use]
+    pub fn is_of_features(self) -> bool {
+        matches!(self, Self::Informative | Self::Size | Self::Uniform)
+    }
 
     /// Its name in a configuration.
     #[must_use]
@@ -62,8 +71,8 @@ impl Head {
     #[must_use]
     pub fn fusions(self) -> &'static [Fusion] {
         match self {
-            Self::Prototypes => &Fusion::ALL,
-            Self::Classifier => &[Fusion::Logits],
+            Self::Prototypes => &[Fusion::Informative, Fusion::Size, Fusion::Uniform, Fusion::Logits],
+            Self::Classifier => &[Fusion::Logits, Fusion::Probabilities],
         }
     }
 
@@ -72,9 +81,12 @@ impl Head {
         if self.fusions().contains(&fusion) {
             return Ok(());
         }
-        Err(format!(
-            "{fusion} fusion is of features that are compared with prototypes, and its members have none, each being a classifier of its              own: logits is their fusion"
-        ))
+        let whose = match self {
+            Self::Prototypes => "members with prototypes",
+            Self::Classifier => "classifiers, which have no features in common,",
+        };
+        let names: Vec<&str> = self.fusions().iter().map(|fusion| fusion.name()).collect();
+        Err(format!("{whose} are not fused by {fusion}: choose {}", names.join(" or ")))
     }
 }
 

@@ -101,6 +101,7 @@ impl OneShot for Fafi {
 
     fn validate(&self) -> Result<(), String> {
         settings::check(self)?;
+        Head::Prototypes.check(self.fusion).map_err(|reason| format!("fusion: {reason}"))?;
         if self.classify == 0.0 && self.contrast == 0.0 {
             return Err(
                 "classify and contrast are both 0, and nothing would be learned of the samples".to_owned()

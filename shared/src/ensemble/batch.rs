@@ -6,7 +6,9 @@ use models::{Batch, BatchError, Mode, ModelError, Network};
 use thiserror::Error;
 
 use super::Manifest;
-use super::fusion::{RowSums, cosine, information, largest, log_softmax, own_answers, summable};
+use super::fusion::{
+    LEAST_PROBABILITY, RowSums, cosine, information, largest, log_softmax, own_answers, summable,
+};
 use crate::algorithm::{Fusion, Head};
 
 /// Why a member gives no answer.
@@ -67,7 +69,7 @@ impl Gathered {
         }
         let (n, classes) = (positions.len(), manifest.architecture.classes);
         let sums = |&fusion: &Fusion| {
-            let d = if fusion == Fusion::Logits { classes } else { dimensions };
+            let d = if fusion.is_of_features() { dimensions } else { classes };
             (fusion, RowSums::new(n, d))
         };
         Self { samples: n, x, noise, sums: fusions.iter().map(sums).collect() }
@@ -92,12 +94,16 @@ impl Gathered {
         let shape = [&[n], &architecture.input[..]].concat();
         network.forward(&self.x, &shape, Mode::Evaluation)?;
         let logits = own_answers(network, manifest.answering.head, n).ok_or(AskError::Features)?;
-        let own = logits
+        let own: Vec<Vec<f64>> = logits
             .chunks(architecture.classes)
             .map(|row| log_softmax(&row.iter().map(|&value| f64::from(value)).collect::<Vec<_>>()))
             .collect();
         if let Some(sums) = self.sums.get_mut(&Fusion::Logits) {
             sums.add(&logits, |_| size);
+        }
+        if let Some(sums) = self.sums.get_mut(&Fusion::Probabilities) {
+            let probabilities: Vec<f32> = own.iter().flatten().map(|log| log.exp() as f32).collect();
+            sums.add(&probabilities, |_| size);
         }
         if manifest.answering.head == Head::Classifier {
             return Ok(own);
@@ -117,7 +123,7 @@ impl Gathered {
         }
         for (fusion, sums) in &mut self.sums {
             match fusion {
-                Fusion::Informative | Fusion::Logits => {}
+                Fusion::Informative | Fusion::Logits | Fusion::Probabilities => {}
                 Fusion::Size => sums.add(&features, |_| size),
                 Fusion::Uniform => sums.add(&features, |_| 1.0),
             }
@@ -132,13 +138,14 @@ impl Gathered {
         let d = prototypes.len() / manifest.architecture.classes.max(1);
         let temperature = manifest.answering.temperature;
         let conclude = |fusion: Fusion, vector: Vec<f64>| {
-            let log_probabilities = if fusion == Fusion::Logits {
-                log_softmax(&vector)
-            } else {
-                let cosine = |row: &[f32]| {
-                    cosine(vector.iter().copied(), row.iter().map(|&value| f64::from(value))) / temperature
-                };
-                log_softmax(&prototypes.chunks(d).map(cosine).collect::<Vec<_>>())
+            let cosine = |row: &[f32]| {
+                cosine(vector.iter().copied(), row.iter().map(|&value| f64::from(value))) / temperature
+            };
+            let log = |share: &f64| share.max(LEAST_PROBABILITY).ln();
+            let log_probabilities = match fusion {
+                Fusion::Logits => log_softmax(&vector),
+                Fusion::Probabilities => log_softmax(&vector.iter().map(log).collect::<Vec<_>>()),
+                _ => log_softmax(&prototypes.chunks(d).map(cosine).collect::<Vec<_>>()),
             };
             Fused { vector, log_probabilities }
         };

@@ -91,6 +91,9 @@ pub fn log_softmax(scores: &[f64]) -> Vec<f64> {
     scores.iter().map(|score| score - total).collect()
 }
 
+/// The least probability that a mean of probabilities has, so that its logarithm is a number.
+pub const LEAST_PROBABILITY: f64 = 1e-30;
+
 /// The position of the largest value; the first of equals.
 #[must_use]
 pub fn largest(values: &[f64]) -> usize {

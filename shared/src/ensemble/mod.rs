@@ -17,10 +17,14 @@
 //! logits        n_m, of the members' own answers           sum_m n_m f_hat_m P_m^T / sum n
 //! ```
 //!
-//! Members that are [classifiers](crate::algorithm::Head::Classifier) have the last one alone, with the logits `z_m` in the place of
-//! `f_hat_m P_m^T`, and `n_m = 1` if they count alike: `sum_m n_m z_m / sum n`. Its probabilities are the softmax of that mean.
+//! Of members that are [classifiers](crate::algorithm::Head::Classifier) there are others, where `n_m = 1` if all count alike:
 //!
-//! The first three predict the class of the prototype in `P_g` that is nearest to `F` by the cosine; their probabilities
+//! ```text
+//! logits          n_m     softmax(sum_m n_m z_m / sum n),   z_m the outputs of the last layer
+//! probabilities   n_m     sum_m n_m softmax(z_m) / sum n
+//! ```
+//!
+//! The three of features predict the class of the prototype in `P_g` that is nearest to `F` by the cosine; their probabilities
 //! are the softmax of the cosines over the run's temperature. The sums are in fixed point: the predictions are the same for any order
 //! of the members, number of threads and size of a batch, and on the server and a device.
 

@@ -1,7 +1,8 @@
 //! Members that are classifiers, and have their answers alone in common.
 
+use shared::algorithm::OneShot as _;
 use shared::algorithm::ensemble::Ensemble;
-use shared::algorithm::{Head, OneShot as _};
+use shared::ensemble::fusion::log_softmax;
 
 use super::*;
 
@@ -19,7 +20,7 @@ fn classifier(seed: u64) -> ParamSet {
 fn described(weights: Weights, start: u64) -> Manifest {
     Manifest {
         architecture: network(),
-        answering: Ensemble {}.answering(),
+        answering: Ensemble::default().answering(),
         weights,
         start: digest(&classifier(start)),
         ..manifest()
@@ -35,13 +36,12 @@ fn logits(params: &ParamSet, view: &View) -> Vec<Vec<f64>> {
     whole.logits().chunks(3).map(|row| row.iter().map(|&value| f64::from(value)).collect()).collect()
 }
 
-fn fused(bundle: &Bundle, view: &View) -> Vec<Vec<f64>> {
+fn fused(bundle: &Bundle, view: &View, fusion: Fusion) -> Vec<Vec<f64>> {
     let preparation = Preparation::default();
-    let fusions = bundle.manifest.answering.head.fusions();
-    let (mut all, question) = (Vec::new(), Question { view, preparation: &preparation, batch: 4, fusions });
+    let (mut all, question) =
+        (Vec::new(), Question { view, preparation: &preparation, batch: 4, fusions: &[fusion] });
     let visit = &mut |answers: &Answers<'_>| {
-        assert_eq!(answers.fused.keys().collect::<Vec<_>>(), [&Fusion::Logits]);
-        for fused in &answers.fused[&Fusion::Logits] {
+        for fused in &answers.fused[&fusion] {
             let total: f64 = fused.log_probabilities.iter().map(|log| log.exp()).sum();
             assert!((total - 1.0).abs() < 1e-9);
             all.push(fused.vector.clone());
@@ -58,17 +58,17 @@ fn one_classifier_and_two_equal_ones_answer_as_their_network_does() {
     let (view, alone) = (samples(11), classifier(1));
     let manifest = described(Weights::Samples, 0);
     let one = written(folder.path(), &manifest, &[(7, alone.clone())]);
-    assert_eq!(fused(&one, &view), logits(&alone, &view));
+    assert_eq!(fused(&one, &view, Fusion::Logits), logits(&alone, &view));
     let question =
         Question { view: &view, preparation: &Preparation::default(), batch: 4, fusions: &[Fusion::Logits] };
     let (by, members) = one.evaluate(&question).unwrap();
     assert_eq!(by[&Fusion::Logits], members[0]);
     let two = written(folder.path(), &manifest, &[(7, alone.clone()), (7, alone.clone())]);
-    assert_eq!(fused(&two, &view), logits(&alone, &view));
+    assert_eq!(fused(&two, &view, Fusion::Logits), logits(&alone, &view));
 }
 
 #[test]
-fn logits_are_averaged_by_samples_or_all_alike() {
+fn answers_are_averaged_by_samples_or_all_alike() {
     let folder = tempfile::tempdir().unwrap();
     let (view, models) = (samples(9), [classifier(1), classifier(2)]);
     let own = models.each_ref().map(|model| logits(model, &view));
@@ -76,13 +76,36 @@ fn logits_are_averaged_by_samples_or_all_alike() {
         let members = [(30, models[0].clone()), (10, models[1].clone())];
         let bundle = written(folder.path(), &described(weights, 0), &members);
         assert_eq!(bundle.manifest.weights, weights);
-        for (row, found) in fused(&bundle, &view).iter().enumerate() {
-            for (class, found) in found.iter().enumerate() {
-                let expected = shares[0] * own[0][row][class] + shares[1] * own[1][row][class];
-                assert!((found - expected).abs() < 1e-9, "{weights:?}, row {row}: {found} {expected}");
+        let own_of = |fusion, row: &[f64]| match fusion {
+            Fusion::Probabilities => log_softmax(row).iter().map(|log| log.exp()).collect(),
+            _ => row.to_vec(),
+        };
+        for fusion in [Fusion::Logits, Fusion::Probabilities] {
+            for (row, found) in fused(&bundle, &view, fusion).iter().enumerate() {
+                let [a, b] = own.each_ref().map(|own| own_of(fusion, &own[row]));
+                for (class, found) in found.iter().enumerate() {
+                    let expected = shares[0] * a[class] + shares[1] * b[class];
+                    assert!((found - expected).abs() < 1e-7, "{weights:?} {fusion}: {found} {expected}");
+                }
             }
         }
     }
+}
+
+/// A member with logits without bound outvotes the others by them, and has one vote by its probabilities.
+#[test]
+fn one_member_cannot_outvote_the_others_by_probabilities() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut sure = classifier(3);
+    sure.get_mut("head.out.bias").unwrap().values_mut()[2] = 5e4;
+    let members = [(5, classifier(1)), (5, classifier(1)), (1, sure)];
+    let bundle = written(folder.path(), &described(Weights::Samples, 0), &members);
+    let (view, preparation) = (samples(12), Preparation::default());
+    let fusions = bundle.manifest.answering.head.fusions();
+    let question = Question { view: &view, preparation: &preparation, batch: 4, fusions };
+    let (by, alone) = bundle.evaluate(&question).unwrap();
+    assert_eq!(by[&Fusion::Logits].correct, alone[2].correct);
+    assert!(by[&Fusion::Logits].loss > 100.0 && by[&Fusion::Probabilities].loss < 10.0, "{by:?}");
 }
 
 #[test]
@@ -102,7 +125,7 @@ fn a_file_of_classifiers_has_no_prototypes_and_no_fusion_of_features() {
         .to_string()
     };
     let size = edited("\"logits\"", "\"size\"");
-    assert!(size.contains("size fusion") && size.contains("logits is their fusion"), "{size}");
+    assert!(size.contains("not fused by size: choose logits or probabilities"), "{size}");
     assert!(edited("\"uniform\"", "\"loss\"").contains("losses"));
     // A program that knows prototypes alone misses them.
     assert!(edited("\"head\":\"classifier\",", "").contains("not linear without bias"));
@@ -139,7 +162,7 @@ fn classifiers_from_any_start_join_and_others_do_not() {
 
 #[test]
 fn a_classifier_with_numbers_that_cannot_be_summed_is_no_member() {
-    let (answering, network) = (Ensemble {}.answering(), network());
+    let (answering, network) = (Ensemble::default().answering(), network());
     assert_eq!(answering.head, Head::Classifier);
     assert!(is_sound(&network, &classifier(1), (answering, 3), None).unwrap());
     let mut far = classifier(1);

@@ -94,7 +94,8 @@ fn features_are_those_before_the_last_layer() {
                 Array::new(spec.shape.clone(), values(place, &spec.shape)).unwrap(),
             );
         }
-        let manifest = Manifest { architecture: network, answering: Ensemble {}.answering(), ..manifest() };
+        let manifest =
+            Manifest { architecture: network, answering: Ensemble::default().answering(), ..manifest() };
         let bundle = written(folder.path(), &manifest, &[(7, params.clone())]);
         let question = Question { view: &samples(20), preparation: &augmented(), batch: 7, fusions: &[] };
         bundle.inconsistency(&question, &params).unwrap()

@@ -5,6 +5,7 @@
 
 use models::{Backend, Mode, Network};
 use shared::algorithm::{Fusion, Head};
+use shared::ensemble::fusion::LEAST_PROBABILITY;
 
 use super::graph::Attribute::{Int, Ints};
 use super::graph::Graph;
@@ -43,10 +44,12 @@ pub(super) fn fused(
                 let apart = graph.node(own, "Sub", &[&one, &cosine], &[]);
                 graph.node(own, "Max", &[&apart, &least], &[])
             }
-            Fusion::Size | Fusion::Logits => graph.float(own, manifest.share(member)),
+            Fusion::Size | Fusion::Logits | Fusion::Probabilities => graph.float(own, manifest.share(member)),
             Fusion::Uniform => graph.float(own, 1.0),
         };
-        let said = if manifest.answering.head == Head::Classifier {
+        let said = if fusion == Fusion::Probabilities {
+            graph.node(own, "Softmax", &[&given.logits], &[])
+        } else if manifest.answering.head == Head::Classifier {
             given.logits
         } else if fusion == Fusion::Logits {
             let lengths = lengths(graph, own, &features, 1e-8);
@@ -63,8 +66,14 @@ pub(super) fn fused(
     }
     let [sum, total] = sums.expect("an ensemble has members: its file was checked");
     let mean = graph.node(at, "Div", &[&sum, &total], &[]);
-    if fusion == Fusion::Logits {
-        return Ok(mean);
+    match fusion {
+        Fusion::Logits => return Ok(mean),
+        Fusion::Probabilities => {
+            let least = graph.float(at, LEAST_PROBABILITY);
+            let mean = graph.node(at, "Max", &[&mean, &least], &[]);
+            return Ok(graph.node(at, "Log", &[&mean], &[]));
+        }
+        Fusion::Informative | Fusion::Size | Fusion::Uniform => {}
     }
     // `[d, classes]`, so that the product needs no transposition.
     let (classes, dimensions) = (architecture.classes, bundle.dimensions());

@@ -216,19 +216,23 @@ fn skew_of_unlabelled_data_makes_little_difference() {
 
 #[test]
 #[ignore = "minutes on Fashion-MNIST: FEDERATION_DATA=DIR cargo test --release -p federation-tests --test suite -- --ignored orderings"]
-fn one_shot_learning_beats_one_shot_averaging_its_best_member_and_the_usual_ensemble() {
+fn one_shot_learning_beats_one_shot_averaging_the_best_member_and_the_plain_ensemble() {
     let found = compared("fafi-fashion");
     for cell in ["m5/a0_1", "m5/a0_3"] {
         let [fafi, fedavg] =
             ["fafi", "one-shot-fedavg"].map(|name| accuracy(&found, &format!("{cell}/{name}")));
-        let of_fafi = |metric: &str| {
-            let metrics = &line(&found, &format!("{cell}/fafi"))["metrics"];
-            metrics[metric]["mean"].as_f64().expect("a number")
-        };
-        let (best, usual) = (of_fafi("best-member"), of_fafi("fused-logits"));
+        let of = |variant: &str, metric: &str| measured(&found, &format!("{cell}/{variant}"), metric);
         assert!(fafi >= fedavg + 0.05, "{cell}: FAFI {fafi}, one-shot FedAvg {fedavg}");
-        assert!(fafi >= best, "{cell}: FAFI {fafi}, its best member {best}");
-        assert!(fafi >= usual - 0.01, "{cell}: FAFI {fafi}, the usual ensemble {usual}");
+        for variant in ["fafi", "ensemble"] {
+            let best = of(variant, "best-member");
+            assert!(fafi >= best, "{cell}: FAFI {fafi}, the best member of {variant} {best}");
+        }
+        let own = of("fafi", "fused-logits");
+        assert!(fafi >= own - 0.01, "{cell}: FAFI {fafi}, its members' own answers {own}");
+        // Networks that know nothing of FAFI. The paper is above them at every skew. The mean of their probabilities is printed alone:
+        // in this form it is better than that of their logits, and at alpha = 0.1 better than FAFI.
+        let plain = accuracy(&found, &format!("{cell}/ensemble"));
+        assert!(fafi >= plain, "{cell}: FAFI {fafi}, the plain ensemble {plain}");
     }
 }
 

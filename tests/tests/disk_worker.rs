@@ -49,7 +49,7 @@ async fn a_ledger_that_fails_while_peers_say_farewell_fails_the_run() {
     let (stop, stopped) = watch::channel(false);
     let mut told = joins(&peers, PEER, hello(&run));
     let driven = tokio::spawn(async move {
-        drive(run, Resume::default(), from_peers, stopped, &mut |_: &Notice<'_>| {}).await
+        Box::pin(drive(run, Resume::default(), from_peers, stopped, &mut |_: &Notice<'_>| {})).await
     });
 
     while !matches!(told.recv().await.unwrap(), ToPeer::Task(_)) {}
@@ -96,7 +96,9 @@ async fn a_round_that_closes_while_the_run_is_stopped_is_in_its_last_status() {
                 seen.lock().unwrap().push((status.closed, status.failed));
             }
         };
-        drive(run, Resume::default(), from_peers, stopped, &mut sink).await.map(|ended| ended.run.closed())
+        Box::pin(drive(run, Resume::default(), from_peers, stopped, &mut sink))
+            .await
+            .map(|ended| ended.run.closed())
     });
     while !matches!(told.recv().await.unwrap(), ToPeer::Task(_)) {}
     // Without an update that counts the round closes without a result.
@@ -167,7 +169,7 @@ async fn rubbish_is_removed_while_the_ledger_is_at_something_else() {
     let (stop, stopped) = watch::channel(false);
     let mut told = joins(&peers, PEER, first);
     let driven = tokio::spawn(async move {
-        drive(run, Resume::default(), from_peers, stopped, &mut |_: &Notice<'_>| {}).await
+        Box::pin(drive(run, Resume::default(), from_peers, stopped, &mut |_: &Notice<'_>| {})).await
     });
     while !matches!(told.recv().await.unwrap(), ToPeer::Task(_)) {}
     let stranger = PeerId(2);
@@ -235,7 +237,7 @@ async fn updates_that_come_together_share_a_sync() {
     let mut told: Vec<_> =
         hellos.into_iter().zip(1..).map(|(hello, peer)| joins(&peers, PeerId(peer), hello)).collect();
     let driven = tokio::spawn(async move {
-        drive(run, Resume::default(), from_peers, stopped, &mut |_: &Notice<'_>| {}).await
+        Box::pin(drive(run, Resume::default(), from_peers, stopped, &mut |_: &Notice<'_>| {})).await
     });
     for told in &mut told {
         while !matches!(told.recv().await.unwrap(), ToPeer::Task(_)) {}

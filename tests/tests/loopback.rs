@@ -168,7 +168,7 @@ async fn who_connects_as_the_run_ends_is_told_that_it_is_over() {
     to_driver.send(FromPeer::Disconnected { peer, reason: "closed".to_owned(), parted: true }).unwrap();
     // All rounds are closed already: no client is asked anything any more.
     let resume = Resume { closed: 3, ..Resume::default() };
-    let ended = drive(run, resume, peers, stopped, &mut |_: &Notice<'_>| {}).await.unwrap();
+    let ended = Box::pin(drive(run, resume, peers, stopped, &mut |_: &Notice<'_>| {})).await.unwrap();
     assert_eq!(ended.outcome, Outcome::Completed);
     assert!(matches!(told.recv().await, Some(ToPeer::Message(ToClient::Finished { rounds: 3 }))));
     assert!(matches!(told.recv().await, Some(ToPeer::Disconnect)));

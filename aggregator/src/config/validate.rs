@@ -178,14 +178,8 @@ pub(super) fn validate(layers: Layers, data_root: Option<&Path>, run: RunId) -> 
         personalisation: raw.personalisation.clone(),
         heartbeat: seconds(raw.connection.heartbeat),
     };
-    let told = SpecText::of(&spec).as_str().len();
-    if told > MAX_TOLD {
-        let reason = format!(
-            "devices are told the run in one message, which has at most {MAX_TOLD} bytes and would have {told}: use a network of fewer \
-             layers or tensors, or shorter names"
-        );
-        let keys = vec![format!("the model {}", spec.architecture.name)];
-        findings.add(ConfigError::Combination { keys, reason });
+    if let Some(error) = too_long(&spec) {
+        findings.add(error);
     }
     findings.none_or(Config {
         spec,
@@ -207,6 +201,20 @@ pub(super) fn validate(layers: Layers, data_root: Option<&Path>, run: RunId) -> 
         renamed,
         effective: raw,
     })
+}
+
+/// Refuses a specification that does not fit a message.
+fn too_long(spec: &RunSpec) -> Option<ConfigError> {
+    let told = SpecText::of(spec).as_str().len();
+    if told <= MAX_TOLD {
+        return None;
+    }
+    let reason = format!(
+        "devices are told the run in one message, which has at most {MAX_TOLD} bytes and would have {told}: use a network of fewer \
+         layers or tensors, or shorter names"
+    );
+    let keys = vec![format!("the model {}", spec.architecture.name)];
+    Some(ConfigError::Combination { keys, reason })
 }
 
 /// The algorithm and the network that it learns, which may be another than the configured one. `None` if there is none, which

@@ -40,6 +40,10 @@ const SIDE_BY_SIDE: &str = "ensemble keeps the clients' models side by side, and
 impl OneShot for Ensemble {
     const NAME: &'static str = "ensemble";
     const INCOMPATIBLE: &'static [Incompatible] = &[
+        (
+            Setting::Private,
+            "ensemble keeps the models of single devices, and no noise on a sum hides those: use fedavg",
+        ),
         (Setting::Numbers, "ensemble averages what its members say of classes: use fedavg"),
         (
             Setting::Opaque,

@@ -106,7 +106,9 @@ impl Private<'_> {
                 let seed = seed.derive_numbered("values", index as u64);
                 let mut rng = ChaCha20Rng::from_seed(*seed.as_bytes());
                 // What a sum cannot hold is cut off: that is done to the noisy sum and gives nothing away.
-                sum.iter_mut().for_each(|sum| *sum = sum.saturating_add(gaussian.draw(&mut rng)));
+                for sum in sum {
+                    *sum = sum.saturating_add(gaussian.draw(&mut rng));
+                }
             });
         }
     }

@@ -79,7 +79,6 @@ impl Server {
         config: Config,
         now: Duration,
     ) -> Result<Self, StartError> {
-        let policy = config.policy;
         let (started, ()) = start_on(files.clone(), config, runs, false, |_| Ok(()))?;
         assert_eq!(started.passed, [""; 0], "no other directory than the first is taken");
         let (run, resume, lock) = started.into_parts();
@@ -90,7 +89,7 @@ impl Server {
             _ => None,
         };
         let continued = resume.clone();
-        let coordinator = Coordinator::new(run.spec().clone(), policy, resume, now);
+        let coordinator = Coordinator::new(run.spec().clone(), run.config().policy, resume, now);
         Ok(Self {
             coordinator,
             run,

@@ -3,10 +3,12 @@
 //!
 //! Each test is a table: what the clients keep, and what happens to it. A new fault is a row.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use aggregator::coordinator::Outcome;
+use aggregator::round::jsonl;
 use federation_tests::faults::Faults;
 use federation_tests::faulty_disk::Loss;
 use federation_tests::scenario::Scenario;
@@ -154,6 +156,38 @@ fn a_power_failure_at_any_durable_step_changes_nothing() {
     }
     println!("{failures} power failures, and none changed anything");
     assert!(failures >= 200, "{failures} power failures");
+}
+
+/// Cohorts and noise come from the seed, so that runs can be compared; some rounds have no device at all.
+const PRIVATE: [&str; 6] = [
+    "privacy.clip=0.5",
+    "privacy.noise=0.7",
+    "privacy.delta=1e-3",
+    "privacy.rate=0.25",
+    "aggregation.weights=uniform",
+    "simulation.reproducible-noise=true",
+];
+
+#[test]
+fn a_private_run_has_the_same_cohorts_and_noise_after_a_power_failure_of_the_server() {
+    const ROUNDS: u32 = 8;
+    let cohorts = |federation: &Federation| -> Vec<usize> {
+        let runs = federation.folder.path().join("runs");
+        let run = fs::read_dir(runs).unwrap().next().unwrap().unwrap().path();
+        let rounds = jsonl::read(&fs::read(run.join("rounds.jsonl")).unwrap()).unwrap().records;
+        rounds.iter().map(|record| record.sampled).collect()
+    };
+    let mut undisturbed = Federation::new(&PRIVATE, ROUNDS);
+    let expected = (undisturbed.ends(), cohorts(&undisturbed));
+    assert_eq!(expected.1.len(), ROUNDS as usize);
+    assert!(expected.1.contains(&0), "{:?}", expected.1);
+    let steps = undisturbed.simulator.disk().operations();
+    for step in every(steps / 12, steps) {
+        let mut federation = Federation::new(&PRIVATE, ROUNDS);
+        federation.simulator.die_at(step, losses(step));
+        let left = (federation.ends(), cohorts(&federation));
+        assert!(left == expected, "step {step} of {steps}: {:?}, not {:?}", left.1, expected.1);
+    }
 }
 
 /// What is put back, or lost, when 15 rounds of 17 are closed; copies are of the moment when 5 were.

@@ -6,6 +6,7 @@ use std::io::Read as _;
 use std::path::Path;
 use std::sync::Arc;
 
+use aggregator::data::{self, TestSet};
 use aggregator::run::Run;
 use aggregator::storage::Disk;
 use federation_tests::copy_folder::copy_folder;
@@ -14,6 +15,8 @@ use federation_tests::programs::programs;
 use federation_tests::scenario::Scenario;
 use federation_tests::testbed::Testbed;
 use federation_tests::whole_run::{finish, start, whole};
+use models::Backend;
+use shared::data::View;
 
 const PRIVATE: [&str; 4] =
     ["privacy.clip=0.5", "privacy.noise=0.7", "privacy.delta=1e-3", "aggregation.weights=uniform"];
@@ -126,11 +129,10 @@ async fn a_run_that_goes_on_has_the_noise_of_one_that_was_not_interrupted() {
     assert!(started.continued);
     let (more, whole_run) = (finish(started, &of(4)).await, whole(at_once.path(), &of(4)).await);
     assert!(model(&more) == model(&whole_run), "another model");
-    // A copy that has lost its secret goes on with another.
+    // A copy that has lost its secret does not go on: with another one a round might be published twice.
     fs::remove_file(elsewhere.path().join(&name).join("state/secret")).unwrap();
-    let started = start(Arc::new(Disk), elsewhere.path(), &of(4)).unwrap();
-    assert!(started.continued);
-    assert!(model(&finish(started, &of(4)).await) != model(&more), "the same noise from another secret");
+    let refused = start(Arc::new(Disk), elsewhere.path(), &of(4)).err().unwrap().to_string();
+    assert!(refused.contains("state/secret") && refused.contains("restore"), "{refused}");
 }
 
 #[tokio::test]
@@ -144,8 +146,9 @@ async fn training_ends_before_the_round_that_would_exceed_the_budget() {
 }
 
 #[tokio::test]
-async fn rounds_count_with_as_few_devices_as_were_drawn() {
+async fn rounds_count_with_any_number_of_devices() {
     let folder = tempfile::tempdir().unwrap();
+    // Rounds open with three devices connected, and count with any number of updates.
     let scenario = scenario(&["run.rounds=30", "privacy.rate=0.3", "round.min-updates=3"]);
     let run = whole(folder.path(), &scenario).await;
     let sizes: Vec<usize> = run.records().iter().map(|record| record.accepted).collect();
@@ -158,6 +161,45 @@ async fn rounds_count_with_as_few_devices_as_were_drawn() {
         "30 rounds of 4 devices with probability 0.3: {sizes:?}"
     );
     assert_eq!(run.closed(), 30);
+}
+
+/// The share of pairs, a sample that was learned from and one that was not, of which the first has the smaller loss: 1/2 is chance.
+/// (Yeom et al. 2018, arXiv 1709.01604, the attack by loss.)
+async fn membership(scenario: &Scenario) -> f64 {
+    let folder = tempfile::tempdir().unwrap();
+    let run = whole(folder.path(), scenario).await;
+    let params = run.current_model().unwrap();
+    let losses = |view: &View| -> Vec<f64> {
+        let one = |position: u32| {
+            let sample =
+                TestSet::new(view.part(&[position]), scenario.config.spec.data.preparation.clone(), 1);
+            let found = sample.evaluate(&scenario.config.spec.architecture, &params, &Backend::cpu());
+            found.unwrap().loss
+        };
+        (0..view.len().min(300) as u32).map(one).collect()
+    };
+    let members: Vec<f64> = scenario.shares.iter().flat_map(losses).collect();
+    let others = losses(data::test_set(&scenario.config).unwrap().unwrap().view());
+    let pairs = members.iter().flat_map(|member| others.iter().map(move |other| (member, other)));
+    let smaller = pairs.map(|(member, other)| f64::from(u8::from(member < other))).sum::<f64>();
+    smaller / (members.len() * others.len()) as f64
+}
+
+#[tokio::test]
+async fn who_has_taken_part_can_be_told_without_noise_and_not_with_it() {
+    let overfitted = |privacy: &[&str]| {
+        let settings = ["model.name=mlp-2nn", "data.clients=8", "training.epochs=20", "run.rounds=8"];
+        Scenario::small(
+            &[&settings[..], &["aggregation.weights=uniform", "evaluate.every=100"], privacy].concat(),
+        )
+    };
+    let open = membership(&overfitted(&[])).await;
+    assert!(open > 0.6, "{open}");
+    let private = overfitted(&["privacy.clip=1", "privacy.noise=1.5", "privacy.delta=1e-2"]);
+    let epsilon = private.config.promise.unwrap().epsilon(8);
+    let hidden = membership(&private).await;
+    println!("without noise {open:.3}, with epsilon {epsilon:.1} {hidden:.3}");
+    assert!((hidden - 0.5).abs() < 0.06, "{hidden}");
 }
 
 #[test]
@@ -191,6 +233,18 @@ fn the_plan_is_said_and_nonsense_is_refused() {
     let json = plan(&[&asked[..], &["--epsilon", "7.9038501", "--json"]].concat());
     let rows: serde_json::Value = serde_json::from_str(&json.text).unwrap();
     assert_eq!((rows[0]["noise"].as_f64(), rows[3]["cohort"].as_u64()), (Some(1.001), Some(800)));
+    // What is printed can be run, also where rates have no end of digits.
+    for (devices, cohort, epsilon) in [("49", "1", "8"), ("1000", "100", "1000000"), ("103", "3", "0.5")] {
+        let delta = ["--delta", "1e-4", "--devices", devices, "--cohort", cohort];
+        let said = plan(&[&delta[..], &["--rounds", "10", "--epsilon", epsilon]].concat());
+        let (_, toml) = said.text.split_once("[aggregation]").unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("run.toml");
+        fs::write(&file, format!("[aggregation]{toml}")).unwrap();
+        let file = file.display().to_string();
+        let config = run(&programs().aggregator, &["config", &file]);
+        assert_eq!(config.code, Some(0), "{devices} {cohort} {epsilon}: {}", config.text);
+    }
     for (arguments, part) in [
         (
             &["--devices", "10", "--cohort", "11", "--rounds", "1", "--epsilon", "1"][..],

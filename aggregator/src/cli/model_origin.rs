@@ -52,7 +52,8 @@ fn training(found: &Found, directory: &RunDirectory, which: Which) -> Training {
         .map(|of| Tested { accuracy: of.accuracy, loss: of.loss, measures: of.measures(), by_class });
     let origin = found.about.as_ref().map(|about| &about.origin);
     let simulated = !directory.presence().is_file();
-    let trained = records.iter().map(|record| u32::from(!record.closing && !record.void)).sum();
+    // Rounds whose records are lost were published as well.
+    let trained = records.iter().filter(|record| !record.closing).map(|record| record.round).max();
     let changed = Changed::of(&config.effective).into_iter();
     Training {
         run: directory.name().into_owned(),
@@ -61,7 +62,7 @@ fn training(found: &Found, directory: &RunDirectory, which: Which) -> Training {
         clients: Clients {
             count: config.effective.data.clients,
             simulated,
-            // Their number is not behind the noise.
+            // Such numbers are not behind the noise.
             samples: found.samples_by_class().filter(|_| config.promise.is_none()),
         },
         round,
@@ -71,9 +72,8 @@ fn training(found: &Found, directory: &RunDirectory, which: Which) -> Training {
             .filter(|changed| !changed.key.starts_with(OF_THE_MACHINE))
             .map(|changed| (changed.key, changed.value.to_string()))
             .collect(),
-        privacy: config.privacy_after(trained, simulated),
-        updates: summary.arrivals.accepted,
-        bytes_up: summary.bytes_up,
+        privacy: config.privacy_after(trained.unwrap_or_default()),
+        sent: Some((summary.arrivals.accepted, summary.bytes_up)).filter(|_| config.promise.is_none()),
         tested,
     }
 }

@@ -82,6 +82,13 @@ pub(super) fn serve(arguments: &ServeArgs) -> Result<(), Failure> {
     allow_all_descriptors();
     // An invalid configuration leaves no files, not even a key.
     let config = given.validated()?;
+    if config.promise.is_some() && config.effective.simulation.reproducible_noise {
+        return Err(Failure::Usage(
+            "the noise of the run would come from run.seed, which devices are told: simulation.reproducible-noise is for `aggregator \
+             simulate` alone; take it out, or give --set simulation.reproducible-noise=false"
+                .to_owned(),
+        ));
+    }
     if let Some(Attackers { attack, .. }) = config.attackers {
         return Err(Failure::Usage(format!(
             "the configuration asks for an attack ({attack}), and real devices are not asked to attack: simulation.attack is \

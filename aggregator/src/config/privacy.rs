@@ -11,7 +11,7 @@ section! {
     #[derive(Copy)]
     pub struct PrivacyTable {
         /// C: the greatest length of an update
-        pub clip: Option<f64> = None, in Kind::RATE, unset "not private";
+        pub clip: Option<f64> = None, in Kind::Number(Included(1e-9), Included(1e9)), unset "not private";
         /// z: deviation of the sum's noise, as a multiple of clip
         pub noise: Option<f64> = None, in Kind::Number(Included(LEAST_NOISE), Included(MOST_NOISE)), unset "not private";
         /// q: the probability with which a round asks a device; 1 asks all

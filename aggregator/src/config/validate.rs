@@ -64,15 +64,21 @@ impl Config {
 
     /// What the run promises after this number of rounds with a result, and what that rests on; `None` if it is not private.
     #[must_use]
-    pub fn privacy_after(&self, rounds: u32, simulated: bool) -> Option<String> {
+    pub fn privacy_after(&self, rounds: u32) -> Option<String> {
         let said = self.promise?.said(rounds);
-        if simulated && self.effective.simulation.reproducible_noise {
+        if self.effective.simulation.reproducible_noise {
             return Some(format!(
                 "none, since the noise comes from run.seed (simulation.reproducible-noise) and a reader of the configuration can take it away; \
                  with secret noise it would be {said}"
             ));
         }
         Some(said)
+    }
+
+    /// The metric of a round that has its epsilon: that of noise from the run's seed is no promise.
+    #[must_use]
+    pub fn epsilon_is_called(&self) -> &'static str {
+        if self.effective.simulation.reproducible_noise { "epsilon-if-secret" } else { "epsilon" }
     }
 
     /// Lets rounds of simulated clients take as long as the machine needs, unless the configuration sets a

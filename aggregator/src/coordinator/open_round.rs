@@ -89,8 +89,8 @@ impl OpenRound {
     pub(super) fn new(opening: Opening, policy: RoundPolicy, now: Duration) -> Self {
         let mut policy = policy.of(opening.work);
         if policy.poisson.is_some() {
-            // Whether a round counts must not depend on how many were drawn, only on how many of them came.
-            policy.min = policy.min.min(opening.cohort.len());
+            // A round that counts only with enough updates would tell the readers of its model that there were enough.
+            policy.min = 0;
         }
         Self {
             policy,

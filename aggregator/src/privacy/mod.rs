@@ -48,7 +48,7 @@ impl Promise {
     /// Says what is promised after this number of rounds, and under which assumptions, for people.
     #[must_use]
     pub fn said(&self, rounds: u32) -> String {
-        let Self { mechanism: Mechanism { clip, noise, rate, devices }, delta, .. } = self;
+        let Self { mechanism: Mechanism { clip, noise, rate, .. }, delta, .. } = self;
         let asked = if *rate < 1.0 {
             format!("every device asked with probability {rate}")
         } else {
@@ -56,8 +56,9 @@ impl Promise {
         };
         format!(
             "epsilon {:.3} at delta {delta:e} after {rounds} rounds, for one device more or less: updates clipped to {clip}, noise {noise}, \
-             {asked}, sums over {devices} devices; the server is trusted, and who can take part does not depend on the data",
-            self.epsilon(rounds)
+             {asked}, sums divided by {} devices; the server is trusted, and who can take part does not depend on the data",
+            self.epsilon(rounds),
+            self.mechanism.expected()
         )
     }
 }

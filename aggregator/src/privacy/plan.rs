@@ -1,5 +1,7 @@
 //! The noise that a run needs for an epsilon.
 
+use shared::aggregation::LEAST_NOISE;
+
 use super::account::{Account, Noise};
 
 /// The least multiplier, to four digits and rounded up, with which this number of rounds stays within epsilon; `None` if none up to
@@ -10,7 +12,10 @@ pub fn multiplier(rate: f64, rounds: u32, epsilon: f64, delta: f64, most: f64) -
     if !stays(most) {
         return None;
     }
-    let (mut least, mut most) = (1e-3, most);
+    let (mut least, mut most) = (LEAST_NOISE, most);
+    if stays(least) {
+        return Some(least);
+    }
     while most / least > 1.00001 {
         let middle = (least * most).sqrt();
         if stays(middle) { most = middle } else { least = middle }

@@ -17,7 +17,7 @@ pub struct RoundPolicy {
     pub fraction: f64,
     /// How a private run draws its cohorts, instead of by the fraction.
     pub poisson: Option<Poisson>,
-    /// Accepted updates without which a round does not close; at least 1.
+    /// Accepted updates without which a round does not close; at least 1. Of a private run the clients without which none opens.
     pub min: usize,
     /// Accepted updates after which a round closes at once; `None` waits for the cohort.
     pub max: Option<usize>,

@@ -135,8 +135,16 @@ pub fn of_a_model(metric: &str) -> bool {
     metric.starts_with("fused-")
         || metric.contains("-inconsistency")
         || Measure::ALL.iter().any(|measure| measure.name() == metric)
-        || ["best-member", "mean-member", "members", "global-class-coverage", "global-entropy", "epsilon"]
-            .contains(&metric)
+        || [
+            "best-member",
+            "mean-member",
+            "members",
+            "global-class-coverage",
+            "global-entropy",
+            "epsilon",
+            "epsilon-if-secret",
+        ]
+        .contains(&metric)
 }
 
 /// A closed round and its contributors.

@@ -86,7 +86,10 @@ impl Run {
         // A round to which the whole cohort has contributed, and nothing else came of it, has one outcome anyway: any process
         // that finds these updates decides the same.
         let cohort = &open.opening.cohort;
-        let evident = *tally == Tally::of_whole(cohort.len()) && contributors.iter().eq(cohort.keys());
+        // An empty cohort looks like one of which no update has come yet.
+        let evident = !cohort.is_empty()
+            && *tally == Tally::of_whole(cohort.len())
+            && contributors.iter().eq(cohort.keys());
         let closing = Closing { contributors, late: open.late.clone(), tally: *tally };
         let decision = Decision { closing, traffic, seconds: open.opened.elapsed().as_secs_f64() };
         // The updates of a simulation end with this process. After a failed round an algorithm may keep something of them, so the
@@ -184,8 +187,8 @@ impl Run {
             dominance: if by_samples { Dominance::among(samples, opening.sample_cap) } else { None },
             ..counted(tally, decision.traffic, decision.seconds)
         };
-        if let Some(epsilon) = self.epsilon_after(round, tally.void).filter(|_| work.train) {
-            record.metrics.insert("epsilon".to_owned(), epsilon);
+        if let Some(epsilon) = self.epsilon_after(round).filter(|_| work.train) {
+            record.metrics.insert(self.config.epsilon_is_called().to_owned(), epsilon);
         }
         if let Some(OwnLoss::Mean(loss)) = own_loss {
             record.metrics.insert("server-loss".to_owned(), loss);

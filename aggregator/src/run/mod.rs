@@ -98,7 +98,6 @@ use shared::id::ClientId;
 use shared::message::{TrainReport, UpdateHeader};
 use shared::record::Record;
 use shared::secret::Secret;
-use shared::seed::Seed;
 use shared::spec::RunSpec;
 
 use crate::config::Config;
@@ -175,8 +174,6 @@ pub struct Run {
     template: Template,
     /// What noise and cohorts are drawn from, if the run is private.
     secret: Option<Secret>,
-    /// Whether clients are simulated.
-    simulated: bool,
     /// What the model is tested on, if it is.
     pub tests: Option<TestSet>,
     /// The operator's own program that tests it, where its network has no layers here.
@@ -228,13 +225,12 @@ impl Run {
         let template = Template::of_updates(specs, config.spec.aggregation.buffers);
         let labelled = data::labelled(&config)?;
         let tester = Tester::of(&config, &directory);
-        let secret = config.promise.map(|_| secret::secret(&*files, &directory)).transpose()?;
+        let secret = config.promise.map(|_| secret::of(&config, &*files, &directory)).transpose()?;
         let mut config = config;
         config.policy.poisson = Self::cohorts(&config, secret);
         Ok(Self {
             tester,
             secret,
-            simulated: false,
             files,
             directory,
             config,
@@ -280,14 +276,8 @@ impl Run {
 
     /// The clients are simulated, and there are this many. The first round waits for no others, a void round is not waited out, since
     /// nothing about them changes meanwhile, no time limit counts, and the server's own training leaves them the processors but
-    /// one. If the configuration asks for it, noise and cohorts come from the run's seed.
+    /// one.
     pub fn simulates(&mut self, clients: usize) {
-        self.simulated = true;
-        if self.config.effective.simulation.reproducible_noise && self.secret.is_some() {
-            let seed = Seed::root(self.config.spec.seed).derive("privacy");
-            self.secret = Some(Secret::new(seed.as_bytes()));
-            self.config.policy.poisson = Self::cohorts(&self.config, self.secret);
-        }
         let policy = &mut self.config.policy;
         policy.start = policy.start.min(clients.max(1));
         policy.void_pause = Duration::ZERO;

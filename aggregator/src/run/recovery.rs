@@ -85,6 +85,12 @@ impl Run {
         }
         let foregone = resume.open.as_ref().and_then(|open| Some((open, open.foregone()?)));
         let Some((open, tally)) = foregone else {
+            if self.config.promise.is_some() {
+                let reason = "an update of the private round is not there any more that its published model was made of, and the \
+                              round must not be published again with other noise";
+                let path = self.directory.accepted(round);
+                return Err(RunError::Damaged { path, reason: reason.to_owned() });
+            }
             // The disk has lost an update, and the round may end in another model: nothing that was learned from the one
             // that the next round began with may count there.
             self.files.remove(&next).map_err(disk("remove", &next))?;

@@ -1,29 +1,44 @@
 //! The secret of a private run: what its noise and its cohorts are drawn from.
 //!
 //! It lies in `state/secret`, for its owner alone, and is nowhere else: not in the configuration, a record, a report, a broadcast, or
-//! what a run is packed into. If it is lost, another is drawn: noise hides a sum with either
-//! ([`shared::aggregation::Private`]).
+//! what a run is packed into.
 
 use std::path::Path;
 
+use shared::aggregation::Private;
 use shared::secret::Secret;
+use shared::seed::Seed;
 
 use super::directory::RunDirectory;
 use super::error::{damaged, disk};
 use super::{Run, RunError};
+use crate::config::Config;
 use crate::storage::retry_full::retry_while_full;
 use crate::storage::{FileLayer, parent, partial, read_if_there};
 
 /// Bytes of it.
 const BYTES: usize = 32;
 
-/// Reads the secret of the run, or draws it and makes it durable.
-pub(super) fn secret(files: &dyn FileLayer, directory: &RunDirectory) -> Result<Secret, RunError> {
+/// The secret of the run: read, or drawn and made durable if the run begins. Where the configuration asks for it, in a simulation, it
+/// comes from the run's seed.
+pub(super) fn of(
+    config: &Config,
+    files: &dyn FileLayer,
+    directory: &RunDirectory,
+) -> Result<Secret, RunError> {
+    if config.effective.simulation.reproducible_noise {
+        return Ok(Secret::new(Seed::root(config.spec.seed).derive("privacy").as_bytes()));
+    }
     let path = directory.secret();
     if let Some(bytes) = read_if_there(files, &path).map_err(disk("read", &path))? {
         let found = <[u8; BYTES]>::try_from(bytes.as_slice());
         let found = found.map_err(|_| format!("it has {} bytes and not {BYTES}", bytes.len()));
         return Ok(Secret::new(&found.map_err(damaged(&path))?));
+    }
+    let run = directory.identity();
+    if files.length(&run).map_err(disk("look at", &run))?.is_some() {
+        // With another one the newest round might be published a second time, with other noise.
+        return Err(RunError::Removed { action: "read", path });
     }
     let mut bytes = [0; BYTES];
     getrandom::fill(&mut bytes).map_err(RunError::Random)?;
@@ -47,21 +62,21 @@ fn write(files: &dyn FileLayer, path: &Path, bytes: &[u8]) -> Result<(), RunErro
 
 impl Run {
     /// How the run's sums are made private, if they are.
-    pub(super) fn private(&self) -> Option<shared::aggregation::Private<'_>> {
+    pub(super) fn private(&self) -> Option<Private<'_>> {
         private(&self.config, self.secret.as_ref())
     }
 
     /// What the finished rounds promise, with what that rests on, if the run is private.
     #[must_use]
     pub fn privacy(&self) -> Option<String> {
-        self.config.privacy_after(self.last_trained().saturating_sub(self.failed), self.simulated)
+        self.config.privacy_after(self.last_trained())
     }
 
     /// The same of all rounds that are planned.
     #[must_use]
     pub fn planned_privacy(&self) -> Option<String> {
         let rounds = self.config.spec.rounds;
-        let said = self.config.privacy_after(rounds, self.simulated)?;
+        let said = self.config.privacy_after(rounds)?;
         let asked = self.config.effective.run.rounds.unwrap_or(rounds);
         let budget = self.config.promise?.budget.filter(|_| self.spent());
         let budget =
@@ -75,18 +90,14 @@ impl Run {
         self.config.effective.run.rounds.is_some_and(|asked| asked > self.config.spec.rounds)
     }
 
-    /// epsilon after the `round` that is being closed, if the run is private.
-    pub(super) fn epsilon_after(&self, round: u32, void: bool) -> Option<f64> {
-        let promise = self.config.promise.as_ref()?;
-        Some(promise.epsilon(round.saturating_sub(self.failed + u32::from(void))))
+    /// epsilon after this round, if the run is private: every round of training counts, with any number of updates.
+    pub(super) fn epsilon_after(&self, round: u32) -> Option<f64> {
+        Some(self.config.promise?.epsilon(round))
     }
 }
 
 /// The same of the parts of a run.
-pub(super) fn private<'a>(
-    config: &crate::config::Config,
-    secret: Option<&'a Secret>,
-) -> Option<shared::aggregation::Private<'a>> {
+pub(super) fn private<'a>(config: &crate::config::Config, secret: Option<&'a Secret>) -> Option<Private<'a>> {
     let mechanism = config.promise.as_ref()?.mechanism;
-    Some(shared::aggregation::Private { mechanism, secret: secret? })
+    Some(Private { mechanism, secret: secret? })
 }

@@ -40,7 +40,7 @@ impl Combinations<'_> {
             self.refuse(&[delta, devices_key.clone()], reason);
         }
         let rate_key = ("privacy.rate", format!("privacy.rate = {}", table.rate));
-        if table.rate * f64::from(devices) < 1.0 {
+        if table.rate * f64::from(devices) < 1.0 - 1e-9 {
             let reason = "a round would ask less than one device on average; raise the rate";
             self.refuse(&[rate_key.clone(), devices_key], reason);
         }

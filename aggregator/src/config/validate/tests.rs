@@ -337,6 +337,8 @@ fn the_examples_are_valid() {
     assert_eq!(paper.spec.architecture.parameters(), Ok(199_210));
     assert_eq!((paper.policy.cohort(paper.data.clients), paper.spec.training.batch), (10, 10));
     assert_eq!(load("four-devices.toml", &[]).policy.start, 4);
+    let private = load("private.toml", &[]);
+    assert_eq!((private.spec.rounds, private.promise.map(|promise| promise.affordable(11))), (10, Some(10)));
     let buffered = load("twenty-devices.toml", &[]).policy;
     assert_eq!((buffered.max, buffered.late.map(|late| late.rounds)), (Some(8), Some(10)));
     assert_eq!(buffered.eligibility.min_charge, 40);

@@ -131,11 +131,10 @@ fn trained(model: &Model<'_>, training: &Training) -> String {
         };
         rows.push(("samples", all + &by_class));
     }
-    rows.extend([
-        ("round", training.round.to_string()),
-        ("updates that counted", grouped(training.updates)),
-        ("sent by clients", bytes(training.bytes_up)),
-    ]);
+    rows.push(("round", training.round.to_string()));
+    if let Some((updates, sent)) = training.sent {
+        rows.extend([("updates that counted", grouped(updates)), ("sent by clients", bytes(sent))]);
+    }
     rows.extend(training.begun.iter().map(|begun| ("begun", plain(begun))));
     rows.extend(training.version.iter().map(|version| ("aggregator", plain(version))));
     let mut text = String::from(

@@ -27,8 +27,7 @@ fn training() -> Training {
         clients: Clients { count: 3, simulated: true, samples: Some(vec![1200, 34]) },
         round: 7,
         changed: vec![("training.epochs".to_owned(), "5".to_owned())],
-        updates: 21,
-        bytes_up: 2_500_000,
+        sent: Some((21, 2_500_000)),
         tested: Some(Tested {
             accuracy: Some(0.5),
             loss: Some(0.25),
@@ -56,6 +55,23 @@ fn texts(training: Option<&Training>, licence: Option<&str>) -> (String, Value) 
         panic!("two texts stand first")
     };
     (card.clone(), serde_json::from_str(json).unwrap())
+}
+
+#[test]
+fn the_card_of_a_private_run_says_what_is_promised_and_counts_nothing_of_devices() {
+    let promised = "epsilon 1.500 at delta 1e-5".to_owned();
+    let clients = Clients { samples: None, ..training().clients };
+    let private = Training { privacy: Some(promised), sent: None, clients, ..training() };
+    let (card, _) = texts(Some(&private), None);
+    assert!(
+        card.contains("Differential privacy of simulated clients: epsilon 1.500 at delta 1e-5."),
+        "{card}"
+    );
+    for counted in ["updates that counted", "sent by clients", "training samples"] {
+        assert!(!card.contains(counted), "{counted}: {card}");
+    }
+    let (card, _) = texts(Some(&training()), None);
+    assert!(card.contains("| updates that counted | 21 |") && !card.contains("privacy"), "{card}");
 }
 
 #[test]

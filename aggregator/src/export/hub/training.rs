@@ -23,10 +23,8 @@ pub struct Training {
     pub changed: Vec<(String, String)>,
     /// What the run promises of its devices' privacy, if it does.
     pub privacy: Option<String>,
-    /// Updates that counted, over all rounds of the run.
-    pub updates: usize,
-    /// Bytes that clients have sent, over all rounds of the run.
-    pub bytes_up: u64,
+    /// Updates that counted and bytes that clients have sent, over all rounds of the run, if that may be published.
+    pub sent: Option<(usize, u64)>,
     /// How well the model does on the server's test set, if it was tested.
     pub tested: Option<Tested>,
 }

@@ -124,6 +124,20 @@ mod tests {
     }
 
     #[test]
+    fn the_last_bits_are_even() {
+        let (sigma, draws, groups) = (1 << 20, 64_000, 64);
+        let gaussian = DiscreteGaussian::new(sigma);
+        let mut rng = Seed::root(19).rng();
+        let mut found = [0.0; 64];
+        for _ in 0..draws {
+            found[gaussian.draw(&mut rng).rem_euclid(groups) as usize] += 1.0;
+        }
+        let expected = f64::from(draws) / groups as f64;
+        let statistic: f64 = found.iter().map(|found| (found - expected).powi(2) / expected).sum();
+        assert!((statistic - 63.0).abs() < 5.0 * 126f64.sqrt(), "{statistic}");
+    }
+
+    #[test]
     fn moments_are_the_distributions() {
         let (sigma, draws) = (1u64 << 26, 200_000);
         let mut rng = Seed::root(18).rng();

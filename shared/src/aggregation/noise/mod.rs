@@ -57,7 +57,8 @@ pub struct Private<'a> {
     pub secret: &'a Secret,
 }
 
-/// What roundings of floating-point numbers may add to a clipped update, relative to it.
+/// What roundings of floating-point numbers may add to a clipped update, relative to it: that of its length by less than `2^-53` for
+/// each value, and everything else.
 const ROUNDINGS: f64 = 1e-9;
 
 impl Mechanism {
@@ -87,7 +88,8 @@ impl Mechanism {
     /// # Panics
     /// If the scale is not [the mechanism's](Self::scale).
     fn sigma(&self, scale: Scale, values: usize) -> u64 {
-        let clip = self.clip / scale.resolution() * (1.0 + ROUNDINGS);
+        let roundings = ROUNDINGS + values as f64 * f64::EPSILON;
+        let clip = self.clip / scale.resolution() * (1.0 + roundings);
         let sigma = (self.noise * (clip + (values as f64).sqrt() / 2.0)).ceil();
         assert!(sigma >= 1.0 && sigma <= MAX_SIGMA as f64, "the scale is chosen for the noise");
         sigma as u64

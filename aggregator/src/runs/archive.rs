@@ -107,7 +107,7 @@ fn collect(folder: &Path, within: &str, into: &mut Vec<Entry>) -> Result<(), Run
     Ok(())
 }
 
-/// Whether this part of a run stays on its machine. So does the secret of a private one: where it goes on without, it draws another.
+/// Whether this part of a run stays on its machine. So does the secret of a private one, without which it does not go on elsewhere.
 fn stays(name: &str) -> bool {
     ["state/lock", "state/served", "state/stop", "state/spool", "state/secret"].contains(&name)
         || name.ends_with(".partial")

@@ -3,8 +3,6 @@
 //! It lies in `state/secret`, for its owner alone, and is nowhere else: not in the configuration, a record, a report, a broadcast, or
 //! what a run is packed into.
 
-use std::path::Path;
-
 use shared::aggregation::Private;
 use shared::secret::Secret;
 use shared::seed::Seed;
@@ -14,7 +12,7 @@ use super::error::{damaged, disk};
 use super::{Run, RunError};
 use crate::config::Config;
 use crate::storage::retry_full::retry_while_full;
-use crate::storage::{FileLayer, parent, partial, read_if_there};
+use crate::storage::{FileLayer, parent, read_if_there, write_privately};
 
 /// Bytes of it.
 const BYTES: usize = 32;
@@ -42,22 +40,10 @@ pub(super) fn of(
     }
     let mut bytes = [0; BYTES];
     getrandom::fill(&mut bytes).map_err(RunError::Random)?;
-    write(files, &path, &bytes)?;
-    Ok(Secret::new(&bytes))
-}
-
-fn write(files: &dyn FileLayer, path: &Path, bytes: &[u8]) -> Result<(), RunError> {
-    let state = parent(path);
+    let state = parent(&path);
     files.create_dir(state).map_err(disk("create", state))?;
-    let partial = partial(path);
-    retry_while_full(files, path, || {
-        let mut file = files.create_private(&partial)?;
-        file.write_all(bytes)?;
-        file.sync()
-    })
-    .map_err(disk("write", path))?;
-    files.rename(&partial, path).map_err(disk("rename", path))?;
-    files.sync_dir(state).map_err(disk("sync", state))
+    retry_while_full(files, &path, || write_privately(files, &path, &bytes)).map_err(disk("write", &path))?;
+    Ok(Secret::new(&bytes))
 }
 
 impl Run {
@@ -97,7 +83,7 @@ impl Run {
 }
 
 /// The same of the parts of a run.
-pub(super) fn private<'a>(config: &crate::config::Config, secret: Option<&'a Secret>) -> Option<Private<'a>> {
+pub(super) fn private<'a>(config: &Config, secret: Option<&'a Secret>) -> Option<Private<'a>> {
     let mechanism = config.promise.as_ref()?.mechanism;
     Some(Private { mechanism, secret: secret? })
 }

@@ -99,6 +99,17 @@ pub fn write_durably(
     retry_while_full(files, path, || files.sync_dir(parent(path)))
 }
 
+/// Writes `path` atomically and durably, for its owner alone to read.
+pub fn write_privately(files: &dyn FileLayer, path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let partial = partial(path);
+    let mut out = files.create_private(&partial)?;
+    out.write_all(bytes)?;
+    out.sync()?;
+    drop(out);
+    files.rename(&partial, path)?;
+    files.sync_dir(parent(path))
+}
+
 /// The bytes of a small file; `None` if it is not there.
 pub fn read_if_there(files: &dyn FileLayer, path: &Path) -> io::Result<Option<Vec<u8>>> {
     let mut file = match files.open(path) {

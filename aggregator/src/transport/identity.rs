@@ -1,7 +1,7 @@
 //! The server's identity: its key pair and, for some time after a change, the former one.
 
 use std::fs::{File, TryLockError};
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -10,7 +10,7 @@ use shared::identity::{PublicKey, SecretKey};
 use shared::text_checksum::{content, with_checksum};
 
 use crate::report::units::counted;
-use crate::storage::{FileLayer, create_private_dir_durably, parent, partial};
+use crate::storage::{FileLayer, create_private_dir_durably, write_privately};
 use shared::chown::advice;
 
 /// The file of the key that the server is known by.
@@ -107,7 +107,7 @@ impl ServerIdentity {
         }
         let made = Self::generate()?;
         let path = directory.join(KEY_FILE);
-        write_private(files, &path, &made.key.to_file()).map_err(file("write", &path))?;
+        write_privately(files, &path, made.key.to_file().as_bytes()).map_err(file("write", &path))?;
         Ok(made)
     }
 
@@ -147,9 +147,9 @@ impl ServerIdentity {
         let since = former.until.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let path = directory.join(FORMER);
         let text = with_checksum(&format!("{} {since}", former.key.digits()));
-        write_private(files, &path, &text).map_err(file("write", &path))?;
+        write_privately(files, &path, text.as_bytes()).map_err(file("write", &path))?;
         let path = directory.join(KEY_FILE);
-        write_private(files, &path, &made.key.to_file()).map_err(file("write", &path))?;
+        write_privately(files, &path, made.key.to_file().as_bytes()).map_err(file("write", &path))?;
         Ok(Self { former: Some(former), ..made })
     }
 
@@ -212,16 +212,6 @@ fn read(files: &dyn FileLayer, path: &Path) -> Result<Option<String>, IdentityEr
     let input = files.open(path).map_err(file("open", path))?;
     input.take(MAX_FILE).read_to_end(&mut bytes).map_err(file("read", path))?;
     Ok(Some(String::from_utf8(bytes).unwrap_or_default()))
-}
-
-fn write_private(files: &dyn FileLayer, path: &Path, text: &str) -> io::Result<()> {
-    let partial = partial(path);
-    let mut out = files.create_private(&partial)?;
-    out.write_all(text.as_bytes())?;
-    out.sync()?;
-    drop(out);
-    files.rename(&partial, path)?;
-    files.sync_dir(parent(path))
 }
 
 #[cfg(test)]

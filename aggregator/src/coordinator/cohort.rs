@@ -33,7 +33,8 @@ impl Coordinator {
         let policy = self.policy.of(work);
         if let Some(poisson) = policy.poisson {
             // Nothing else decides whom a private round asks.
-            return self.present().filter(|(client, _)| poisson.draws(number, *client)).collect();
+            let asks = poisson.of_round(number);
+            return self.present().filter(|(client, _)| asks(*client)).collect();
         }
         let present = self.ready(work, now, policy.min);
         // Those that are behind are at work as well.

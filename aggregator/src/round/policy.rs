@@ -97,15 +97,16 @@ pub struct Poisson {
 }
 
 impl Poisson {
-    /// Whether this round asks this client.
-    #[must_use]
-    pub fn draws(&self, round: u32, client: ClientId) -> bool {
-        let seed = self.secret.seed("cohorts").derive_numbered("round", u64::from(round));
-        let bits = u64::from_le_bytes(
-            seed.derive_bytes("client", client.as_bytes()).as_bytes()[..8].try_into().expect("eight bytes"),
-        );
-        // A probability of 1 draws all: no number of 64 bits comes to 2^64.
-        (bits as f64) < self.rate * 2f64.powi(64) || self.rate >= 1.0
+    /// Tells whether this round asks a client.
+    pub fn of_round(&self, round: u32) -> impl Fn(ClientId) -> bool + use<> {
+        let (seed, rate) =
+            (self.secret.seed("cohorts").derive_numbered("round", u64::from(round)), self.rate);
+        move |client| {
+            let drawn = seed.derive_bytes("client", client.as_bytes());
+            let bits = u64::from_le_bytes(drawn.as_bytes()[..8].try_into().expect("eight bytes"));
+            // A probability of 1 draws all: no number of 64 bits comes to 2^64.
+            (bits as f64) < rate * 2f64.powi(64) || rate >= 1.0
+        }
     }
 }
 
@@ -176,16 +177,16 @@ mod tests {
     fn every_client_is_drawn_on_its_own() {
         let poisson = Poisson { rate: 0.3, secret: Secret::new(&[5; 32]) };
         let client = |index: u32| ClientId::virtual_client(index, &shared::seed::Seed::root(1));
-        let drawn = |round, index| poisson.draws(round, client(index));
+        let drawn = |round, index| poisson.of_round(round)(client(index));
         let pairs = || (0..100).flat_map(|round| (0..100).map(move |index| (round, index)));
         let found = pairs().filter(|&(round, index)| drawn(round, index)).count();
         assert!((2800..3200).contains(&found), "{found} of 10,000 with probability 0.3");
         let both = pairs().filter(|&(round, index)| drawn(round, index) && drawn(round, index + 1)).count();
         assert!((760..1040).contains(&both), "{both} of 10,000 with probability 0.09");
         let all = Poisson { rate: 1.0, ..poisson };
-        assert!((0..100).all(|index| all.draws(1, client(index))));
+        assert!((0..100).all(|index| all.of_round(1)(client(index))));
         let other = Poisson { secret: Secret::new(&[6; 32]), ..poisson };
-        assert!(pairs().any(|(round, index)| other.draws(round, client(index)) != drawn(round, index)));
+        assert!(pairs().any(|(round, index)| other.of_round(round)(client(index)) != drawn(round, index)));
     }
 
     #[test]

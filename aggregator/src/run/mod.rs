@@ -217,7 +217,7 @@ impl Run {
     fn assemble(
         files: Arc<dyn FileLayer>,
         directory: RunDirectory,
-        config: Config,
+        mut config: Config,
         tests: Option<TestSet>,
     ) -> Result<Self, RunError> {
         let algorithm = registry::build(&config.spec.algorithm)?;
@@ -226,8 +226,10 @@ impl Run {
         let labelled = data::labelled(&config)?;
         let tester = Tester::of(&config, &directory);
         let secret = config.promise.map(|_| secret::of(&config, &*files, &directory)).transpose()?;
-        let mut config = config;
-        config.policy.poisson = Self::cohorts(&config, secret);
+        config.policy.poisson = config
+            .promise
+            .zip(secret)
+            .map(|(promise, secret)| Poisson { rate: promise.mechanism.rate, secret });
         Ok(Self {
             tester,
             secret,
@@ -255,11 +257,6 @@ impl Run {
             clock: RunClock::start(),
             on_closed: None,
         })
-    }
-
-    /// How a private run draws its cohorts.
-    fn cohorts(config: &Config, secret: Option<Secret>) -> Option<Poisson> {
-        Some(Poisson { rate: config.promise?.mechanism.rate, secret: secret? })
     }
 
     /// The specification that clients are told.

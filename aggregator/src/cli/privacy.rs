@@ -8,7 +8,7 @@ use shared::aggregation::MOST_NOISE;
 
 use super::exit::Failure;
 use super::terminal;
-use crate::privacy::plan;
+use crate::privacy::{is_no_promise, plan};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum PrivacyCommand {
@@ -59,7 +59,7 @@ pub(super) fn privacy(command: &PrivacyCommand) -> Result<(), Failure> {
             format!("--cohort {cohort} is more than --devices {devices}: a round asks each of them once");
         return Err(Failure::Usage(text));
     }
-    if delta * f64::from(devices) >= 1.0 {
+    if is_no_promise(delta, devices) {
         let text = format!(
             "--delta {delta:e} is not less than 1 in {devices} devices: with it even the publication of a whole update at random would \
              count as private"

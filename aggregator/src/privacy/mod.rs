@@ -63,6 +63,13 @@ impl Promise {
     }
 }
 
+/// Whether this delta is no promise among this number of devices: with it even the publication of a whole update of one of them at
+/// random would count as private.
+#[must_use]
+pub fn is_no_promise(delta: f64, devices: u32) -> bool {
+    delta * f64::from(devices) >= 1.0
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

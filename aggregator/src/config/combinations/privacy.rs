@@ -5,7 +5,7 @@ use shared::aggregation::{Buffers, Mechanism, Rule, Weights};
 
 use super::super::Raw;
 use super::{Combinations, Shown};
-use crate::privacy::Promise;
+use crate::privacy::{Promise, is_no_promise};
 
 impl Combinations<'_> {
     /// What the run promises, if anything; refuses what would break it. Notes the defaults in `raw`.
@@ -33,7 +33,7 @@ impl Combinations<'_> {
         }
         let devices = *raw.privacy.devices.get_or_insert(raw.data.clients);
         let devices_key = ("privacy.devices", format!("privacy.devices = {devices}"));
-        if table.delta * f64::from(devices) >= 1.0 {
+        if is_no_promise(table.delta, devices) {
             let delta = ("privacy.delta", format!("privacy.delta = {}", table.delta));
             let reason = "delta must be smaller than one in the number of devices: with such a one even the publication of \
                           a whole update of one of them at random would count as private";

@@ -131,18 +131,11 @@ impl Noise {
         for k in 0..TERMS {
             let (i, j) = (f64::from(k), order - f64::from(k));
             let squares = |power: f64| (power * power - power) / (2.0 * z * z);
-            let left = ln_binomial
-                + i * ln_q
-                + j * ln_rest
-                + squares(i)
-                + half
-                + ln_erfc((i - equal) / (std::f64::consts::SQRT_2 * z));
-            let right = ln_binomial
-                + j * ln_q
-                + i * ln_rest
-                + squares(j)
-                + half
-                + ln_erfc((equal - j) / (std::f64::consts::SQRT_2 * z));
+            let term = |power: f64, rest: f64, beyond: f64| {
+                let tail = ln_erfc(beyond / (std::f64::consts::SQRT_2 * z));
+                ln_binomial + power * ln_q + rest * ln_rest + squares(power) + half + tail
+            };
+            let (left, right) = (term(i, j, i - equal), term(j, i, equal - j));
             sum.add(left);
             sum.add(right);
             if left < before[0] && right < before[1] && left.max(right) < sum.ln() - NEGLIGIBLE {

@@ -15,6 +15,7 @@
 //! | [`ensemble`] | models of many clients that answer together |
 //! | [`evaluation`], [`by_class`] | testing a model on a device's own samples, and how that goes class by class |
 //! | [`seed`], [`id`] | labelled randomness and identifiers |
+//! | [`secure`] | secure aggregation: masks that cancel in a sum |
 //! | [`identity`], [`ticket`] | key pairs, how they are proved in the handshake, and how a device gets in |
 //! | [`personalisation`] | what a device makes of the global model for itself |
 //! | [`share`], [`calendar`] | how many a share of a whole is, and which date a moment has |
@@ -56,6 +57,7 @@ pub mod protocol;
 pub mod record;
 pub mod schedule;
 pub mod secret;
+pub mod secure;
 pub mod seed;
 pub mod settings;
 pub mod share;

@@ -9,6 +9,7 @@ pub mod counted_update;
 mod metric;
 pub mod positional;
 mod refusal;
+pub mod secure;
 mod verdict;
 
 use std::fmt;
@@ -28,6 +29,7 @@ use positional::PositionalSpec;
 pub use counted_update::CountedUpdate;
 pub use metric::{Fraction, MAX_METRICS, Metric, Metrics};
 pub use refusal::Refusal;
+pub use secure::{Rounding, SecureAnswer, SecureStep};
 pub use verdict::{Discard, Rejection, Verdict};
 
 /// Characters of a reason that a message carries.
@@ -105,6 +107,15 @@ pub enum ToServer {
     WantsFrozen {
         /// Their digest.
         digest: String,
+    },
+    /// Answer to [`ToClient::Secure`].
+    Secure {
+        /// The round.
+        round: u32,
+        /// The number of the exchange in it.
+        attempt: u32,
+        /// The answer.
+        answer: Box<SecureAnswer>,
     },
 }
 
@@ -205,6 +216,15 @@ pub enum ToClient {
     Frozen {
         /// Their digest.
         digest: String,
+    },
+    /// A step of the exchange that hides the updates of `round`.
+    Secure {
+        /// The round.
+        round: u32,
+        /// The number of the exchange in it, from 0: it begins again where too few devices stay.
+        attempt: u32,
+        /// The step.
+        step: Box<SecureStep>,
     },
 }
 

@@ -11,22 +11,24 @@ use std::time::Duration;
 use models::{Architecture, Measure, Precision, Sgd};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use shared::aggregation::{Aggregation, Buffers, Rule, ServerOptimizer, Weights};
+use shared::aggregation::{Aggregation, Buffers, Rule, Scale, ServerOptimizer, Weights};
 use shared::data::{Augmentation, Normalisation, Padding, Preparation};
 use shared::eligibility::{Eligibility, Ineligible};
 use shared::frame;
 use shared::id::{ClientId, RunId};
-use shared::identity::PublicKey;
+use shared::identity::{PublicKey, SecretKey};
 use shared::message::positional::{PositionalPersonalisation, PositionalSpec, PositionalTraining};
 use shared::message::{
     CountedUpdate, Discard, Fraction, Hello, Metric, Metrics, Progress, Refusal, Rejection, ResumePoint,
-    TaskId, TaskKind, ToClient, ToServer, TrainReport, UpdateHeader, Verdict,
+    Rounding, SecureAnswer, SecureStep, TaskId, TaskKind, ToClient, ToServer, TrainReport, UpdateHeader,
+    Verdict,
 };
 use shared::schedule::Schedule;
+use shared::secure::{Advertised, Exchange, Party, PartySecret, Sealed};
 use shared::spec::personalisation::{GateTraining, Method, Methods, Mix, Reports, Tuning};
 use shared::spec::{
-    AlgorithmSpec, DataSpec, Evaluation, LabelsAt, Measures, Personalisation, RunSpec, SpecText, Training,
-    Update,
+    AlgorithmSpec, DataSpec, Evaluation, LabelsAt, Measures, Personalisation, RunSpec, SecureAggregation,
+    SpecText, Training, Update,
 };
 use shared::ticket::TicketSecret;
 
@@ -122,7 +124,20 @@ fn to_server() -> Vec<(&'static str, ToServer)> {
         ("untested", ToServer::Untested { reason: "there are no test samples".to_owned() }),
         ("wants-frozen", ToServer::WantsFrozen { digest: "0123456789abcdef".repeat(4) }),
         ("redeem", ToServer::Redeem(TicketSecret::from_bytes(*b"sixteen  letters"))),
+        ("secure-keys", answer(SecureAnswer::Keys(advertised()))),
+        ("secure-shares", answer(SecureAnswer::Shares(vec![(client(), sealed())]))),
+        ("secure-revealed", answer(SecureAnswer::Revealed(vec![(client(), party().own_share(3, 0.55))]))),
     ]
+}
+
+/// An answer of secure aggregation.
+fn answer(answer: SecureAnswer) -> ToServer {
+    ToServer::Secure { round: 300, attempt: 1, answer: Box::new(answer) }
+}
+
+/// Who gives it.
+fn client() -> ClientId {
+    SecretKey::from_bytes([3; 32]).public().client()
 }
 
 /// A specification in which no two neighbouring fields could be exchanged unnoticed; its model has every layer.
@@ -191,6 +206,7 @@ fn spec() -> RunSpec {
             report: Reports { gate: false, ..Reports::default() },
             ..Personalisation::default()
         }),
+        secure: SecureAggregation::default(),
         heartbeat: Duration::from_millis(5_500),
     }
 }
@@ -282,6 +298,7 @@ fn to_client() -> Vec<(&'static str, ToClient)> {
         ("receipt-nothing-to-learn", rejected(Rejection::NothingToLearn)),
         ("receipt-late", discarded(Discard::Late)),
         ("receipt-duplicate", discarded(Discard::Duplicate)),
+        ("receipt-void", discarded(Discard::Void)),
         ("finished", ToClient::Finished { rounds: 1_000 }),
         ("partial", ToClient::ResumePoint(ResumePoint { round: 300, bytes: 1 << 20, digest: [5; 32] })),
         ("counted", ToClient::Counted { update: Some(CountedUpdate { round: 300, fingerprint: None }) }),
@@ -322,6 +339,52 @@ fn to_client() -> Vec<(&'static str, ToClient)> {
             ToClient::Refused(Refusal::TooManySamples { declared: 1 << 32, bound: 100_000 }),
         ),
     ]
+}
+
+/// What a server may say.
+fn all_to_client() -> Vec<(&'static str, ToClient)> {
+    [to_client(), secure_steps()].concat()
+}
+
+/// The steps of secure aggregation.
+fn secure_steps() -> Vec<(&'static str, ToClient)> {
+    let client = client();
+    vec![
+        ("secure-advertise", secure(SecureStep::Advertise)),
+        (
+            "secure-neighbours",
+            secure(SecureStep::Neighbours { members: 100, neighbours: vec![advertised(); 2] }),
+        ),
+        (
+            "secure-mask",
+            secure(SecureStep::Mask {
+                rounding: Rounding { scale: Scale::agree(1000.0, 600, 10), samples: 600 },
+                present: vec![(client, sealed())],
+            }),
+        ),
+        ("secure-reveal", secure(SecureStep::Reveal { counted: vec![client; 2], missing: vec![client] })),
+    ]
+}
+
+/// A step of secure aggregation.
+fn secure(step: SecureStep) -> ToClient {
+    ToClient::Secure { round: 300, attempt: 1, step: Box::new(step) }
+}
+
+/// A member of an exchange.
+fn party() -> Party {
+    let exchange = Exchange { run: RunId::from_bytes([7; 8]), round: 300, attempt: 1 };
+    Party::new(exchange, client(), PartySecret::new([9; 32]))
+}
+
+/// What it says of itself.
+fn advertised() -> Advertised {
+    party().advertise(&SecretKey::from_bytes([3; 32]))
+}
+
+/// What it seals for itself.
+fn sealed() -> Sealed {
+    party().shares(&[advertised()], 0.55).expect("its own key").remove(0).1
 }
 
 fn folder(direction: &str) -> PathBuf {
@@ -382,7 +445,7 @@ fn messages_to_the_server_keep_their_bytes() {
 
 #[test]
 fn messages_to_the_client_keep_their_bytes() {
-    check("to-client", &to_client());
+    check("to-client", &all_to_client());
 }
 
 /// Fails to compile when a variant is added: then give it an example above.
@@ -405,10 +468,15 @@ fn every_variant_has_an_example() {
             ToServer::ClientState { .. } => 11,
             ToServer::Untested { .. } => 12,
             ToServer::WantsFrozen { .. } => 13,
+            ToServer::Secure { answer, .. } => match **answer {
+                SecureAnswer::Keys(_) => 14,
+                SecureAnswer::Shares(_) => 15,
+                SecureAnswer::Revealed(_) => 16,
+            },
         })
         .collect();
-    assert_eq!(to_server, (0..=13).collect());
-    let to_client: BTreeSet<u8> = to_client()
+    assert_eq!(to_server, (0..=16).collect());
+    let to_client: BTreeSet<u8> = all_to_client()
         .iter()
         .map(|(_, message)| match message {
             ToClient::PositionalWelcome { .. } => 0,
@@ -423,6 +491,12 @@ fn every_variant_has_an_example() {
             ToClient::Samples { .. } => 35,
             ToClient::TaskAfterFailures { .. } => 36,
             ToClient::Frozen { .. } => 37,
+            ToClient::Secure { step, .. } => match **step {
+                SecureStep::Advertise => 38,
+                SecureStep::Neighbours { .. } => 39,
+                SecureStep::Mask { .. } => 40,
+                SecureStep::Reveal { .. } => 41,
+            },
             ToClient::Refused(refusal) => match refusal {
                 Refusal::Shape { .. } => 3,
                 Refusal::Classes { .. } => 4,
@@ -443,6 +517,7 @@ fn every_variant_has_an_example() {
                 Verdict::Accepted => 8,
                 Verdict::Discarded(Discard::Late) => 9,
                 Verdict::Discarded(Discard::Duplicate) => 10,
+                Verdict::Discarded(Discard::Void) => 42,
                 Verdict::Rejected(rejection) => match rejection {
                     Rejection::NotInCohort { .. } => 11,
                     Rejection::UnknownRound { .. } => 12,
@@ -458,7 +533,7 @@ fn every_variant_has_an_example() {
             },
         })
         .collect();
-    assert_eq!(to_client, (0..=37).collect());
+    assert_eq!(to_client, (0..=42).collect());
 }
 
 fn truncate<T: Serialize + DeserializeOwned + Debug>(messages: &[(&'static str, T)]) {
@@ -474,5 +549,5 @@ fn truncate<T: Serialize + DeserializeOwned + Debug>(messages: &[(&'static str, 
 #[test]
 fn a_message_that_was_cut_off_does_not_decode() {
     truncate(&to_server());
-    truncate(&to_client());
+    truncate(&all_to_client());
 }

@@ -179,6 +179,31 @@ impl ExactSum {
         }
     }
 
+    /// The whole numbers themselves, tensor by tensor: what secure aggregation hides. They add up modulo 2^64.
+    pub(crate) fn numbers(&mut self) -> impl Iterator<Item = (&str, &mut [i64])> {
+        self.sums.iter_mut().map(|(name, sum)| (name.as_str(), sum.values_mut()))
+    }
+
+    /// The first tensor with a sum that no checked updates of so many devices add up to.
+    pub(crate) fn first_impossible(&self, terms: u64) -> Option<&str> {
+        let Scale { max_abs, max_weight, .. } = self.scale;
+        // Every term is rounded by half a unit at most.
+        let each = f64::from(max_abs) * max_weight as f64 / self.scale.resolution() + 0.5;
+        let bound = terms as f64 * each * (1.0 + f64::EPSILON * 4.0);
+        let fits = |sum: &Integers| sum.values().iter().all(|&sum| sum.unsigned_abs() as f64 <= bound);
+        self.sums.iter().find(|(_, sum)| !fits(sum)).map(|(name, _)| name.as_str())
+    }
+
+    /// Takes the sum of the weights out.
+    pub(super) fn take_weight(&mut self) -> u128 {
+        std::mem::take(&mut self.weight)
+    }
+
+    /// Adds to the sum of the weights.
+    pub(super) fn add_weight(&mut self, weight: u128) {
+        self.weight = self.weight.saturating_add(weight);
+    }
+
     /// Number of contributions.
     #[must_use]
     pub fn terms(&self) -> u64 {

@@ -48,6 +48,7 @@ pub use stored::{Chunk, Contributor, StoredError, StoredUpdates};
 pub use template::Template;
 pub use weighted_sum::WeightedSum;
 pub use weights::Weights;
+pub(crate) use weights::{loss_of, whole_loss};
 
 crate::named!(Weights, Buffers);
 

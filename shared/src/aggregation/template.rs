@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use models::params::{Mismatch, MismatchKind, ParamSet};
+use models::params::{Array, Mismatch, MismatchKind, ParamSet};
 use models::{ParameterKind, ParameterSpec};
 
 use super::Buffers;
@@ -40,6 +40,16 @@ impl Template {
     pub fn without_buffers(&self) -> Self {
         let learned = self.0.iter().filter(|(_, tensor)| !tensor.buffer);
         Self(learned.map(|(name, tensor)| (name.clone(), tensor.clone())).collect())
+    }
+
+    /// The parameter set of zeros that fits it.
+    #[must_use]
+    pub fn zeros(&self) -> ParamSet {
+        let mut zeros = ParamSet::new();
+        for (name, shape) in self.iter() {
+            zeros.insert(name, Array::zeros(shape));
+        }
+        zeros
     }
 
     /// Names and shapes, ordered by name.
@@ -87,7 +97,6 @@ impl Template {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use models::params::Array;
 
     fn set(tensors: &[(&str, &[f32])]) -> ParamSet {
         let mut params = ParamSet::new();

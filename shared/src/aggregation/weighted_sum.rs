@@ -28,14 +28,19 @@ pub struct WeightedSum {
     terms: ExactSum,
     /// `sum l_k psi_k`, if weights are by loss, by the largest `l_k` that a part has room for.
     by_loss: Option<BTreeMap<u64, ExactSum>>,
+    /// The weights of these parts while they are [hidden](Self::hide): modulo 2^64, in the order of the parts.
+    hidden: [i64; 2],
 }
+
+/// What the parts by loss have room for.
+const ROOMS: [u64; 2] = [SMALL_LOSS, MAX_LOSS];
 
 impl WeightedSum {
     /// The empty sum for updates shaped like `template`.
     #[must_use]
     pub fn new(template: &Template, scale: Scale, weights: Weights) -> Self {
         let by_loss = matches!(weights, Weights::Loss).then(BTreeMap::new);
-        Self { terms: ExactSum::new(template, scale), by_loss }
+        Self { terms: ExactSum::new(template, scale), by_loss, hidden: [0; 2] }
     }
 
     /// Adds an update with its weight ([`Weights::of`]) and its training loss. Says whether it counts: under weights by
@@ -95,6 +100,52 @@ impl WeightedSum {
         self.terms.merge(&other.terms)
     }
 
+    /// The whole numbers that secure aggregation hides, tensor by tensor: the sums and, of weights by loss, those of the losses as
+    /// well. Both parts are there then, whatever the losses are.
+    pub(crate) fn numbers(&mut self) -> Vec<(String, &mut [i64])> {
+        let Self { terms, by_loss, hidden } = self;
+        if let Some(by_loss) = by_loss {
+            for room in ROOMS {
+                let empty = || terms.emptied(terms.scale().with_max_weight(room));
+                by_loss.entry(room).or_insert_with(empty);
+            }
+        }
+        let losses = by_loss.is_some().then(|| (LOSSES.to_owned(), &mut hidden[..]));
+        let parts = by_loss.iter_mut().flatten().flat_map(|(room, sum)| {
+            sum.numbers().map(move |(name, values)| (format!("{BY_LOSS}{room}.{name}"), values))
+        });
+        let parts: Vec<_> = parts.chain(losses).collect();
+        let terms = terms.numbers().map(|(name, values)| (format!("{TERMS}{name}"), values));
+        terms.chain(parts).collect()
+    }
+
+    /// Moves the losses to the [numbers](Self::numbers) that are hidden.
+    pub(crate) fn hide(&mut self) {
+        for (room, sum) in self.by_loss.iter_mut().flatten() {
+            let part = ROOMS.iter().position(|known| known == room).expect("parts are made for these rooms");
+            // At most 2^32.
+            self.hidden[part] = self.hidden[part].wrapping_add(sum.take_weight() as i64);
+        }
+    }
+
+    /// Moves the losses back, once nothing hides them. The error names a tensor whose sum no checked updates have.
+    pub(crate) fn reveal(&mut self) -> Result<(), String> {
+        let terms = self.terms.terms();
+        for (part, hidden) in ROOMS.iter().zip(std::mem::take(&mut self.hidden)) {
+            let possible =
+                (0..=terms.saturating_mul(*part).min(i64::MAX as u64).cast_signed()).contains(&hidden);
+            if !possible {
+                return Err(LOSSES.to_owned());
+            }
+            if let Some(sum) = self.by_loss.as_mut().and_then(|by_loss| by_loss.get_mut(part)) {
+                sum.add_weight(hidden.unsigned_abs().into());
+            }
+        }
+        let mut all = std::iter::once(&self.terms).chain(self.by_loss.iter().flatten().map(|(_, sum)| sum));
+        let impossible = all.find_map(|sum| sum.first_impossible(terms));
+        impossible.map_or(Ok(()), |tensor| Err(tensor.to_owned()))
+    }
+
     /// Gives the mean with noise to `visit`, as [`ExactSum::each_mean`] does a mean.
     ///
     /// # Panics
@@ -139,6 +190,8 @@ impl WeightedSum {
 const TERMS: &str = "terms.";
 /// The prefix of a part by loss, before the largest loss that it has room for.
 const BY_LOSS: &str = "by-loss-";
+/// The name of the sums of the losses among numbers that are hidden.
+const LOSSES: &str = "losses";
 
 impl ToRecord for WeightedSum {
     fn into_record(self) -> Record {
@@ -162,7 +215,7 @@ impl ToRecord for WeightedSum {
             sums.insert(room, part);
         }
         if parts.is_empty() {
-            Ok(Self { terms, by_loss: by_loss.then_some(sums) })
+            Ok(Self { terms, by_loss: by_loss.then_some(sums), hidden: [0; 2] })
         } else {
             Err(incomplete())
         }

@@ -40,12 +40,17 @@ impl Weights {
 }
 
 /// A loss as a whole number; `None` for one that is none: negative, infinite or NaN.
-pub(super) fn whole_loss(loss: f64) -> Option<u64> {
+pub(crate) fn whole_loss(loss: f64) -> Option<u64> {
     if !loss.is_finite() || loss < 0.0 {
         return None;
     }
     // Saturates, and `MAX_LOSS` is far below what saturates.
     Some(((loss / LOSS_UNIT).round() as u64).min(MAX_LOSS))
+}
+
+/// The loss that a whole number stands for.
+pub(crate) fn loss_of(whole: u64) -> f64 {
+    whole as f64 * LOSS_UNIT
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@
 //! | [`ensemble`](super::Algorithm::ensemble) | algorithms whose result is the clients' models side by side |
 //! | [`one_shot`](super::Algorithm::one_shot) | algorithms that need one round alone |
 //! | [`stored`](super::Algorithm::stored) | algorithms that go with aggregation rules that need every update at once |
+//! | [`hidden`](super::Algorithm::hidden) | algorithms whose updates add up while no one sees them |
 
 use models::params::ParamSet;
 
@@ -35,4 +36,20 @@ pub trait Stored<Global> {
     /// Ends the round: the stored updates, at least one, become the new state.
     fn close_stored(&self, global: &mut Global, updates: &mut dyn StoredUpdates, round: &Round<'_>)
     -> Closed;
+}
+
+/// Updates add up while each of them is [hidden](crate::secure): a partial result is whole numbers, and what else it has follows from
+/// what the server knows of a device anyway.
+pub trait Hidden<Partial, Update> {
+    /// The update that changes nothing: folding it takes note of what is no secret, as weights are.
+    fn nothing(&self, round: &Round<'_>) -> Update;
+
+    /// The whole numbers of a partial result, by their names. They add up modulo 2^64.
+    fn numbers<'a>(&self, partial: &'a mut Partial) -> Vec<(String, &'a mut [i64])>;
+
+    /// Moves what else is secret to these numbers. Done on a device, before they are hidden.
+    fn hide(&self, partial: &mut Partial);
+
+    /// Moves it back, once nothing is hidden any more. The error names a tensor whose sum no checked updates have.
+    fn reveal(&self, partial: &mut Partial) -> Result<(), String>;
 }

@@ -97,6 +97,15 @@ pub trait ErasedAlgorithm: Send + Sync {
     /// [`Stored::close_stored`](super::Stored::close_stored), and the check that the new model is finite.
     fn close_stored(&self, global: &mut Global, updates: &mut dyn StoredUpdates, round: &Round<'_>)
     -> Closed;
+    /// The partial result of one update, as a device has it that [hides](super::Hidden) it. `None` if the algorithm does not go with
+    /// that.
+    fn alone(&self, contribution: Contribution<Checked>, round: &Round<'_>) -> Option<Partial>;
+    /// Takes note of what is no secret of an update that is hidden: folds [one of nothing](super::Hidden::nothing).
+    fn count(&self, partial: &mut Partial, contribution: Contribution<()>, round: &Round<'_>) -> Option<()>;
+    /// [`Hidden::numbers`](super::Hidden::numbers).
+    fn numbers<'a>(&self, partial: &'a mut Partial) -> Option<Vec<(String, &'a mut [i64])>>;
+    /// [`Hidden::reveal`](super::Hidden::reveal).
+    fn reveal(&self, partial: &mut Partial) -> Result<(), String>;
     /// [`Algorithm::mixable`].
     fn mixable<'a>(&self, global: &'a mut Global) -> Option<&'a mut ParamSet>;
     /// [`Algorithm::supervised`].
@@ -233,6 +242,31 @@ impl<A: Algorithm> ErasedAlgorithm for A {
     fn close_failed(&self, global: &mut Global, partial: Partial, round: &Round<'_>) -> Closed {
         let partial = *partial.0.downcast::<A::Partial>().expect(FOREIGN);
         Algorithm::close_failed(self, global.0.downcast_mut().expect(FOREIGN), partial, round)
+    }
+
+    fn alone(&self, contribution: Contribution<Checked>, round: &Round<'_>) -> Option<Partial> {
+        let hidden = Algorithm::hidden(self)?;
+        let mut partial = ErasedAlgorithm::begin(self, round).ok()?;
+        ErasedAlgorithm::fold(self, &mut partial, contribution, round);
+        hidden.hide(partial.0.downcast_mut().expect(FOREIGN));
+        Some(partial)
+    }
+
+    fn count(&self, partial: &mut Partial, contribution: Contribution<()>, round: &Round<'_>) -> Option<()> {
+        let Contribution { client, weight, report, update: () } = contribution;
+        let update = Algorithm::hidden(self)?.nothing(round);
+        let contribution = Contribution { client, weight, report, update };
+        Algorithm::fold(self, partial.0.downcast_mut().expect(FOREIGN), contribution, round);
+        Some(())
+    }
+
+    fn numbers<'a>(&self, partial: &'a mut Partial) -> Option<Vec<(String, &'a mut [i64])>> {
+        Some(Algorithm::hidden(self)?.numbers(partial.0.downcast_mut().expect(FOREIGN)))
+    }
+
+    fn reveal(&self, partial: &mut Partial) -> Result<(), String> {
+        let partial = partial.0.downcast_mut().expect(FOREIGN);
+        Algorithm::hidden(self).map_or(Ok(()), |hidden| hidden.reveal(partial))
     }
 
     fn mixable<'a>(&self, global: &'a mut Global) -> Option<&'a mut ParamSet> {

@@ -19,7 +19,9 @@ use models::Optimizer;
 use models::params::ParamSet;
 use serde::{Deserialize, Serialize};
 
-use super::{Algorithm, Client, Closed, Contribution, Incompatible, Round, ServerModel, Setting, TrainError};
+use super::{
+    Algorithm, Client, Closed, Contribution, Hidden, Incompatible, Round, ServerModel, Setting, TrainError,
+};
 use crate::aggregation::{MergeError, WeightedSum};
 use crate::message::Rejection;
 use crate::record::{Record, RecordError, ToRecord};
@@ -190,6 +192,29 @@ impl Algorithm for FedNova {
 
     fn close(&self, server: &mut ServerModel, partial: Sums, round: &Round<'_>) -> Closed {
         server.step(partial.normalised, partial.steps.effective() as f32, round)
+    }
+
+    fn hidden(&self) -> Option<&dyn Hidden<Sums, ParamSet>> {
+        Some(self)
+    }
+}
+
+/// Numbers of steps follow from those of samples, which the server knows.
+impl Hidden<Sums, ParamSet> for FedNova {
+    fn nothing(&self, round: &Round<'_>) -> ParamSet {
+        round.template.zeros()
+    }
+
+    fn numbers<'a>(&self, partial: &'a mut Sums) -> Vec<(String, &'a mut [i64])> {
+        partial.normalised.numbers()
+    }
+
+    fn hide(&self, partial: &mut Sums) {
+        partial.normalised.hide();
+    }
+
+    fn reveal(&self, partial: &mut Sums) -> Result<(), String> {
+        partial.normalised.reveal()
     }
 }
 

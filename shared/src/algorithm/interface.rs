@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::answering::Answering;
-use super::capability::{Personal, Stored, Supervised};
+use super::capability::{Hidden, Personal, Stored, Supervised};
 use super::{Client, ClientMemory, Closed, Contribution, Incompatible, Round, TrainError};
 use crate::aggregation::MergeError;
 use crate::message::Rejection;
@@ -144,6 +144,11 @@ pub trait Algorithm: Serialize + DeserializeOwned + Send + Sync + 'static {
     /// Whether one round is all that it needs: a run has one then, unless its configuration says how many.
     fn one_shot(&self) -> bool {
         false
+    }
+
+    /// How its updates add up while they are hidden, if it goes with secure aggregation.
+    fn hidden(&self) -> Option<&dyn Hidden<Self::Partial, Self::Update>> {
+        None
     }
 
     /// How a round ends under a rule that needs every update, if the algorithm goes with such rules.

@@ -118,6 +118,7 @@ mod client_memory;
 pub mod combinations;
 mod erased;
 pub(crate) mod frozen_features;
+pub mod hidden;
 mod interface;
 mod kept;
 mod measure;
@@ -148,7 +149,7 @@ use registry::{Entry, entry};
 
 pub use aggregate_error::{AggregateError, Closed};
 pub use answering::{Answering, Fusion, Head, Noise};
-pub use capability::{Personal, Stored, Supervised};
+pub use capability::{Hidden, Personal, Stored, Supervised};
 pub use client::{Client, Drawn, Workbench};
 pub use client_memory::ClientMemory;
 pub use combinations::{Conflict, Incompatible, Setting, Settings};

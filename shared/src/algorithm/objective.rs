@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 
 use super::interface::needs_labels;
 use super::{
-    Algorithm, Client, ClientMemory, Closed, Contribution, Incompatible, Round, ServerModel, Stored,
+    Algorithm, Client, ClientMemory, Closed, Contribution, Hidden, Incompatible, Round, ServerModel, Stored,
     TrainError,
 };
 use crate::aggregation::{MergeError, StoredUpdates, WeightedSum};
@@ -143,6 +143,28 @@ impl<O: Objective> Algorithm for O {
 
     fn stored(&self) -> Option<&dyn Stored<ServerModel>> {
         Some(self)
+    }
+
+    fn hidden(&self) -> Option<&dyn Hidden<WeightedSum, ParamSet>> {
+        Some(self)
+    }
+}
+
+impl<O: Objective> Hidden<WeightedSum, ParamSet> for O {
+    fn nothing(&self, round: &Round<'_>) -> ParamSet {
+        round.template.zeros()
+    }
+
+    fn numbers<'a>(&self, partial: &'a mut WeightedSum) -> Vec<(String, &'a mut [i64])> {
+        partial.numbers()
+    }
+
+    fn hide(&self, partial: &mut WeightedSum) {
+        partial.hide();
+    }
+
+    fn reveal(&self, partial: &mut WeightedSum) -> Result<(), String> {
+        partial.reveal()
     }
 }
 

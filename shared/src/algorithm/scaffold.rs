@@ -22,8 +22,8 @@ use models::params::{Array, ParamSet};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    AggregateError, Algorithm, Client, ClientMemory, Closed, Contribution, Incompatible, Round, ServerModel,
-    Setting, TrainError,
+    AggregateError, Algorithm, Client, ClientMemory, Closed, Contribution, Hidden, Incompatible, Round,
+    ServerModel, Setting, TrainError,
 };
 use crate::aggregation::{ExactSum, MergeError, Template, WeightedSum};
 use crate::message::Rejection;
@@ -217,6 +217,33 @@ impl Algorithm for Scaffold {
 
     fn close_failed(&self, server: &mut Self::Global, partial: Sums, round: &Round<'_>) -> Closed {
         server.take_in(partial.controls, round)
+    }
+
+    fn hidden(&self) -> Option<&dyn Hidden<Sums, Controlled<ParamSet>>> {
+        Some(self)
+    }
+}
+
+impl Hidden<Sums, Controlled<ParamSet>> for Scaffold {
+    fn nothing(&self, round: &Round<'_>) -> Controlled<ParamSet> {
+        let control = round.template.without_buffers().zeros();
+        Controlled { model: round.template.zeros(), control }
+    }
+
+    fn numbers<'a>(&self, partial: &'a mut Sums) -> Vec<(String, &'a mut [i64])> {
+        let Sums { models, controls } = partial;
+        let controls = controls.numbers().map(|(name, values)| (format!("{CONTROL}{name}"), values));
+        models.numbers().into_iter().chain(controls).collect()
+    }
+
+    fn hide(&self, partial: &mut Sums) {
+        partial.models.hide();
+    }
+
+    fn reveal(&self, partial: &mut Sums) -> Result<(), String> {
+        partial.models.reveal()?;
+        let impossible = partial.controls.first_impossible(partial.controls.terms());
+        impossible.map_or(Ok(()), |tensor| Err(format!("{CONTROL}{tensor}")))
     }
 }
 

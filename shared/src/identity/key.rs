@@ -3,7 +3,8 @@
 use std::fmt;
 
 use data_encoding::HEXLOWER;
-use ring::signature::{Ed25519KeyPair, KeyPair as _};
+use ring::signature::{ED25519, Ed25519KeyPair, KeyPair as _, UnparsedPublicKey};
+use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use crate::id::{ClientId, ParseIdError, identifier, parse_hex};
@@ -59,9 +60,19 @@ impl SecretKey {
     /// The public key of this private key.
     #[must_use]
     pub fn public(&self) -> PublicKey {
-        let pair = Ed25519KeyPair::from_seed_unchecked(&self.0).expect("a seed of Ed25519 is any 32 bytes");
-        let key = pair.public_key().as_ref().try_into();
+        let key = self.pair().public_key().as_ref().try_into();
         PublicKey(key.expect("public keys of Ed25519 have 32 bytes"))
+    }
+
+    /// The signature of a message, which begins with what it is for.
+    #[must_use]
+    pub fn sign(&self, message: &[u8]) -> Signature {
+        let bytes = self.pair().sign(message).as_ref().try_into();
+        Signature::from_bytes(bytes.expect("signatures of Ed25519 have 64 bytes"))
+    }
+
+    fn pair(&self) -> Ed25519KeyPair {
+        Ed25519KeyPair::from_seed_unchecked(&self.0).expect("a seed of Ed25519 is any 32 bytes")
     }
 
     pub(super) fn pkcs8(&self) -> Vec<u8> {
@@ -90,12 +101,37 @@ impl PublicKey {
         ClientId::from_bytes(std::array::from_fn(|byte| digest[byte]))
     }
 
+    /// Whether the holder of this key has signed the message.
+    #[must_use]
+    pub fn verifies(&self, message: &[u8], signature: &Signature) -> bool {
+        UnparsedPublicKey::new(&ED25519, self.0).verify(message, &signature.to_bytes()).is_ok()
+    }
+
     pub(super) fn spki(&self) -> Vec<u8> {
         [&SPKI[..], &self.0].concat()
     }
 
     pub(super) fn from_spki(bytes: &[u8]) -> Option<Self> {
         bytes.strip_prefix(&SPKI)?.try_into().ok().map(Self)
+    }
+}
+
+/// A signature by Ed25519: 64 bytes, in halves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Signature([u8; 32], [u8; 32]);
+
+impl Signature {
+    /// The signature with these bytes.
+    #[must_use]
+    pub fn from_bytes(bytes: [u8; 64]) -> Self {
+        let half = |offset| std::array::from_fn(|byte| bytes[offset + byte]);
+        Self(half(0), half(32))
+    }
+
+    /// Its bytes.
+    #[must_use]
+    pub fn to_bytes(self) -> [u8; 64] {
+        std::array::from_fn(|byte| if byte < 32 { self.0[byte] } else { self.1[byte - 32] })
     }
 }
 
@@ -116,6 +152,18 @@ mod tests {
         assert_eq!(PublicKey::from_spki(&secret.public().spki()), Some(secret.public()));
         // Computed with Python's hashlib.
         assert_eq!(secret.public().client().to_string(), "21fe31dfa154a261626bf854046fd227");
+    }
+
+    #[test]
+    fn a_signature_is_of_one_message_and_one_key() {
+        let key = SecretKey::parse(SECRET).unwrap();
+        // RFC 8032, section 7.1, test 1: of the empty message.
+        let signature = key.sign(b"");
+        assert_eq!(HEXLOWER.encode(&signature.to_bytes()[..8]), "e5564300c360ac72");
+        assert_eq!(Signature::from_bytes(signature.to_bytes()), signature);
+        assert!(key.public().verifies(b"", &signature));
+        assert!(!key.public().verifies(b"x", &signature));
+        assert!(!SecretKey::from_bytes([1; 32]).public().verifies(b"", &signature));
     }
 
     #[test]

@@ -8,4 +8,4 @@
 mod key;
 pub mod tls;
 
-pub use key::{PublicKey, SecretKey};
+pub use key::{PublicKey, SecretKey, Signature};

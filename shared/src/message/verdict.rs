@@ -103,4 +103,7 @@ pub enum Discard {
     /// The client's update for this round has had its verdict.
     #[error("an update of this client for this round was dealt with before")]
     Duplicate,
+    /// The round has no result: too few devices stayed to take the masks of its sum away. From version 6 on.
+    #[error("the round has no result: too few devices stayed until the end")]
+    Void,
 }

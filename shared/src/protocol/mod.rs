@@ -10,7 +10,7 @@
 //! | 3 | tickets, new keys of servers, transfers that go on where they were cut, and refusals for these |
 //! | 4 | what a run asks of a device before it trains, and a device's *not now* |
 //! | 5 | how many samples a device leaves out |
-//! | 6 | the run specification as text, which can grow; a device's word that it cannot follow one; two reasons for a rejection, one for a refusal; which client state a device keeps, and must have; how a device is to read its samples; that it cannot test the run's models; how many rounds have failed before a task; frozen parameters |
+//! | 6 | the run specification as text, which can grow; a device's word that it cannot follow one; two reasons for a rejection, one for a refusal; which client state a device keeps, and must have; how a device is to read its samples; that it cannot test the run's models; how many rounds have failed before a task; frozen parameters; secure aggregation |
 //!
 //! # What may change, and how
 //!
@@ -29,7 +29,7 @@
 mod positional;
 
 use crate::message::positional::PositionalSpec;
-use crate::message::{Metric, Refusal, Rejection, TaskHeader, ToClient, ToServer, Verdict, reason};
+use crate::message::{Discard, Metric, Refusal, Rejection, TaskHeader, ToClient, ToServer, Verdict, reason};
 
 /// A version of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -100,7 +100,8 @@ impl ToServer {
             Self::Declined { .. }
             | Self::ClientState { .. }
             | Self::Untested { .. }
-            | Self::WantsFrozen { .. } => Protocol::V6,
+            | Self::WantsFrozen { .. }
+            | Self::Secure { .. } => Protocol::V6,
         }
     }
 
@@ -145,8 +146,11 @@ impl ToClient {
             | Self::Samples { .. }
             | Self::TaskAfterFailures { .. }
             | Self::Frozen { .. }
+            | Self::Secure { .. }
             | Self::Receipt {
-                verdict: Verdict::Rejected(Rejection::Diverged | Rejection::NothingToLearn),
+                verdict:
+                    Verdict::Rejected(Rejection::Diverged | Rejection::NothingToLearn)
+                    | Verdict::Discarded(Discard::Void),
                 ..
             } => Protocol::V6,
             Self::PositionalWelcome { .. }

@@ -12,7 +12,9 @@ use crate::message::positional::{
 };
 use crate::spec::data::label_column;
 use crate::spec::personalisation::{GateTraining, Methods};
-use crate::spec::{DataSpec, Evaluation, Personalisation, RunSpec, SpecError, Training, Update};
+use crate::spec::{
+    DataSpec, Evaluation, Personalisation, RunSpec, SecureAggregation, SpecError, Training, Update,
+};
 
 impl PositionalSpec {
     /// The form of a specification that peers before version 6 understand. `None` if they would read another one from it: it uses
@@ -78,6 +80,7 @@ impl PositionalSpec {
             update: Update { precision: precision.into(), broadcast, ..Update::default() },
             evaluate: Evaluation { on_clients_every, hold_out, ..Evaluation::default() },
             personalisation: self.personalisation.map(|settings| (*settings).into()).unwrap_or_default(),
+            secure: SecureAggregation::default(),
             heartbeat: self.heartbeat,
         })
     }

@@ -11,6 +11,7 @@
 //! | [`evaluation`] | `[evaluate]` |
 //! | [`personalisation`] | `[personalisation]` |
 //! | [`crate::aggregation`] | `[aggregation]` |
+//! | [`secure`] | `[secure-aggregation]` |
 //! | [`reading`] | how a device reads its samples, before it has the specification |
 //! | [`text`] | how a specification travels |
 
@@ -18,6 +19,7 @@ pub mod data;
 pub mod evaluation;
 pub mod personalisation;
 pub mod reading;
+pub mod secure;
 pub mod text;
 pub mod training;
 pub mod update;
@@ -38,6 +40,7 @@ pub use data::{DataSpec, ENSEMBLE_KEY, LabelsAt, SAMPLES_KEY};
 pub use evaluation::Evaluation;
 pub use personalisation::Personalisation;
 pub use reading::Reading;
+pub use secure::SecureAggregation;
 pub use text::{SpecError, SpecText};
 pub use training::{Measures, Optimizer, Training};
 pub use update::Update;
@@ -72,6 +75,8 @@ pub struct RunSpec {
     pub evaluate: Evaluation,
     /// How clients make models of their own, if they do.
     pub personalisation: Box<Personalisation>,
+    /// Whether the server learns sums alone.
+    pub secure: SecureAggregation,
     /// How often a client says that it is alive.
     pub heartbeat: Duration,
 }
@@ -226,6 +231,7 @@ impl RunSpec {
             update: Update::default(),
             evaluate: Evaluation::default(),
             personalisation: Box::default(),
+            secure: SecureAggregation::default(),
             heartbeat: Duration::from_secs(5),
         }
     }

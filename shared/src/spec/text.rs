@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
 use super::data::label_column;
-use super::{AlgorithmSpec, DataSpec, LabelsAt, Personalisation, RunSpec};
+use super::{AlgorithmSpec, DataSpec, LabelsAt, Personalisation, RunSpec, SecureAggregation};
 use crate::data::Preparation;
 use crate::data::preparation::Normalisation;
 use crate::id::RunId;
@@ -66,7 +66,11 @@ pub const SERVER_KEYS: &[(&str, &str)] = &[
     ("evaluate", "batch"),
     ("evaluate", "command"),
     ("evaluate", "inconsistency"),
+    ("secure-aggregation", "patience"),
 ];
+
+/// Those among them that a device goes by where it folds its update itself, before it hides it.
+const DEVICES_FOLD: [&str; 2] = ["weights", "rule"];
 
 /// `[run]`, with the run's identity.
 #[derive(Serialize, Deserialize)]
@@ -137,7 +141,13 @@ impl SpecText {
         if spec.personalised().is_some() {
             text.insert("personalisation".to_owned(), without_defaults(&*spec.personalisation).into());
         }
+        if spec.secure.enabled {
+            text.insert("secure-aggregation".to_owned(), without_defaults(&spec.secure).into());
+        }
         for (section, key) in SERVER_KEYS {
+            if spec.secure.enabled && DEVICES_FOLD.contains(key) {
+                continue;
+            }
             if let Some(Value::Table(section)) = text.get_mut(*section) {
                 section.remove(*key);
             }
@@ -189,6 +199,7 @@ impl SpecText {
             update: section(&mut text, "update")?,
             evaluate: section(&mut text, "evaluate")?,
             personalisation: Box::new(section::<Personalisation>(&mut text, "personalisation")?),
+            secure: section::<SecureAggregation>(&mut text, "secure-aggregation")?,
             heartbeat: heartbeat_of(heartbeat)?,
         };
         match text.into_iter().next() {

@@ -1,0 +1,152 @@
+//! Sums of updates that are hidden from the server: what a device adds, and what the server makes of it.
+//!
+//! A device folds its update by itself, into whole numbers, and [masks](crate::secure) them. The server adds masked numbers modulo 2^64,
+//! and what it knows of the device anyway, its number of samples for example, as always. Once the masks are taken away the numbers are
+//! those that it would have had by folding the updates itself.
+//!
+//! The training losses of the devices are hidden as well, beside every algorithm's own numbers: their sum is what a round's record has.
+
+use models::params::{IntegerSet, Integers};
+
+use super::{AggregateError, Contribution, ErasedAlgorithm, Partial, Round};
+use crate::aggregation::{loss_of, whole_loss};
+use crate::id::ClientId;
+use crate::message::{Rejection, TrainReport};
+use crate::record::Record;
+use crate::secure::Mask;
+use crate::secure::mask::apply;
+
+/// The name of the sum of all losses. No part of a model begins so.
+const LOSS: &str = "train-loss";
+
+/// An update that a device cannot hide.
+#[derive(Debug, thiserror::Error)]
+pub enum AloneError {
+    /// No honest server would take it: training has diverged.
+    #[error(transparent)]
+    Rejected(#[from] Rejection),
+    /// The algorithm's updates do not add up while they are hidden.
+    #[error(
+        "updates of {0} do not add up while they are hidden, and the server should not have asked for that"
+    )]
+    NotHidden(&'static str),
+}
+
+/// The whole numbers that an update adds to the sum of its round, with its loss, and with these masks. The numbers of samples and
+/// steps are not hidden.
+pub fn masked(
+    algorithm: &dyn ErasedAlgorithm,
+    round: &Round<'_>,
+    (client, report): (ClientId, TrainReport),
+    update: Record,
+    masks: &[Mask],
+) -> Result<IntegerSet, AloneError> {
+    let weight = round.spec.aggregation.weights.of(report.samples);
+    let loss = whole_loss(report.loss).ok_or(Rejection::Loss { loss: report.loss })?;
+    let update = algorithm.check(round, update)?;
+    let contribution = Contribution { client, weight, report, update };
+    let not_hidden = || AloneError::NotHidden(algorithm.name());
+    let mut partial = algorithm.alone(contribution, round).ok_or_else(not_hidden)?;
+    let mut losses = [loss.cast_signed()];
+    let mut numbers = algorithm.numbers(&mut partial).ok_or_else(not_hidden)?;
+    numbers.push((LOSS.to_owned(), &mut losses));
+    let (names, mut values): (Vec<_>, Vec<_>) = numbers.into_iter().unzip();
+    apply(masks, values.iter_mut().map(|values| &mut **values).collect());
+    let tensor = |values: &mut [i64]| {
+        Integers::new(vec![values.len()], values.to_vec()).expect("as many values as the one axis is long")
+    };
+    Ok(names.into_iter().zip(values.into_iter().map(tensor)).collect())
+}
+
+/// What the server knows of an update that it sees.
+#[must_use]
+pub fn shown(report: TrainReport) -> TrainReport {
+    TrainReport { loss: 0.0, metrics: Default::default(), ..report }
+}
+
+/// The sum of a round's hidden updates.
+pub struct HiddenSum {
+    partial: Partial,
+    losses: [i64; 1],
+}
+
+impl HiddenSum {
+    /// The sum of no updates.
+    pub fn new(algorithm: &dyn ErasedAlgorithm, round: &Round<'_>) -> Result<Self, AggregateError> {
+        Ok(Self { partial: algorithm.begin(round)?, losses: [0] })
+    }
+
+    /// Whether these are the numbers that a device adds in this round: all of them, with their lengths.
+    pub fn check(
+        algorithm: &dyn ErasedAlgorithm,
+        round: &Round<'_>,
+        numbers: &IntegerSet,
+    ) -> Result<(), Rejection> {
+        let layout = |reason: String| Rejection::Layout { reason };
+        let mut sum = Self::new(algorithm, round).map_err(|error| layout(error.to_string()))?;
+        let expected = sum.numbers(algorithm);
+        for (name, values) in &expected {
+            let Some(found) = numbers.get(name) else {
+                return Err(layout(format!("the hidden tensor `{name}` is missing")));
+            };
+            if found.shape() != [values.len()] {
+                let (expected, found) = (values.len(), found.shape());
+                return Err(layout(format!("the hidden tensor `{name}` is {found:?} and not [{expected}]")));
+            }
+        }
+        if numbers.len() > expected.len() {
+            return Err(layout("there are hidden tensors that the round does not have".to_owned()));
+        }
+        Ok(())
+    }
+
+    /// Adds an update that was [checked](Self::check).
+    ///
+    /// # Panics
+    /// If it was not.
+    pub fn add(
+        &mut self,
+        algorithm: &dyn ErasedAlgorithm,
+        round: &Round<'_>,
+        (client, report): (ClientId, TrainReport),
+        numbers: &IntegerSet,
+    ) {
+        let weight = round.spec.aggregation.weights.of(report.samples);
+        let counted = algorithm.count(
+            &mut self.partial,
+            Contribution { client, weight, report: shown(report), update: () },
+            round,
+        );
+        counted.expect("a configuration of an algorithm that does not go with it is refused");
+        for (name, sum) in self.numbers(algorithm) {
+            let values = numbers.get(&name).expect("the layout is checked before folding").values();
+            sum.iter_mut().zip(values).for_each(|(sum, value)| *sum = sum.wrapping_add(*value));
+        }
+    }
+
+    /// Takes masks away, and gives the partial result with the sum of the losses. The error names a number that no checked updates add
+    /// up to: a device has sent something else, or a mask is left.
+    pub fn reveal(
+        mut self,
+        algorithm: &dyn ErasedAlgorithm,
+        masks: &[Mask],
+        devices: usize,
+    ) -> Result<(Partial, f64), String> {
+        let opposite: Vec<_> = masks.iter().map(|mask| Mask { add: !mask.add, ..*mask }).collect();
+        apply(&opposite, self.numbers(algorithm).into_iter().map(|(_, values)| values).collect());
+        algorithm.reveal(&mut self.partial)?;
+        let losses = u64::try_from(self.losses[0]).map_err(|_| LOSS.to_owned())?;
+        let most = whole_loss(f64::MAX).unwrap_or_default().saturating_mul(devices as u64);
+        if losses > most {
+            return Err(LOSS.to_owned());
+        }
+        Ok((self.partial, loss_of(losses)))
+    }
+
+    fn numbers(&mut self, algorithm: &dyn ErasedAlgorithm) -> Vec<(String, &mut [i64])> {
+        let Self { partial, losses } = self;
+        let mut numbers = algorithm.numbers(partial).unwrap_or_default();
+        numbers.push((LOSS.to_owned(), losses));
+        numbers
+    }
+}

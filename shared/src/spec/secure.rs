@@ -1,0 +1,44 @@
+//! `[secure-aggregation]`: whether the server learns sums alone.
+
+use std::ops::Bound::{Excluded, Included};
+
+use crate::secure::graph;
+use crate::settings::Kind;
+
+crate::section! {
+    /// `[secure-aggregation]`: the server learns the sum of a round's updates, and nothing of a single one
+    #[derive(Copy)]
+    pub struct SecureAggregation {
+        /// Whether devices hide their updates from the server
+        pub enabled: bool = false;
+        /// The fewest devices whose sum is learned
+        pub min_devices: u32 = 10, in Kind::Whole(2, 10_000);
+        /// Share of a device's neighbours that can take its mask away
+        ///
+        /// More than half in any case. A smaller one withstands the loss of more devices, a larger one more devices that tell the
+        /// server what they hold.
+        pub threshold: f64 = 0.55, in Kind::Number(Excluded(0.0), Included(1.0));
+        /// Seconds for which silent devices hold up the exchange of keys
+        pub patience: f64 = 30.0, in Kind::Number(Excluded(0.0), Included(86_400.0));
+    }
+}
+
+impl SecureAggregation {
+    /// The fewest devices of a round: a sum of fewer is not learned, and a device sends nothing that is to be added to fewer.
+    #[must_use]
+    pub fn least(&self) -> usize {
+        self.min_devices as usize
+    }
+
+    /// The neighbours of each device in a round of so many.
+    #[must_use]
+    pub fn degree(&self, members: usize) -> usize {
+        graph::degree(members, self.threshold)
+    }
+
+    /// How many of a device's neighbours and itself can take its mask away.
+    #[must_use]
+    pub fn holders_needed(&self, neighbours: usize) -> usize {
+        graph::threshold(self.threshold, neighbours + 1)
+    }
+}

@@ -9,7 +9,8 @@ use std::time::{Duration, SystemTime};
 
 use aggregator::config::Config;
 use aggregator::coordinator::{
-    Action, Arrival, Coordinator, Event, Opening, Outcome, PeerId, Resume, RosterSnapshot, UploadId,
+    Action, Agreement, Arrival, Coordinator, Event, Opening, Outcome, PeerId, Resume, Revealed,
+    RosterSnapshot, UploadId,
 };
 use aggregator::database::Database;
 use aggregator::history::{Health, RoundLog, RoundLogError};
@@ -47,7 +48,9 @@ enum Step {
     Open(Opening),
     SaveRoster(RosterSnapshot),
     Fold { round: u32, client: ClientId, file: PathBuf },
-    Close { round: u32, tally: Tally },
+    Agree { round: u32, agreement: Box<Agreement> },
+    Decide { round: u32, tally: Tally },
+    Close { round: u32, tally: Tally, revealed: Revealed },
 }
 
 /// One life of the aggregator's process.
@@ -216,9 +219,17 @@ impl Server {
                 };
                 Ok(clients.into_iter().zip(outcomes).map(told).collect())
             }
-            Some(Step::Close { round, tally }) => {
-                self.run.close(round, &tally, Traffic::default())?;
-                Ok(vec![Event::Closed { round, enough: self.run.ended().is_some() }])
+            Some(Step::Agree { round, agreement }) => {
+                self.run.agree(round, &agreement)?;
+                Ok(vec![Event::Agreed { round }])
+            }
+            Some(Step::Decide { round, tally }) => {
+                self.run.decide_hidden(&tally, Traffic::default())?;
+                Ok(vec![Event::Decided { round }])
+            }
+            Some(Step::Close { round, tally, revealed }) => {
+                let void = self.run.close_revealed(round, &tally, Traffic::default(), &revealed)?.void;
+                Ok(vec![Event::Closed { round, void, enough: self.run.ended().is_some() }])
             }
         }
     }
@@ -248,7 +259,14 @@ impl Server {
                         source,
                     })?;
                 }
-                Action::Close { round, tally } => self.steps.push_back(Step::Close { round, tally }),
+                Action::Agree { round, agreement } => self.steps.push_back(Step::Agree { round, agreement }),
+                Action::Decide { round, tally } => self.steps.push_back(Step::Decide { round, tally }),
+                Action::Close { round, tally } => {
+                    self.steps.push_back(Step::Close { round, tally, revealed: Revealed::new() });
+                }
+                Action::Unmask { round, tally, revealed } => {
+                    self.steps.push_back(Step::Close { round, tally, revealed });
+                }
                 Action::SaveRoster(known) => self.steps.push_back(Step::SaveRoster(known)),
                 Action::Alarm { .. } => {}
                 Action::StateDiffers { client, server, device } => {

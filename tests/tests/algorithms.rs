@@ -55,6 +55,7 @@ fn algorithm(name: &str) -> Vec<String> {
         architecture: Some(&linear),
         mixture: Mixture::CLIENTS,
         private: None,
+        secure: false,
         late: false,
     };
     let model = if built.conflicts(&settings).is_empty() { "linear" } else { "mlp-2nn" };

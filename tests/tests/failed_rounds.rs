@@ -44,6 +44,7 @@ async fn after_failures(scenario: &Scenario, failed: u32, transport: Transport) 
             owed: BTreeMap::new(),
             counted: BTreeMap::new(),
             ledger: None,
+            exchange: 0,
         };
         started.run.open(&opening).unwrap();
         assert!(started.run.close(round, &void, Traffic::default()).unwrap().void);

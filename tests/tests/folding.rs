@@ -43,6 +43,7 @@ fn model(algorithm: &str, together: usize) -> (ParamSet, Vec<Result<(), Rejectio
         owed: BTreeMap::new(),
         counted: BTreeMap::new(),
         ledger: None,
+        exchange: 0,
     })
     .unwrap();
     let sent = run.current_model().unwrap();

@@ -313,6 +313,13 @@ fn waits(snapshot: &Status<i64>, serving: bool, now: i64) -> String {
         WaitingFor::Updates { round, accepted, cohort, .. } => {
             writeln!(out, "round {round} {verb} for updates: {accepted} of {cohort} in, for {since}")
         }
+        WaitingFor::Masks { round, answered, asked, .. } => {
+            let answers = format!("{answered} of {} have answered", counted(*asked, "device"));
+            writeln!(
+                out,
+                "round {round} {verb} until the masks of its sum are taken away: {answers}, for {since}"
+            )
+        }
         WaitingFor::Disk { round } => writeln!(out, "round {round} {verb} for this machine, for {since}"),
         WaitingFor::Nothing => Ok(()),
     };
@@ -321,30 +328,27 @@ fn waits(snapshot: &Status<i64>, serving: bool, now: i64) -> String {
             "PAUSED: there is no room on the server's disk; the run goes on by itself once there is\n",
         );
     }
-    if let WaitingFor::Updates { members, more, .. } = &snapshot.waiting_for {
-        for member in members {
-            let stage = match member.activity {
-                Activity::Receiving => "receiving".to_owned(),
-                Activity::Training(done, total) => {
-                    format!("training {} %", 100 * u128::from(done) / u128::from(total.max(1)))
-                }
-                Activity::Uploading => "uploading".to_owned(),
-                Activity::Checking => "checking".to_owned(),
-                Activity::Away => "away".to_owned(),
-                Activity::NotNow => "not now".to_owned(),
-            };
-            let silent = elapsed(now.saturating_sub(member.heard));
-            let late = if member.late { "; at an earlier round" } else { "" };
-            let reason = member.reason.as_ref().map_or(String::new(), |reason| format!("; {reason}"));
-            let _ = writeln!(
-                out,
-                "  {stage:<14} {}  last heard {silent} ago{late}{reason}",
-                called(member.client)
-            );
-        }
-        if *more > 0 {
-            let _ = writeln!(out, "  and {}", counted(*more, "other"));
-        }
+    let (members, more) = snapshot.waiting_for.members();
+    for member in members {
+        let stage = match member.activity {
+            Activity::Receiving => "receiving".to_owned(),
+            Activity::Training(done, total) => {
+                format!("training {} %", 100 * u128::from(done) / u128::from(total.max(1)))
+            }
+            Activity::Uploading => "uploading".to_owned(),
+            Activity::Checking => "checking".to_owned(),
+            Activity::Away => "away".to_owned(),
+            Activity::NotNow => "not now".to_owned(),
+            Activity::Unmasking => "unmasking".to_owned(),
+        };
+        let silent = elapsed(now.saturating_sub(member.heard));
+        let late = if member.late { "; at an earlier round" } else { "" };
+        let reason = member.reason.as_ref().map_or(String::new(), |reason| format!("; {reason}"));
+        let _ =
+            writeln!(out, "  {stage:<14} {}  last heard {silent} ago{late}{reason}", called(member.client));
+    }
+    if more > 0 {
+        let _ = writeln!(out, "  and {}", counted(more, "other"));
     }
     out
 }

@@ -2,6 +2,7 @@
 
 mod evaluation;
 mod privacy;
+mod secure;
 
 use std::time::Duration;
 
@@ -334,11 +335,13 @@ impl Combinations<'_> {
         let clients = raw.data.clients;
         let start = round.min_clients_to_start.unwrap_or(clients);
         let timeout = round.timeout.unwrap_or(RoundTable::TIMEOUT);
+        let secure = Some(raw.secure_aggregation).filter(|secure| secure.enabled);
         let policy = RoundPolicy {
             fraction: round.fraction,
             // Its secret is the run's, and that is known when it begins.
             poisson: None,
-            min: round.min_updates as usize,
+            // No sum of fewer devices is learned.
+            min: (round.min_updates as usize).max(secure.map_or(0, |secure| secure.least())),
             max: round.max_updates.map(|max| max as usize),
             min_wait: seconds(round.min_wait),
             timeout: seconds(timeout),
@@ -373,7 +376,7 @@ impl Combinations<'_> {
             }
         }
         let cohort = policy.cohort(clients as usize);
-        if policy.min > cohort {
+        if round.min_updates as usize > cohort {
             let fraction = ("round.fraction", format!("round.fraction = {}", round.fraction));
             let reason = format!(
                 "a cohort has {cohort} clients, so a round could never close; raise the fraction or lower min"

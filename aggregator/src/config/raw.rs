@@ -14,7 +14,7 @@ use shared::data::Augmentation;
 use shared::eligibility::Eligibility;
 use shared::section;
 use shared::settings::Kind;
-use shared::spec::{Evaluation, Personalisation, Training, Update};
+use shared::spec::{Evaluation, Personalisation, SecureAggregation, Training, Update};
 
 use super::{DataTable, ModelOrigin, PrivacyTable, TaskName};
 use crate::attack::Attack;
@@ -45,6 +45,8 @@ section! {
         pub server: ServerTable = ServerTable::default();
         /// Differential privacy of devices
         pub privacy: PrivacyTable = PrivacyTable::default();
+        /// Whether the server learns sums alone
+        pub secure_aggregation: SecureAggregation = SecureAggregation::default();
         /// When a round opens and closes
         pub round: RoundTable = RoundTable::default();
         /// What is asked of a device before it trains

@@ -128,6 +128,7 @@ pub(super) fn validate(layers: Layers, data_root: Option<&Path>, run: RunId) -> 
         mixture: server.map_or(Mixture::CLIENTS, |server| server.mixture),
         late: raw.round.staleness.enabled,
         private: raw.privacy.clip,
+        secure: raw.secure_aggregation.enabled,
     };
     let data = samples.as_ref().map(|samples| &samples.spec);
     let (algorithm, architecture) = match algorithm(&mut raw, &settings, data, &mut checks) {
@@ -150,6 +151,7 @@ pub(super) fn validate(layers: Layers, data_root: Option<&Path>, run: RunId) -> 
     checks.by_class(&raw, architecture.as_ref().map(|architecture| architecture.classes));
     personal::check(&raw, architecture.as_ref(), &mut checks);
     let promise = checks.privacy(&mut raw, architecture.as_ref());
+    checks.secure(&raw);
     let attackers = checks.attackers(&raw);
     let devices = checks.devices(&raw);
     checks.run_name(&raw);
@@ -182,6 +184,7 @@ pub(super) fn validate(layers: Layers, data_root: Option<&Path>, run: RunId) -> 
         update: raw.update,
         evaluate: raw.evaluate.clone(),
         personalisation: raw.personalisation.clone(),
+        secure: raw.secure_aggregation,
         heartbeat: seconds(raw.connection.heartbeat),
     };
     if let Some(error) = too_long(&spec) {

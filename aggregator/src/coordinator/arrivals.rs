@@ -70,6 +70,9 @@ impl Coordinator {
                 self.breaks_protocol(peer, claim);
             }
             ToServer::ClientState { after } => self.compare_state(client, after),
+            ToServer::Secure { round, attempt, answer } => {
+                self.secure_answer(peer, client, (round, attempt), *answer);
+            }
             // The first two are for people alone; to the last the driver answers.
             ToServer::SkippedSamples { .. } | ToServer::Untested { .. } | ToServer::WantsFrozen { .. } => {}
             // The transport handles these, before the hello or with a payload.
@@ -85,7 +88,7 @@ impl Coordinator {
     }
 
     /// Refuses a client that has said `what` it may not say.
-    fn breaks_protocol(&mut self, peer: PeerId, what: String) {
+    pub(super) fn breaks_protocol(&mut self, peer: PeerId, what: String) {
         self.refuse(peer, Refusal::Protocol(what));
         self.forget(peer);
     }
@@ -142,6 +145,10 @@ impl Coordinator {
             Some((round, MemberState::Asked)) => (Some(round), true),
             // A client deletes an update that is not wanted, and this one is not durable yet.
             Some((round, MemberState::Folding)) => (Some(round), false),
+            // It keeps a hidden update until the round has closed.
+            Some((number, MemberState::Accepted)) if open.is_some_and(|round| round.exchange.is_some()) => {
+                (Some(number), false)
+            }
             _ => (owes, false),
         };
         if self.policy.eligibility != Eligibility::default() {
@@ -159,6 +166,7 @@ impl Coordinator {
         if let Some(round) = wants.filter(|round| ask && held != Some(*round)) {
             self.actions.push_back(Action::Broadcast { peer, round });
         }
+        self.tell_secure(client);
     }
 
     fn admissible(&self, hello: &Hello) -> Result<(), Refusal> {

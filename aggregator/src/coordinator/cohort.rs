@@ -7,7 +7,7 @@ use shared::id::ClientId;
 use shared::message::TaskKind;
 use shared::seed::sample_without_replacement;
 
-use super::open_round::{OpenRound, Otherwise};
+use super::open_round::{KeyExchange, OpenRound, Otherwise};
 use super::{Action, Coordinator, Opening, State};
 use crate::round::{SampleCap, WaitedFor};
 
@@ -58,8 +58,12 @@ impl Coordinator {
         let used = roster.values().map(|&samples| self.spec.samples_in(number, samples));
         let sample_cap = if work.train { self.policy.weight_bounds.cap(used) } else { SampleCap::NONE };
         let ledger = self.ledger.entries();
-        let opening = Opening { round: number, work, cohort, roster, sample_cap, owed, counted, ledger };
-        self.state = State::Opening { round: OpenRound::new(opening.clone(), self.policy, now), since: now };
+        let opening =
+            Opening { round: number, work, cohort, roster, sample_cap, owed, counted, ledger, exchange: 0 };
+        self.state = State::Opening {
+            round: OpenRound::new(opening.clone(), self.policy, &self.spec, now),
+            since: now,
+        };
         self.actions.push_back(Action::Open(opening));
         self.offer_deferred(now);
     }
@@ -70,6 +74,8 @@ impl Coordinator {
         let members = &self.members;
         // A device takes part in a private round if it was drawn for it, and not because another one is away.
         let replaces = self.policy.poisson.is_none() || !round.opening.work.train;
+        // Masks are agreed among those that were there.
+        let replaces = replaces && round.exchange.as_ref().is_none_or(KeyExchange::is_open);
         let mut candidates: Vec<(ClientId, u64)> = members
             .iter()
             .filter(|(client, member)| {

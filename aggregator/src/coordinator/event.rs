@@ -4,9 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use shared::aggregation::{Scale, Weights};
 use shared::id::ClientId;
 use shared::message::{CountedUpdate, Rejection, TaskKind, ToClient, ToServer, UpdateHeader, counted_update};
+use shared::secure::{Advertised, Sealed};
+use shared::spec::SecureAggregation;
 
+use super::Revealed;
 use crate::round::{SampleCap, Tally};
 
 /// A connection, numbered by the driver. A client that reconnects comes on a new one.
@@ -70,10 +74,22 @@ pub enum Event {
         /// The [fingerprint](shared::message::TrainReport::fingerprint) of its report if it was accepted.
         outcome: Result<u32, Rejection>,
     },
+    /// [`Action::Agree`] is durable.
+    Agreed {
+        /// The round.
+        round: u32,
+    },
+    /// [`Action::Decide`] is durable.
+    Decided {
+        /// The round.
+        round: u32,
+    },
     /// [`Action::Close`] is durable.
     Closed {
         /// The round.
         round: u32,
+        /// Whether the round is void, which the sum of hidden updates may turn out to be when it is seen.
+        void: bool,
         /// Whether training ends here, before all rounds are over: the target is reached, or the patience is used up.
         enough: bool,
     },
@@ -139,6 +155,20 @@ pub enum Action {
         /// By the device's word.
         device: Option<CountedUpdate>,
     },
+    /// Make durable who takes part in a round whose updates are hidden, then report [`Event::Agreed`].
+    Agree {
+        /// The round.
+        round: u32,
+        /// Who, and what they have sent each other.
+        agreement: Box<Agreement>,
+    },
+    /// Make durable whose hidden updates count, then report [`Event::Decided`]: no masks are taken away before.
+    Decide {
+        /// The round.
+        round: u32,
+        /// Its counts.
+        tally: Tally,
+    },
     /// Delete the payload.
     Drop {
         /// The payload.
@@ -151,6 +181,15 @@ pub enum Action {
         round: u32,
         /// Its counts.
         tally: Tally,
+    },
+    /// The same where updates are hidden, once their masks can be taken away.
+    Unmask {
+        /// The round.
+        round: u32,
+        /// Its counts.
+        tally: Tally,
+        /// The shares of secrets with which they are, by whose secrets they are of.
+        revealed: Revealed,
     },
     /// Make the roster durable, then report [`Event::RosterSaved`].
     SaveRoster(RosterSnapshot),
@@ -193,9 +232,45 @@ pub struct Opening {
     /// earlier programs.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "counted_update::ledger")]
     pub ledger: Option<BTreeMap<ClientId, CountedUpdate>>,
+    /// Where updates are hidden: the number of the first exchange of keys. After a restart it is one that was not used before.
+    #[serde(default, skip_serializing_if = "is_first")]
+    pub exchange: u32,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it")]
+fn is_first(exchange: &u32) -> bool {
+    *exchange == 0
+}
+
+/// Who takes part in a round whose updates are hidden, and what they have sent each other.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Agreement {
+    /// The number of the exchange.
+    pub attempt: u32,
+    /// What its members have said of themselves.
+    pub advertised: BTreeMap<ClientId, Advertised>,
+    /// The neighbours of each of them, in order.
+    pub neighbours: BTreeMap<ClientId, Vec<ClientId>>,
+    /// The shares of those that take part, by whom they are of and for whom.
+    pub sealed: BTreeMap<ClientId, BTreeMap<ClientId, Sealed>>,
+}
+
+impl Agreement {
+    /// How many holders put a secret of this member together.
+    #[must_use]
+    pub fn threshold(&self, client: ClientId, secure: &SecureAggregation) -> usize {
+        secure.holders_needed(self.neighbours.get(&client).map_or(0, Vec::len))
+    }
 }
 
 impl Opening {
+    /// The format of the round's sums, with room for every client on the roster.
+    #[must_use]
+    pub fn scale(&self, weights: Weights, max_abs: f32) -> Scale {
+        let largest = self.roster.values().map(|&samples| weights.of(self.sample_cap.of(samples))).max();
+        Scale::agree(max_abs, largest.unwrap_or(1), self.roster.len())
+    }
+
     /// The known clients: those on the roster when the round opened, and those recruited since.
     #[must_use]
     pub fn known(&self) -> BTreeMap<ClientId, u64> {
@@ -276,6 +351,17 @@ pub struct Reopened {
     pub late: BTreeMap<ClientId, u32>,
     /// The decision to close it, if there was one.
     pub closing: Option<Closing>,
+    /// Where updates are hidden: what is durable of that.
+    pub hidden: Option<HiddenUpdates>,
+}
+
+/// A round whose updates are hidden, when the previous process ended.
+#[derive(Clone, Debug)]
+pub struct HiddenUpdates {
+    /// Who takes part.
+    pub agreement: Agreement,
+    /// The [fingerprints](shared::message::TrainReport::fingerprint) of the accepted updates, which count only when the round has closed.
+    pub fingerprints: BTreeMap<ClientId, u32>,
 }
 
 impl Reopened {

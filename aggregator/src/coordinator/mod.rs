@@ -83,6 +83,7 @@ mod ledger;
 mod open_round;
 mod progression;
 mod roster;
+mod secure;
 mod state;
 mod status;
 
@@ -102,10 +103,10 @@ use state::State;
 
 pub use arrivals::MAX_SAMPLES;
 pub use event::{
-    Action, Arrival, Closing, Event, Opening, Outcome, OutstandingTask, PeerId, Reopened, Resume,
-    RosterSnapshot, UploadId,
+    Action, Agreement, Arrival, Closing, Event, HiddenUpdates, Opening, Outcome, OutstandingTask, PeerId,
+    Reopened, Resume, RosterSnapshot, UploadId,
 };
-pub use open_round::INELIGIBLE_RETRY;
+pub use open_round::{INELIGIBLE_RETRY, MAX_ATTEMPTS, Revealed};
 pub use progression::{MAX_VOID_PAUSE, VOID_ALARM};
 pub use roster::MAX_ROSTER;
 pub use status::{Activity, Awaited, Load, Status, WaitingFor};
@@ -175,13 +176,17 @@ impl Coordinator {
         let mut actions = VecDeque::new();
         let state = match resume.open {
             Some(reopened) => match reopened.decided() {
-                Some(&Closing { tally, .. }) => {
-                    actions.push_back(Action::Close { round: reopened.opening.round, tally });
-                    State::Closing { since: now, void: tally.void, reasons: vec![RESTARTED.to_owned()] }
+                // Its masks are still to be taken away.
+                Some(Closing { tally, .. }) if tally.void || reopened.hidden.is_none() => {
+                    let (round, tally) = (reopened.opening.round, *tally);
+                    actions.push_back(Action::Close { round, tally });
+                    let (void, reasons) = (tally.void, vec![RESTARTED.to_owned()]);
+                    State::Closing { since: now, void, reasons, contributors: Vec::new() }
                 }
-                None => State::Open {
-                    round: OpenRound::resume(reopened, |client| members.contains_key(client), policy, now),
-                },
+                _ => {
+                    let known = |client: &ClientId| members.contains_key(client);
+                    State::Open { round: OpenRound::resume(reopened, known, policy, &spec, now) }
+                }
             },
             None => State::Gathering {
                 since: now,
@@ -288,7 +293,9 @@ impl Coordinator {
             Event::Revoked { client } => self.revoked(client),
             Event::Opened { round } => self.opened(round),
             Event::Folded { round, client, outcome } => self.folded(round, client, outcome),
-            Event::Closed { round, enough } => self.after_close(now, round, enough),
+            Event::Agreed { round } => self.agreed(round),
+            Event::Decided { round } => self.decided(now, round),
+            Event::Closed { round, void, enough } => self.after_close(now, (round, void), enough),
             Event::RosterSaved => self.memory.under_way = self.memory.under_way.saturating_sub(1),
             Event::Paused => {
                 self.paused = self.paused.or(Some(now));
@@ -364,12 +371,14 @@ impl Coordinator {
     fn opened(&mut self, number: u32) {
         match std::mem::replace(&mut self.state, State::Finished) {
             State::Opening { mut round, .. } if round.number() == number => {
-                for client in round.ask() {
+                let asked = round.ask();
+                self.state = State::Open { round };
+                for client in asked {
                     if let Some(link) = self.members.get(&client).and_then(|member| member.link) {
                         self.actions.push_back(Action::Broadcast { peer: link.peer, round: number });
                     }
+                    self.tell_secure(client);
                 }
-                self.state = State::Open { round };
             }
             other => self.state = other,
         }
@@ -382,6 +391,11 @@ impl Coordinator {
             Err(rejection) => (Verdict::Rejected(rejection), None),
         };
         let trained = round.settled(client, &verdict);
+        if let Some(fingerprint) = fingerprint.filter(|_| round.exchange.is_some()) {
+            // It counts, and its receipt is sent, when the round has closed.
+            round.fingerprints.insert(client, fingerprint);
+            return;
+        }
         let learned = round.opening.work.train;
         self.owes_no_more(client, trained);
         if verdict == Verdict::Accepted && learned {

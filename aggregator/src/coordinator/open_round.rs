@@ -1,19 +1,24 @@
 //! An open round: its cohort, the state of each member, and when it may close.
 
 mod closing;
+mod exchange;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use shared::eligibility::Ineligible;
 use shared::id::ClientId;
-use shared::message::{Discard, Rejection, TrainReport, Verdict};
+use shared::message::{Discard, Rejection, Rounding, SecureStep, TrainReport, Verdict};
+use shared::secure::Exchange;
+use shared::spec::RunSpec;
 
-use super::{Opening, OutstandingTask, Reopened};
+use super::{HiddenUpdates, Opening, OutstandingTask, Reopened};
 use crate::names::called;
 use crate::round::RoundPolicy;
 
 pub(super) use closing::{Next, Otherwise, Stragglers};
+pub(super) use exchange::{KeyExchange, Moved, Phase};
+pub use exchange::{MAX_ATTEMPTS, Revealed};
 
 /// Delay after which a member that was not eligible to train is asked again, if the round needs it.
 pub const INELIGIBLE_RETRY: Duration = Duration::from_mins(1);
@@ -35,7 +40,8 @@ pub(super) enum MemberState {
     Failed(String),
     /// It is not eligible to train, for this reason. From this moment on it may be asked again.
     NotNow(Ineligible, Duration),
-    /// Before a restart, it was decided to close the round without its update.
+    /// It was decided to close the round without its update, before a restart or where updates are hidden; or it was not there while
+    /// keys were exchanged.
     Missed,
     /// The client was revoked.
     Gone,
@@ -83,16 +89,23 @@ pub(super) struct OpenRound {
     short_handed: bool,
     rejected: usize,
     discarded: usize,
+    /// How members hide their updates, if they do.
+    pub(super) exchange: Option<KeyExchange>,
+    /// Of hidden updates that were accepted, which count only when the round has closed.
+    pub(super) fingerprints: BTreeMap<ClientId, u32>,
 }
 
 impl OpenRound {
-    pub(super) fn new(opening: Opening, policy: RoundPolicy, now: Duration) -> Self {
+    pub(super) fn new(opening: Opening, policy: RoundPolicy, spec: &RunSpec, now: Duration) -> Self {
         let mut policy = policy.of(opening.work);
         if policy.poisson.is_some() {
             // A round that counts only with enough updates would tell the readers of its model that there were enough.
             policy.min = 0;
         }
+        let first = Exchange { run: spec.run, round: opening.round, attempt: opening.exchange };
         Self {
+            exchange: spec.secure.of(opening.work).map(|secure| KeyExchange::new(secure, first, now)),
+            fingerprints: BTreeMap::new(),
             policy,
             stages: opening.cohort.keys().map(|client| (*client, MemberState::Drawn)).collect(),
             opening,
@@ -111,17 +124,36 @@ impl OpenRound {
         reopened: Reopened,
         known: impl Fn(&ClientId) -> bool,
         policy: RoundPolicy,
+        spec: &RunSpec,
         now: Duration,
     ) -> Self {
-        let mut round = Self::new(reopened.opening, policy, now);
+        let decided = reopened.decided().map(|closing| closing.tally);
+        let mut round = Self::new(reopened.opening, policy, spec, now);
+        if let (Some(secure), Some(hidden)) = (spec.secure.of(round.opening.work), reopened.hidden) {
+            let HiddenUpdates { agreement, fingerprints } = hidden;
+            round.fingerprints = fingerprints;
+            let exchange = Exchange { run: spec.run, round: round.opening.round, attempt: 0 };
+            let phase = decided.map_or(Phase::Agreed, Phase::Revealing);
+            let mut resumed = KeyExchange::resume(secure, exchange, agreement, phase);
+            if decided.is_some() {
+                resumed.deadline = now + round.policy.timeout;
+            }
+            round.exchange = Some(resumed);
+        }
         round.grace_until = now + policy.reconnect_grace;
         let accepted = |(client, trained)| (client, LateUpdate { trained, stage: MemberState::Accepted });
         round.late = reopened.late.into_iter().map(accepted).collect();
         let decided = reopened.closing.map(|closing| closing.contributors);
+        let takes_part = |client: &ClientId| {
+            let agreed = round.exchange.as_ref().filter(|exchange| !exchange.is_open());
+            agreed.is_none_or(|exchange| exchange.takes_part(*client))
+        };
+        let absent: Vec<_> = round.stages.keys().copied().filter(|client| !takes_part(client)).collect();
         for (client, stage) in &mut round.stages {
+            let decided_without = decided.as_ref().is_some_and(|contributors| !contributors.contains(client));
             *stage = if reopened.accepted.contains(client) {
                 MemberState::Accepted
-            } else if decided.as_ref().is_some_and(|contributors| !contributors.contains(client)) {
+            } else if decided_without || absent.contains(client) {
                 MemberState::Missed
             } else if !known(client) {
                 MemberState::Gone
@@ -136,6 +168,9 @@ impl OpenRound {
     pub(super) fn postpone(&mut self, by: Duration, grace_until: Duration) {
         self.opened += by;
         self.window += by;
+        if let Some(exchange) = &mut self.exchange {
+            exchange.deadline = exchange.deadline.saturating_add(by);
+        }
         self.grace_until = grace_until;
     }
 
@@ -207,7 +242,14 @@ impl OpenRound {
         else {
             return Offer::Settled(Verdict::Rejected(Rejection::NotInCohort { round }));
         };
+        let hidden = self.exchange.as_ref();
+        if hidden.is_some_and(|exchange| !exchange.takes_part(client)) && *stage != MemberState::Missed {
+            // Nobody that takes part was told to send one yet.
+            return Offer::Settled(Verdict::Rejected(Rejection::NotInCohort { round }));
+        }
         match stage {
+            // Its receipt comes when the round has closed.
+            MemberState::Accepted if hidden.is_some() => return Offer::Again,
             MemberState::Drawn | MemberState::Asked | MemberState::Failed(_) | MemberState::NotNow(..) => {}
             MemberState::Folding => return Offer::Again,
             MemberState::Accepted | MemberState::Rejected(_) => {
@@ -248,6 +290,36 @@ impl OpenRound {
     /// Whether a late update of this client has arrived.
     pub(super) fn has_late(&self, client: ClientId) -> bool {
         self.late.contains_key(&client)
+    }
+
+    /// Members that were asked and have not answered.
+    pub(super) fn asked(&self) -> Vec<ClientId> {
+        let asked = self.stages().filter(|(_, stage)| **stage == MemberState::Asked);
+        asked.map(|(client, _)| client).collect()
+    }
+
+    /// Whether the update of a member was accepted.
+    pub(super) fn has_accepted(&self, client: ClientId) -> bool {
+        self.stages.get(&client) == Some(&MemberState::Accepted)
+    }
+
+    /// No update counts any more but those that were accepted, or none of these members: their updates would be of no use.
+    pub(super) fn miss(&mut self, which: impl Fn(ClientId) -> bool) {
+        for (client, stage) in &mut self.stages {
+            if !matches!(stage, MemberState::Accepted | MemberState::Gone) && which(*client) {
+                *stage = MemberState::Missed;
+            }
+        }
+    }
+
+    /// What a member is told of the exchange of keys.
+    pub(super) fn secure_steps(&self, client: ClientId, spec: &RunSpec) -> Vec<SecureStep> {
+        let (Some(exchange), Some(&samples)) = (&self.exchange, self.opening.cohort.get(&client)) else {
+            return Vec::new();
+        };
+        let samples = self.opening.sample_cap.of(spec.samples_in(self.number(), samples));
+        let scale = self.opening.scale(spec.aggregation.weights, self.policy.max_abs);
+        exchange.steps(client, Rounding { scale, samples }, |client| self.has_accepted(client))
     }
 
     /// Counts a verdict that was given without folding.

@@ -5,31 +5,39 @@ use std::time::Duration;
 use shared::message::ToClient;
 
 use super::open_round::Next;
-use super::{Action, Coordinator, Outcome, RESTARTED, State};
+use super::{Action, Coordinator, Outcome, RESTARTED, State, secure};
 use crate::round::WaitedFor;
 
 /// From this many void rounds in a row on, the operator is warned after each, since something is wrong with all clients; at
 /// growing intervals where no pause separates the rounds.
 pub const VOID_ALARM: u32 = 3;
+/// Why a round is void whose updates were hidden and came to no sum.
+const NO_SUM: &str = "the sum of the hidden updates is none that honest devices add up to: at least one device sent something else than \
+                      its masked update, and which one cannot be told";
 /// The longest pause after a void round.
 pub const MAX_VOID_PAUSE: Duration = Duration::from_mins(1);
 
 impl Coordinator {
-    pub(super) fn after_close(&mut self, now: Duration, number: u32, enough: bool) {
-        let State::Closing { void, reasons, .. } = &mut self.state else { return };
+    pub(super) fn after_close(&mut self, now: Duration, (number, turned_void): (u32, bool), enough: bool) {
+        let State::Closing { void, reasons, contributors, .. } = &mut self.state else { return };
         if number != self.closed + 1 {
             return;
         }
-        let reasons = std::mem::take(reasons);
+        if turned_void && !std::mem::replace(void, true) {
+            reasons.push(NO_SUM.to_owned());
+        }
+        let (void, reasons) = (*void, std::mem::take(reasons));
+        let contributors = std::mem::take(contributors);
+        self.send_receipts(number, void, contributors);
         // A void closing round, which only tests the model, does not count.
         let trained = number <= self.last;
-        if trained && *void {
+        if trained && void {
             // It does not use up the run: there is a round more.
             self.failed = self.failed.saturating_add(1);
             self.last = self.last.saturating_add(1);
         }
         if trained {
-            (self.void, self.void_before) = if *void { (self.void + 1, self.void_before) } else { (0, 0) };
+            (self.void, self.void_before) = if void { (self.void + 1, self.void_before) } else { (0, 0) };
         }
         self.closed = number;
         if enough {
@@ -72,7 +80,7 @@ impl Coordinator {
 
     /// Advances as far as the state allows. Called after every event except heartbeats, so that no condition is missed.
     pub(super) fn settle(&mut self, now: Duration) {
-        if self.paused.is_some() || self.ask_latecomers(now) {
+        if self.paused.is_some() || self.ask_latecomers(now) || !self.advance_exchange(now) {
             return;
         }
         match &self.state {
@@ -116,11 +124,15 @@ impl Coordinator {
         let mut tally = round.tally(void, waited_for, |client| self.is_here(client));
         tally.rejected += std::mem::take(&mut self.stray_rejected);
         tally.discarded += std::mem::take(&mut self.stray_discarded);
-        let reasons = round.reasons();
+        if !void && round.exchange.is_some() {
+            self.decide(tally);
+            return;
+        }
+        let (reasons, contributors) = (round.reasons(), secure::contributors(round));
         self.leave_behind();
         let State::Open { round } = &self.state else { return };
         self.actions.push_back(Action::Close { round: round.number(), tally });
-        self.state = State::Closing { since: now, void, reasons };
+        self.state = State::Closing { since: now, void, reasons, contributors };
     }
 
     fn dismiss(&mut self, outcome: Outcome) {

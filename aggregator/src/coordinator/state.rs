@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use shared::id::ClientId;
+
 use super::open_round::OpenRound;
 
 #[derive(Debug)]
@@ -29,6 +31,8 @@ pub(super) enum State {
         since: Duration,
         void: bool,
         reasons: Vec<String>,
+        /// Where updates are hidden: whose they are, with the fingerprints of their reports. They have no receipts yet.
+        contributors: Vec<(ClientId, u32)>,
     },
     Finished,
 }

@@ -12,7 +12,7 @@ use shared::id::ClientId;
 use crate::commands::command;
 use crate::names::called;
 
-use super::open_round::{MemberState, OpenRound};
+use super::open_round::{KeyExchange, MemberState, OpenRound};
 use super::roster::Connection;
 use super::{Coordinator, State};
 
@@ -98,6 +98,19 @@ pub enum WaitingFor<T = Duration> {
         /// How many more there are.
         more: usize,
     },
+    /// Answers with which the masks of a sum are taken away.
+    Masks {
+        /// The round.
+        round: u32,
+        /// Devices that have answered.
+        answered: usize,
+        /// Devices whose updates count, of which not all need answer.
+        asked: usize,
+        /// Those that have not answered: first those that are not connected.
+        members: Vec<Awaited<T>>,
+        /// How many more there are.
+        more: usize,
+    },
     /// A durable step of this machine.
     Disk {
         /// The round.
@@ -142,13 +155,26 @@ pub enum Activity {
     Away,
     /// It is not eligible to train now. It is asked again if the round needs it.
     NotNow,
+    /// It was asked for its part of the masks.
+    Unmasking,
+}
+
+impl<T> WaitingFor<T> {
+    /// The devices that are waited for, and how many more there are.
+    #[must_use]
+    pub fn members(&self) -> (&[Awaited<T>], usize) {
+        match self {
+            Self::Updates { members, more, .. } | Self::Masks { members, more, .. } => (members, *more),
+            Self::Clients { .. } | Self::Pause { .. } | Self::Disk { .. } | Self::Nothing => (&[], 0),
+        }
+    }
 }
 
 impl<T> Status<T> {
     /// Updates that are checked and folded. A [stored](Status::at) status may name fewer.
     #[must_use]
     pub fn checking(&self) -> usize {
-        let WaitingFor::Updates { members, .. } = &self.waiting_for else { return 0 };
+        let (members, _) = self.waiting_for.members();
         members.iter().filter(|member| member.activity == Activity::Checking).count()
     }
 }
@@ -159,6 +185,9 @@ impl Status {
     pub fn at(&self, now: i64) -> Status<i64> {
         let millis = |time: Duration| i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
         let ago = |time: Duration| now.saturating_sub(millis(time));
+        let named = |members: &[Awaited]| {
+            members.iter().take(MAX_NAMED).map(|member| member.at(ago(member.heard))).collect()
+        };
         let waiting_for = match &self.waiting_for {
             &WaitingFor::Clients { connected, needed } => WaitingFor::Clients { connected, needed },
             &WaitingFor::Pause { void, until } => {
@@ -168,7 +197,14 @@ impl Status {
                 round: *round,
                 accepted: *accepted,
                 cohort: *cohort,
-                members: members.iter().take(MAX_NAMED).map(|member| member.at(ago(member.heard))).collect(),
+                members: named(members),
+                more: more + members.len().saturating_sub(MAX_NAMED),
+            },
+            WaitingFor::Masks { round, answered, asked, members, more } => WaitingFor::Masks {
+                round: *round,
+                answered: *answered,
+                asked: *asked,
+                members: named(members),
                 more: more + members.len().saturating_sub(MAX_NAMED),
             },
             &WaitingFor::Disk { round } => WaitingFor::Disk { round },
@@ -201,7 +237,7 @@ impl<T: Clone + Default + PartialEq> Status<T> {
         let own = self.own.map(|_| (0, 0));
         let mut plain = Self { since: T::default(), own, load: None, ..self.clone() };
         match &mut plain.waiting_for {
-            WaitingFor::Updates { members, .. } => {
+            WaitingFor::Updates { members, .. } | WaitingFor::Masks { members, .. } => {
                 for member in members {
                     member.heard = T::default();
                     if let Activity::Training(done, total) = &mut member.activity {
@@ -237,6 +273,9 @@ impl Coordinator {
                 (WaitingFor::Clients { connected, needed: needed.max(1) }, *since)
             }
             State::Opening { round, since } => (WaitingFor::Disk { round: round.number() }, *since),
+            State::Open { round } if round.exchange.as_ref().is_some_and(KeyExchange::is_decided) => {
+                (self.masks_awaited(round, now), round.opened())
+            }
             State::Open { round } => {
                 let waiting = WaitingFor::Updates {
                     round: round.number(),
@@ -263,6 +302,32 @@ impl Coordinator {
             held: self.held,
             own: None,
             load: None,
+        }
+    }
+
+    /// What a round waits for whose masks are taken away.
+    fn masks_awaited(&self, round: &OpenRound, now: Duration) -> WaitingFor {
+        let exchange = round.exchange.as_ref();
+        let unanswered = |client: &ClientId| {
+            round.has_accepted(*client) && exchange.is_some_and(|exchange| exchange.awaits(*client))
+        };
+        let awaited = |client: ClientId| {
+            let member = self.members.get(&client);
+            let link = member.and_then(|member| member.link);
+            let activity = if link.is_some() { Activity::Unmasking } else { Activity::Away };
+            let heard = link.map(|link| link.heard).or(member.map(|member| member.seen));
+            let heard = now.saturating_sub(heard.unwrap_or(round.opened()));
+            Awaited { client, activity, heard, late: false, reason: None }
+        };
+        let clients = round.stages().map(|(client, _)| client).filter(unanswered);
+        let (away, here): (Vec<_>, Vec<_>) =
+            clients.map(awaited).partition(|member| member.activity == Activity::Away);
+        WaitingFor::Masks {
+            round: round.number(),
+            answered: exchange.map_or(0, KeyExchange::answers),
+            asked: round.accepted(),
+            members: away.into_iter().chain(here).collect(),
+            more: 0,
         }
     }
 
@@ -367,6 +432,15 @@ impl fmt::Display for Status {
                         let more = if members.len() > 1 { ", ..." } else { "" };
                         write!(out, ", {} {what} ({}{more})", members.len(), called(first.client))?;
                     }
+                }
+            }
+            WaitingFor::Masks { round, answered, asked, members, .. } => {
+                write!(out, "round {round}: taking masks away, {answered} of {asked} devices have answered")?;
+                let away: Vec<_> =
+                    members.iter().filter(|member| member.activity == Activity::Away).collect();
+                if let Some(first) = away.first() {
+                    let more = if away.len() > 1 { ", ..." } else { "" };
+                    write!(out, ", {} not connected ({}{more})", away.len(), called(first.client))?;
                 }
             }
             WaitingFor::Disk { round } if self.own.is_some() => {

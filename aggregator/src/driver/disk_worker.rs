@@ -8,7 +8,7 @@ use shared::id::ClientId;
 use shared::message::Rejection;
 use tokio::sync::mpsc::UnboundedSender;
 
-use crate::coordinator::{Opening, RosterSnapshot};
+use crate::coordinator::{Agreement, Opening, Revealed, RosterSnapshot};
 use crate::round::{RoundRecord, Tally};
 use crate::run::{Broadcast, Run, RunError, Traffic, Upload};
 
@@ -23,10 +23,20 @@ pub(super) enum Job {
         client: ClientId,
         upload: Upload,
     },
+    Agree {
+        round: u32,
+        agreement: Box<Agreement>,
+    },
+    Decide {
+        round: u32,
+        tally: Tally,
+        traffic: Traffic,
+    },
     Close {
         round: u32,
         tally: Tally,
         traffic: Traffic,
+        revealed: Revealed,
     },
     SaveRoster(RosterSnapshot),
     /// The checkpoint of the closed round has waited long enough for the next round to open.
@@ -41,8 +51,15 @@ pub(super) enum Done {
         client: ClientId,
         outcome: Result<u32, Rejection>,
     },
+    Agreed {
+        round: u32,
+    },
+    Decided {
+        round: u32,
+    },
     Closed {
         round: u32,
+        void: bool,
         enough: bool,
     },
     RosterSaved,
@@ -103,14 +120,23 @@ fn work(run: &mut Run, jobs: &Receiver<Job>, done: &UnboundedSender<Done>) -> Re
                     let _ = done.send(Done::Folded { round, client, outcome });
                 }
             }
-            Job::Close { round, tally, traffic } => {
-                let record = Box::new(run.close(round, &tally, traffic)?);
+            Job::Agree { round, agreement } => {
+                run.agree(round, &agreement)?;
+                let _ = done.send(Done::Agreed { round });
+            }
+            Job::Decide { round, tally, traffic } => {
+                run.decide_hidden(&tally, traffic)?;
+                let _ = done.send(Done::Decided { round });
+            }
+            Job::Close { round, tally, traffic, revealed } => {
+                let record = Box::new(run.close_revealed(round, &tally, traffic, &revealed)?);
+                let void = record.void;
                 if run.is_settled() {
                     let _ = done.send(Done::Settled(record));
                 } else {
                     closed = Some(record);
                 }
-                let _ = done.send(Done::Closed { round, enough: run.ended().is_some() });
+                let _ = done.send(Done::Closed { round, void, enough: run.ended().is_some() });
             }
         }
     }

@@ -176,9 +176,11 @@ impl Driver<'_> {
                 Some(Event::Folded { round, client, outcome })
             }
             Done::RosterSaved => Some(Event::RosterSaved),
-            Done::Closed { round, enough } => {
+            Done::Agreed { round } => Some(Event::Agreed { round }),
+            Done::Decided { round } => Some(Event::Decided { round }),
+            Done::Closed { round, void, enough } => {
                 self.events.round_closed(round);
-                Some(Event::Closed { round, enough })
+                Some(Event::Closed { round, void, enough })
             }
             Done::Settled(record) => {
                 self.events.record(&record);

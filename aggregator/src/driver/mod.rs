@@ -22,9 +22,12 @@ use shared::message::{ToClient, Verdict};
 use tokio::sync::{mpsc, watch};
 use tracing::{debug, warn};
 
-use crate::coordinator::{Action, Coordinator, Event, Outcome, PeerId, Resume, Status, UploadId, WaitingFor};
+use crate::coordinator::{
+    Action, Coordinator, Event, Outcome, PeerId, Resume, Revealed, Status, UploadId, WaitingFor,
+};
 use crate::events::{Events, Notice, Party, Sink, TaskResult};
 use crate::peer::{FromPeer, ToPeer};
+use crate::round::Tally;
 use crate::run::{Broadcast, OwnProgress, Run, RunError, Traffic, Upload, disk};
 use crate::storage::{Disk, FileLayer as _};
 use disk_space::DiskSpace;
@@ -183,7 +186,12 @@ fn report_rest(
                     events.tell(&Notice::Status(&status));
                 }
             }
-            Done::Opened(_) | Done::Folded { .. } | Done::Closed { .. } | Done::RosterSaved => {}
+            Done::Opened(_)
+            | Done::Folded { .. }
+            | Done::Closed { .. }
+            | Done::RosterSaved
+            | Done::Agreed { .. }
+            | Done::Decided { .. } => {}
         }
     }
     failure
@@ -261,10 +269,12 @@ impl Driver<'_> {
                     let upload = self.uploads.remove(&upload).expect("uploads are folded or dropped once");
                     drop_upload(upload);
                 }
-                Action::Close { round, tally } => {
-                    let traffic = std::mem::take(&mut self.traffic);
-                    self.job(Job::Close { round, tally, traffic });
+                Action::Agree { round, agreement } => self.job(Job::Agree { round, agreement }),
+                Action::Decide { round, tally } => {
+                    self.job(Job::Decide { round, tally, traffic: self.traffic });
                 }
+                Action::Close { round, tally } => self.close(round, tally, Revealed::new()),
+                Action::Unmask { round, tally, revealed } => self.close(round, tally, revealed),
                 Action::SaveRoster(known) => self.job(Job::SaveRoster(known)),
                 Action::Alarm { rounds, reasons, pause } => {
                     self.events.tell(&Notice::NoProgress { rounds, reasons: &reasons, pause });
@@ -277,6 +287,11 @@ impl Driver<'_> {
         }
         // The actions above included the receipt for the folded update.
         self.folded = None;
+    }
+
+    fn close(&mut self, round: u32, tally: Tally, revealed: Revealed) {
+        let traffic = std::mem::take(&mut self.traffic);
+        self.job(Job::Close { round, tally, traffic, revealed });
     }
 
     /// Reports an update that was rejected or discarded, when its client gets the receipt.

@@ -65,7 +65,7 @@ mod tests {
         assert!(watchdog.advanced(None), "it has just been asked");
         assert!(!watchdog.advanced(None) && !watchdog.advanced(None));
         assert!(watchdog.advanced(Some((1, 9))) && !watchdog.advanced(Some((1, 9))));
-        let closed = Done::Closed { round: 1, enough: false };
+        let closed = Done::Closed { round: 1, void: false, enough: false };
         watchdog.note(&closed);
         assert!(watchdog.advanced(None) && !watchdog.advanced(None), "one step was made, the other was not");
         watchdog.note(&closed);

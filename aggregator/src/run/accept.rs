@@ -39,12 +39,12 @@ pub(super) struct Acceptance<'a> {
     pub(super) files: &'a dyn FileLayer,
     pub(super) directory: &'a RunDirectory,
     config: &'a Config,
-    algorithm: &'a dyn ErasedAlgorithm,
-    round: Round<'a>,
-    sample_cap: SampleCap,
+    pub(super) algorithm: &'a dyn ErasedAlgorithm,
+    pub(super) round: Round<'a>,
+    pub(super) sample_cap: SampleCap,
     /// Whether anything is to be learned in it.
     train: bool,
-    accepted: Limits,
+    pub(super) accepted: Limits,
     /// Whether updates are read a few values at a time when the round closes.
     in_step: bool,
     /// Whether compressed ones are kept as what they stand for.
@@ -64,6 +64,11 @@ impl Run {
         uploads: &[(ClientId, Upload)],
     ) -> Result<Vec<Result<u32, Rejection>>, RunError> {
         self.checkpoint()?;
+        if self.open.as_ref().is_some_and(|open| open.hidden.is_some()) {
+            let outcomes = self.fold_masked(uploads)?;
+            self.sync_accepted(round)?;
+            return Ok(outcomes);
+        }
         let (acceptance, open) = self.acceptance()?;
         let threads = fold::threads(acceptance.round.template.parameters(), uploads.len());
         if open.partials.len() < threads {
@@ -82,11 +87,16 @@ impl Run {
             outcomes.push(accepted.map(|(header, tested)| open.note(*client, header, tested)));
         }
         if durable {
-            let accepted = self.directory.accepted(round);
-            retry_while_full(&*self.files, &accepted, || self.files.sync_dir(&accepted))
-                .map_err(disk("sync", &accepted))?;
+            self.sync_accepted(round)?;
         }
         Ok(outcomes)
+    }
+
+    /// Makes the places of accepted updates durable.
+    fn sync_accepted(&self, round: u32) -> Result<(), RunError> {
+        let accepted = self.directory.accepted(round);
+        retry_while_full(&*self.files, &accepted, || self.files.sync_dir(&accepted))
+            .map_err(disk("sync", &accepted))
     }
 
     /// The two halves of a run that accepts updates: what its threads share, and what they change.
@@ -281,7 +291,12 @@ impl Acceptance<'_> {
     }
 
     /// Writes an update down that has to wait for others on disk. Not durable, like all that a simulation writes.
-    fn spooled(&self, client: ClientId, frame: &[u8], payload: &Payload) -> Result<PathBuf, RunError> {
+    pub(super) fn spooled(
+        &self,
+        client: ClientId,
+        frame: &[u8],
+        payload: &Payload,
+    ) -> Result<PathBuf, RunError> {
         let path = self.directory.spool().join(format!("{client}.upload"));
         let write = || {
             let (mut file, mut sum) = (self.files.create(&path)?, Checksum::default());

@@ -19,7 +19,7 @@ use super::stored::StoredRound;
 use super::supervised::{OwnLoss, OwnTraining};
 use super::update_file::outcome;
 use super::{OpenRound, Run, RunError, SMALL, Traffic, client_metrics, damaged, update_file};
-use crate::coordinator::{Closing, Opening};
+use crate::coordinator::{Closing, Opening, Revealed};
 use crate::data::TestSet;
 use crate::ensemble::EnsembleError;
 use crate::round::{ClosedRound, Dominance, EarlyStopping, RoundRecord, Tally, UpdateWork, stopping};
@@ -28,13 +28,31 @@ impl Run {
     /// Step *close*: the decision, then the new model, its evaluation and the next broadcast. The record and the checkpoint may be
     /// left to [`Run::settle`]. A decision of an earlier process is carried out as it was made.
     pub fn close(&mut self, round: u32, tally: &Tally, traffic: Traffic) -> Result<RoundRecord, RunError> {
+        self.close_revealed(round, tally, traffic, &Revealed::new())
+    }
+
+    /// The same where updates are hidden: takes their masks away with what was revealed.
+    pub fn close_revealed(
+        &mut self,
+        round: u32,
+        tally: &Tally,
+        traffic: Traffic,
+        revealed: &Revealed,
+    ) -> Result<RoundRecord, RunError> {
         self.checkpoint()?;
         let mut open = self.open.take().expect("a round is closed after it was opened");
         let begun = Instant::now();
-        let decision = match open.decision.take() {
+        let mut decision = match open.decision.take() {
             Some(decision) => decision,
             None => self.decide(&open, tally, traffic)?,
         };
+        let is_hidden = open.hidden.is_some();
+        if is_hidden {
+            // Devices that were to take the masks away may have been lost since it was decided.
+            decision.closing.tally.void |= tally.void;
+            let unmasked = self.unmask(&mut open, &mut decision, revealed)?;
+            open.partials = vec![unmasked];
+        }
         let tally = decision.closing.tally;
         let mut global = match self.resident.take() {
             Some(state) => self.algorithm.restore(state)?,
@@ -62,7 +80,7 @@ impl Run {
         // The accepted updates are durable and give this model again, so that its checkpoint may wait until the next
         // round's clients are at work; but not if that needs memory, or if the updates were in memory alone. After a
         // failed round and after the last nothing is in a hurry.
-        if !small || open.fleeting || tally.void || !more {
+        if !small || is_hidden || open.fleeting || tally.void || !more {
             self.checkpoint()?;
         }
         self.clock.stepped(recorded);
@@ -109,7 +127,7 @@ impl Run {
         tally: &Tally,
     ) -> Result<Option<OwnLoss>, RunError> {
         let partial = open.merged(&*self.algorithm)?;
-        let round = open.round(&self.config.spec, &self.template, self.failed, self.private());
+        let round = self.round_of(open);
         let counts = !tally.void && open.opening.work.train;
         // In a private round noise alone tells that no device has come as little as that one has.
         let partial = match partial {
@@ -177,7 +195,11 @@ impl Run {
                 .map(|evaluation| evaluation.loss)
                 .or(own.map(|own| own.loss))
                 .filter(|loss| loss.is_finite()),
-            train_loss: if trained { mean(reports, |report| report.loss) } else { None },
+            train_loss: match &open.hidden {
+                Some(hidden) => hidden.loss,
+                None if trained => mean(reports, |report| report.loss),
+                None => None,
+            },
             steps: if trained { mean(reports, |report| report.steps as f64) } else { None },
             metrics,
             closing: !work.train,

@@ -25,6 +25,8 @@
 //! hold then rests on the two processes computing the same bits. Nothing else is needed: half-written files carry
 //! other names, and files of closed rounds are removed.
 //!
+//! Where [updates are hidden](shared::secure), *agree* and *decide* are durable steps as well (`hidden.rs`).
+//!
 //! # The server's own training
 //!
 //! If the server has labelled samples, it trains a model of its own while clients train (`supervised.rs`), and mixes it with
@@ -65,6 +67,7 @@ mod error;
 mod fold;
 mod foreign;
 mod frozen;
+mod hidden;
 mod init;
 mod initial_model;
 mod initial_model_error;
@@ -91,6 +94,7 @@ use std::time::{Duration, Instant};
 use models::{Backend, Limits};
 use serde::{Deserialize, Serialize};
 use shared::aggregation::{Private, Scale, Template};
+use shared::algorithm::hidden::HiddenSum;
 use shared::algorithm::{AggregateError, ErasedAlgorithm, Partial, Round, registry};
 use shared::by_class::ByClass;
 use shared::data::View;
@@ -109,6 +113,7 @@ use crate::storage::FileLayer;
 use clock::RunClock;
 use directory::RunDirectory;
 pub(crate) use error::{damaged, disk};
+use hidden::Hidden;
 use opening::Decision;
 use supervised::OwnTraining;
 use tester::Tester;
@@ -163,6 +168,8 @@ struct OpenRound {
     fleeting: bool,
     /// What the server itself trains in it.
     own: Option<OwnTraining>,
+    /// Where updates are hidden: their sum, and who takes part.
+    hidden: Option<Hidden>,
 }
 
 /// A run on disk.
@@ -275,6 +282,8 @@ impl Run {
     /// nothing about them changes meanwhile, no time limit counts, and the server's own training leaves them the processors but
     /// one.
     pub fn simulates(&mut self, clients: usize) {
+        // There is no server here to hide anything from: the same sums without masks, in rounds of the same least size.
+        self.config.spec.secure.enabled = false;
         let policy = &mut self.config.policy;
         policy.start = policy.start.min(clients.max(1));
         policy.void_pause = Duration::ZERO;
@@ -363,6 +372,10 @@ impl Run {
     /// Largest payload that an honest client sends.
     #[must_use]
     pub fn max_payload(&self) -> u64 {
+        if self.config.spec.secure.enabled {
+            // Up to three sums of the models and one of control variates, of eight bytes a value.
+            return 4 * 8 * self.template.parameters() as u64 + PAYLOAD_SLACK;
+        }
         let width = self.config.spec.update.precision.most_bytes();
         // An algorithm may send more than one set of parameters; four are more than any sends.
         4 * width * self.template.parameters() as u64 + PAYLOAD_SLACK
@@ -394,16 +407,13 @@ impl Run {
     }
 
     fn open_round(&self, opening: &Opening) -> Result<OpenRound, RunError> {
-        let weights = self.config.spec.aggregation.weights;
-        let weight = |&samples: &u64| weights.of(opening.sample_cap.of(samples));
-        let largest = opening.roster.values().map(weight).max().unwrap_or(1);
         let max_abs = self.config.policy.max_abs;
         let scale = match self.private() {
             Some(private) => private.mechanism.scale(max_abs),
-            None => Scale::agree(max_abs, largest, opening.roster.len()),
+            None => opening.scale(self.config.spec.aggregation.weights, max_abs),
         };
         let own = if opening.work.train { self.train_own(opening.round)? } else { None };
-        Ok(OpenRound {
+        let mut open = OpenRound {
             opening: opening.clone(),
             clients: opening.known().len(),
             scale,
@@ -416,7 +426,12 @@ impl Run {
             decision: None,
             fleeting: false,
             own,
-        })
+            hidden: None,
+        };
+        if let Some(policy) = self.config.spec.secure.of(opening.work) {
+            open.hidden = Some(Hidden::new(policy, HiddenSum::new(&*self.algorithm, &self.round_of(&open))?));
+        }
+        Ok(open)
     }
 }
 

@@ -1,10 +1,11 @@
 //! Continuing a run: what a process that went away has left on disk.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::sync::Arc;
 
 use shared::id::ClientId;
-use shared::message::{CountedUpdate, TrainReport};
+use shared::message::{CountedUpdate, Rejection, TrainReport};
 
 use super::accept::Judged;
 use super::directory::{RunDirectory, client_in, newest_checkpoint, uploader_in};
@@ -14,7 +15,9 @@ use super::opening::{Decision, OpeningRecord};
 use super::update_file::outcome;
 use super::{Run, RunError};
 use crate::config::Config;
-use crate::coordinator::{Closing, Opening, OutstandingTask, Reopened, Resume};
+use crate::coordinator::{
+    Agreement, Closing, HiddenUpdates, MAX_ATTEMPTS, Opening, OutstandingTask, Reopened, Resume,
+};
 use crate::data::TestSet;
 use crate::round::stopping;
 use crate::storage::FileLayer;
@@ -119,7 +122,7 @@ impl Run {
         let failed = self.failed;
         let mut counted = self.counted()?;
         let void = stopping::void_in_a_row(&self.records);
-        let Some(OpeningRecord { opening, decision, .. }) = self.read_opening(closed + 1)? else {
+        let Some(OpeningRecord { mut opening, decision, .. }) = self.read_opening(closed + 1)? else {
             let Some(OpeningRecord { opening: last, decision, .. }) = self.read_opening(closed)? else {
                 let roster = self.known_since(closed)?.unwrap_or_default();
                 return Ok(Resume { closed, ended, failed, void, roster, ..Resume::default() });
@@ -140,14 +143,26 @@ impl Run {
         counted.extend(&opening.counted);
         let roster = self.known_since(closed + 1)?.unwrap_or_else(|| opening.known());
         let closing = decision.as_ref().map(|decision| decision.closing.clone());
-        let accepted = self.refold(&opening, closing.as_ref())?;
+        let hides = self.config.spec.secure.of(opening.work).is_some();
+        let agreement = if hides { self.read_agreement(closed + 1)? } else { None };
+        if hides && agreement.is_none() && decision.is_none() {
+            // Devices may know another list of neighbours of the exchange that the earlier process had begun.
+            opening.exchange = opening.exchange.saturating_add(MAX_ATTEMPTS);
+            self.write_opening(&opening, None)?;
+        }
+        let accepted = self.refold(&opening, closing.as_ref(), agreement.clone())?;
         let (late, reports) = self
             .open
             .as_ref()
             .map_or((BTreeMap::new(), BTreeMap::new()), |sums| (sums.late.clone(), sums.reports.clone()));
-        counted.extend(trained_in(closed + 1, &accepted, &late));
-        let ledger = ledger_after(&opening, &accepted, &late, &reports);
-        let reopened = Reopened { opening, accepted, late, closing };
+        // Hidden updates count when the round has closed.
+        let count = if hides { &BTreeSet::new() } else { &accepted };
+        counted.extend(trained_in(closed + 1, count, &late));
+        let ledger = ledger_after(&opening, count, &late, &reports);
+        let fingerprints = reports.iter().filter(|_| hides);
+        let fingerprints = fingerprints.map(|(client, report)| (*client, report.fingerprint())).collect();
+        let hidden = agreement.map(|agreement| HiddenUpdates { agreement, fingerprints });
+        let reopened = Reopened { opening, accepted, late, closing, hidden };
         let owed = self.still_owed(&reopened.opening, &reopened.late, reopened.decided());
         if reopened.decided().is_some()
             && let Some(sums) = &mut self.open
@@ -183,9 +198,12 @@ impl Run {
         &mut self,
         opening: &Opening,
         closing: Option<&Closing>,
+        agreement: Option<Agreement>,
     ) -> Result<BTreeSet<ClientId>, RunError> {
         let round = opening.round;
         self.open = Some(self.open_round(opening)?);
+        let hides = self.open.as_ref().is_some_and(|open| open.hidden.is_some());
+        self.resume_hidden(agreement);
         let folder = self.directory.accepted(round);
         self.files.sync_dir(&folder).map_err(disk("sync", &folder))?;
         let names = self.files.list(&folder).map_err(disk("list", &folder))?;
@@ -201,17 +219,14 @@ impl Run {
             let path = self.directory.accepted_update(round, client);
             let length = content_length(&*self.files, &path).map_err(disk("look at", &path))?;
             let came = length.map_or(0, |length| self.came(&path, length));
-            let (acceptance, open) = self.acceptance()?;
-            let read = acceptance.read(&path).and_then(|read| {
-                acceptance.is_as_declared(opening, client, read.header)?;
-                Ok(read)
-            });
-            match outcome(read)? {
-                Ok(Judged { header, update, tested }) => {
-                    open.partials.resize_with(1, || None);
-                    acceptance.fold(&mut open.partials[0], client, header, update)?;
-                    open.note(client, header, tested);
-                    open.received += came;
+            let again = if hides {
+                self.refold_masked(&path, client)?.map(drop)
+            } else {
+                self.refold_one(&path, opening, client)?
+            };
+            match again {
+                Ok(()) => {
+                    self.open.as_mut().expect("it is open").received += came;
                     accepted.insert(client);
                 }
                 // It was believed once, so the disk has lost it. Trained again from the same broadcast and the same
@@ -230,6 +245,28 @@ impl Run {
             }
         }
         Ok(accepted)
+    }
+
+    /// Folds an accepted update again.
+    fn refold_one(
+        &mut self,
+        path: &Path,
+        opening: &Opening,
+        client: ClientId,
+    ) -> Result<Result<(), Rejection>, RunError> {
+        let (acceptance, open) = self.acceptance()?;
+        let read = acceptance.read(path).and_then(|read| {
+            acceptance.is_as_declared(opening, client, read.header)?;
+            Ok(read)
+        });
+        let Judged { header, update, tested } = match outcome(read)? {
+            Ok(judged) => judged,
+            Err(rejection) => return Ok(Err(rejection)),
+        };
+        open.partials.resize_with(1, || None);
+        acceptance.fold(&mut open.partials[0], client, header, update)?;
+        open.note(client, header, tested);
+        Ok(Ok(()))
     }
 
     /// Whose updates the last closed round is made of, as far as the disk still says so.

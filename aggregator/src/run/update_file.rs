@@ -43,6 +43,21 @@ pub(super) fn read(input: &mut dyn Read, accepted: Limits) -> Result<(UpdateHead
     Ok((update, record))
 }
 
+/// [`read_from`] of an update that is masked whole numbers.
+pub(super) fn read_masked(
+    files: &dyn FileLayer,
+    path: &Path,
+    accepted: Limits,
+) -> Result<(UpdateHeader, Record), NotAccepted> {
+    let mut input = Reading::open(files, path).map_err(disk("open", path))?;
+    let read = read_header(&mut input, accepted.max_bytes).and_then(|(update, Limits { max_bytes, .. })| {
+        let limits = Limits { max_bytes, ..accepted };
+        let record = Record::read_with_integers(&mut input, limits);
+        Ok((update, record.map_err(|error| malformed(reason(&error)))?))
+    });
+    Ok(input.judge(read).map_err(disk("read", path))??)
+}
+
 /// [`read`] of a file.
 pub(super) fn read_from(
     files: &dyn FileLayer,

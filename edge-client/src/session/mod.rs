@@ -287,7 +287,8 @@ impl Session {
             | ToClient::ResumePoint(_)
             | ToClient::TaskRest { .. }
             | ToClient::TaskAfterFailures { .. }
-            | ToClient::Frozen { .. } => {}
+            | ToClient::Frozen { .. }
+            | ToClient::Secure { .. } => {}
             ToClient::Conditions(conditions) => self.conditions = conditions,
             ToClient::Counted { update } => self.counted = Some(Stands(update)),
             ToClient::Samples { reading } => self.told_how(&reading),

@@ -182,6 +182,7 @@ fn learns_what_it_can(spec: &RunSpec) -> Result<(), TaskError> {
         architecture: Some(&spec.architecture),
         mixture: Mixture::CLIENTS,
         private: None,
+        secure: false,
         late: false,
     };
     if Setting::Numbers.made(&settings).is_none() {

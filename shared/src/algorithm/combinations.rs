@@ -67,6 +67,8 @@ pub enum Setting {
     Numbers,
     /// Updates are clipped, and their sum has noise: differential privacy.
     Private,
+    /// The server learns the sum of updates alone.
+    Secure,
 }
 
 /// A choice that an algorithm makes no sense with, and why; what to do instead belongs to the reason.
@@ -87,6 +89,8 @@ pub struct Settings<'a> {
     pub late: bool,
     /// The length to which updates are clipped, if the run is private.
     pub private: Option<f64>,
+    /// Whether the server learns the sum of updates alone.
+    pub secure: bool,
 }
 
 /// A choice that was made and is refused.
@@ -104,7 +108,7 @@ impl Setting {
     /// If it was made: the key that made it, and the key with its value.
     #[must_use]
     pub fn made(self, settings: &Settings<'_>) -> Option<(String, String)> {
-        let Settings { training, aggregation, architecture, mixture, late, private } = settings;
+        let Settings { training, aggregation, architecture, mixture, late, private, secure } = settings;
         let Aggregation { weights, rule, server_optimizer, buffers } = aggregation;
         let optimizer = training.optimizer;
         let momentum = optimizer.to_engine().descent().map_or(0.0, |sgd| sgd.momentum);
@@ -174,6 +178,7 @@ impl Setting {
                 set("model.task", format!("{:?}", other.task.name()))
             }
             Self::Private => set("privacy.clip", (*private)?),
+            Self::Secure if *secure => set("secure-aggregation.enabled", true),
             _ => return None,
         })
     }
@@ -213,7 +218,7 @@ mod tests {
     use crate::spec::{Measures, RunSpec};
 
     /// All of them.
-    const ALL: [Setting; 23] = [
+    const ALL: [Setting; 24] = [
         Setting::Epochs,
         Setting::Batches,
         Setting::Momentum,
@@ -237,6 +242,7 @@ mod tests {
         Setting::Opaque,
         Setting::Numbers,
         Setting::Private,
+        Setting::Secure,
     ];
 
     /// Every way to make a choice, with the name of its column.
@@ -278,6 +284,7 @@ mod tests {
             Setting::Opaque => ("own-trainer", vec![(plain, mean)]),
             Setting::Numbers => ("numbers", vec![(plain, mean)]),
             Setting::Private => ("private", vec![(plain, mean)]),
+            Setting::Secure => ("secure", vec![(plain, mean)]),
             Setting::UniformWeights => {
                 ("uniform-weights", vec![(plain, Aggregation { weights: Weights::Uniform, ..mean })])
             }
@@ -360,6 +367,7 @@ mod tests {
                         mixture: if choice == Setting::Mixed { Mixture::PUBLISHED } else { Mixture::CLIENTS },
                         late: choice == Setting::Late,
                         private: (choice == Setting::Private).then_some(1.0),
+                        secure: choice == Setting::Secure,
                     };
                     let (key, shown) = choice.made(&settings).expect("made");
                     let made: Vec<_> = ALL.iter().filter(|other| other.made(&settings).is_some()).collect();

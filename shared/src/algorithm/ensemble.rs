@@ -41,6 +41,10 @@ impl OneShot for Ensemble {
     const NAME: &'static str = "ensemble";
     const INCOMPATIBLE: &'static [Incompatible] = &[
         (
+            Setting::Secure,
+            "ensemble keeps every client's model, and the server would see a sum alone: use fedavg",
+        ),
+        (
             Setting::Private,
             "ensemble keeps the models of single devices, and no noise on a sum hides those: use fedavg",
         ),

@@ -54,6 +54,10 @@ impl OneShot for Fafi {
     const NAME: &'static str = "fafi";
     const INCOMPATIBLE: &'static [Incompatible] = &[
         (
+            Setting::Secure,
+            "fafi keeps every client's model, and the server would see a sum alone: use fedavg",
+        ),
+        (
             Setting::Private,
             "fafi keeps the models of single devices, and no noise on a sum hides those: use fedavg",
         ),

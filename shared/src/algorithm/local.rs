@@ -24,6 +24,7 @@ const ALONE: &str = "in local every client is alone and nothing is aggregated: l
 impl Algorithm for Local {
     const NAME: &'static str = "local";
     const INCOMPATIBLE: &'static [Incompatible] = &[
+        (Setting::Secure, "local sends nothing that could be added up: use fedavg"),
         (
             Setting::Private,
             "local sends nothing that is summed up, so that there is nothing to hide: leave [privacy] out",

@@ -1,9 +1,11 @@
 //! `[secure-aggregation]`: whether the server learns sums alone.
 
 use std::ops::Bound::{Excluded, Included};
+use std::time::Duration;
 
 use crate::secure::graph;
 use crate::settings::Kind;
+use crate::task::TaskKind;
 
 crate::section! {
     /// `[secure-aggregation]`: the server learns the sum of a round's updates, and nothing of a single one
@@ -24,6 +26,18 @@ crate::section! {
 }
 
 impl SecureAggregation {
+    /// Whether, and how, updates are hidden in a round of this work.
+    #[must_use]
+    pub fn of(self, work: TaskKind) -> Option<Self> {
+        Some(self).filter(|secure| secure.enabled && work.train)
+    }
+
+    /// How long silent devices hold up the exchange of keys.
+    #[must_use]
+    pub fn patience(&self) -> Duration {
+        Duration::from_secs_f64(self.patience)
+    }
+
     /// The fewest devices of a round: a sum of fewer is not learned, and a device sends nothing that is to be added to fewer.
     #[must_use]
     pub fn least(&self) -> usize {

@@ -181,6 +181,7 @@ fn an_algorithm_that_takes_a_mixture_has_a_model_to_mix() {
             mixture: Mixture::PUBLISHED,
             late: false,
             private: None,
+            secure: false,
         };
         let refused = algorithm.conflicts(&settings).iter().any(|conflict| conflict.key == "server.mixing");
         let mut global = algorithm.init(initial(&spec));

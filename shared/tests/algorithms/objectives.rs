@@ -247,6 +247,7 @@ fn every_algorithm_measures_what_is_asked_for_and_nothing_else() {
             mixture: Mixture::CLIENTS,
             late: false,
             private: None,
+            secure: false,
         };
         if built.ensemble().is_some() || !built.conflicts(&settings).is_empty() {
             continue;

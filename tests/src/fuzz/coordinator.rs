@@ -143,7 +143,7 @@ impl Driver {
         }
         match kind % 3 {
             0 => self.give(Event::Opened { round }),
-            1 => self.give(Event::Closed { round, enough: false }),
+            1 => self.give(Event::Closed { round, void: false, enough: false }),
             _ => self.give(Event::Folded { round, client: client(kind), outcome: Ok(7) }),
         }
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use shared::id::ClientId;
 
-use super::{MemberState, OpenRound};
+use super::{MemberState, OpenRound, Phase};
 use crate::round::{Tally, WaitedFor};
 
 /// Number of stragglers whose updates would count in this round.
@@ -89,6 +89,11 @@ impl OpenRound {
         {
             return Next::Wait;
         }
+        if let Some(exchange) = &self.exchange
+            && matches!(exchange.phase, Phase::Storing | Phase::Deciding(_) | Phase::Revealing(_))
+        {
+            return Next::Wait;
+        }
         let accepted = self.accepted();
         let late = self.count_late(&MemberState::Accepted);
         let target = self.policy.max.unwrap_or(usize::MAX).min(self.stages.len() + late);
@@ -144,7 +149,8 @@ impl OpenRound {
             MemberState::NotNow(_, until) => Some(until),
             _ => None,
         });
-        moments.into_iter().chain(again).filter(|moment| *moment > now).min()
+        let exchange = self.exchange.as_ref().map(|exchange| exchange.deadline);
+        moments.into_iter().chain(again).chain(exchange).filter(|moment| *moment > now).min()
     }
 
     pub(in crate::coordinator) fn tally(

@@ -135,7 +135,7 @@ fn rounds_of_training_ask_for_tests_as_often_as_configured() {
 fn enough_ends_the_training_before_all_rounds_are_over() {
     let mut bench = Bench::open(policy(1), 1);
     bench.delivers(1, 1);
-    let end = bench.give(Event::Closed { round: 1, enough: true });
+    let end = bench.give(Event::Closed { round: 1, void: false, enough: true });
     assert_eq!(end.last(), Some(&Action::Finish(Outcome::Completed)));
     // The last model is tested all the same, also by a process that did not see it end.
     for resume in [Resume { closed: 1, ended: Some(1), ..Resume::default() }, after_two()] {

@@ -96,7 +96,17 @@ fn opening(round: u32, cohort: &[u8], roster: &[u8]) -> Opening {
     let (cohort, roster) = (shares(cohort), shares(roster));
     let (owed, counted) = (BTreeMap::new(), BTreeMap::new());
     let sample_cap = SampleCap::NONE;
-    Opening { round, work: TaskKind::TRAIN, cohort, roster, sample_cap, owed, counted, ledger: None }
+    Opening {
+        round,
+        work: TaskKind::TRAIN,
+        cohort,
+        roster,
+        sample_cap,
+        owed,
+        counted,
+        ledger: None,
+        exchange: 0,
+    }
 }
 
 /// Of any accepted update.
@@ -246,7 +256,7 @@ impl Bench {
     }
 
     fn closed(&mut self, round: u32) -> Vec<Action> {
-        self.give(Event::Closed { round, enough: false })
+        self.give(Event::Closed { round, void: false, enough: false })
     }
 
     fn accepted(&self, n: u8, round: u32) -> Action {

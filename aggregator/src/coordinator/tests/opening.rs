@@ -136,6 +136,7 @@ fn reopened(accepted: &[u8]) -> Resume {
             accepted,
             late: BTreeMap::new(),
             closing: None,
+            hidden: None,
         }),
         ..after_two_rounds()
     }

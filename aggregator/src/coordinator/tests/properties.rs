@@ -168,6 +168,9 @@ impl Ledger {
                 | Action::Alarm { .. }
                 | Action::StateDiffers { .. }
                 | Action::SaveRoster(_) => {}
+                Action::Agree { .. } | Action::Decide { .. } | Action::Unmask { .. } => {
+                    panic!("nothing is hidden in these runs")
+                }
             }
         }
     }

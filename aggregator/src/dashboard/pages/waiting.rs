@@ -36,6 +36,13 @@ pub(super) fn waiting(status: &Status<i64>, now: i64) -> Markup {
                 }
                 @if !members.is_empty() { (table(members, *more, now)) }
             },
+            WaitingFor::Masks { round, answered, asked, members, more } => {
+                p {
+                    strong { "Round " (round) " waits until the masks of its sum are taken away" } ": " (answered) " of "
+                    (counted(*asked, "device")) " have answered, for " (since) "."
+                }
+                @if !members.is_empty() { (table(members, *more, now)) }
+            },
             WaitingFor::Disk { round } => p {
                 strong { "Round " (round) " waits for this machine" } ", for " (since) "."
             },
@@ -91,5 +98,6 @@ fn activity(activity: Activity) -> (&'static str, Option<(u64, u64)>) {
         Activity::Checking => ("its update is checked", None),
         Activity::Away => ("is away", None),
         Activity::NotNow => ("cannot now", None),
+        Activity::Unmasking => ("was asked for its part of the masks", None),
     }
 }

@@ -123,6 +123,10 @@ impl Algorithm for FedMatch {
     const NAME: &'static str = "fedmatch";
     const INCOMPATIBLE: &'static [Incompatible] = &[
         (
+            Setting::Secure,
+            "fedmatch sends every client's model on to others, and the server would see a sum alone: use fedmix",
+        ),
+        (
             Setting::Private,
             "fedmatch sends the models of single devices to others, and no noise on a sum hides those: use fedmix",
         ),

@@ -148,6 +148,9 @@ impl Driver {
                     self.steps.push_back(Step::SaveRoster(known));
                 }
                 Action::Alarm { .. } | Action::StateDiffers { .. } => {}
+                Action::Agree { .. } | Action::Decide { .. } | Action::Unmask { .. } => {
+                    panic!("nothing is hidden in these runs")
+                }
                 Action::Finish(outcome) => {
                     let rounds = self.disk.ended.unwrap_or(self.spec.rounds + self.disk.failed);
                     let nothing = self.disk.void >= self.policy.failure_limit(self.spec.rounds);
@@ -236,7 +239,7 @@ impl Driver {
                 }
                 let before = self.disk.open.take();
                 let (accepted, late) = before.map(|open| (open.accepted, open.late)).unwrap_or_default();
-                self.disk.open = Some(Reopened { opening, accepted, late, closing: None });
+                self.disk.open = Some(Reopened { opening, accepted, late, closing: None, hidden: None });
                 Event::Opened { round }
             }
             Step::SaveRoster(known) => {
@@ -273,7 +276,7 @@ impl Driver {
                 if enough {
                     self.disk.ended = Some(self.disk.ended.unwrap_or(u32::MAX).min(round));
                 }
-                Event::Closed { round, enough }
+                Event::Closed { round, void: false, enough }
             }
         }
     }

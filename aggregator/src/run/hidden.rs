@@ -1,0 +1,268 @@
+//! Rounds whose updates are hidden: who takes part, masked updates, and the sum without its masks.
+//!
+//! Two more steps are durable in such a round: *agree*, the members with their keys and what they have sealed for each other, before any
+//! of them sends an update; and the decision to close, always, before any mask is taken away. The sum itself is made in memory, and
+//! the round's checkpoint is written with its close: what was revealed is not kept.
+
+use std::path::{Path, PathBuf};
+
+use models::Limits;
+use models::params::IntegerSet;
+use shared::algorithm::hidden::HiddenSum;
+use shared::algorithm::{Partial, Round};
+use shared::id::ClientId;
+use shared::message::{Rejection, TrainReport, UpdateHeader};
+use shared::secure::{Exchange, Recovery};
+use shared::spec::SecureAggregation;
+
+use tracing::warn;
+
+use super::accept::Acceptance;
+use super::error::{damaged, disk};
+use super::opening::Decision;
+use super::update_file::{self, NotAccepted, outcome};
+use super::{OpenRound, Run, RunError, Traffic, Upload};
+use crate::coordinator::{Agreement, Closing, Revealed};
+use crate::round::Tally;
+use crate::storage::checksum::{read_checked, write_checked};
+use crate::storage::retry_full::retry_while_full;
+
+/// What a round knows of its members whose updates are hidden.
+pub(super) struct Hidden {
+    pub(super) policy: SecureAggregation,
+    /// Who takes part, once that is durable.
+    agreement: Option<Agreement>,
+    /// The sum of the masked updates.
+    sum: HiddenSum,
+    /// The mean training loss of those that count, once the masks are taken away.
+    pub(super) loss: Option<f64>,
+}
+
+impl Hidden {
+    /// Of a round that opens.
+    pub(super) fn new(policy: SecureAggregation, sum: HiddenSum) -> Self {
+        Self { policy, agreement: None, sum, loss: None }
+    }
+}
+
+impl Run {
+    /// Step *agree*: who takes part in the open round, durably.
+    pub fn agree(&mut self, round: u32, agreement: &Agreement) -> Result<(), RunError> {
+        let path = self.agreement_file(round);
+        let bytes = postcard::to_stdvec(agreement).expect("ids, keys and numbers are encoded");
+        retry_while_full(&*self.files, &path, || {
+            write_checked(&*self.files, &path, |out| out.write_all(&bytes))
+        })
+        .map_err(disk("write", &path))?;
+        if let Some(hidden) = self.open.as_mut().and_then(|open| open.hidden.as_mut()) {
+            hidden.agreement = Some(agreement.clone());
+        }
+        Ok(())
+    }
+
+    /// Who takes part in a round, if that was made durable.
+    pub(super) fn read_agreement(&self, round: u32) -> Result<Option<Agreement>, RunError> {
+        let path = self.agreement_file(round);
+        let Some(bytes) = read_checked(&*self.files, &path).map_err(disk("read", &path))? else {
+            return Ok(None);
+        };
+        postcard::from_bytes(&bytes).map(Some).map_err(damaged(&path))
+    }
+
+    fn agreement_file(&self, round: u32) -> PathBuf {
+        self.directory.accepted(round).join("agreement")
+    }
+
+    /// The agreement of the round that an earlier process had open.
+    pub(super) fn resume_hidden(&mut self, agreement: Option<Agreement>) {
+        if let Some(hidden) = self.open.as_mut().and_then(|open| open.hidden.as_mut()) {
+            hidden.agreement = agreement;
+        }
+    }
+
+    /// Decides durably whose hidden updates count, before any mask is taken away.
+    pub fn decide_hidden(&mut self, tally: &Tally, traffic: Traffic) -> Result<(), RunError> {
+        let open = self.open.take().expect("a round is decided after it was opened");
+        let contributors = open.reports.keys().copied().collect();
+        let closing = Closing { contributors, late: open.late.clone(), tally: *tally };
+        let decision = Decision { closing, traffic, seconds: open.opened.elapsed().as_secs_f64() };
+        self.write_opening(&open.opening, Some(&decision))?;
+        self.open = Some(OpenRound { decision: Some(decision), ..open });
+        Ok(())
+    }
+
+    /// Takes the masks off the sum of the open round. `None`, and the reason for the operator, if it comes to nothing: then the round is
+    /// void, and that is durable.
+    pub(super) fn unmask(
+        &mut self,
+        open: &mut OpenRound,
+        decision: &mut Decision,
+        revealed: &Revealed,
+    ) -> Result<Option<Partial>, RunError> {
+        let counts = !decision.closing.tally.void && open.opening.work.train;
+        let Some(Hidden { policy, agreement, sum, .. }) = open.hidden.take() else { return Ok(None) };
+        let outcome = match (&agreement, counts) {
+            (Some(agreement), true) => {
+                let contributors: Vec<ClientId> = decision.closing.contributors.iter().copied().collect();
+                self.sum_of(open.opening.round, (agreement, &policy), sum, (&contributors, revealed))
+            }
+            _ => Err("too few devices stayed until the masks were taken away".to_owned()),
+        };
+        let empty = HiddenSum::new(&*self.algorithm, &self.round_of(open))?;
+        let mut hidden = Hidden { agreement, ..Hidden::new(policy, empty) };
+        let partial = match outcome {
+            Ok((partial, losses)) => {
+                hidden.loss = Some(losses / decision.closing.contributors.len().max(1) as f64);
+                Some(partial)
+            }
+            Err(reason) => {
+                if counts {
+                    warn!(
+                        "round {}: the sum of the hidden updates is of no use: {reason}",
+                        open.opening.round
+                    );
+                }
+                // Nothing of it counts: its devices are told so, and keep what they had before.
+                decision.closing.contributors.clear();
+                decision.closing.tally.void = true;
+                self.write_opening(&open.opening, Some(decision))?;
+                None
+            }
+        };
+        open.hidden = Some(hidden);
+        Ok(partial)
+    }
+
+    fn sum_of(
+        &self,
+        round: u32,
+        (agreement, policy): (&Agreement, &SecureAggregation),
+        sum: HiddenSum,
+        (contributors, revealed): (&[ClientId], &Revealed),
+    ) -> Result<(Partial, f64), String> {
+        let exchange = Exchange { run: self.config.spec.run, round, attempt: agreement.attempt };
+        let takes_part = |client: &ClientId| agreement.sealed.contains_key(client);
+        let members = agreement.advertised.iter().filter(|(client, _)| takes_part(client));
+        let members = members.map(|(client, said)| (*client, *said)).collect();
+        let thresholds = agreement.sealed.keys();
+        let thresholds = thresholds.map(|client| (*client, agreement.threshold(*client, policy))).collect();
+        let neighbours = &agreement.neighbours;
+        let recovery = Recovery { exchange, members: &members, neighbours, thresholds: &thresholds };
+        let masks = recovery.masks(contributors, revealed).map_err(|error| error.to_string())?;
+        let revealed = sum.reveal(&*self.algorithm, &masks, contributors.len());
+        revealed.map_err(|tensor| format!("`{tensor}` is not what honest devices add up to"))
+    }
+
+    /// The open round, as algorithms see it.
+    pub(super) fn round_of(&self, open: &OpenRound) -> Round<'_> {
+        open.round(&self.config.spec, &self.template, self.failed, self.private())
+    }
+}
+
+/// A masked update that is believed, as far as anything of it can be checked.
+pub(super) struct Masked {
+    pub(super) header: UpdateHeader,
+    numbers: IntegerSet,
+}
+
+impl Hidden {
+    /// Adds a masked update.
+    pub(super) fn add(&mut self, acceptance: &Acceptance<'_>, client: ClientId, masked: &Masked) {
+        let samples = acceptance.sample_cap.of(masked.header.report.samples);
+        let report = TrainReport { samples, ..masked.header.report };
+        self.sum.add(acceptance.algorithm, &acceptance.round, (client, report), &masked.numbers);
+    }
+}
+
+impl Acceptance<'_> {
+    /// Accepts a masked update, but for the sync of its name: reads it, checks what can be checked, and moves it to its place.
+    pub(super) fn keep_masked(
+        &self,
+        client: ClientId,
+        upload: &Upload,
+        agreement: Option<&Agreement>,
+    ) -> Result<Masked, NotAccepted> {
+        let file = match upload {
+            Upload::File(file) => file.clone(),
+            Upload::Memory { frame, payload } => self.spooled(client, frame, payload)?,
+        };
+        let read = self.read_masked(&file, client, agreement);
+        if let Err(NotAccepted::Rejected(_)) = read {
+            self.files.remove(&file).map_err(disk("remove", &file))?;
+        }
+        let masked = read?;
+        let path = self.directory.accepted_update(self.round.number, client);
+        retry_while_full(self.files, &path, || self.files.rename(&file, &path))
+            .map_err(disk("move an update to", &path))?;
+        Ok(masked)
+    }
+
+    /// Reads a masked update of this round and its exchange.
+    pub(super) fn read_masked(
+        &self,
+        path: &Path,
+        client: ClientId,
+        agreement: Option<&Agreement>,
+    ) -> Result<Masked, NotAccepted> {
+        let limits = Limits { any_order: true, ..self.accepted };
+        let (header, record) = update_file::read_masked(self.files, path, limits)?;
+        let round = self.round.number;
+        if header.round != round {
+            return Err(Rejection::UnknownRound { round: header.round, current: round }.into());
+        }
+        let layout = |reason: &str| Rejection::Layout { reason: reason.to_owned() };
+        let agreement = agreement.filter(|agreement| agreement.sealed.contains_key(&client));
+        let agreement = agreement.ok_or(Rejection::NotInCohort { round })?;
+        let attempt: u32 =
+            record.scalars("the number of an exchange").map_err(|error| layout(&error.to_string()))?;
+        if attempt != agreement.attempt {
+            return Err(layout("it is masked for another exchange of keys").into());
+        }
+        if !record.tensors.is_empty() {
+            return Err(layout("it has tensors that are not masked").into());
+        }
+        HiddenSum::check(self.algorithm, &self.round, &record.integers)?;
+        Ok(Masked { header, numbers: record.integers })
+    }
+}
+
+impl Run {
+    /// Accepts masked updates that wait in the spool together: as [`fold`](Self::fold) does.
+    pub(super) fn fold_masked(
+        &mut self,
+        uploads: &[(ClientId, Upload)],
+    ) -> Result<Vec<Result<u32, Rejection>>, RunError> {
+        let (acceptance, open) = self.acceptance()?;
+        let mut hidden = open.hidden.take().expect("updates of this round are hidden");
+        let mut outcomes = Vec::with_capacity(uploads.len());
+        for (client, upload) in uploads {
+            let masked = outcome(acceptance.keep_masked(*client, upload, hidden.agreement.as_ref()))?;
+            outcomes.push(masked.map(|masked| {
+                hidden.add(&acceptance, *client, &masked);
+                open.note(*client, masked.header, shared::by_class::ByClass::default())
+            }));
+        }
+        open.hidden = Some(hidden);
+        Ok(outcomes)
+    }
+
+    /// Adds an accepted masked update again, after a restart.
+    pub(super) fn refold_masked(
+        &mut self,
+        path: &Path,
+        client: ClientId,
+    ) -> Result<Result<u32, Rejection>, RunError> {
+        let (acceptance, open) = self.acceptance()?;
+        let mut hidden = open.hidden.take().expect("updates of this round are hidden");
+        let read = acceptance.read_masked(path, client, hidden.agreement.as_ref()).and_then(|masked| {
+            acceptance.is_as_declared(&open.opening, client, masked.header)?;
+            Ok(masked)
+        });
+        let outcome = outcome(read)?.map(|masked| {
+            hidden.add(&acceptance, client, &masked);
+            open.note(client, masked.header, shared::by_class::ByClass::default())
+        });
+        open.hidden = Some(hidden);
+        Ok(outcome)
+    }
+}

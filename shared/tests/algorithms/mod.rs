@@ -5,6 +5,7 @@ mod axes;
 mod ensemble;
 mod fedmatch;
 mod fedmix;
+mod hidden;
 mod matching;
 mod moon;
 mod objectives;

@@ -15,6 +15,7 @@ mod properties;
 mod remembering;
 mod restart;
 mod revoked;
+mod secure;
 mod stalled;
 mod time;
 

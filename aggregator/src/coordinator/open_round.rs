@@ -244,7 +244,7 @@ impl OpenRound {
         };
         let hidden = self.exchange.as_ref();
         if hidden.is_some_and(|exchange| !exchange.takes_part(client)) && *stage != MemberState::Missed {
-            // Nobody that takes part was told to send one yet.
+            // No member was told to send one yet.
             return Offer::Settled(Verdict::Rejected(Rejection::NotInCohort { round }));
         }
         match stage {

@@ -91,7 +91,7 @@ impl Run {
         Ok(())
     }
 
-    /// Takes the masks off the sum of the open round. `None`, and the reason for the operator, if it comes to nothing: then the round is
+    /// Takes the masks off the sum of the open round. `None`, and the reason for the operator, if there is none: then the round is
     /// void, and that is durable.
     pub(super) fn unmask(
         &mut self,

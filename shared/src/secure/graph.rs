@@ -19,7 +19,7 @@ const LOST: f64 = 0.3;
 /// The probability that a graph of this size loses a round for one that it is sized for.
 const FAILURE: f64 = 1e-3;
 
-/// Holders that put a secret together, of so many: at least this share of them, and more than half.
+/// Holders that put a secret together, of this number: at least this share of them, and more than half.
 ///
 /// # Panics
 /// Never: the result is at most the number of holders.
@@ -29,7 +29,7 @@ pub fn threshold(share: f64, holders: usize) -> usize {
     asked.max(holders / 2 + 1).min(holders)
 }
 
-/// The number of neighbours of each of so many members: even, unless all are neighbours. `share` is that of [`threshold`].
+/// The number of neighbours of each of this number of members: even, unless all are neighbours. `share` is that of [`threshold`].
 #[must_use]
 pub fn degree(members: usize, share: f64) -> usize {
     let all = members.saturating_sub(1);

@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn masked_bytes_are_uniform_whatever_is_masked() {
+    fn masked_bytes_are_uniform_for_any_numbers() {
         for value in [0, i64::MAX, -1] {
             let mut masked = vec![value; 1 << 16];
             apply(&[mask(7, true)], vec![&mut masked]);

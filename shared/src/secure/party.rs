@@ -16,7 +16,7 @@ use crate::identity::SecretKey;
 use crate::secret::Secret;
 use crate::seed::Seed;
 
-/// What a member draws for one exchange, from a source of randomness that nobody else has. It is used for no other.
+/// What a member draws for one exchange, from a source of randomness that no one else has. It is used for no other.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct PartySecret([u8; 32]);
 

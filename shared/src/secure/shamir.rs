@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn one_share_too_few_is_any_secret() {
-        // Whatever the secret is, there is a last share that gives it: the others say nothing.
+        // Any secret is possible: there is a last share that gives it: the others say nothing.
         let shares = split(&[42; 32], 3, 3, &mut Seed::root(1).rng());
         let mut found = std::collections::BTreeSet::new();
         for last in 0..=255 {

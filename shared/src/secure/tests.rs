@@ -27,7 +27,7 @@ struct Round {
 const SHARE: f64 = 0.55;
 
 impl Round {
-    /// Of so many devices; `silent` of them are lost before they share, by position.
+    /// Of this number of devices; `silent` of them are lost before they share, by position.
     fn new(members: usize, silent: &[usize], update: impl Fn(usize) -> Vec<i64>) -> Self {
         let exchange = Exchange { run: RunId::from_bytes([1; 8]), round: 3, attempt: 0 };
         let identity = |index: usize| {

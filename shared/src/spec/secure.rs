@@ -44,7 +44,7 @@ impl SecureAggregation {
         self.min_devices as usize
     }
 
-    /// The neighbours of each device in a round of so many.
+    /// The neighbours of each device in a round of this number of them.
     #[must_use]
     pub fn degree(&self, members: usize) -> usize {
         graph::degree(members, self.threshold)

@@ -339,6 +339,8 @@ fn the_examples_are_valid() {
     assert_eq!(load("four-devices.toml", &[]).policy.start, 4);
     let private = load("private.toml", &[]);
     assert_eq!((private.spec.rounds, private.promise.map(|promise| promise.affordable(11))), (10, Some(10)));
+    let secure = load("secure.toml", &[]);
+    assert!(secure.spec.secure.enabled && secure.policy.min == 3);
     let buffered = load("twenty-devices.toml", &[]).policy;
     assert_eq!((buffered.max, buffered.late.map(|late| late.rounds)), (Some(8), Some(10)));
     assert_eq!(buffered.eligibility.min_charge, 40);

@@ -61,6 +61,14 @@ impl Scale {
         self.max_abs
     }
 
+    /// Whether it could have been [agreed](Self::agree), and has room for this weight. One that came from elsewhere may be anything.
+    #[must_use]
+    pub fn has_room_for(&self, weight: u64) -> bool {
+        let bounded = self.max_abs > 0.0 && self.max_abs.is_finite() && self.max_weight > 0;
+        let exponent = |terms: u32| Self::agree(self.max_abs, self.max_weight, 1 << terms).exponent;
+        bounded && weight <= self.max_weight && (0..31).any(|terms| exponent(terms) == self.exponent)
+    }
+
     /// The same bounds and terms for other weights.
     #[must_use]
     pub(crate) fn with_max_weight(self, max_weight: u64) -> Self {
@@ -357,6 +365,23 @@ mod tests {
 
     fn empty(width: usize, scale: Scale) -> ExactSum {
         ExactSum::new(&Template::of(&set(&vec![0.0; width])), scale)
+    }
+
+    #[test]
+    fn a_scale_from_elsewhere_is_used_if_it_could_have_been_agreed() {
+        for terms in [1, 2, 10, 1000, 100_000] {
+            let scale = Scale::agree(1000.0, 600, terms);
+            assert!(scale.has_room_for(600) && scale.has_room_for(1) && !scale.has_room_for(601), "{terms}");
+            for other in [-60, 20, i32::MAX - 100] {
+                let other = Scale { exponent: scale.exponent + other, ..scale };
+                assert!(!other.has_room_for(600), "{terms} {other:?}");
+            }
+        }
+        let scale = Scale::agree(1000.0, 1, 3);
+        for max_abs in [0.0, -1.0, f32::NAN, f32::INFINITY] {
+            assert!(!Scale { max_abs, ..scale }.has_room_for(1), "{max_abs}");
+        }
+        assert!(!Scale { max_weight: 0, ..scale }.has_room_for(0));
     }
 
     #[test]

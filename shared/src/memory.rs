@@ -69,9 +69,14 @@ pub fn estimate(spec: &RunSpec, samples: u64) -> Result<RoundMemory, EstimateErr
         received.saturating_add(times(client.held)).saturating_add(times(kept as u32)).saturating_add(frozen);
 
     let sent = times(client.sent);
-    let encoded = sent / 4 * spec.update.precision.most_bytes();
+    // Hidden, every value is a whole number of 8 bytes, once beside the update and once more while that is encoded.
+    let encoded = match spec.secure.enabled {
+        true => sent.saturating_mul(4),
+        false => sent / 4 * spec.update.precision.most_bytes(),
+    };
     // In f32 it is sent from where it lies; other formats are encoded beside it.
-    let beside = if spec.update.precision == UpdateFormat::F32 { 0 } else { encoded };
+    let beside =
+        if spec.secure.enabled || spec.update.precision == UpdateFormat::F32 { 0 } else { encoded };
     let mut phases = vec![RoundMemory { models: sent.saturating_add(beside), batches: 0 }];
     if spec.training.epochs > 0 {
         // Where samples are normalised by what is beside them, all are beside each other.
@@ -218,6 +223,15 @@ mod tests {
             spec.training.batch = u32::MAX;
             assert!(estimate(&spec, u64::MAX).unwrap().total() > least, "{}", entry.name);
         }
+    }
+
+    #[test]
+    fn hidden_updates_take_whole_numbers_beside_what_was_trained() {
+        let mut hidden = spec("fedavg");
+        hidden.secure.enabled = true;
+        assert_eq!(estimate(&hidden, 600).unwrap().models, 5 * MODEL);
+        hidden.update.precision = UpdateFormat::F16;
+        assert_eq!(estimate(&hidden, 600).unwrap().models, 5 * MODEL);
     }
 
     #[test]

@@ -8,6 +8,7 @@ use shared::message::{CountedUpdate, TaskId, TrainReport};
 use super::durable;
 use super::error::StoreError;
 use super::file_format::{self, Kind, OpenError, StateHead};
+use super::masking::masking_of;
 use super::{RUNS_KEPT, Standing};
 
 /// The `runs/` directory.
@@ -59,12 +60,17 @@ impl ClientStates {
 
     /// Keeps `current` and the runs written last, [`RUNS_KEPT`] in all. Entries that are not named like a run are not touched. A
     /// clock that jumps can make the choice among the others wrong, but never removes `current`.
-    fn remove_oldest(&self, current: RunId) -> Result<(), StoreError> {
+    pub(super) fn remove_oldest(&self, current: RunId) -> Result<(), StoreError> {
         let run_of = |path: &Path| path.file_name()?.to_str()?.parse().ok();
-        let mut others = durable::runs_by_age(&self.directory, run_of, |run| self.path(run))?;
+        // A run may have the one, or the other, or both.
+        let written = |run| {
+            let local = self.path(run);
+            if local.exists() { local } else { masking_of(&self.directory, run) }
+        };
+        let mut others = durable::runs_by_age(&self.directory, run_of, written)?;
         others.retain(|&(_, run)| run != current);
         for (_, run) in others.into_iter().skip(RUNS_KEPT - 1) {
-            tracing::info!(%run, "removing the client state of a run that was not used for long");
+            tracing::info!(%run, "removing the state of a run that was not used for long");
             durable::remove_dir(&self.directory.join(run.to_string()))?;
         }
         Ok(())

@@ -15,6 +15,7 @@ use super::client_state::ClientStates;
 use super::download::{DownloadFile, PartialDownload as _, SharedDownload};
 use super::error::StoreError;
 use super::frozen::FrozenFiles;
+use super::masking::MaskingStates;
 use super::outbox::Outbox;
 use super::personal::PersonalModels;
 use super::server::ServerFile;
@@ -31,6 +32,7 @@ pub struct DiskStore {
     /// The private key that proves the device's identity.
     pub key: SecretKey,
     outbox: Outbox,
+    masking: MaskingStates,
     download: Arc<Mutex<DownloadFile>>,
     /// The system releases the lock when the process ends.
     _lock: File,
@@ -44,8 +46,9 @@ impl DiskStore {
         format(directory)?;
         let key = identity::load_or_create(&directory.join("identity"))?;
         let outbox = Outbox::open(directory.join("outbox"), ClientStates::new(directory.join("runs")))?;
+        let masking = MaskingStates::new(directory.join("runs"));
         let download = Arc::new(Mutex::new(DownloadFile::new(directory.join("download"))));
-        Ok(Self { directory: directory.to_path_buf(), key, outbox, download, _lock: lock })
+        Ok(Self { directory: directory.to_path_buf(), key, outbox, masking, download, _lock: lock })
     }
 
     /// The device's client id, the same after every restart.
@@ -100,6 +103,14 @@ impl Store for DiskStore {
 
     fn standing(&mut self, run: RunId) -> Result<Standing, StoreError> {
         self.outbox.standing(run)
+    }
+
+    fn masking(&mut self, run: RunId) -> Result<Option<Vec<u8>>, StoreError> {
+        self.masking.read(run)
+    }
+
+    fn keep_masking(&mut self, run: RunId, state: &[u8]) -> Result<(), StoreError> {
+        self.masking.replace(run, state)
     }
 
     fn save_personal(&mut self, run: RunId, bytes: &[u8]) -> Result<(), StoreError> {

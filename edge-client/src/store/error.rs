@@ -111,6 +111,9 @@ pub enum StoreError {
     /// The thread that syncs an update has panicked: a bug.
     #[error("internal error: syncing the update panicked ({0}); please report this")]
     Unsynced(String),
+    /// A store of a simulation was to keep a secret: a bug.
+    #[error("internal error: this store keeps no secrets of secure aggregation; please report this")]
+    KeepsNoSecrets,
     /// A payload was requested while no update is pending: a bug.
     #[error("internal error: no update is held, so there is no payload; please report this")]
     NothingHeld,
@@ -127,7 +130,7 @@ impl StoreError {
     /// Who can fix it, as a failure of the round that met it.
     #[must_use]
     pub fn failure(&self) -> Failure {
-        let blame = if matches!(self, Self::NothingHeld | Self::Unsynced(_)) {
+        let blame = if matches!(self, Self::NothingHeld | Self::KeepsNoSecrets | Self::Unsynced(_)) {
             Blame::Program
         } else {
             Blame::Machine

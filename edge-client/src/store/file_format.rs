@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! offset  size  field
-//!      0     3  kind: "FLU" an update, "FLL" client state
+//!      0     3  kind: "FLU" an update, "FLL" client state, "FLM" the state of secure aggregation
 //!      3     1  format version, counted separately for each kind
 //!      4     4  head length H, little-endian
 //!      8     8  body length B, little-endian
@@ -44,6 +44,8 @@ pub(super) enum Kind {
     Update,
     /// Client state: head [`StateHead`], body the algorithm's own bytes.
     Local,
+    /// The state of secure aggregation: head [`RunId`], body the machine's own bytes.
+    Masking,
 }
 
 impl Kind {
@@ -51,6 +53,7 @@ impl Kind {
         match self {
             Self::Update => *b"FLU",
             Self::Local => *b"FLL",
+            Self::Masking => *b"FLM",
         }
     }
 
@@ -62,6 +65,7 @@ impl Kind {
             // Versions 2 and 3 changed the report, which client state does not have; version 4 brought the round, version 5 the update's
             // fingerprint.
             Self::Local => 1..=5,
+            Self::Masking => 1..=1,
         }
     }
 }
@@ -76,6 +80,16 @@ pub(super) trait Head: Sized {
 }
 
 impl Head for (TaskId, TrainReport) {
+    fn encode(&self) -> Vec<u8> {
+        encoded(self)
+    }
+
+    fn decode(_: u8, bytes: &[u8]) -> Option<Self> {
+        whole(bytes)
+    }
+}
+
+impl Head for RunId {
     fn encode(&self) -> Vec<u8> {
         encoded(self)
     }

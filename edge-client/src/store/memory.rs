@@ -1,8 +1,9 @@
 //! The store of a simulated client.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
 
+use bytes::Bytes;
 use shared::id::RunId;
 use shared::message::{CountedUpdate, TaskId, TrainReport, Verdict};
 use shared::payload::Payload;
@@ -19,6 +20,8 @@ pub struct MemoryStore {
     /// The client state of each run, behind the update that it stands after. The last written run comes last.
     locals: VecDeque<(TaskId, TrainReport, Vec<u8>)>,
     personal: Option<(RunId, Vec<u8>)>,
+    /// The state of secure aggregation of each run.
+    masking: BTreeMap<RunId, Bytes>,
     download: Arc<Mutex<Option<Beginning>>>,
 }
 
@@ -78,6 +81,15 @@ impl Store for MemoryStore {
         let kept = self.locals.iter().find(|(of, ..)| of.run == run);
         Ok(kept
             .map_or(Standing::Absent, |(of, report, _)| Standing::After(CountedUpdate::of(of.round, report))))
+    }
+
+    fn masking(&mut self, run: RunId) -> Result<Option<Vec<u8>>, StoreError> {
+        Ok(self.masking.get(&run).map(|state| state.to_vec()))
+    }
+
+    fn keep_masking(&mut self, run: RunId, state: &[u8]) -> Result<(), StoreError> {
+        self.masking.insert(run, Bytes::copy_from_slice(state));
+        Ok(())
     }
 
     fn save_personal(&mut self, run: RunId, bytes: &[u8]) -> Result<(), StoreError> {

@@ -1,5 +1,5 @@
 //! The store: what must survive a restart of the process. The device's identity, a finished update until its receipt, the client
-//! state that the algorithm keeps between rounds, and the part of a long download that has arrived.
+//! state that the algorithm keeps between rounds, the secrets of secure aggregation, and the part of a long download that has arrived.
 //!
 //! A [`DiskStore`] keeps them in a state directory. A crash of the process or a reboot loses nothing. A power failure loses at most
 //! the update of the round just trained, and never client state of an update that counts: such an update is synced before it is
@@ -21,6 +21,7 @@
 //!         update          the update: run, round, report, payload
 //!         local           the client state as of this update
 //!     runs/RUN-ID/local   the client state as of the last update that counted
+//!     runs/RUN-ID/masking the secret of the newest exchange of keys, and what it was used for
 //!     personal/RUN-ID.safetensors     the personal model of a run, for use without a connection
 //!     frozen/SHA256.safetensors       parameters that runs do not learn, by their digest; the four used last
 //!     download                        what has arrived of a task that takes long to receive, until its update is saved
@@ -47,6 +48,7 @@ pub mod faults;
 mod file_format;
 mod frozen;
 mod identity;
+mod masking;
 mod memory;
 mod outbox;
 mod personal;
@@ -125,6 +127,20 @@ pub trait Store: Send {
     /// Which client state of this run is committed. That of a pending update is, once the update was
     /// [forgotten](Self::forget) as one that counts, even if the disk has had no room to move it.
     fn standing(&mut self, run: RunId) -> Result<Standing, StoreError>;
+
+    /// The state of secure aggregation in this run, as it was [kept](Self::keep_masking) last. `None` as well if it is damaged: the device
+    /// then begins the next exchange of keys afresh.
+    fn masking(&mut self, run: RunId) -> Result<Option<Vec<u8>>, StoreError> {
+        let _ = run;
+        Ok(None)
+    }
+
+    /// Replaces the state of secure aggregation in this run durably. By default no store keeps any, and its device takes part in no
+    /// such run.
+    fn keep_masking(&mut self, run: RunId, state: &[u8]) -> Result<(), StoreError> {
+        let _ = (run, state);
+        Err(StoreError::KeepsNoSecrets)
+    }
 
     /// Saves the personal model of a run durably, a [`Personal`](shared::personalisation::Personal) file, and replaces an earlier one.
     fn save_personal(&mut self, run: RunId, bytes: &[u8]) -> Result<(), StoreError>;

@@ -6,6 +6,7 @@
 //! |---|---|
 //! | [`session`] | the protocol state machine: no I/O, no clock |
 //! | [`driver`] | the I/O of the state machine: connection, training, store, time |
+//! | [`masking`] | secure aggregation: how an update is hidden before it leaves the device |
 //! | [`task`] | task execution: from the broadcast's bytes to the update's |
 //! | [`failure`] | failed tasks, and who can fix them |
 //! | [`pool`] | the threads that train |
@@ -32,6 +33,7 @@ pub mod doctor;
 pub mod driver;
 pub mod evaluate;
 pub mod failure;
+pub mod masking;
 pub mod memory;
 pub mod pool;
 pub mod predict;

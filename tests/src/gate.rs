@@ -71,6 +71,7 @@ impl Gate {
         let pool = TrainPool::single(1).expect("the system gives two threads");
         let participant = Participant {
             client: key.public().client(),
+            identity: Some(key.clone()),
             samples: Source::Read(DeviceSamples {
                 data,
                 skipped: 0,

@@ -61,6 +61,7 @@ pub(super) fn run(arguments: &JoinArguments) -> Result<(), CliError> {
     };
     let participant = Participant {
         client: store.client(),
+        identity: Some(store.key.clone()),
         samples,
         sensors: Sensors::of_device(&store.directory),
         memory,

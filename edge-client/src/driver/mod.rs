@@ -5,6 +5,7 @@
 //! the training, which can be repeated.
 
 mod frozen;
+mod hiding;
 mod notice;
 mod persist;
 mod samples;
@@ -18,6 +19,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use models::Backend;
 use shared::id::ClientId;
+use shared::identity::SecretKey;
 use shared::message::{TaskId, TaskKind, ToClient};
 use shared::spec::RunSpec;
 use shared::watchdog::Watchdog;
@@ -28,6 +30,7 @@ use tracing::{debug, warn};
 
 use crate::allowance::Allowance;
 use crate::failure::{Blame, Failure};
+use crate::masking::Masking;
 use crate::pool::TrainPool;
 use crate::sensors::Sensors;
 use crate::session::{Action, DeviceProfile, Event, Session, SessionEnd};
@@ -50,6 +53,8 @@ const IDLE_AFTER: Duration = Duration::from_secs(1);
 pub struct Participant {
     /// Its id.
     pub client: ClientId,
+    /// The key that the id is the fingerprint of, by which it takes part in secure aggregation; a simulated one has none.
+    pub identity: Option<SecretKey>,
     /// Its samples.
     pub samples: Source,
     /// Whether the device is eligible to train.
@@ -66,6 +71,13 @@ pub struct Participant {
     pub progress: Option<Duration>,
     /// Interval of [`Notice::Alive`] while the client makes progress; without it, there is none.
     pub alive: Option<Duration>,
+}
+
+impl Participant {
+    /// What the owner of the device does not go beyond, in its profile.
+    fn bounds(&self, profile: DeviceProfile) -> DeviceProfile {
+        DeviceProfile { memory: self.memory, ..profile }
+    }
 }
 
 /// Why a client cannot go on. The owner of the device has to act.
@@ -110,7 +122,7 @@ fn profile(participant: &Participant) -> DeviceProfile {
         Source::Read(samples) => DeviceProfile::of(participant.client, &samples.data, samples.skipped),
         Source::AsTheRunSays(_) => DeviceProfile::asking(participant.client),
     };
-    DeviceProfile { memory: participant.memory, ..profile }
+    participant.bounds(profile)
 }
 
 /// A task that was received.
@@ -143,6 +155,7 @@ struct Driver<'a, C, S> {
     /// The newest task received.
     task: Option<Received>,
     training: Training,
+    masking: Masking,
     frozen: frozen::Frozen,
     /// The server believes that this task is still training.
     unsaved: Option<Unsaved>,
@@ -172,6 +185,7 @@ impl<'a, C: Connector, S: Store> Driver<'a, C, S> {
             Source::AsTheRunSays(_) => None,
         };
         Self {
+            masking: Masking::new(participant.client, participant.identity.clone()),
             participant,
             samples,
             reading: None,
@@ -232,7 +246,7 @@ impl<'a, C: Connector, S: Store> Driver<'a, C, S> {
                     let ended = || Incoming::Closed { reason: "the connection ended".to_owned() };
                     self.incoming(incoming.unwrap_or_else(ended))
                 }
-                Some(result) = trained.recv() => self.trained(*result),
+                Some(finished) = trained.recv() => self.finished(*finished),
                 () = sleep(wake) => Some(Event::Tick),
                 () = armed(self.unsaved.as_ref().map(|unsaved| sleep_until(unsaved.retry_at))) => self.retry_save(),
                 () = armed(self.unforgotten.as_ref().map(|unforgotten| sleep_until(unforgotten.retry_at))) => {
@@ -341,6 +355,7 @@ impl<'a, C: Connector, S: Store> Driver<'a, C, S> {
                 }
                 Action::Cancel => {
                     self.training.cancel();
+                    self.masking.cancel();
                     self.forget_waiting();
                     let unsaved = self.unsaved.take().filter(|unsaved| unsaved.output.personal.is_some());
                     if let Some(Unsaved { output, .. }) = unsaved {
@@ -395,6 +410,9 @@ impl<'a, C: Connector, S: Store> Driver<'a, C, S> {
 
     fn incoming(&mut self, incoming: Incoming) -> Option<Event> {
         Some(match incoming {
+            Incoming::Message(ToClient::Secure { round, attempt, step }) => {
+                return self.secure_step(round, attempt, *step);
+            }
             Incoming::Message(message) => {
                 match &message {
                     ToClient::Refused(refusal) if refusal.may_pass() => {
@@ -435,6 +453,9 @@ impl<'a, C: Connector, S: Store> Driver<'a, C, S> {
     /// Starts to train. Client state that cannot be read fails the task, not the process: it concerns only its run.
     fn start(&mut self, task: Waiting) -> Option<Event> {
         let Waiting { round, failed, work, spec, broadcast } = task;
+        if let Some(failure) = self.cannot_hide(&spec, round, work) {
+            return Some(self.failed(round, failure));
+        }
         let local = match self.store.client_state(spec.run) {
             Ok(local) => local,
             Err(error) => return Some(self.failed(round, error.failure())),

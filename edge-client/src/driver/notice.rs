@@ -74,6 +74,25 @@ pub enum Notice {
         /// Bytes of the update.
         bytes: usize,
     },
+    /// The update is trained, and waits for the other devices among whose updates it is to be hidden.
+    Hiding {
+        /// The round.
+        round: u32,
+    },
+    /// The update is hidden, and sent next.
+    Hidden {
+        /// The round.
+        round: u32,
+        /// The devices among whose updates it is hidden, with this one: at least as many.
+        devices: usize,
+    },
+    /// The server has asked for what could show it a single update, and was refused.
+    Refused {
+        /// The round.
+        round: u32,
+        /// What was refused.
+        reason: String,
+    },
     /// The device does not meet the run's conditions for training now.
     Ineligible {
         /// The round.

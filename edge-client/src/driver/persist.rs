@@ -11,7 +11,7 @@ use super::{Driver, Notice};
 use crate::failure::Failure;
 use crate::session::Event;
 use crate::store::{Store, StoreError, Update};
-use crate::task::TaskOutput;
+use crate::task::{Output, TaskOutput};
 use crate::transport::Connector;
 
 /// An update without client state that took less time to train is not synced: after a power failure it is trained again, unless
@@ -48,11 +48,16 @@ fn next_retry() -> tokio::time::Instant {
 }
 
 impl<C: Connector, S: Store> Driver<'_, C, S> {
-    /// Takes a finished task in.
-    pub(super) fn trained(&mut self, finished: Finished) -> Option<Event> {
+    /// Takes a finished job in.
+    pub(super) fn finished(&mut self, finished: Finished) -> Option<Event> {
+        let finished = match finished {
+            Finished::Task(finished) => finished,
+            Finished::Hidden(masked) => return self.masked(masked),
+        };
         let (id, result) = self.training.finish(finished)?;
         match result {
-            Ok(output) => self.save(output, false),
+            Ok(Output::Ready(output)) => self.save(output, false),
+            Ok(Output::Plain { plain, personal }) => self.hide(*plain, personal.as_deref()),
             Err(failure) => Some(self.failed(id.round, failure)),
         }
     }
@@ -74,9 +79,9 @@ impl<C: Connector, S: Store> Driver<'_, C, S> {
         }
         // Saving has dropped the update before this one.
         self.unforgotten = None;
-        let Update { report, payload, local, .. } = output.update;
+        let Update { report: told, payload, local, .. } = output.update;
         if local.is_none()
-            && report.duration >= MIN_SYNCED_TRAINING
+            && told.duration >= MIN_SYNCED_TRAINING
             && let Some(sync) = self.store.sync_handle()
         {
             // An earlier sync that still runs has nothing left to do.
@@ -86,8 +91,9 @@ impl<C: Connector, S: Store> Driver<'_, C, S> {
                 }
             }));
         }
-        (self.notice)(Notice::Trained { round, work: output.work, report, bytes: payload.len() });
-        Some(Event::Trained { round, outcome: Ok(report), keeps: local.is_some() })
+        let TaskOutput { work, report, .. } = output;
+        (self.notice)(Notice::Trained { round, work, report, bytes: payload.len() });
+        Some(Event::Trained { round, outcome: Ok(told), keeps: local.is_some() })
     }
 
     /// Begins to sync the held update.

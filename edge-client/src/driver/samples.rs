@@ -60,7 +60,7 @@ impl<C: Connector, S: Store> Driver<'_, C, S> {
         Event::Read(read.map(|samples| {
             let of_device = DeviceProfile::of(self.participant.client, &samples.data, samples.skipped);
             self.samples = Some(samples);
-            DeviceProfile { memory: self.participant.memory, ..of_device }
+            self.participant.bounds(of_device)
         }))
     }
 

@@ -1,5 +1,7 @@
 //! The driver between a store that fails and a server that is played by hand.
 
+mod hiding;
+
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -189,6 +191,7 @@ fn of(data: View) -> Source {
 fn participant() -> Participant {
     Participant {
         client: ClientId::from_bytes([1; 16]),
+        identity: None,
         samples: of(data()),
         sensors: Sensors::none(),
         backend: Backend::cpu(),
@@ -359,7 +362,7 @@ async fn a_client_does_not_end_before_its_update_is_durable() {
     let report = TrainReport { duration: Duration::from_hours(1), ..TrainReport::default() };
     let (payload, id) = (Bytes::from_static(b"update").into(), TaskId { run: spec().run, round: 1 });
     let update = Update { id, report, payload, local: None };
-    let result = crate::task::TaskOutput { work: TaskKind::TRAIN, update, personal: None };
+    let result = crate::task::TaskOutput { work: TaskKind::TRAIN, report, update, personal: None };
     assert!(driver.save(result, false).is_some());
     let left = async {
         driver.shut_down().await;

@@ -9,13 +9,22 @@ use tokio::sync::mpsc;
 use tracing::error;
 
 use crate::failure::{Blame, Failure};
+use crate::masking::{Job, Masked};
 use crate::pool::TrainPool;
-use crate::task::{Task, TaskHandle, TaskOutput, run_task};
+use crate::task::{Output, Task, TaskHandle, run_task};
+
+/// A finished job of the threads that train.
+pub(super) enum Finished {
+    /// A task.
+    Task(TaskResult),
+    /// The hiding of an update.
+    Hidden(Masked),
+}
 
 /// A finished task.
-pub(super) struct Finished {
+pub(super) struct TaskResult {
     handle: Arc<TaskHandle>,
-    result: Result<TaskOutput, Failure>,
+    result: Result<Output, Failure>,
 }
 
 struct Running {
@@ -31,7 +40,7 @@ pub(super) struct Training {
 }
 
 impl Training {
-    /// No task. Finished ones are sent to `finished`.
+    /// No task. Finished jobs are sent to `finished`.
     pub(super) fn new(finished: mpsc::UnboundedSender<Box<Finished>>) -> Self {
         Self { running: None, finished }
     }
@@ -42,7 +51,16 @@ impl Training {
         let finished = self.finished.clone();
         pool.submit(move |bench| {
             let result = guarded(|| run_task(&task, &handle, bench).map_err(|error| error.failure()));
-            let _ = finished.send(Box::new(Finished { handle, result }));
+            let _ = finished.send(Box::new(Finished::Task(TaskResult { handle, result })));
+        });
+    }
+
+    /// Hides an update.
+    pub(super) fn hide(&self, pool: &TrainPool, job: Job) {
+        let finished = self.finished.clone();
+        pool.submit(move |_| {
+            let masked = guarded(|| Ok(job.run())).unwrap_or_else(|failure| job.failed(failure));
+            let _ = finished.send(Box::new(Finished::Hidden(masked)));
         });
     }
 
@@ -64,8 +82,8 @@ impl Training {
     }
 
     /// Takes a finished task in; `None` if it was cancelled before.
-    pub(super) fn finish(&mut self, finished: Finished) -> Option<(TaskId, Result<TaskOutput, Failure>)> {
-        let Finished { handle, result } = finished;
+    pub(super) fn finish(&mut self, finished: TaskResult) -> Option<(TaskId, Result<Output, Failure>)> {
+        let TaskResult { handle, result } = finished;
         let running = self.running.take_if(|running| Arc::ptr_eq(&running.handle, &handle))?;
         Some((running.id, result))
     }

@@ -282,7 +282,7 @@ impl Session {
             ToClient::Refused(refusal) if refusal.is_about_samples() => self.samples_refused(now, refusal),
             ToClient::Refused(refusal) => self.end(SessionEnd::Refused(refusal)),
             // The transport handles the server's key and resumed transfers, and gives every task as the plain one; the driver handles
-            // frozen parameters.
+            // frozen parameters and secure aggregation.
             ToClient::ServerKey { .. }
             | ToClient::ResumePoint(_)
             | ToClient::TaskRest { .. }

@@ -87,9 +87,15 @@ impl StatusLine {
             | Notice::ServerKey { .. }
             | Notice::State { .. }
             | Notice::Untested { .. }
+            | Notice::Refused { .. }
+            | Notice::Hidden { .. }
             | Notice::Alive => return,
             Notice::Progress(_) if self.doing == Doing::OtherTask => return,
             Notice::Progress(progress) => (Doing::Training, self.training(*progress)),
+            Notice::Hiding { round } => (
+                Doing::OtherTask,
+                format!("round {round}: waiting for others to hide the update among theirs"),
+            ),
             &Notice::Trained { round, bytes, .. } => {
                 (Doing::Sending, format!("round {round}: sending {}", size(bytes as u64)))
             }

@@ -52,6 +52,9 @@ pub struct DeviceStatus {
     /// The run that it takes part in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<RunId>,
+    /// The devices among whose updates its last one was hidden; absent if the server has seen it, or there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hidden_among: Option<usize>,
     /// What it does, as a sentence.
     pub doing: String,
     /// Since when it does that.
@@ -96,6 +99,7 @@ impl DeviceStatus {
             next_attempt: None,
             trouble: None,
             run: None,
+            hidden_among: None,
             doing: line.line().to_owned(),
             since: now,
             round: None,
@@ -133,7 +137,9 @@ impl DeviceStatus {
                 }
             }
             Notice::TurnedBack { refusal } => self.trouble = Some(refusal.to_string()),
-            Notice::Joined { spec } => (self.run, self.trouble) = (Some(spec.run), None),
+            Notice::Joined { spec } => {
+                (self.run, self.trouble, self.hidden_among) = (Some(spec.run), None, None);
+            }
             // The task of a newer round may arrive while this one is trained.
             Notice::Receiving { .. } if works => {}
             Notice::Receiving { round: of, .. } | Notice::Training { round: of, .. } => {
@@ -170,7 +176,15 @@ impl DeviceStatus {
             Notice::NoRoom { reason, .. } | Notice::NoRoomForState { reason, .. } => {
                 self.trouble = Some(format!("the disk is full: {reason}"));
             }
-            Notice::Untested { .. } | Notice::State { .. } | Notice::ServerKey { .. } | Notice::Alive => {}
+            Notice::Refused { round, reason } => {
+                self.trouble = Some(format!("round {round}: the server was refused: {reason}"));
+            }
+            Notice::Hidden { devices, .. } => self.hidden_among = Some(*devices),
+            Notice::Untested { .. }
+            | Notice::State { .. }
+            | Notice::ServerKey { .. }
+            | Notice::Hiding { .. }
+            | Notice::Alive => {}
         }
         self.line.handle(notice);
         self.line.line().clone_into(&mut self.doing);

@@ -20,15 +20,17 @@ use shared::data::View;
 use shared::evaluation;
 use shared::id::ClientId;
 use shared::message::{Metric, Progress, TaskId, TaskKind, TrainReport};
+use shared::outgoing;
 use shared::personalisation::{self, Device, Personal, PersonaliseError};
 use shared::record::Record;
 use shared::spec::{LabelsAt, RunSpec};
 use tracing::warn;
 
+use crate::masking::{Plain, TrainedTask};
 use crate::store::Update;
 
 pub use error::TaskError;
-pub(crate) use fit::fits;
+pub(crate) use fit::{fits, hides};
 pub use handle::TaskHandle;
 pub use test_samples::TestSamples;
 pub use trainer::OwnTrainer;
@@ -61,15 +63,42 @@ pub struct Task {
     pub local: Option<Vec<u8>>,
 }
 
-/// The output of a task.
+/// The output of a task that is ready to be sent.
 #[derive(Clone, Debug)]
 pub struct TaskOutput {
     /// What the task asked for.
     pub work: TaskKind,
+    /// How it went, for the owner of the device. The server is told what is beside the update.
+    pub report: TrainReport,
     /// What was trained, and the client state for the next round.
     pub update: Update,
     /// The personal model, if the task made one, as a [`Personal`] file. It never leaves the device.
     pub personal: Option<Vec<u8>>,
+}
+
+/// What a task leaves.
+#[derive(Debug)]
+pub enum Output {
+    /// An update to be sent as it is.
+    Ready(TaskOutput),
+    /// An update that must be hidden first: the run has secure aggregation.
+    Plain {
+        /// The update.
+        plain: Box<Plain>,
+        /// As in [`TaskOutput`].
+        personal: Option<Vec<u8>>,
+    },
+}
+
+impl Output {
+    /// An output that is ready to be sent.
+    #[must_use]
+    pub fn ready(self) -> Option<TaskOutput> {
+        match self {
+            Self::Ready(output) => Some(output),
+            Self::Plain { .. } => None,
+        }
+    }
 }
 
 /// Runs a task on the calling thread, at its workbench if it has one.
@@ -77,7 +106,7 @@ pub fn run_task(
     task: &Task,
     handle: &TaskHandle,
     workbench: Option<&mut Workbench>,
-) -> Result<TaskOutput, TaskError> {
+) -> Result<Output, TaskError> {
     let started = Instant::now();
     let algorithm = registry::build(&task.spec.algorithm)?;
     check(task)?;
@@ -149,10 +178,18 @@ pub fn run_task(
         duration: started.elapsed(),
         metrics: client.metrics(),
     };
+    if task.work.train && task.spec.secure.enabled {
+        let update = outgoing::received(update, &task.spec, &seed)
+            .map_err(|error| TrainError::Local(error.to_string()))?;
+        let Task { round, failed, work, client, .. } = *task;
+        let spec = task.spec.clone();
+        let trained = TrainedTask { spec, round, failed, work, client, report, local };
+        return Ok(Output::Plain { plain: Box::new(Plain::new(trained, update)), personal });
+    }
     let id = TaskId { run: task.spec.run, round: task.round };
     let update = Record { tested, ..update };
-    let payload = client.payload(&update);
-    Ok(TaskOutput { work: task.work, update: Update { id, report, payload, local }, personal })
+    let update = Update { id, report, payload: client.payload(&update), local };
+    Ok(Output::Ready(TaskOutput { work: task.work, report, update, personal }))
 }
 
 /// Whether the device's samples fit the run. The server should have checked this, but is not trusted to.

@@ -43,7 +43,7 @@ fn a_slice_of_the_data_is_trained_on_as_if_there_were_no_more() {
             broadcast,
             local: None,
         };
-        let result = run_task(&task, &TaskHandle::default(), None).unwrap();
+        let result = run_task(&task, &TaskHandle::default(), None).unwrap().ready().unwrap();
         (result.update.report.samples, result.update.payload)
     };
     let mut all = Vec::new();
@@ -202,7 +202,7 @@ fn personalised(report: Reports, work: TaskKind, tests: TestSamples) -> TaskOutp
         broadcast,
         local,
     };
-    run_task(&task, &TaskHandle::default(), None).unwrap()
+    run_task(&task, &TaskHandle::default(), None).unwrap().ready().unwrap()
 }
 
 /// What federated averaging keeps: nothing.
@@ -323,7 +323,7 @@ fn what_learns_classes_is_refused_for_another_task_whatever_the_server_says() {
             broadcast: broadcast.clone(),
             local: None,
         };
-        run_task(&task, &TaskHandle::default(), None)
+        run_task(&task, &TaskHandle::default(), None).map(|output| output.ready().unwrap())
     };
     for algorithm in ["ensemble", "fafi", "fedmix", "fedmatch"] {
         let refused = run(algorithm, &|_| {}).unwrap_err();

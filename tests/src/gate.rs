@@ -72,6 +72,7 @@ impl Gate {
         let participant = Participant {
             client: key.public().client(),
             identity: Some(key.clone()),
+            secure_only: None,
             samples: Source::Read(DeviceSamples {
                 data,
                 skipped: 0,

@@ -1,5 +1,6 @@
 //! `edge-client join`.
 
+use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -62,6 +63,7 @@ pub(super) fn run(arguments: &JoinArguments) -> Result<(), CliError> {
     let participant = Participant {
         client: store.client(),
         identity: Some(store.key.clone()),
+        secure_only: arguments.secure_only.map(NonZeroU32::get),
         samples,
         sensors: Sensors::of_device(&store.directory),
         memory,

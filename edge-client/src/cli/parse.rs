@@ -1,6 +1,6 @@
 //! Parsers for values on the command line.
 
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::time::Duration;
 
 use shared::cli::address;
@@ -36,6 +36,10 @@ pub(super) fn limit(text: &str) -> Result<NonZeroUsize, String> {
 pub(super) fn threads(text: &str) -> Result<NonZeroUsize, String> {
     text.parse()
         .map_err(|_| "give a whole number, at least 1, or leave it out to use the whole machine".to_owned())
+}
+
+pub(super) fn devices(text: &str) -> Result<NonZeroU32, String> {
+    text.parse().map_err(|_| "give a number of devices, at least 1, or leave it out for any run".to_owned())
 }
 
 /// The units of memory, and their bytes.

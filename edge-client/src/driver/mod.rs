@@ -55,6 +55,8 @@ pub struct Participant {
     pub client: ClientId,
     /// The key that the id is the fingerprint of, by which it takes part in secure aggregation; a simulated one has none.
     pub identity: Option<SecretKey>,
+    /// The least number of devices among which its updates must be hidden; without it, they need not be.
+    pub secure_only: Option<u32>,
     /// Its samples.
     pub samples: Source,
     /// Whether the device is eligible to train.
@@ -76,7 +78,7 @@ pub struct Participant {
 impl Participant {
     /// What the owner of the device does not go beyond, in its profile.
     fn bounds(&self, profile: DeviceProfile) -> DeviceProfile {
-        DeviceProfile { memory: self.memory, ..profile }
+        DeviceProfile { memory: self.memory, secure_only: self.secure_only, ..profile }
     }
 }
 

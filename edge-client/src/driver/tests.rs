@@ -192,6 +192,7 @@ fn participant() -> Participant {
     Participant {
         client: ClientId::from_bytes([1; 16]),
         identity: None,
+        secure_only: None,
         samples: of(data()),
         sensors: Sensors::none(),
         backend: Backend::cpu(),

@@ -31,6 +31,8 @@ pub struct DeviceProfile {
     pub skipped: u64,
     /// What its memory allows; `None` if there is no bound. The server is not told.
     pub memory: Option<Allowance>,
+    /// The least number of devices among which its updates must be hidden; `None` if they need not be. The server is not told.
+    pub secure_only: Option<u32>,
     /// Whether its samples are not read yet, and the run is asked how: they are the numbers above then.
     pub asks: bool,
 }
@@ -47,6 +49,7 @@ impl DeviceProfile {
             class_names: Vec::new(),
             skipped: 0,
             memory: None,
+            secure_only: None,
             asks: true,
         }
     }
@@ -57,7 +60,8 @@ impl DeviceProfile {
         let shape = data.shape().iter().map(|&axis| axis as u32).collect();
         let (samples, classes) = (data.len() as u64, data.classes() as u32);
         let class_names = data.dataset().class_names().to_vec();
-        Self { client, samples, shape, classes, class_names, skipped, memory: None, asks: false }
+        let (memory, secure_only) = (None, None);
+        Self { client, samples, shape, classes, class_names, skipped, memory, secure_only, asks: false }
     }
 }
 

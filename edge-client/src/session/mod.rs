@@ -15,7 +15,7 @@
 //! | `Reading` | read | `Connecting` | `Connect` |
 //! | `Reading` | cannot be read | `Over` | `Finish` |
 //! | `Greeting` | refused for samples that it has read as another run said, or a welcome to such a run | `Waiting` | `HangUp`, and asks again |
-//! | `Greeting` | welcome to a run that it cannot follow or has no memory for | `Over` | sends declined, `Finish` |
+//! | `Greeting` | welcome to a run that it cannot follow, has no memory for, or whose updates are not hidden as its owner asks | `Over` | sends declined, `Finish` |
 //! | `Greeting` | welcome | `Joined` | sends how many samples it skips, resumes what it holds; `LookForTests` if the run has clients test models |
 //! | `Joined` | nothing to test models on | same | sends untested |
 //! | any | refused for a transient reason | same | the server closes the connection: as disconnected |
@@ -74,7 +74,7 @@ use shared::message::{
 };
 use shared::spec::{Reading, RunSpec, SpecError};
 
-use crate::task::fits;
+use crate::task::{fits, hides};
 use backoff::{Backoff, MAX_DELAY};
 
 pub use event::{Action, Activity, DeviceProfile, Event, SessionEnd};
@@ -322,7 +322,8 @@ impl Session {
         }
         self.turned_down = None;
         // The shape of the hello is the one that the server has compared.
-        if let Err(error) = fits(&spec, &spec.data.shape, &self.device.class_names) {
+        let fit = fits(&spec, &spec.data.shape, &self.device.class_names);
+        if let Err(error) = fit.and_then(|()| hides(&spec, self.device.secure_only)) {
             let failure = error.failure();
             self.decline(&failure.to_string(), SessionEnd::Unfit(failure));
             return;

@@ -31,6 +31,21 @@ pub enum TaskError {
         /// Those of the run.
         run: String,
     },
+    /// The run does not hide updates as the owner of the device asks.
+    #[error(
+        "{}, and this device takes part only where they are hidden among at least {asked} (--secure-only): ask the run's \
+         operator for secure aggregation, or join without that option",
+        match .among {
+            Some(among) => format!("this run hides updates among those of at least {among} devices"),
+            None => "in this run the server sees every update".to_owned(),
+        }
+    )]
+    NotHidden {
+        /// The least number of devices among which the run hides them, if it does.
+        among: Option<u32>,
+        /// What the owner asks for.
+        asked: u32,
+    },
     /// The device's samples have another shape than the run's, although the server admitted the device.
     #[error("the device's samples have the shape {}, and the run's {}", spelled(.device), spelled(.run))]
     Shape {
@@ -72,6 +87,7 @@ impl TaskError {
             Self::Algorithm(_)
                 | Self::ClassNames { .. }
                 | Self::Shape { .. }
+                | Self::NotHidden { .. }
                 | Self::Trainer { .. }
                 | Self::OtherTask { .. }
         );
@@ -83,7 +99,9 @@ impl TaskError {
         match self {
             Self::Algorithm(_) | Self::Broadcast(_) | Self::OtherTask { .. } => Blame::Server,
             Self::Local(_) => Blame::Machine,
-            Self::ClassNames { .. } | Self::Shape { .. } | Self::Trainer { .. } => Blame::Owner,
+            Self::ClassNames { .. } | Self::Shape { .. } | Self::NotHidden { .. } | Self::Trainer { .. } => {
+                Blame::Owner
+            }
             Self::Train(error) => match error {
                 TrainError::Model(error) => blame_of_model(error),
                 TrainError::Trainer(TrainerError::Files { .. }) | TrainError::Local(_) => Blame::Machine,

@@ -1,4 +1,4 @@
-//! Whether a device's samples fit a run: checked when the device is welcomed, and again before each task.
+//! Whether a device goes with a run: checked when the device is welcomed, and its samples again before each task.
 
 use shared::spec::{LabelsAt, RunSpec};
 
@@ -18,6 +18,19 @@ pub(crate) fn fits(spec: &RunSpec, shape: &[usize], class_names: &[String]) -> R
     }
     if spec.data.shape != shape {
         return Err(TaskError::Shape { device: shape.to_vec(), run: spec.data.shape.clone() });
+    }
+    Ok(())
+}
+
+/// Whether the run hides each update among those of at least so many devices, if the device's owner asks for that.
+///
+/// # Errors
+/// [`TaskError::NotHidden`].
+pub(crate) fn hides(spec: &RunSpec, least: Option<u32>) -> Result<(), TaskError> {
+    let Some(asked) = least else { return Ok(()) };
+    let among = spec.secure.enabled.then_some(spec.secure.min_devices);
+    if among.is_none_or(|among| among < asked) {
+        return Err(TaskError::NotHidden { among, asked });
     }
     Ok(())
 }
@@ -42,5 +55,17 @@ mod tests {
         assert!(matches!(fits(&spec, &[4], &[]), Err(TaskError::Shape { .. })));
         spec.data.labels = LabelsAt::Server;
         assert!(check(&spec, &["dog", "cat"]).is_ok());
+    }
+
+    #[test]
+    fn an_owner_who_asks_for_hidden_updates_joins_no_run_that_hides_them_less() {
+        let mut spec = RunSpec::example("fedavg");
+        assert!(hides(&spec, None).is_ok());
+        let plain = hides(&spec, Some(1)).expect_err("every update is seen").to_string();
+        assert!(plain.contains("the server sees every update") && plain.contains("--secure-only"), "{plain}");
+        (spec.secure.enabled, spec.secure.min_devices) = (true, 20);
+        assert!([None, Some(1), Some(20)].into_iter().all(|asked| hides(&spec, asked).is_ok()));
+        let few = hides(&spec, Some(21)).expect_err("fewer").to_string();
+        assert!(few.contains("at least 20") && few.contains("21"), "{few}");
     }
 }

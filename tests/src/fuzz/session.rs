@@ -94,6 +94,7 @@ fn device() -> DeviceProfile {
         class_names: Vec::new(),
         skipped: 0,
         memory: None,
+        secure_only: None,
         asks: false,
     }
 }

@@ -313,3 +313,24 @@ async fn a_device_without_a_key_trains_nothing_that_must_be_hidden() {
     let ((result, _), ()) = together(takes_part(Attempts::new([Ok(link)]), Failing::default()), served).await;
     assert_eq!(result.unwrap(), SessionEnd::Completed { rounds: 3 });
 }
+
+#[tokio::test]
+async fn an_owner_can_decline_runs_that_hide_too_little() {
+    for (spec, asked) in [(spec(false), 1), (spec(true), 4)] {
+        let (link, mut server) = connection();
+        let served = async {
+            assert!(matches!(server.message().await, ToServer::Hello(_)));
+            server.says(ToClient::Welcome { spec: SpecText::of(&spec), wants: None });
+            let ToServer::Declined { reason } = server.message().await else { panic!("before any task") };
+            assert!(reason.contains("--secure-only"), "{reason}");
+            drop(server);
+        };
+        let participant = Participant { secure_only: Some(asked), ..participant() };
+        let (attempts, (_stop, stopped)) = (Attempts::new([Ok(link)]), watch::channel(false));
+        let mut notice = |_: Notice| ();
+        let takes_part = take_part(participant, attempts, Failing::default(), stopped, &mut notice);
+        let (result, ()) = together(Box::pin(takes_part), served).await;
+        let Ok(SessionEnd::Unfit(failure)) = result else { panic!("{result:?}") };
+        assert_eq!((failure.blame, failure.permanent), (Blame::Owner, true));
+    }
+}

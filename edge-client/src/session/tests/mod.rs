@@ -46,14 +46,14 @@ fn device() -> DeviceProfile {
         class_names: Vec::new(),
         skipped: 0,
         memory: None,
+        secure_only: None,
         asks: false,
     }
 }
 
 fn hello(holds: Option<TaskId>) -> Action {
     let software = concat!("edge-client ", env!("CARGO_PKG_VERSION")).to_owned();
-    let DeviceProfile { client, samples, shape, classes, class_names: _, skipped: _, memory: _, asks: _ } =
-        device();
+    let DeviceProfile { client, samples, shape, classes, .. } = device();
     Action::Send(ToServer::Hello(Hello { client, software, samples, shape, classes, holds }))
 }
 

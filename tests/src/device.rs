@@ -1,5 +1,6 @@
 //! One simulated device: the real session, the real training, a store that survives its crashes.
 
+mod hiding;
 mod kept;
 
 use std::path::PathBuf;
@@ -7,13 +8,15 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use edge_client::failure::Failure;
+use edge_client::masking::Masking;
 use edge_client::session::{Action, DeviceProfile, Event, Session, SessionEnd};
-use edge_client::store::{Beginning, Standing, StoreError};
-use edge_client::task::{Task, TaskHandle, TaskOutput, TestSamples, run_task};
+use edge_client::store::{Beginning, Standing, StoreError, Update};
+use edge_client::task::{Output, Task, TaskHandle, TestSamples, run_task};
 use models::Backend;
 use shared::data::View;
 use shared::id::{ClientId, RunId};
-use shared::message::{CountedUpdate, TaskId, ToServer};
+use shared::identity::SecretKey;
+use shared::message::{CountedUpdate, TaskId, ToClient, ToServer};
 
 use crate::faulty_disk::Loss;
 use kept::Kept;
@@ -34,12 +37,12 @@ pub enum Effect {
 }
 
 /// A finished task, on its way from the training thread to the session.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Trained {
     /// Which life of the device trained it.
     pub life: u32,
     held: TaskId,
-    result: Result<TaskOutput, Failure>,
+    result: Result<Output, Failure>,
 }
 
 impl Trained {
@@ -56,6 +59,15 @@ pub struct Device {
     data: View,
     session: Option<Session>,
     kept: Kept,
+    key: Option<SecretKey>,
+    /// Its part in secure aggregation, while its process is alive.
+    masking: Masking,
+    /// Secrets that it has drawn, in all of its lives.
+    drawn: u64,
+    /// What it has refused in secure aggregation, or could not do, by round.
+    pub refused: Vec<(u32, String)>,
+    /// How many devices its updates were hidden among, by round.
+    pub hidden: Vec<(u32, usize)>,
     task: Option<(u32, Bytes)>,
     /// What it has begun to train with, by round: the broadcast, and what it had kept.
     pub begun: Vec<(u32, Bytes, Option<Vec<u8>>)>,
@@ -69,13 +81,33 @@ pub struct Device {
 }
 
 impl Device {
-    /// A device that is switched off.
+    /// A device that is switched off. With a key, of which its id is the fingerprint, it takes part in secure aggregation.
+    ///
+    /// # Panics
+    /// If the key is another client's.
     #[must_use]
-    pub fn new(client: ClientId, data: View) -> Self {
-        let identity = DeviceProfile::of(client, &data, 0);
-        let kept = Kept::Memory(Box::default());
-        let (begun, session, task, running, outcome) = (Vec::new(), None, None, None, None);
-        Self { identity, data, session, kept, task, begun, running, life: 0, told: Vec::new(), outcome }
+    pub fn new(client: ClientId, data: View, key: Option<SecretKey>) -> Self {
+        assert!(
+            key.as_ref().is_none_or(|key| key.public().client() == client),
+            "a device's id is of its key"
+        );
+        Self {
+            identity: DeviceProfile::of(client, &data, 0),
+            data,
+            session: None,
+            kept: Kept::Memory(Box::default()),
+            masking: Masking::new(client, key.clone()),
+            key,
+            drawn: 0,
+            refused: Vec::new(),
+            hidden: Vec::new(),
+            task: None,
+            begun: Vec::new(),
+            running: None,
+            life: 0,
+            told: Vec::new(),
+            outcome: None,
+        }
     }
 
     /// The same device with a state directory on a disk that can fail.
@@ -144,6 +176,7 @@ impl Device {
         self.session = None;
         self.task = None;
         self.running = None;
+        self.masking = Masking::new(self.identity.client, self.key.clone());
         self.kept.close();
     }
 
@@ -186,13 +219,15 @@ impl Device {
 
     /// Takes an event in and does all that follows from it.
     pub fn handle(&mut self, now: Duration, event: Event) -> Vec<Effect> {
-        match &mut self.session {
-            None => Vec::new(),
-            Some(session) => {
-                session.handle(now, event);
-                self.act(now)
-            }
+        let Some(session) = &mut self.session else { return Vec::new() };
+        if let Event::Message(ToClient::Secure { round, attempt, step }) = event {
+            return match session.run().cloned() {
+                Some(spec) => self.secure_step(now, &spec, (round, attempt), *step),
+                None => Vec::new(),
+            };
         }
+        session.handle(now, event);
+        self.act(now)
     }
 
     /// The training thread is done.
@@ -202,28 +237,47 @@ impl Device {
         }
         self.running = None;
         let (run, round) = (trained.held.run, trained.held.round);
-        let mut keeps = false;
-        let outcome = match trained.result {
-            Ok(result) => {
-                let saved = self.kept.with(|store| {
-                    result.personal.as_deref().map_or(Ok(()), |model| store.save_personal(run, model))?;
-                    store.save(&result.update)
-                });
-                if let Err(error) = saved {
+        let save = |kept: &mut Kept, personal: Option<Vec<u8>>| {
+            kept.with(|store| personal.as_deref().map_or(Ok(()), |model| store.save_personal(run, model)))
+        };
+        match trained.result {
+            Ok(Output::Ready(output)) => match save(&mut self.kept, output.personal) {
+                Ok(()) => self.save(now, &output.update),
+                Err(error) => self.dies(&error),
+            },
+            Ok(Output::Plain { plain, personal }) => {
+                if let Err(error) = save(&mut self.kept, personal) {
                     return self.dies(&error);
                 }
-                keeps = result.update.local.is_some();
-                Ok(result.update.report)
+                let actions = self.masking.trained(*plain);
+                self.hide(now, actions)
             }
-            Err(failure) => Err(failure),
-        };
-        self.handle(now, Event::Trained { round, outcome, keeps })
+            Err(failure) => self.handle(now, Event::Trained { round, outcome: Err(failure), keeps: false }),
+        }
+    }
+
+    /// Saves an update that is ready to be sent.
+    fn save(&mut self, now: Duration, update: &Update) -> Vec<Effect> {
+        if let Err(error) = self.kept.with(|store| store.save(update)) {
+            return self.dies(&error);
+        }
+        let (keeps, outcome) = (update.local.is_some(), Ok(update.report));
+        self.handle(now, Event::Trained { round: update.id.round, outcome, keeps })
     }
 
     /// Carries out the session's actions.
     fn act(&mut self, now: Duration) -> Vec<Effect> {
         let mut effects = Vec::new();
         while let Some(action) = self.session.as_mut().and_then(Session::poll) {
+            if let Action::Train { round, work, spec } = &action
+                && work.train
+                && spec.secure.enabled
+                && let Some(failure) = self.cannot_hide(spec, *round)
+            {
+                let outcome = Err(failure);
+                effects.extend(self.handle(now, Event::Trained { round: *round, outcome, keeps: false }));
+                continue;
+            }
             if let Err(error) = self.carry_out(action, now, &mut effects) {
                 effects.extend(self.dies(&error));
                 break;
@@ -281,13 +335,19 @@ impl Device {
                 let result = run_task(&task, &TaskHandle::default(), None)
                     .map(|mut result| {
                         // Wall time has no place in a simulation with its own clock.
-                        result.update.report.duration = Duration::ZERO;
+                        match &mut result {
+                            Output::Ready(output) => output.update.report.duration = Duration::ZERO,
+                            Output::Plain { plain, .. } => plain.forget_duration(),
+                        }
                         result
                     })
                     .map_err(|error| error.failure());
                 effects.push(Effect::Train(Trained { life: self.life, held, result }));
             }
-            Action::Cancel => self.running = None,
+            Action::Cancel => {
+                self.running = None;
+                self.masking.cancel();
+            }
             Action::Forget { verdict, .. } => self.kept.with(|store| store.forget(verdict.as_ref()))?,
             // For people alone.
             Action::NotifyVerdict { .. } | Action::LookForTests { .. } => {}

@@ -115,7 +115,8 @@ impl Simulator {
     pub fn new(scenario: Scenario, faults: Faults, seed: u64, runs: &Path) -> Self {
         let identities = scenario.config.clone();
         let shares = scenario.shares.clone();
-        let devices = (0..).zip(shares).map(|(index, share)| Device::new(identities.client(index), share));
+        let devices =
+            (0..).zip(shares).map(|(index, share)| Device::new(identities.client(index), share, None));
         let mut simulator = Self {
             now: Duration::ZERO,
             clocks: vec![Clock::default(); scenario.shares.len()],

@@ -75,8 +75,7 @@ pub fn estimate(spec: &RunSpec, samples: u64) -> Result<RoundMemory, EstimateErr
         false => sent / 4 * spec.update.precision.most_bytes(),
     };
     // In f32 it is sent from where it lies; other formats are encoded beside it.
-    let beside =
-        if spec.secure.enabled || spec.update.precision == UpdateFormat::F32 { 0 } else { encoded };
+    let beside = if spec.secure.enabled || spec.update.precision == UpdateFormat::F32 { 0 } else { encoded };
     let mut phases = vec![RoundMemory { models: sent.saturating_add(beside), batches: 0 }];
     if spec.training.epochs > 0 {
         // Where samples are normalised by what is beside them, all are beside each other.

@@ -34,6 +34,7 @@ use shared::seed::Seed;
 use crate::device::{self, Device};
 use crate::faults::Faults;
 use crate::faulty_disk::{FaultyDisk, Loss};
+use crate::keys::device_key;
 use crate::scenario::Scenario;
 use crate::server::Server;
 use clock::Clock;
@@ -115,8 +116,12 @@ impl Simulator {
     pub fn new(scenario: Scenario, faults: Faults, seed: u64, runs: &Path) -> Self {
         let identities = scenario.config.clone();
         let shares = scenario.shares.clone();
-        let devices =
-            (0..).zip(shares).map(|(index, share)| Device::new(identities.client(index), share, None));
+        let devices = (0..).zip(shares).map(|(index, share)| {
+            let (client, key) = (identities.client(index), device_key(index));
+            // Those of a scenario of devices have keys.
+            let key = Some(key).filter(|key| key.public().client() == client);
+            Device::new(client, share, key)
+        });
         let mut simulator = Self {
             now: Duration::ZERO,
             clocks: vec![Clock::default(); scenario.shares.len()],

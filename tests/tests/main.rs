@@ -57,6 +57,7 @@ mod refusals;
 mod report;
 mod roster;
 mod runs;
+mod secure;
 mod simulator;
 mod skipped_samples;
 mod start;

@@ -127,6 +127,9 @@ pub async fn simulate(
             backend: backend.clone(),
             pool: pool.clone(),
             memory: None,
+            // Simulated clients hide nothing.
+            identity: None,
+            secure_only: None,
             at_rest: || {},
             alive: None,
             progress: None,

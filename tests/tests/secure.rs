@@ -68,7 +68,7 @@ fn the_server_dies_at_every_durable_step_and_the_bytes_are_the_same() {
     let mut whole = on_disks(&scenario, folder.path());
     assert_eq!(whole.run_until_end(LIMIT), Some(Outcome::Completed));
     let (reference, operations) = (whole.model(), whole.disk().operations());
-    for fatal in (0..operations).step_by(3) {
+    for fatal in (0..operations).step_by(7) {
         for loss in [Loss::Nothing, Loss::Some(fatal as u64)] {
             let folder = tempfile::tempdir().unwrap();
             let mut simulator = on_disks(&scenario, folder.path());
@@ -93,7 +93,7 @@ fn a_device_dies_at_every_durable_step_and_the_bytes_are_the_same() {
     let (reference, operations) = (whole.model(), whole.devices()[1].operations());
     assert!(operations > 30, "{operations}");
     for fatal in 0..operations {
-        for loss in [Loss::Nothing, Loss::Some(fatal as u64)] {
+        for loss in [Loss::Nothing, Loss::Some(fatal as u64), Loss::Some(2)] {
             let folder = tempfile::tempdir().unwrap();
             let mut simulator = on_disks(&scenario, folder.path());
             simulator.device_mut(1).die_at(fatal, loss);

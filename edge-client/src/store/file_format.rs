@@ -40,7 +40,7 @@ const MAX_HEAD: usize = 512;
 /// The kind of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// A trained update: head `(TaskId, TrainReport)`, body a record.
+    /// A trained update: head [`UpdateHead`], body a record.
     Update,
     /// Client state: head [`StateHead`], body the algorithm's own bytes.
     Local,
@@ -61,7 +61,8 @@ impl Kind {
     /// An update of an older version is trained again, but client state of every older version must stay readable.
     fn versions(self) -> RangeInclusive<u8> {
         match self {
-            Self::Update => 3..=3,
+            // Version 4 brought whether client state lies beside it.
+            Self::Update => 3..=4,
             // Versions 2 and 3 changed the report, which client state does not have; version 4 brought the round, version 5 the update's
             // fingerprint.
             Self::Local => 1..=5,
@@ -79,13 +80,25 @@ pub(super) trait Head: Sized {
     fn decode(version: u8, bytes: &[u8]) -> Option<Self>;
 }
 
-impl Head for (TaskId, TrainReport) {
+/// What an update is of.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct UpdateHead {
+    pub(super) id: TaskId,
+    pub(super) report: TrainReport,
+    /// Whether client state lies beside it, without which it is damaged. Version 3 did not say.
+    pub(super) keeps: Option<bool>,
+}
+
+impl Head for UpdateHead {
     fn encode(&self) -> Vec<u8> {
-        encoded(self)
+        encoded(&(self.id, self.report, self.keeps))
     }
 
-    fn decode(_: u8, bytes: &[u8]) -> Option<Self> {
-        whole(bytes)
+    fn decode(version: u8, bytes: &[u8]) -> Option<Self> {
+        if version <= 3 {
+            return whole(bytes).map(|(id, report)| Self { id, report, keeps: None });
+        }
+        whole(bytes).map(|(id, report, keeps)| Self { id, report, keeps })
     }
 }
 
@@ -246,8 +259,6 @@ mod tests {
 
     use super::*;
 
-    type UpdateHead = (TaskId, TrainReport);
-
     fn head() -> UpdateHead {
         let report = TrainReport {
             samples: 300,
@@ -256,7 +267,11 @@ mod tests {
             duration: Duration::new(2, 7),
             metrics: [None; 12],
         };
-        (TaskId { run: RunId::from_bytes(*b"run-0001"), round: 9 }, report)
+        UpdateHead {
+            id: TaskId { run: RunId::from_bytes(*b"run-0001"), round: 9 },
+            report,
+            keeps: Some(true),
+        }
     }
 
     fn update(folder: &Path) -> (std::path::PathBuf, Vec<u8>) {
@@ -274,14 +289,20 @@ mod tests {
     fn golden_bytes() {
         let folder = tempfile::tempdir().unwrap();
         let (path, bytes) = update(folder.path());
-        let mut expected = b"FLU\x03\x22\0\0\0\x07\0\0\0\0\0\0\0".to_vec();
-        // CRC-32 computed with Python's zlib.
-        expected.extend(0x0674_a7d5u32.to_le_bytes());
-        // Run, round, samples, steps, loss, seconds, nanoseconds, twelve metrics that are not there.
-        expected
-            .extend(b"run-0001\x09\xac\x02\x05\0\0\0\0\0\0\xe0\x3f\x02\x07\0\0\0\0\0\0\0\0\0\0\0\0payload");
+        // CRC-32 computed with Python's zlib. Run, round, samples, steps, loss, seconds, nanoseconds, twelve metrics that are not there.
+        let fields = b"run-0001\x09\xac\x02\x05\0\0\0\0\0\0\xe0\x3f\x02\x07\0\0\0\0\0\0\0\0\0\0\0\0";
+        let mut expected = b"FLU\x04\x24\0\0\0\x07\0\0\0\0\0\0\0".to_vec();
+        expected.extend(0x5055_4946u32.to_le_bytes());
+        expected.extend([&fields[..], b"\x01\x01payload"].concat());
         assert_eq!(bytes, expected, "an old file would be misread: raise the version of updates");
         assert_eq!(read_update(&path).unwrap(), Some((head(), Bytes::from_static(b"payload"))));
+        // Version 3 did not say whether client state goes with it.
+        let mut third = b"FLU\x03\x22\0\0\0\x07\0\0\0\0\0\0\0".to_vec();
+        third.extend(0x0674_a7d5u32.to_le_bytes());
+        third.extend([&fields[..], b"payload"].concat());
+        fs::write(&path, third).unwrap();
+        let head = UpdateHead { keeps: None, ..head() };
+        assert_eq!(read_update(&path).unwrap(), Some((head, Bytes::from_static(b"payload"))));
     }
 
     #[test]
@@ -335,7 +356,7 @@ mod tests {
                 Some(Fraction::of(1.0)),
             )); 12],
         };
-        assert!(postcard::to_stdvec(&(held, report)).unwrap().len() <= MAX_HEAD);
+        assert!(UpdateHead { id: held, report, keeps: Some(true) }.encode().len() <= MAX_HEAD);
     }
 
     #[test]
@@ -365,10 +386,10 @@ mod tests {
     fn a_newer_version_is_not_damage_and_an_absent_file_is_nothing() {
         let folder = tempfile::tempdir().unwrap();
         let (path, mut bytes) = update(folder.path());
-        bytes[3] = 4;
+        bytes[3] = 5;
         fs::write(&path, &bytes).unwrap();
         let newer = read_update(&path);
-        assert!(matches!(newer, Err(OpenError::Store(StoreError::Newer { found: 4, known: 3, .. }))));
+        assert!(matches!(newer, Err(OpenError::Store(StoreError::Newer { found: 5, known: 4, .. }))));
         for older in 0..3 {
             bytes[3] = older;
             fs::write(&path, &bytes).unwrap();

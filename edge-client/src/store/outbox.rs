@@ -9,7 +9,7 @@ use shared::message::{CountedUpdate, TaskId, TrainReport};
 use super::client_state::{self, ClientStates};
 use super::durable;
 use super::error::StoreError;
-use super::file_format::{self, Kind, OpenError, StateHead};
+use super::file_format::{self, Kind, OpenError, StateHead, UpdateHead};
 use super::{Standing, SyncHandle, Update};
 
 /// The `outbox/` directory.
@@ -73,8 +73,8 @@ impl Outbox {
         if let Some(payload) = &self.payload {
             return Ok(payload.clone());
         }
-        let problem = match file_format::read::<(TaskId, TrainReport)>(&self.update_path(), Kind::Update) {
-            Ok(Some(((held, _), payload))) if held == expected => return Ok(payload),
+        let problem = match file_format::read::<UpdateHead>(&self.update_path(), Kind::Update) {
+            Ok(Some((head, payload))) if head.id == expected => return Ok(payload),
             Ok(Some(_)) => "holds another update than before".to_owned(),
             Ok(None) => "was deleted".to_owned(),
             Err(OpenError::Damaged(problem)) => problem,
@@ -109,7 +109,8 @@ impl Outbox {
         let partial = self.partial();
         durable::remove_dir(&partial)?;
         durable::create_dir(&partial)?;
-        file_format::write(&partial.join("update"), Kind::Update, &(*id, *report), payload)?;
+        let head = UpdateHead { id: *id, report: *report, keeps: Some(local.is_some()) };
+        file_format::write(&partial.join("update"), Kind::Update, &head, payload)?;
         if let Some(local) = local {
             client_state::write_state(&partial.join("local"), *id, report, local)?;
         }
@@ -172,14 +173,22 @@ impl Outbox {
     }
 
     fn look(&self) -> Result<Found, OpenError> {
-        let update = file_format::read::<(TaskId, TrainReport)>(&self.update_path(), Kind::Update)?;
+        let update = file_format::read::<UpdateHead>(&self.update_path(), Kind::Update)?;
         let local = file_format::read::<StateHead>(&self.local_path(), Kind::Local)?;
         let (update, local) = (update.map(|(head, _)| head), local.map(|(head, _)| head.run));
         match (&update, local) {
-            (Some((held, _)), Some(run)) if run != held.run => {
+            (Some(head), Some(run)) if run != head.id.run => {
                 Err(OpenError::Damaged(format!("has client state of run {run} beside it")))
             }
-            _ => Ok(Found { update, local }),
+            // A power failure may keep the one and lose the other: the server would learn from an update whose state is nowhere.
+            (Some(UpdateHead { id, report, keeps: Some(true) }), None)
+                // Unless it is committed already: a crash in the middle of removing an update that counted.
+                if self.locals.standing(id.run)?
+                    != Standing::After(CountedUpdate::of(id.round, report)) =>
+            {
+                Err(OpenError::Damaged("has lost the client state that goes with it".to_owned()))
+            }
+            _ => Ok(Found { update: update.map(|head| (head.id, head.report)), local }),
         }
     }
 

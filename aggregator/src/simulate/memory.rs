@@ -2,10 +2,14 @@
 //!
 //! Messages and payloads are encoded and decoded as by any transport. Only the spool is omitted: an update stays in its
 //! client's memory, which is that of this process, until it is folded.
+//!
+//! Bytes are counted as if every training took the same time, so that the same seed gives the same numbers on a busy machine and on
+//! an idle one: an update says how long its training took, in more bytes the longer it was, and heartbeats are sent by the clock.
 
 use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use edge_client::transport::{Channel, ConnectError, Connector, Incoming, Outgoing};
@@ -18,6 +22,9 @@ use tokio::sync::mpsc;
 use crate::coordinator::PeerId;
 use crate::peer::{FromPeer, ToPeer};
 use crate::run::Upload;
+
+/// The time of a training for which its update is counted: as many bytes as any has that takes from 0.3 to 128 seconds.
+const COUNTED: Duration = Duration::from_millis(500);
 
 /// Connects simulated clients to the driver of the same process.
 #[derive(Clone)]
@@ -86,12 +93,17 @@ impl Hub {
         let event = match outgoing {
             Outgoing::Message(message) => {
                 let (message, bytes) = across(&*message, 0, 0)?;
+                let bytes = if matches!(message, ToServer::Heartbeat(_)) { 0 } else { bytes };
                 FromPeer::Message { peer, message, bytes, place: None }
             }
             Outgoing::Update(header, payload) => {
                 let message = ToServer::Update(*header);
-                let (message, bytes) = across(&message, payload.len() as u64, self.max_payload)?;
+                let (message, _) = across(&message, payload.len() as u64, self.max_payload)?;
                 let ToServer::Update(header) = message else { return Err(MemoryError::Gone) };
+                let mut counted = header;
+                counted.report.duration = COUNTED;
+                let counted = frame::encode(&ToServer::Update(counted), payload.len() as u64);
+                let bytes = counted.len() as u64 + payload.len() as u64;
                 let frame = frame::encode(&ToServer::Update(header), payload.len() as u64).into();
                 FromPeer::Uploaded {
                     peer,
@@ -145,4 +157,40 @@ fn across<M: Serialize + DeserializeOwned>(
     let (header, body) = bytes.split_first_chunk::<HEADER_LEN>().ok_or(FrameError::Truncated)?;
     let header = Header::parse(*header, max_payload)?;
     Ok((frame::decode(body)?, bytes.len() as u64 + header.payload))
+}
+
+#[cfg(test)]
+mod tests {
+    use shared::message::{Progress, TrainReport, UpdateHeader};
+    use shared::payload::Payload;
+
+    use super::*;
+
+    #[test]
+    fn bytes_do_not_depend_on_how_long_training_takes() {
+        let (driver, mut events) = mpsc::unbounded_channel();
+        let hub = Hub { driver, max_payload: 1000, next: AtomicU64::new(0) };
+        let mut counted = |outgoing| {
+            hub.to_server(PeerId(1), outgoing).expect("it fits");
+            match events.try_recv().expect("it came") {
+                FromPeer::Uploaded { header, bytes, .. } => (Some(header.report.duration), bytes),
+                FromPeer::Message { bytes, .. } => (None, bytes),
+                _ => panic!("neither an update nor a message"),
+            }
+        };
+        let update = |duration| {
+            let report = TrainReport { samples: 80, steps: 10, duration, ..TrainReport::default() };
+            Outgoing::Update(
+                Box::new(UpdateHeader { round: 1, report }),
+                Payload::new(vec![Bytes::from_static(&[7; 100])]),
+            )
+        };
+        let times =
+            [Duration::ZERO, Duration::from_micros(900), Duration::from_millis(700), Duration::from_hours(2)];
+        let all = times.map(|time| counted(update(time)));
+        assert_eq!(all.map(|(duration, _)| duration), times.map(Some), "it is told all the same");
+        assert!(all.iter().all(|(_, bytes)| *bytes == all[2].1 && *bytes > 100), "{all:?}");
+        assert_eq!(counted(Outgoing::Message(Box::new(ToServer::Heartbeat(Progress::default())))), (None, 0));
+        assert!(counted(Outgoing::Message(Box::new(ToServer::Goodbye))).1 > 0);
+    }
 }

@@ -1,8 +1,7 @@
 //! A run in one file, which another machine can unpack and use.
 //!
 //! The same run gives the same bytes: names are sorted, owners and modes are the same everywhere, and every file has the date at which the
-//! run began. Left out is what one machine's processes need: locks, requests, uploads under way, files that are unfinished, and
-//! anything that is neither a file nor a folder.
+//! run began. It holds the [contents](super::contents) of a run.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -12,10 +11,11 @@ use flate2::{Compression, GzBuilder};
 use shared::calendar::moment_in;
 use tar::{Builder, EntryType, Header};
 
+use super::contents::{Entry, contents};
 use super::error::disk;
 use super::{RunsError, claim};
 use crate::page::about::About;
-use crate::run::directory::{RunDirectory, round_in};
+use crate::run::directory::RunDirectory;
 use crate::storage::{Disk, FileLayer as _, parent, write_durably};
 
 /// The date of all files where it is not known when the run began: 1 January 2020.
@@ -44,8 +44,7 @@ pub fn archive(directory: &RunDirectory, to: &Path) -> Result<Archived, RunsErro
     let _lock = claim::to_read(directory)?;
     let begun = About::read(&Disk, directory).and_then(|about| moment_in(&about.origin.begun));
     let date = u64::try_from(begun.unwrap_or(LONG_AGO) / 1000).unwrap_or_default();
-    let mut entries = Vec::new();
-    collect(directory.root(), "", &mut entries)?;
+    let entries = contents(directory.root())?;
     let name = name_of(directory.root())?;
     let mut draft = to.as_os_str().to_owned();
     draft.push(format!(".{}", std::process::id()));
@@ -78,41 +77,6 @@ fn place(draft: &Path, to: &Path) -> io::Result<()> {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists && !to.exists() => fs::rename(draft, to),
         linked => linked,
     }
-}
-
-/// A file or a folder of the run.
-struct Entry {
-    path: PathBuf,
-    /// Where it lies in the run's directory.
-    name: String,
-    folder: bool,
-    bytes: u64,
-}
-
-/// All that goes into an archive, each folder before what is in it, in the order of names.
-fn collect(folder: &Path, within: &str, into: &mut Vec<Entry>) -> Result<(), RunsError> {
-    for name in Disk.list(folder).map_err(disk("list", folder))? {
-        let path = folder.join(&name);
-        let name = if within.is_empty() { name } else { format!("{within}/{name}") };
-        let metadata = path.symlink_metadata().map_err(|_| RunsError::Name { path: path.clone() })?;
-        let is_folder = metadata.is_dir();
-        if stays(&name) || !(is_folder || metadata.is_file()) {
-            continue;
-        }
-        into.push(Entry { path: path.clone(), name: name.clone(), folder: is_folder, bytes: metadata.len() });
-        if is_folder {
-            collect(&path, &name, into)?;
-        }
-    }
-    Ok(())
-}
-
-/// Whether this part of a run stays on its machine. So does the secret of a private one, without which it does not go on elsewhere.
-fn stays(name: &str) -> bool {
-    ["state/lock", "state/served", "state/stop", "state/spool", "state/secret"].contains(&name)
-        || name.ends_with(".partial")
-        // Made again when it is not there.
-        || name.strip_prefix("state/").is_some_and(|name| round_in(name, "broadcast-", ".safetensors").is_some())
 }
 
 fn name_of(root: &Path) -> Result<&str, RunsError> {

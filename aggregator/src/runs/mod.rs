@@ -9,10 +9,12 @@
 //! | [`deletion`] | deletion of a run in steps that a crash may cut off anywhere |
 //! | [`surplus`] | what a run that is over can do without |
 //! | [`rule`] | which whole runs are to go |
+//! | [`contents`] | what a run consists of on any machine |
 //! | [`archive`] | a run in one file |
 
 pub mod archive;
 pub mod claim;
+pub mod contents;
 pub mod deletion;
 mod error;
 pub mod find;

@@ -1,0 +1,59 @@
+//! What a run consists of, on any machine.
+//!
+//! Left out is what one machine's processes need: locks, requests, uploads under way, files that are unfinished, and anything that is
+//! neither a file nor a folder.
+
+use std::path::{Path, PathBuf};
+
+use super::RunsError;
+use super::error::disk;
+use crate::run::directory::round_in;
+use crate::storage::{Disk, FileLayer as _};
+
+/// A file or a folder of a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Where it is.
+    pub path: PathBuf,
+    /// Where it lies in the run's directory, with `/` between folders.
+    pub name: String,
+    /// Whether it is a folder.
+    pub folder: bool,
+    /// Its bytes, if it is a file.
+    pub bytes: u64,
+}
+
+/// The files and folders of the run in the directory `root`, each folder before its contents, in the order of names.
+///
+/// # Errors
+/// One of them cannot be looked at.
+pub fn contents(root: &Path) -> Result<Vec<Entry>, RunsError> {
+    let mut entries = Vec::new();
+    collect(root, "", &mut entries)?;
+    Ok(entries)
+}
+
+fn collect(folder: &Path, within: &str, into: &mut Vec<Entry>) -> Result<(), RunsError> {
+    for name in Disk.list(folder).map_err(disk("list", folder))? {
+        let path = folder.join(&name);
+        let name = if within.is_empty() { name } else { format!("{within}/{name}") };
+        let metadata = path.symlink_metadata().map_err(|_| RunsError::Name { path: path.clone() })?;
+        let is_folder = metadata.is_dir();
+        if stays(&name) || !(is_folder || metadata.is_file()) {
+            continue;
+        }
+        into.push(Entry { path: path.clone(), name: name.clone(), folder: is_folder, bytes: metadata.len() });
+        if is_folder {
+            collect(&path, &name, into)?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether this part of a run stays on its machine. So does the secret of a private one, without which it does not go on elsewhere.
+fn stays(name: &str) -> bool {
+    ["state/lock", "state/served", "state/stop", "state/spool", "state/secret"].contains(&name)
+        || name.ends_with(".partial")
+        // Made again when it is not there.
+        || name.strip_prefix("state/").is_some_and(|name| round_in(name, "broadcast-", ".safetensors").is_some())
+}

@@ -4,6 +4,7 @@
 use candle_core::Device;
 
 use crate::error::ModelError;
+use crate::kernels::simd;
 
 /// What runs networks: the CPU, the CPU with weights of 8 bits, or with the `cuda` feature the first CUDA device.
 #[derive(Clone, Debug)]
@@ -63,6 +64,16 @@ impl Backend {
     pub fn cuda() -> Result<Self, ModelError> {
         let source = "this program was built without CUDA".into();
         Err(ModelError::Candle { operation: "opening the CUDA device", source })
+    }
+
+    /// What computes, for people: `AVX2`, `CUDA`. Between two of them, results differ in their last digits.
+    #[must_use]
+    pub fn arithmetic(&self) -> &'static str {
+        match self.kind {
+            Kind::Cpu | Kind::Int8 => simd::name(),
+            #[cfg(any(test, feature = "cuda"))]
+            Kind::Candle(_) => "CUDA",
+        }
     }
 
     /// The first CUDA device if the program was built for CUDA and the device answers, else the CPU. In a program built for

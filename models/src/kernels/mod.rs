@@ -32,7 +32,7 @@ pub(crate) mod pooling;
 pub(crate) mod rectifier;
 #[cfg(test)]
 mod reference;
-mod simd;
+pub(crate) mod simd;
 pub(crate) mod softmax;
 pub(crate) mod update;
 mod vectorised;

@@ -1,4 +1,5 @@
-//! What the runs of an experiment will take, from steps that are measured on this machine.
+//! What the runs of an experiment will take: in seconds, from steps that are measured on this machine, and in operations, which are
+//! the same on every machine.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -50,6 +51,21 @@ impl Cost {
     }
 }
 
+/// Training and test samples of a run of which it is not known how many there are.
+const ASSUMED: (usize, usize) = (10_000, 2_000);
+
+/// The multiply-adds of a run, as far as its configuration tells: the same number on every machine, whether its data are there or not.
+/// It is at least 1.
+#[must_use]
+pub fn operations(config: &Config) -> u64 {
+    let network = &config.spec.architecture;
+    let parameters = network.parameters().unwrap_or(0) as u64;
+    let pass = network.multiply_adds().unwrap_or(0).max(parameters).max(1) as f64;
+    let work = Work::of(config).or_else(|| Work::on(config, ASSUMED));
+    // A step is a forward pass and, twice as long, a backward one.
+    work.map_or(1, |work| work.seconds(Pace { trained: 3.0 * pass, tested: pass }).round().max(1.0) as u64)
+}
+
 /// What a run does, in samples.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Work {
@@ -66,16 +82,21 @@ struct Work {
 impl Work {
     /// `None` if it is not known how many samples there are.
     fn of(config: &Config) -> Option<Self> {
-        let (spec, set) = (&config.spec, config.data.set);
-        let (train, test) = match &config.data.source {
+        let samples = match &config.data.source {
             Source::Drawn { train, test } => (*train, *test),
             // The tests of published sets are about a sixth of their training samples.
             Source::Files { limit, .. } => {
-                let all = set.training_samples?;
+                let all = config.data.set.training_samples?;
                 (limit.unwrap_or(all).min(all), all / 6)
             }
             Source::Trainers => return None,
         };
+        Self::on(config, samples)
+    }
+
+    /// With this number of training and test samples.
+    fn on(config: &Config, (train, test): (usize, usize)) -> Option<Self> {
+        let spec = &config.spec;
         let clients = config.data.clients;
         let own = (train as f64 / clients as f64 / f64::from(spec.training.chunks.max(1))).max(1.0);
         let cohort = config.policy.cohort(clients) as f64;
@@ -147,6 +168,25 @@ algorithm.moon.mu = 1.0
         let cost = cost.unwrap();
         assert!((cost.seconds - 2.0 * (fedavg + moon)).abs() < 1e-6, "{cost:?}");
         assert_eq!((cost.unknown, cost.personal), (0, 0));
+    }
+
+    #[test]
+    fn operations_are_those_of_the_network_and_need_no_data() {
+        let plan = plan(TWO);
+        let [small, _, large, _] =
+            &plan.runs.iter().map(|run| operations(&run.config)).collect::<Vec<_>>()[..]
+        else {
+            panic!("four runs")
+        };
+        let pass = plan.runs[0].config.spec.architecture.multiply_adds().unwrap();
+        // 20 rounds of 5 clients with 100 samples, three times, of three passes each; 4 tests of 2,000.
+        assert_eq!(*small, pass * (30_000 * 3 + 8_000));
+        assert!(large > small);
+        let own = TWO.replace(
+            "set = \"glyphs\", clients = 10, max-samples = 1000",
+            "set = \"images\", path = \"x\", shape = [1, 28, 28], class-names = [\"a\", \"b\"], clients = 10",
+        );
+        assert!(operations(&self::plan(&own).runs[0].config) > 1, "samples that are not counted yet");
     }
 
     #[test]

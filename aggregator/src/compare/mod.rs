@@ -84,6 +84,7 @@
 //!     results.csv          one line per run, with the means over its rounds of what clients measured
 //!     results.json         every number of the tables
 //!     mixtures.csv         theta against loss, with [interpolate]
+//!     shards/2-of-5.json   which part of it was run here, and on what, with `--shard 2/5`
 //!     runs/CELL--VARIANT--SEED/    ordinary run directories; CELL--VARIANT--VALUE--SEED where values are tuned
 //! ```
 //!
@@ -98,6 +99,7 @@
 //! | [`plan`] | all its runs with their configurations, and where each stands on disk |
 //! | [`choice`] | what is chosen among the candidates of `[tune]` |
 //! | [`content`] | what the files that runs learn from held |
+//! | [`shard`] | the parts of it that several machines run |
 //! | [`runs`] | running what is left, several at a time |
 //! | [`progress`] | remaining time |
 //! | [`live`] | the page while it runs |
@@ -128,6 +130,7 @@ pub mod progress;
 pub mod results;
 pub mod runs;
 pub mod seed;
+pub mod shard;
 mod strips;
 mod table;
 #[cfg(test)]

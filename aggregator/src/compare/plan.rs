@@ -1,8 +1,9 @@
 //! The plan of an experiment: all runs with their complete configurations, before the first one begins.
 
 mod candidates;
+mod part;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -245,8 +246,8 @@ impl Plan {
     /// The number of variants in cells whose candidate is not chosen yet.
     #[must_use]
     pub fn undecided(&self) -> usize {
-        let tuned = self.experiment.variants.iter().filter(|variant| !variant.candidates.is_empty()).count();
-        tuned * self.cells.len() - self.choices.len()
+        let tuned = self.runs.iter().filter(|run| run.candidate.is_some());
+        tuned.map(|run| (run.cell, run.variant)).collect::<BTreeSet<_>>().len() - self.choices.len()
     }
 
     /// The keys that the experiment gives by a former name, each once.

@@ -1,13 +1,13 @@
 //! What is chosen among the candidates of `[tune]`: the one that needs the fewest rounds to the target or, where none reaches it or
 //! there is none, the one with the best accuracy (or least loss, where numbers are learned). Candidates run with the first seed; the chosen one runs with the others.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Mutex, PoisonError};
 
 use serde::Serialize;
 
 use super::experiment::Target;
-use super::plan::{Plan, Planned};
+use super::plan::{Plan, Planned, Standing};
 use super::seed::{Rounds, Seed, is_complete};
 use crate::round::RoundRecord;
 
@@ -106,6 +106,17 @@ pub fn all_tried<'a>(
 #[must_use]
 pub fn decided(plan: &Plan, rounds: &Rounds) -> BTreeMap<(usize, usize), usize> {
     all_tried(plan, rounds).filter_map(|(group, tried)| Some((group, best(&tried)?))).collect()
+}
+
+/// The runs that have rounds to go, or are not wound up yet. A candidate that another one has outrun is not among them.
+#[must_use]
+pub fn left(plan: &Plan, standing: &[Standing], rounds: &Rounds) -> Vec<usize> {
+    let tried = all_tried(plan, rounds).flat_map(|(_, tried)| tried);
+    let outrun: HashSet<String> = tried.filter(|tried| tried.outrun).map(|tried| tried.run).collect();
+    let over = |run: usize| {
+        standing[run] == Standing::Done || outrun.contains(plan.runs[run].config.spec.name.as_str())
+    };
+    (0..plan.runs.len()).filter(|&run| !over(run)).collect()
 }
 
 /// The accuracy to which the rounds of candidates are counted. Another variant's accuracy is no aim: it is tuned as well.

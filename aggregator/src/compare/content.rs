@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use shared::data::{DataError, Dataset, Split};
 
-use super::plan::{Plan, Planned, Standing};
+use super::plan::{Planned, Standing};
 use crate::config::{Config, Source};
 use crate::data;
 use crate::data::digest;
@@ -68,11 +68,16 @@ fn place(run: &Planned, runs: &Path) -> PathBuf {
     run.directory(runs).state().join("content.json")
 }
 
-/// Marks runs as changed if their files hold other data now. Unreadable files are ignored here: an unfinished run reports
-/// them when it reads them, and a complete one does not need them.
-pub fn compare(plan: &Plan, files: &dyn FileLayer, runs: &Path, standing: &mut [Standing]) {
+/// Marks runs, each with the folder that it lies in, as changed if their files hold other data now. Unreadable files are ignored here: an
+/// unfinished run reports them when it reads them, and a complete one does not need them. All that read the same files must have
+/// read the same data, which shows if they ran on several machines.
+pub fn compare<'a>(
+    planned: impl IntoIterator<Item = (&'a Planned, &'a Path)>,
+    files: &dyn FileLayer,
+    standing: impl IntoIterator<Item = &'a mut Standing>,
+) {
     let mut seen: Vec<(&Config, Option<Content>)> = Vec::new();
-    for (run, standing) in plan.runs.iter().zip(standing) {
+    for ((run, runs), standing) in planned.into_iter().zip(standing) {
         if !matches!(standing, Standing::Done | Standing::Unfinished(_)) {
             continue;
         }
@@ -84,7 +89,7 @@ pub fn compare(plan: &Plan, files: &dyn FileLayer, runs: &Path, standing: &mut [
         };
         let known = seen.iter().find(|(config, _)| same(config)).map(|(_, now)| now.clone());
         let now = known.unwrap_or_else(|| {
-            let now = Content::now(&run.config).ok();
+            let now = Content::now(&run.config).ok().or_else(|| Some(kept.clone()));
             seen.push((&run.config, now.clone()));
             now
         });

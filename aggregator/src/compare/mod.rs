@@ -100,6 +100,7 @@
 //! | [`choice`] | what is chosen among the candidates of `[tune]` |
 //! | [`content`] | what the files that runs learn from held |
 //! | [`shard`] | the parts of it that several machines run |
+//! | [`collect`] | their runs, brought together |
 //! | [`runs`] | running what is left, several at a time |
 //! | [`progress`] | remaining time |
 //! | [`live`] | the page while it runs |
@@ -114,6 +115,7 @@
 
 mod cells;
 pub mod choice;
+pub mod collect;
 pub mod content;
 pub mod cost;
 pub mod csv;

@@ -20,13 +20,22 @@ const LOCK_ATTEMPTS: u32 = 100;
 /// A child process shares the open files of its parent until it runs its own program. A lock can outlive its owner by that moment, so
 /// one that is held is tried again for 200 ms.
 pub fn lock(file: &File) -> Result<(), TryLockError> {
+    attempt(|| file.try_lock())
+}
+
+/// Locks the file against processes that [lock] it, and for others that share it.
+pub fn lock_shared(file: &File) -> Result<(), TryLockError> {
+    attempt(|| file.try_lock_shared())
+}
+
+fn attempt(lock: impl Fn() -> Result<(), TryLockError>) -> Result<(), TryLockError> {
     for _ in 1..LOCK_ATTEMPTS {
-        match file.try_lock() {
+        match lock() {
             Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(2)),
             other => return other,
         }
     }
-    file.try_lock()
+    lock()
 }
 
 /// The name under which a file is written before it is complete.

@@ -25,35 +25,40 @@ training.optimizer.sgd.learning-rate = 0.02
 training.optimizer.sgd.learning-rate = 0.1
 "#;
 
-struct Testbed(tempfile::TempDir);
+/// A folder with the experiment `rates.toml`.
+pub(super) struct Testbed(tempfile::TempDir);
 
 impl Testbed {
     fn new() -> Self {
+        Self::of(EXPERIMENT)
+    }
+
+    pub(super) fn of(experiment: &str) -> Self {
         let testbed = Self(tempfile::tempdir().expect("a temporary folder"));
-        testbed.write(EXPERIMENT);
+        testbed.write(experiment);
         testbed
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(super) fn path(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
     }
 
-    fn write(&self, text: &str) {
+    pub(super) fn write(&self, text: &str) {
         fs::write(self.path("rates.toml"), text).expect("written");
     }
 
-    fn start(&self, out: &str, more: &[&str]) -> Process {
+    pub(super) fn start(&self, out: &str, more: &[&str]) -> Process {
         let mut command = Command::new(&programs().aggregator);
         command.arg("compare").arg(self.path("rates.toml")).arg("--out").arg(self.path(out)).args(more);
         Process::start("compare", &mut command)
     }
 
-    fn compare(&self, out: &str, more: &[&str]) -> Ended {
+    pub(super) fn compare(&self, out: &str, more: &[&str]) -> Ended {
         self.start(out, more).wait()
     }
 
     /// Of every run: the accuracies of its rounds and the bytes of its model.
-    fn outcome(&self, out: &str) -> BTreeMap<String, (Vec<Option<f64>>, Vec<u8>)> {
+    pub(super) fn outcome(&self, out: &str) -> BTreeMap<String, (Vec<Option<f64>>, Vec<u8>)> {
         let outcome = |run: &Path| {
             let rounds = fs::read_to_string(run.join("rounds.jsonl")).expect("rounds");
             let records = jsonl::read(&rounds).expect("whole lines").records;

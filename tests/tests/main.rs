@@ -58,6 +58,7 @@ mod report;
 mod roster;
 mod runs;
 mod secure;
+mod shards;
 mod simulator;
 mod skipped_samples;
 mod start;

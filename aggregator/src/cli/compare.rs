@@ -1,24 +1,27 @@
 //! `aggregator compare`: an experiment, from its file to its report.
 
+mod claim;
+mod collection;
 mod execution;
+mod part;
+mod planned;
 mod stages;
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use clap::Args;
-use edge_client::bench::Pace;
-use shared::cli::{Processor, cores};
-use stages::{Ended, choose, left, run_in_stages};
+use planned::{tell_cost, tell_plan, tell_split};
+use shared::cli::Processor;
+use stages::{Ended, choose, run_in_stages};
 use tracing::warn;
 
 use super::exit::Failure;
 use super::named_run::NamedRuns;
 use super::parse::whole;
 use super::terminal;
+use crate::compare::choice::left;
 use crate::compare::content;
-use crate::compare::cost::Cost;
 use crate::compare::csv::csv;
 use crate::compare::existing::existing;
 use crate::compare::experiment::{Experiment, ExperimentError};
@@ -27,10 +30,10 @@ use crate::compare::page::{Found, page};
 use crate::compare::plan::{Plan, Planned, Standing};
 use crate::compare::results::{Rounds, lines};
 use crate::compare::runs::recorded;
+use crate::compare::shard::Shard;
 use crate::compare::text::text;
-use crate::config::Config;
-use crate::report::units::{counted, seconds};
-use crate::storage::{Disk, FileLayer as _, create_dir_durably, write_durably};
+use crate::report::units::counted;
+use crate::storage::{Disk, create_dir_durably, write_durably};
 
 #[derive(Debug, Args)]
 pub(super) struct CompareArgs {
@@ -61,6 +64,12 @@ pub(super) struct CompareArgs {
     /// Say what would be run, and run nothing; the tables are those of existing runs, and nothing is written
     #[arg(long, conflicts_with = "replace")]
     plan: bool,
+    /// Run one of N parts of the experiment, such as 2/5, and make no tables: --collect does
+    #[arg(long, value_name = "I/N")]
+    shard: Option<Shard>,
+    /// Run nothing: gather the runs of all shards from the folders that these had as --out, and make the tables in --out
+    #[arg(long, value_name = "DIR", num_args = 1..)]
+    collect: Vec<PathBuf>,
     /// Print one JSON object with every number of the tables, and nothing else on standard output
     #[arg(long)]
     json: bool,
@@ -77,6 +86,7 @@ impl From<ExperimentError> for Failure {
 
 pub(super) fn compare(arguments: &CompareArgs) -> Result<(), Failure> {
     edge_client::memory::keep_freed(edge_client::memory::Heaps::Each);
+    fit_together(arguments)?;
     let experiment = match &arguments.given[..] {
         [experiment] if is_file(experiment) => experiment,
         runs => match runs.iter().find(|path| is_file(path)) {
@@ -95,6 +105,12 @@ pub(super) fn compare(arguments: &CompareArgs) -> Result<(), Failure> {
         let stem = experiment.file_stem().unwrap_or_default().to_string_lossy();
         PathBuf::from("experiments").join(format!("{stem}-{}", arguments.form))
     });
+    if !arguments.collect.is_empty() {
+        return collection::collect(&mut plan, &out, arguments);
+    }
+    if let Some(shard) = arguments.shard {
+        return part::run(plan, shard, &out, arguments);
+    }
     let runs = out.join("runs");
     if arguments.plan {
         // Nothing is written, so it may be asked while another process is at it.
@@ -102,20 +118,32 @@ pub(super) fn compare(arguments: &CompareArgs) -> Result<(), Failure> {
         let left = left(&plan, &standing, &rounds);
         tell_plan(&plan, &standing, &left);
         tell_cost(left.iter().map(|&run| &plan.runs[run]), plan.undecided() > 0)?;
+        tell_split(&plan);
         return fruitful(&conclude(&plan, &standing, &rounds, &out, arguments)?);
     }
-    create_dir_durably(&Disk, &runs).map_err(|error| Failure::file("create", &runs, error))?;
-    let path = out.join("lock");
-    let _lock = Disk.lock(&path).map_err(|error| match error {
-        std::fs::TryLockError::WouldBlock => Failure::Environment(format!(
-            "{} is in use by another aggregator: stop that one, or name another --out",
-            out.display()
-        )),
-        std::fs::TryLockError::Error(error) => Failure::file("lock", &path, error),
-    })?;
+    let _lock = claim::whole(&out)?;
     let Ended { standing, rounds, outcome } = run_in_stages(&mut plan, &out, arguments)?;
     let fruitless = conclude(&plan, &standing, &rounds, &out, arguments)?;
     outcome.and_then(|()| fruitful(&fruitless))
+}
+
+/// Refuses options that contradict each other.
+fn fit_together(arguments: &CompareArgs) -> Result<(), Failure> {
+    let refused = |text: &str| Err(Failure::Usage(text.to_owned()));
+    let collects = !arguments.collect.is_empty();
+    if collects && arguments.shard.is_some() {
+        return refused(
+            "--shard runs a part of an experiment, and --collect gathers all parts: give one of them",
+        );
+    }
+    let runs = arguments.plan || arguments.replace || arguments.jobs.is_some() || arguments.device.is_some();
+    if collects && runs {
+        return refused("--collect runs nothing: leave --plan, --replace, --jobs and --device out");
+    }
+    if arguments.shard.is_some() && arguments.json {
+        return refused("a shard makes no tables: give --json with --collect, once all shards are complete");
+    }
+    Ok(())
 }
 
 /// Whether an experiment is meant, which is a file; one that is not there is called as no run is.
@@ -125,6 +153,11 @@ fn is_file(given: &Path) -> bool {
 
 /// Compares runs that exist, and runs nothing.
 fn compare_existing(arguments: &CompareArgs) -> Result<(), Failure> {
+    if arguments.shard.is_some() || !arguments.collect.is_empty() {
+        return Err(Failure::Usage(
+            "--shard and --collect are parts of an experiment: give its file, as EXPERIMENT.toml".to_owned(),
+        ));
+    }
     if !arguments.overrides.is_empty() || arguments.replace {
         return Err(Failure::Usage(
             "existing runs are compared as they are: --set and --replace are for experiments; leave them out"
@@ -149,7 +182,7 @@ fn compare_existing(arguments: &CompareArgs) -> Result<(), Failure> {
 /// Where every run stands before anything is done.
 fn standing(plan: &Plan, runs: &Path) -> Vec<Standing> {
     let mut standing = plan.runs.iter().map(|run| run.standing(&Disk, runs)).collect::<Vec<_>>();
-    content::compare(plan, &Disk, runs, &mut standing);
+    content::compare(plan.runs.iter().map(|run| (run, runs)), &Disk, &mut standing);
     standing
 }
 
@@ -209,70 +242,6 @@ fn settle(
         counted(plan.runs.len(), "run"),
         out.join("replaced").display()
     )))
-}
-
-fn tell_plan(plan: &Plan, standing: &[Standing], left: &[usize]) {
-    for (position, (run, standing)) in plan.runs.iter().zip(standing).enumerate() {
-        let rounds = run.config.spec.rounds;
-        let stands = match standing {
-            Standing::Done => "complete".to_owned(),
-            Standing::Unfinished(closed) if !left.contains(&position) => {
-                format!("stopped after round {closed}: another value needs fewer rounds")
-            }
-            Standing::Unfinished(closed) => format!("to be continued after round {closed} of {rounds}"),
-            other_or_absent => {
-                let rounds = counted(rounds as usize, "round");
-                let why = other(other_or_absent);
-                why.map_or_else(|| rounds.clone(), |why| format!("{rounds}, with --replace: {why}"))
-            }
-        };
-        terminal::tell(&format!("{}: {stands}", run.title(plan)));
-    }
-    let (undecided, others) = (plan.undecided(), plan.experiment.seeds.len() - 1);
-    if undecided > 0 && others > 0 {
-        terminal::tell(&format!(
-            "then {}, with the values that turn out best",
-            counted(undecided * others, "more run")
-        ));
-    }
-}
-
-/// Says how long these runs take on this machine, if they have all of their rounds to go.
-fn tell_cost<'a>(left: impl Iterator<Item = &'a Planned> + Clone, more: bool) -> Result<(), Failure> {
-    const EACH: Duration = Duration::from_millis(100);
-    let count = left.clone().count();
-    if count == 0 {
-        return Ok(());
-    }
-    // On one core, as a run has one where there are as many runs as cores.
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build().map_err(Failure::environment)?;
-    let measure =
-        |config: &Config, batch| pool.install(|| Pace::measure(&config.spec.architecture, batch, EACH));
-    let cost = Cost::of(left, measure).map_err(Failure::environment)?;
-    if cost.unknown == count {
-        terminal::tell("how long they take is not known before their samples are counted");
-        return Ok(());
-    }
-    let cores = cores().get();
-    let mut said = format!(
-        "{}, about {} on {} if all of their rounds are needed",
-        counted(count - cost.unknown, "run"),
-        seconds(cost.seconds / cores as f64),
-        counted(cores, "core"),
-    );
-    for (runs, why) in [
-        (cost.unknown, "whose samples are not counted yet"),
-        (cost.personal, "with personal models, which come on top"),
-    ] {
-        if runs > 0 {
-            let _ = write!(said, "; {} {why}", counted(runs, "run"));
-        }
-    }
-    if more {
-        said.push_str("; those with the chosen values come on top");
-    }
-    terminal::tell(&said);
-    Ok(())
 }
 
 /// What the runs have recorded. What belongs to another state of the experiment is left out.

@@ -8,7 +8,7 @@
 //! |---|---|
 //! | [`folder`] | what lies in a folder |
 //! | [`copies`] | of each run the one copy to take, if it is of this experiment and of this version |
-//! | [`same`] | whether two copies of a run have the same results |
+//! | `same` | whether two copies of a run have the same results |
 //! | [`missing`] | the runs that are not complete in any folder, with the shards that they belong to |
 //! | [`transfer`] | copying |
 //! | [`error`] | what is in the way |

@@ -118,11 +118,17 @@ pub(super) fn run_all(
     let progress = Progress::new(plan, rounds, left, spread.jobs);
     let bar = progress_bar(progress.rounds().1, "{bar:8} {prefix}  {wide_msg}");
     let display = Mutex::new(Display { plan, bar, progress, failures: Vec::new(), stopped: false });
-    let live = LivePage::new(plan, plan.runs.len() - left.len(), runs, runs.with_file_name("report.html"));
+    // A shard knows of its own runs alone, and others may work in its folder.
+    let live = arguments
+        .shard
+        .is_none()
+        .then(|| LivePage::new(plan, plan.runs.len() - left.len(), runs, runs.with_file_name("report.html")));
     let race = Race::after(plan, rounds);
     work(plan, left, runs, (spread, &backend), &race, &stop.stopped, &|position, step| {
         display.lock().unwrap_or_else(PoisonError::into_inner).show(position, step);
-        live.note(step);
+        if let Some(live) = &live {
+            live.note(step);
+        }
     });
     let display = display.into_inner().unwrap_or_else(PoisonError::into_inner);
     display.bar.finish_and_clear();

@@ -9,7 +9,7 @@ use super::super::run::runtime;
 use super::super::terminal;
 use super::execution::run_all;
 use super::{CompareArgs, read, settle, standing};
-use crate::compare::choice::{all_tried, decided};
+use crate::compare::choice::{decided, left};
 use crate::compare::plan::{Plan, Standing};
 use crate::compare::results::Rounds;
 use crate::report::units::counted;
@@ -77,7 +77,7 @@ pub(super) fn run_in_stages(plan: &mut Plan, out: &Path, arguments: &CompareArgs
 }
 
 /// Refuses to call an experiment complete in which values are still to be chosen.
-fn chosen(plan: &Plan) -> Result<(), Failure> {
+pub(super) fn chosen(plan: &Plan) -> Result<(), Failure> {
     match plan.undecided() {
         0 => Ok(()),
         open => Err(Failure::NoProgress(format!(
@@ -100,14 +100,4 @@ pub(super) fn choose(
             return Ok((standing, rounds));
         }
     }
-}
-
-/// The runs that have rounds to go, or are not wound up yet. A candidate that another one has outrun is not among them.
-pub(super) fn left(plan: &Plan, standing: &[Standing], rounds: &Rounds) -> Vec<usize> {
-    let tried = all_tried(plan, rounds).flat_map(|(_, tried)| tried);
-    let outrun: HashSet<String> = tried.filter(|tried| tried.outrun).map(|tried| tried.run).collect();
-    let over = |run: usize| {
-        standing[run] == Standing::Done || outrun.contains(plan.runs[run].config.spec.name.as_str())
-    };
-    (0..plan.runs.len()).filter(|&run| !over(run)).collect()
 }

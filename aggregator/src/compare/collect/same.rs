@@ -119,7 +119,9 @@ mod tests {
         let run = |name: &str, model: Option<&[u8]>| {
             let run = RunDirectory::new(folder.path().join(name));
             std::fs::create_dir(run.root()).expect("a folder");
-            model.into_iter().for_each(|bytes| std::fs::write(run.model(), bytes).expect("written"));
+            if let Some(bytes) = model {
+                std::fs::write(run.model(), bytes).expect("written");
+            }
             run
         };
         let long = vec![7; 200_000];

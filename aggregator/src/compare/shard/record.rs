@@ -107,9 +107,8 @@ impl Record {
             return Ok(Vec::new());
         }
         let mut found = Vec::new();
-        for name in files.list(&folder).map_err(disk(&folder))?.iter().filter(|name| name.ends_with(".json"))
-        {
-            let path = folder.join(name);
+        let paths = files.list(&folder).map_err(disk(&folder))?.into_iter().map(|name| folder.join(name));
+        for path in paths.filter(|path| path.extension().is_some_and(|extension| extension == "json")) {
             let json = read_if_there(files, &path).map_err(disk(&path))?.unwrap_or_default();
             let record: Self = serde_json::from_slice(&json)
                 .map_err(|error| RecordError::Content { path, reason: error.to_string() })?;

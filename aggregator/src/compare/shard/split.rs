@@ -5,7 +5,7 @@
 //! another run: baselines, targets that are another variant's accuracy and mixtures of models are looked at when all shards are
 //! collected.
 //!
-//! Units are taken in the order of their [operations](super::super::cost::operations), the largest first, and each falls to the shard
+//! Units are taken in the order of their [`operations`], the largest first, and each falls to the shard
 //! that has the least so far (Graham 1969: the busiest shard has at most a third more than in the best split).
 
 use std::cmp::Reverse;

@@ -70,9 +70,10 @@ pub fn estimate(spec: &RunSpec, samples: u64) -> Result<RoundMemory, EstimateErr
 
     let sent = times(client.sent);
     // Hidden, every value is a whole number of 8 bytes, once beside the update and once more while that is encoded.
-    let encoded = match spec.secure.enabled {
-        true => sent.saturating_mul(4),
-        false => sent / 4 * spec.update.precision.most_bytes(),
+    let encoded = if spec.secure.enabled {
+        sent.saturating_mul(4)
+    } else {
+        sent / 4 * spec.update.precision.most_bytes()
     };
     // In f32 it is sent from where it lies; other formats are encoded beside it.
     let beside = if spec.secure.enabled || spec.update.precision == UpdateFormat::F32 { 0 } else { encoded };

@@ -27,7 +27,7 @@ pub enum Effect {
     /// Connect it to the server.
     Connect,
     /// Deliver a message, with a payload if it is an update.
-    Deliver(ToServer, Option<Bytes>),
+    Deliver(Box<ToServer>, Option<Bytes>),
     /// Let this much time pass, then report that the task is trained.
     Train(Trained),
     /// Cut its connection.
@@ -274,6 +274,7 @@ impl Device {
                 && spec.secure.enabled
                 && let Some(failure) = self.cannot_hide(spec, *round)
             {
+                self.task = None;
                 let outcome = Err(failure);
                 effects.extend(self.handle(now, Event::Trained { round: *round, outcome, keeps: false }));
                 continue;
@@ -296,7 +297,7 @@ impl Device {
         match action {
             Action::Connect => effects.push(Effect::Connect),
             Action::Read(_) | Action::HangUp => unreachable!("this device has read its samples"),
-            Action::Send(message) => effects.push(Effect::Deliver(message, None)),
+            Action::Send(message) => effects.push(Effect::Deliver(Box::new(message), None)),
             Action::Sync { round } => {
                 self.kept.with(|store| store.sync_handle().map_or(Ok(()), |sync| sync()))?;
                 session.handle(now, Event::Synced { round });
@@ -312,7 +313,7 @@ impl Device {
             Action::NotifyState { server, device } => self.told.push((server, device)),
             Action::Upload(header) => {
                 let payload = self.kept.with(|store| store.payload())?;
-                effects.push(Effect::Deliver(ToServer::Update(header), Some(payload.to_bytes())));
+                effects.push(Effect::Deliver(Box::new(ToServer::Update(header)), Some(payload.to_bytes())));
             }
             Action::Train { round, work, spec } => {
                 let held = TaskId { run: spec.run, round };

@@ -71,7 +71,7 @@ async fn failed_rounds_move_no_schedule_on() {
         let expected = model(&whole(folder.path(), &scenario).await);
         for transport in [Transport::Memory, Transport::Quic] {
             for failed in [0, 2] {
-                let found = after_failures(&scenario, failed, transport).await;
+                let found = Box::pin(after_failures(&scenario, failed, transport)).await;
                 let apart = found.distance(&expected).unwrap();
                 assert!(apart < 1e-4, "{more:?}, {failed} failed rounds, {transport:?}: {apart} apart");
             }

@@ -81,8 +81,8 @@ const RUN: RunId = RunId::from_bytes([3; 8]);
 /// Bytes of a download that have arrived: three blocks.
 const DOWNLOAD: usize = 3 * (64 << 10);
 
-/// A state directory with everything in it: identity, server, an update without a receipt, client state, a personal model and the
-/// beginning of a download.
+/// A state directory with everything in it: identity, server, an update without a receipt, client state, a secret, a personal model
+/// and the beginning of a download.
 fn device(each: usize) -> Flips {
     let folder = tempfile::tempdir().unwrap();
     let mut store = DiskStore::open(folder.path()).unwrap();
@@ -104,12 +104,13 @@ fn device(each: usize) -> Flips {
             store.forget(Some(&Verdict::Accepted)).unwrap();
         }
     }
+    store.keep_masking(RUN, &[5; 100]).unwrap();
     store.save_personal(RUN, &device_state::personals()[0]).unwrap();
     let payload: Vec<u8> = (0..DOWNLOAD).map(|byte| (byte / 7) as u8).collect();
     store.download().unwrap().lock().unwrap().keep(3, DOWNLOAD as u64 + 1, &payload);
     drop(store);
     let whole = held(folder.path()).unwrap();
-    assert!(whole.payload.is_some() && whole.state.is_some());
+    assert!(whole.payload.is_some() && whole.state.is_some() && whole.masking.is_some());
     let look = |trial: &Path| {
         let seen = match held(trial) {
             // A damaged update is removed with a warning, and trained again; client state is then that of before.
@@ -120,6 +121,10 @@ fn device(each: usize) -> Flips {
                 } else {
                     Seen::Silent("an update is lost, and something else differs".to_owned())
                 }
+            }
+            // A damaged secret is left out with a warning, and the next exchange of keys has a new one.
+            Ok(found) if found.masking.is_none() && found == Held { masking: None, ..whole.clone() } => {
+                Seen::Told
             }
             read => Seen::of(read, &whole, "a device's state"),
         };
@@ -143,6 +148,7 @@ struct Held {
     server: Option<KnownServer>,
     payload: Option<(TaskId, TrainReport, shared::payload::Payload)>,
     state: Option<Vec<u8>>,
+    masking: Option<Vec<u8>>,
     personal: shared::personalisation::Personal,
 }
 
@@ -158,6 +164,7 @@ fn held(directory: &Path) -> Result<Held, StoreError> {
         server: ServerFile::of(directory).load()?,
         payload,
         state: store.client_state(RUN)?,
+        masking: store.masking(RUN)?,
         personal: PersonalModels::of(directory).open(Some(RUN))?,
     })
 }

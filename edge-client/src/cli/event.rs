@@ -1,5 +1,7 @@
 //! Events of `join`, as lines for people or JSON for programs.
 
+mod hiding;
+
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -313,20 +315,7 @@ fn said_of_notice(notice: &Notice) -> Option<Said> {
                 object,
             )
         }
-        Notice::Hiding { round } => (
-            format!("round {round}: trained; waiting for others to hide the update among theirs"),
-            json!({ "event": "hiding", "round": round }),
-        ),
-        Notice::Hidden { round, devices } => (
-            format!("round {round}: the update is hidden among those of {devices} devices"),
-            json!({ "event": "hidden", "round": round, "devices": devices }),
-        ),
-        Notice::Refused { round, reason } => (
-            format!(
-                "WARNING: round {round}: refused: {reason}. Ask the operator of the server what that was"
-            ),
-            json!({ "event": "refused-step", "round": round, "reason": reason }),
-        ),
+        Notice::Hiding { .. } | Notice::Hidden { .. } | Notice::Refused { .. } => hiding::said(notice)?,
         Notice::Ineligible { round, reason } => (
             format!("round {round}: not now: {reason}"),
             json!({ "event": "not-now", "round": round, "reason": reason.to_string() }),

@@ -56,7 +56,7 @@ impl<C: Connector, S: Store> Driver<'_, C, S> {
         };
         let (id, result) = self.training.finish(finished)?;
         match result {
-            Ok(Output::Ready(output)) => self.save(output, false),
+            Ok(Output::Ready(output)) => self.save(*output, false),
             Ok(Output::Plain { plain, personal }) => self.hide(*plain, personal.as_deref()),
             Err(failure) => Some(self.failed(id.round, failure)),
         }

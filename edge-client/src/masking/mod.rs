@@ -224,7 +224,7 @@ impl Masking {
             }
         }
         self.plain = None;
-        actions.push(Action::Save { update: Box::new(update), plain, devices });
+        actions.push(Action::Save { update, plain, devices });
         actions
     }
 

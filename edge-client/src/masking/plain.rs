@@ -98,7 +98,7 @@ pub struct Masked {
     pub(super) asked: Digest,
     /// The devices among which the update is hidden.
     pub(super) devices: usize,
-    pub(super) outcome: Result<(Update, Digest), Failure>,
+    pub(super) outcome: Result<(Box<Update>, Digest), Failure>,
 }
 
 impl Job {
@@ -120,12 +120,12 @@ impl Job {
         self.ended(Err(failure))
     }
 
-    fn ended(&self, outcome: Result<(Update, Digest), Failure>) -> Masked {
+    fn ended(&self, outcome: Result<(Box<Update>, Digest), Failure>) -> Masked {
         let Self { exchange, asked, .. } = *self;
         Masked { exchange, asked, devices: self.with.len() + 1, outcome }
     }
 
-    fn mask(&self) -> Result<(Update, Digest), Refused> {
+    fn mask(&self) -> Result<(Box<Update>, Digest), Refused> {
         let Plain { task, update } = &*self.plain;
         let Rounding { scale, samples } = self.rounding;
         if samples > task.report.samples {
@@ -154,7 +154,7 @@ impl Job {
         let payload = record.to_payload(Precision::F32);
         let digest = digest(&payload);
         let (id, local) = (self.plain.id(), task.local.clone());
-        Ok((Update { id, report: shown(task.report), payload, local }, digest))
+        Ok((Box::new(Update { id, report: shown(task.report), payload, local }), digest))
     }
 }
 

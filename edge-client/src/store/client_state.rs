@@ -8,7 +8,6 @@ use shared::message::{CountedUpdate, TaskId, TrainReport};
 use super::durable;
 use super::error::StoreError;
 use super::file_format::{self, Kind, OpenError, StateHead};
-use super::masking::masking_of;
 use super::{RUNS_KEPT, Standing};
 
 /// The `runs/` directory.
@@ -75,6 +74,11 @@ impl ClientStates {
         }
         Ok(())
     }
+}
+
+/// Where the state of secure aggregation of a run lies, beside its client state.
+pub(super) fn masking_of(runs: &Path, run: RunId) -> PathBuf {
+    runs.join(run.to_string()).join("masking")
 }
 
 /// Writes client state to a file, with the update that it stands after; not synced.

@@ -3,19 +3,14 @@
 //! It lies beside the client state of its run, and is removed with it. What is damaged is of no use: without the secret, what was given
 //! away of it cannot be given a second time, and the next exchange has a new one.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use shared::id::RunId;
 
-use super::client_state::ClientStates;
+use super::client_state::{ClientStates, masking_of};
 use super::durable;
 use super::error::StoreError;
 use super::file_format::{self, Kind, OpenError};
-
-/// Where the state of a run lies, in the directory of all runs.
-pub(super) fn masking_of(runs: &Path, run: RunId) -> PathBuf {
-    runs.join(run.to_string()).join("masking")
-}
 
 /// The state of each run, in the `runs/` directory.
 #[derive(Debug)]

@@ -22,7 +22,7 @@ pub(crate) fn fits(spec: &RunSpec, shape: &[usize], class_names: &[String]) -> R
     Ok(())
 }
 
-/// Whether the run hides each update among those of at least so many devices, if the device's owner asks for that.
+/// Whether the run hides each update among those of at least this number of devices, if the device's owner asks for that.
 ///
 /// # Errors
 /// [`TaskError::NotHidden`].

@@ -80,7 +80,7 @@ pub struct TaskOutput {
 #[derive(Debug)]
 pub enum Output {
     /// An update to be sent as it is.
-    Ready(TaskOutput),
+    Ready(Box<TaskOutput>),
     /// An update that must be hidden first: the run has secure aggregation.
     Plain {
         /// The update.
@@ -95,7 +95,7 @@ impl Output {
     #[must_use]
     pub fn ready(self) -> Option<TaskOutput> {
         match self {
-            Self::Ready(output) => Some(output),
+            Self::Ready(output) => Some(*output),
             Self::Plain { .. } => None,
         }
     }
@@ -189,7 +189,7 @@ pub fn run_task(
     let id = TaskId { run: task.spec.run, round: task.round };
     let update = Record { tested, ..update };
     let update = Update { id, report, payload: client.payload(&update), local };
-    Ok(Output::Ready(TaskOutput { work: task.work, report, update, personal }))
+    Ok(Output::Ready(Box::new(TaskOutput { work: task.work, report, update, personal })))
 }
 
 /// Whether the device's samples fit the run. The server should have checked this, but is not trusted to.

@@ -39,8 +39,11 @@ fn own(index: usize) -> Mask {
     Mask { seed: Seed::root(100 + index as u64), add: true }
 }
 
+/// An update with its report.
+type Reported<T> = (T, TrainReport);
+
 /// The masked updates of the next round, and the plain ones.
-fn updates(federation: &mut Federation<'_>) -> (Vec<(IntegerSet, TrainReport)>, Vec<(Record, TrainReport)>) {
+fn updates(federation: &mut Federation<'_>) -> (Vec<Reported<IntegerSet>>, Vec<Reported<Record>>) {
     let plain = federation.updates();
     let server = &federation.server;
     let round = server.round(federation.number + 1);

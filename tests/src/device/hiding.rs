@@ -56,7 +56,7 @@ impl Device {
                         break;
                     }
                 }
-                Action::Send(message) => effects.push(Effect::Deliver(message, None)),
+                Action::Send(message) => effects.push(Effect::Deliver(Box::new(message), None)),
                 Action::Mask(job) => {
                     let actions = self.masking.masked(job.run());
                     effects.extend(self.hide(now, actions));

@@ -46,7 +46,8 @@ State:
       server            the one server that this client trusts: its key and its addresses
       outbox/           a finished update that the server has not confirmed yet
       download          the part of a model that has arrived, if that takes more than a second: the next start goes on with it
-      runs/             what the algorithm keeps between the rounds of a run, for the 8 runs used last; older ones go first
+      runs/             what the algorithm keeps between the rounds of a run, and the secrets that hide its updates, for the 8 \
+runs used last; older ones go first
       personal/         personal models, for the 8 runs that made one last; they never leave the device
       lock              held while a client runs: each client needs a state directory of its own
 
@@ -55,7 +56,7 @@ Exit codes:
   1  an unexpected failure, probably a bug of this program
   2  the arguments make no sense
   3  something on this device has to be fixed: data, arguments, state directory, model file, disk, network; or the run needs more \
-memory than this device allows (--max-memory)
+memory than this device allows (--max-memory), or hides updates less than it asks for (--secure-only)
   4  the server has to be fixed, or its operator asked: it refuses this client, is not the one that this client trusts, or its \
 run cannot be carried out here
   5  the run is over, and the server rejected the updates of this client

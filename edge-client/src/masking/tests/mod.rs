@@ -162,8 +162,12 @@ impl Lab {
     /// An exchange in which all of these have sealed their shares.
     fn shared(attempt: u32, devices: &mut [Device]) -> Self {
         let mut lab = Self::new(attempt);
-        devices.iter_mut().for_each(|device| lab.asks_for_keys(device));
-        devices.iter_mut().for_each(|device| lab.asks_for_shares(device));
+        for device in devices.iter_mut() {
+            lab.asks_for_keys(device);
+        }
+        for device in devices.iter_mut() {
+            lab.asks_for_shares(device);
+        }
         lab
     }
 

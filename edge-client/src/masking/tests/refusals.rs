@@ -5,7 +5,9 @@ use super::*;
 /// Three devices and a server that has their keys.
 fn begun() -> (Vec<Device>, Lab) {
     let (mut devices, mut lab) = (devices(3), Lab::new(0));
-    devices.iter_mut().for_each(|device| lab.asks_for_keys(device));
+    for device in &mut devices {
+        lab.asks_for_keys(device);
+    }
     (devices, lab)
 }
 
@@ -35,7 +37,7 @@ fn neighbours_must_be_enough_distinct_and_signed() {
         assert_eq!(devices[0].stored, stored, "nothing was shared");
         let [failed] = &devices[0].failed[..] else { panic!("{:?}", devices[0].failed) };
         assert!(failed.contains(says), "{failed}");
-        assert_eq!(devices[0].warned, [failed.clone()]);
+        assert_eq!(devices[0].warned[..], devices[0].failed[..]);
         // It fails the round when its task comes, and takes part in the next exchange.
         assert!(devices[0].machine.refusal(spec().run, ROUND).is_some());
         assert!(devices[0].machine.refusal(spec().run, ROUND + 1).is_none());

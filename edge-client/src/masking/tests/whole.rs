@@ -134,7 +134,9 @@ fn a_trained_update_is_hidden_in_the_newest_exchange_of_its_round() {
         assert_eq!(device.saved.as_ref().map(|(_, among)| *among), Some(3));
     }
     let counted: Vec<_> = devices.iter().map(Device::client).collect();
-    devices.iter_mut().for_each(|device| second.asks_to_reveal(device, &counted));
+    for device in &mut devices {
+        second.asks_to_reveal(device, &counted);
+    }
     let all: Vec<&Device> = devices.iter().collect();
     assert_eq!(second.sum(&all), seen(&all));
 }
@@ -159,8 +161,45 @@ fn a_job_of_an_older_exchange_or_of_a_cancelled_task_brings_nothing() {
     assert!(device.machine.masked(old).is_empty());
     device.hears(1, second.mask(device));
     assert!(device.saved.is_some(), "the update was kept for the newer exchange");
-    // That of an older round is no more.
+}
+
+#[test]
+fn a_job_with_other_devices_than_the_server_has_named_last_brings_nothing() {
+    let mut devices = devices(5);
+    let lab = Lab::shared(0, &mut devices);
+    let device = &mut devices[0];
+    let SecureStep::Mask { rounding, present } = lab.mask(device) else { unreachable!() };
+    device.hears(0, lab.mask(device));
+    let actions = device.machine.trained(plain(0, ROUND));
+    let [Action::Mask(first)] = &actions[..] else { panic!("{actions:?}") };
+    let fewer = SecureStep::Mask { rounding, present: present[1..].to_vec() };
+    let mut never = || panic!("the exchange has a secret");
+    let actions = device.machine.step(&spec(), (ROUND, 0), fewer.clone(), &mut never);
+    let [Action::Mask(second)] = &actions[..] else { panic!("{actions:?}") };
+    assert!(device.machine.step(&spec(), (ROUND, 0), fewer, &mut never).is_empty(), "it runs already");
+    assert!(device.machine.masked(first.run()).is_empty());
+    let actions = device.machine.masked(second.run());
+    device.carry_out(actions);
+    assert_eq!(device.saved.as_ref().map(|(_, among)| *among), Some(4));
+}
+
+#[test]
+fn an_update_of_an_older_round_is_not_hidden_in_a_newer_one() {
+    let mut devices = devices(3);
+    let mut old = Lab::new(0);
+    for device in &mut devices {
+        old.asks_for_keys(device);
+    }
+    let device = &mut devices[0];
+    let actions = device.machine.trained(plain(0, ROUND - 1));
+    device.carry_out(actions);
+    old.asks_for_shares(device);
+    old.asks_for_shares(&mut devices[1]);
+    old.asks_for_shares(&mut devices[2]);
+    let device = &mut devices[0];
+    device.hears(0, old.mask(device));
+    assert!(device.saved.is_none() && device.failed.is_empty());
     let next = device.hears_in(ROUND + 1, 0, SecureStep::Advertise);
     assert!(matches!(next, Some(SecureAnswer::Keys(_))));
-    assert_eq!(device.hears(1, SecureStep::Advertise), None);
+    assert_eq!(device.hears(0, SecureStep::Advertise), None, "the round before is over");
 }

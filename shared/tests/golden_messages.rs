@@ -358,7 +358,7 @@ fn secure_steps() -> Vec<(&'static str, ToClient)> {
         (
             "secure-mask",
             secure(SecureStep::Mask {
-                rounding: Rounding { scale: Scale::agree(1000.0, 600, 10), samples: 600 },
+                rounding: Rounding { scale: Scale::agree(1000.0, 600, 10), most_samples: 600 },
                 present: vec![(client, sealed())],
             }),
         ),

@@ -349,7 +349,13 @@ impl Device {
                 self.running = None;
                 self.masking.cancel();
             }
-            Action::Forget { verdict, .. } => self.kept.with(|store| store.forget(verdict.as_ref()))?,
+            Action::Forget { round, verdict } => {
+                self.kept.with(|store| store.forget(verdict.as_ref()))?;
+                if verdict.is_some() {
+                    let actions = self.masking.over(round);
+                    effects.extend(self.hide(now, actions));
+                }
+            }
             // For people alone.
             Action::NotifyVerdict { .. } | Action::LookForTests { .. } => {}
             Action::Disconnect => effects.push(Effect::Cut),

@@ -55,6 +55,30 @@ fn connections_and_processes_that_die_change_nothing() {
     }
 }
 
+/// Two rounds that close by time, each without the last device, which would need half as long again; with secure aggregation, if that is
+/// said.
+fn without_the_straggler(secure: bool, folder: &Path) -> Simulator {
+    let overrides = ["run.rounds=2", "round.min-updates=3", "round.timeout=60", "algorithm.fednova={}"];
+    let hidden: &[&str] = if secure { &SECURE } else { &[] };
+    let scenario = Scenario::of_devices(&[&overrides[..], hidden].concat());
+    let mut simulator = Simulator::new(scenario, Faults::NONE, 0, folder);
+    simulator.slow_down(3, Duration::from_secs(90));
+    simulator
+}
+
+#[test]
+fn the_masks_that_a_missing_device_shares_are_taken_away() {
+    let models = [false, true].map(|secure| {
+        let folder = tempfile::tempdir().unwrap();
+        let mut simulator = without_the_straggler(secure, folder.path());
+        assert_eq!(simulator.run_until_end(LIMIT), Some(Outcome::Completed));
+        let accepted: Vec<_> = simulator.records().iter().map(|round| round.accepted).collect();
+        assert_eq!(accepted, [3, 3]);
+        simulator.model()
+    });
+    assert_eq!(models[0], models[1]);
+}
+
 /// The run of a scenario on disks that fail.
 fn on_disks(scenario: &Scenario, folder: &Path) -> Simulator {
     let simulator = Simulator::new(scenario.clone(), Faults::NONE, 0, &folder.join("runs"));

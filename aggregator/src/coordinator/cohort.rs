@@ -101,6 +101,8 @@ impl Coordinator {
                 self.actions.extend(peers.map(|link| Action::Broadcast { peer: link.peer, round: number }));
                 round.look_again(now);
             } else if otherwise == Otherwise::Void
+                // No other device can take its place, and those that are there have had their time twice.
+                || round.exchange.is_some() && round.is_short_handed(now)
                 || otherwise == Otherwise::VoidIfEnoughAreHere && self.peers.len() >= round.least()
             {
                 self.close(now, true, WaitedFor::MinCount);

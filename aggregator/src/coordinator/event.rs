@@ -6,7 +6,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use shared::aggregation::{Scale, Weights};
 use shared::id::ClientId;
-use shared::message::{CountedUpdate, Rejection, TaskKind, ToClient, ToServer, UpdateHeader, counted_update};
+use shared::message::{
+    CountedUpdate, Rejection, Rounding, TaskKind, ToClient, ToServer, UpdateHeader, counted_update,
+};
 use shared::secure::{Advertised, Sealed};
 use shared::spec::SecureAggregation;
 
@@ -269,6 +271,12 @@ impl Opening {
     pub fn scale(&self, weights: Weights, max_abs: f32) -> Scale {
         let largest = self.roster.values().map(|&samples| weights.of(self.sample_cap.of(samples))).max();
         Scale::agree(max_abs, largest.unwrap_or(1), self.roster.len())
+    }
+
+    /// How hidden updates become whole numbers.
+    #[must_use]
+    pub fn rounding(&self, weights: Weights, max_abs: f32) -> Rounding {
+        Rounding { scale: self.scale(weights, max_abs), most_samples: self.sample_cap.of(u64::MAX) }
     }
 
     /// The known clients: those on the roster when the round opened, and those recruited since.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use shared::eligibility::Ineligible;
 use shared::id::ClientId;
-use shared::message::{Discard, Rejection, Rounding, SecureStep, TrainReport, Verdict};
+use shared::message::{Discard, Rejection, SecureStep, TrainReport, Verdict};
 use shared::secure::Exchange;
 use shared::spec::RunSpec;
 
@@ -222,6 +222,11 @@ impl OpenRound {
         self.window = now;
     }
 
+    /// Whether `timeout` is over a second time with fewer than `min-updates` updates.
+    pub(super) fn is_short_handed(&self, now: Duration) -> bool {
+        self.short_handed && self.is_overdue(now)
+    }
+
     /// No replacement can be recruited: when `timeout` is over, wait for another `timeout`.
     pub(super) fn look_again(&mut self, now: Duration) {
         if self.is_overdue(now) {
@@ -314,12 +319,9 @@ impl OpenRound {
 
     /// What a member is told of the exchange of keys.
     pub(super) fn secure_steps(&self, client: ClientId, spec: &RunSpec) -> Vec<SecureStep> {
-        let (Some(exchange), Some(&samples)) = (&self.exchange, self.opening.cohort.get(&client)) else {
-            return Vec::new();
-        };
-        let samples = self.opening.sample_cap.of(spec.samples_in(self.number(), samples));
-        let scale = self.opening.scale(spec.aggregation.weights, self.policy.max_abs);
-        exchange.steps(client, Rounding { scale, samples }, |client| self.has_accepted(client))
+        let Some(exchange) = &self.exchange else { return Vec::new() };
+        let rounding = self.opening.rounding(spec.aggregation.weights, self.policy.max_abs);
+        exchange.steps(client, rounding, |client| self.has_accepted(client))
     }
 
     /// Counts a verdict that was given without folding.

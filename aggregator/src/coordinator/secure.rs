@@ -30,7 +30,12 @@ impl Coordinator {
         let fine = match answer {
             SecureAnswer::Keys(said) => exchange.keys(client, said),
             SecureAnswer::Shares(shares) => exchange.shares(client, shares),
-            SecureAnswer::Revealed(shares) => accepted && exchange.reveals(client, &shares),
+            SecureAnswer::Revealed(shares) => {
+                if accepted {
+                    exchange.reveals(client, &shares);
+                }
+                true
+            }
         };
         if !fine {
             let what = "it answered in the exchange of keys what it was not asked for, or signed it with another key";
@@ -62,9 +67,14 @@ impl Coordinator {
     pub(super) fn advance_exchange(&mut self, now: Duration) -> bool {
         let State::Open { round } = &mut self.state else { return true };
         let (number, asked, least) = (round.number(), round.asked(), round.least());
+        let counted: Vec<_> =
+            round.stages().map(|(client, _)| client).filter(|client| round.has_accepted(*client)).collect();
+        let members = &self.members;
+        let is_here = |client: &ClientId| members.get(client).is_some_and(|member| member.link.is_some());
         let Some(exchange) = &mut round.exchange else { return true };
         if let Phase::Revealing(tally) = exchange.phase {
-            if exchange.is_revealed() {
+            let waited_for = counted.iter().any(|client| exchange.awaits(*client) && is_here(client));
+            if exchange.is_revealed(now, waited_for) {
                 self.close_hidden(now, tally);
             } else if now >= exchange.deadline {
                 self.close_hidden(now, Tally { void: true, waited_for: WaitedFor::MaxTime, ..tally });

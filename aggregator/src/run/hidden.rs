@@ -4,11 +4,13 @@
 //! of them sends an update; and the decision to close, always, before any mask is taken away. The sum itself is made in memory, and
 //! the round's checkpoint is written with its close: what was revealed is not kept.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use models::Limits;
 use models::params::IntegerSet;
-use shared::algorithm::hidden::HiddenSum;
+use sha2::{Digest as _, Sha256};
+use shared::algorithm::hidden::{HiddenSum, terms};
 use shared::algorithm::{Partial, Round};
 use shared::id::ClientId;
 use shared::message::{Rejection, TrainReport, UpdateHeader};
@@ -21,10 +23,10 @@ use super::accept::Acceptance;
 use super::error::{damaged, disk};
 use super::opening::Decision;
 use super::update_file::{self, NotAccepted, outcome};
-use super::{OpenRound, Run, RunError, Traffic, Upload};
-use crate::coordinator::{Agreement, Closing, Revealed};
+use super::{Broadcast, OpenRound, Run, RunError, Traffic, Upload};
+use crate::coordinator::{Agreement, Closing, Opening, Revealed};
 use crate::round::Tally;
-use crate::storage::checksum::{read_checked, write_checked};
+use crate::storage::checksum::{ChecksumMismatch, read_checked, write_checked};
 use crate::storage::retry_full::retry_while_full;
 
 /// What a round knows of its members whose updates are hidden.
@@ -69,6 +71,28 @@ impl Run {
         postcard::from_bytes(&bytes).map(Some).map_err(damaged(&path))
     }
 
+    /// A damaged agreement: masks may have been added that are not known any more, so that the round is void. Says whether it was one.
+    pub(super) fn give_up_damaged(&mut self, opening: &Opening) -> Result<bool, RunError> {
+        let path = self.agreement_file(opening.round);
+        match self.read_agreement(opening.round) {
+            Ok(_) => return Ok(false),
+            Err(RunError::Damaged { .. }) => {}
+            Err(RunError::Disk { source, .. }) if ChecksumMismatch::is(&source) => {}
+            Err(error) => return Err(error),
+        }
+        let tally = Tally { sampled: opening.cohort.len(), void: true, ..Tally::default() };
+        let (contributors, late) = (BTreeSet::new(), BTreeMap::new());
+        let closing = Closing { contributors, late, tally };
+        self.write_opening(opening, Some(&Decision { closing, traffic: Traffic::default(), seconds: 0.0 }))?;
+        self.files.remove(&path).map_err(disk("remove", &path))?;
+        let path = path.display();
+        self.warnings.push(format!(
+            "{path} is damaged, without which masks cannot be taken away: round {} has no result",
+            opening.round
+        ));
+        Ok(true)
+    }
+
     fn agreement_file(&self, round: u32) -> PathBuf {
         self.directory.accepted(round).join("agreement")
     }
@@ -104,7 +128,7 @@ impl Run {
         let outcome = match (&agreement, counts) {
             (Some(agreement), true) => {
                 let contributors: Vec<ClientId> = decision.closing.contributors.iter().copied().collect();
-                self.sum_of(open.opening.round, (agreement, &policy), sum, (&contributors, revealed))
+                self.sum_of(&open.opening, (agreement, &policy), sum, (&contributors, revealed))
             }
             _ => Err("too few devices stayed until the masks were taken away".to_owned()),
         };
@@ -135,22 +159,46 @@ impl Run {
 
     fn sum_of(
         &self,
-        round: u32,
+        opening: &Opening,
         (agreement, policy): (&Agreement, &SecureAggregation),
         sum: HiddenSum,
         (contributors, revealed): (&[ClientId], &Revealed),
     ) -> Result<(Partial, f64), String> {
-        let exchange = Exchange { run: self.config.spec.run, round, attempt: agreement.attempt };
+        let exchange =
+            Exchange { run: self.config.spec.run, round: opening.round, attempt: agreement.attempt };
         let takes_part = |client: &ClientId| agreement.sealed.contains_key(client);
         let members = agreement.advertised.iter().filter(|(client, _)| takes_part(client));
         let members = members.map(|(client, said)| (*client, *said)).collect();
         let thresholds = agreement.sealed.keys();
         let thresholds = thresholds.map(|client| (*client, agreement.threshold(*client, policy))).collect();
         let neighbours = &agreement.neighbours;
-        let recovery = Recovery { exchange, members: &members, neighbours, thresholds: &thresholds };
+        let terms = self.terms(opening).map_err(|error| error.to_string())?;
+        let recovery =
+            Recovery { exchange, terms: &terms, members: &members, neighbours, thresholds: &thresholds };
         let masks = recovery.masks(contributors, revealed).map_err(|error| error.to_string())?;
         let revealed = sum.reveal(&*self.algorithm, &masks, contributors.len());
         revealed.map_err(|tensor| format!("`{tensor}` is not what honest devices add up to"))
+    }
+
+    /// The digest of what members were told of the round.
+    fn terms(&self, opening: &Opening) -> Result<[u8; 32], RunError> {
+        let Broadcast { path, content, .. } = self.broadcast(opening.round, opening.work)?;
+        let mut hash = Sha256::new();
+        if let Some(content) = content {
+            hash.update(&content);
+        } else {
+            let mut file = self.files.open(&path).map_err(disk("open", &path))?;
+            let mut bytes = vec![0; 1 << 16];
+            loop {
+                match file.read(&mut bytes).map_err(disk("read", &path))? {
+                    0 => break,
+                    length => hash.update(&bytes[..length]),
+                }
+            }
+        }
+        let (spec, max_abs) = (&self.config.spec, self.config.policy.max_abs);
+        let rounding = opening.rounding(spec.aggregation.weights, max_abs);
+        Ok(terms(spec, &rounding, self.failed, &hash.finalize().into()))
     }
 
     /// The open round, as algorithms see it.

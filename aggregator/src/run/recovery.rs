@@ -142,8 +142,13 @@ impl Run {
         let ended = ended.or_else(|| (!opening.work.train).then(|| opening.round - 1));
         counted.extend(&opening.counted);
         let roster = self.known_since(closed + 1)?.unwrap_or_else(|| opening.known());
-        let closing = decision.as_ref().map(|decision| decision.closing.clone());
         let hides = self.config.spec.secure.of(opening.work).is_some();
+        let decision = if hides && self.give_up_damaged(&opening)? {
+            self.read_opening(closed + 1)?.and_then(|record| record.decision)
+        } else {
+            decision
+        };
+        let closing = decision.as_ref().map(|decision| decision.closing.clone());
         let agreement = if hides { self.read_agreement(closed + 1)? } else { None };
         if hides && agreement.is_none() && decision.is_none() {
             // Devices may know another list of neighbours of the exchange that the earlier process had begun.

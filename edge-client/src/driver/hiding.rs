@@ -23,8 +23,15 @@ fn fresh() -> Result<PartySecret, Failure> {
 impl<C: Connector, S: Store> Driver<'_, C, S> {
     /// Why no update of this task could be hidden, if it must be.
     pub(super) fn cannot_hide(&mut self, spec: &RunSpec, round: u32, work: TaskKind) -> Option<Failure> {
-        if !(spec.secure.enabled && work.train) {
+        if !work.train {
             return None;
+        }
+        if !spec.secure.enabled {
+            return match self.store.masking(spec.run) {
+                Ok(None) => None,
+                Ok(Some(_)) => Some(Refused::Shown.failure()),
+                Err(error) => Some(error.failure()),
+            };
         }
         if let Err(failure) = self.load_masking(spec) {
             return Some(failure);
@@ -54,6 +61,13 @@ impl<C: Connector, S: Store> Driver<'_, C, S> {
             (self.notice)(Notice::Hiding { round: id.round });
         }
         self.carry_out(actions)
+    }
+
+    /// The round of an exchange is over for this device.
+    pub(super) fn round_over(&mut self, round: u32) {
+        let actions = self.masking.over(round);
+        // Nothing but the state is replaced, and its failure is a warning: the next exchange replaces it anyway.
+        let _ = self.carry_out(actions);
     }
 
     /// An update is hidden.

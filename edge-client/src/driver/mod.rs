@@ -368,6 +368,9 @@ impl<'a, C: Connector, S: Store> Driver<'a, C, S> {
                 Action::Forget { round, verdict } => {
                     self.idle_at = Some(tokio::time::Instant::now() + IDLE_AFTER);
                     self.forget(round, verdict.clone())?;
+                    if verdict.is_some() {
+                        self.round_over(round);
+                    }
                     if let Some(verdict) = verdict {
                         (self.notice)(Notice::Receipt { round, verdict });
                     }

@@ -19,6 +19,11 @@ pub enum Refused {
         "the server goes on with an exchange of keys that this device does not know: its state directory was replaced"
     )]
     Unknown,
+    /// The run does not hide its updates any more.
+    #[error(
+        "this run has hidden its updates, and now the server asks to see one: its operator should say why, and begin another run for that"
+    )]
+    Shown,
     /// The server leaves a step out.
     #[error("the server asks for {asked} before it has said who takes part; its operator should report this")]
     Order {
@@ -100,14 +105,6 @@ pub enum Refused {
         /// What this device's update is to count for.
         samples: u64,
     },
-    /// The update is to count for more samples than there are.
-    #[error("the update is to count for {asked} samples, and the device has {trained}")]
-    Samples {
-        /// What the server asks for.
-        asked: u64,
-        /// The samples that it was trained on.
-        trained: u64,
-    },
     /// It is decided already whose updates count.
     #[error("the round was decided without this device's update")]
     Decided,
@@ -131,7 +128,8 @@ impl Refused {
     pub fn is_suspicious(&self) -> bool {
         matches!(
             self,
-            Self::TooFew { .. }
+            Self::Shown
+                | Self::TooFew { .. }
                 | Self::Degree { .. }
                 | Self::Twice { .. }
                 | Self::NotGenuine { .. }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use shared::id::ClientId;
 use shared::message::Rounding;
-use shared::secure::{Advertised, Exchange, Sealed};
+use shared::secure::{Advertised, Exchange, Sealed, graph};
 use shared::spec::SecureAggregation;
 
 use super::error::Refused;
@@ -54,8 +54,12 @@ impl Neighbours {
     }
 
     /// How many of them and this device are needed.
+    ///
+    /// Where all are neighbours of all, these are all whose updates are added up, and the run promises a least number of them. In a
+    /// larger cohort a device sees its own neighbourhood alone.
     pub(super) fn needed(&self, settings: &SecureAggregation) -> usize {
-        settings.holders_needed(self.said.len())
+        let holders = settings.holders_needed(self.said.len());
+        if self.said.len() + 1 < graph::COMPLETE { holders.max(settings.least()) } else { holders }
     }
 }
 

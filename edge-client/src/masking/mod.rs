@@ -6,6 +6,7 @@
 //! | in | if | and does |
 //! |---|---|---|
 //! | `Advertise` | a newer exchange | draws a secret, keeps it, sends its keys |
+//! | `Advertise` | a newer one of a round in which it has hidden or revealed anything | refuses it |
 //! | `Advertise` | this exchange | sends the same keys |
 //! | `Neighbours` | they are as the run promises, and signed | keeps their digest, sends shares |
 //! | `Mask` | of neighbours, and of enough | hides the update, as soon as that is trained |
@@ -15,6 +16,7 @@
 //! | any of these again | the same list | the same answer |
 //! | any of these again | another list than was answered | refuses it |
 //! | any | of an older exchange | |
+//! | receipt | of the round of the exchange | overwrites the secret |
 //!
 //! Each answer is [kept](Action::Keep) durably before it is given. After a restart the server says what it has said again, and all
 //! answers follow from the secret. An update that is trained and not hidden yet is hidden in the newest exchange of its round.
@@ -228,6 +230,14 @@ impl Masking {
         actions
     }
 
+    /// The round is over for this device: its receipt is here. The secret is of no use any more, except to whom it must not reach.
+    pub fn over(&mut self, round: u32) -> Vec<Action> {
+        match self.state().filter(|state| state.round() == round && !state.is_over()).cloned() {
+            Some(state) => vec![self.keep(state.over())],
+            None => Vec::new(),
+        }
+    }
+
     /// Begins an exchange, or says again how it began.
     fn advertise(
         &mut self,
@@ -238,6 +248,14 @@ impl Masking {
     ) -> Vec<Action> {
         let mut actions = Vec::new();
         if newest != Some(exchange) {
+            let used = self.state().is_some_and(|state| {
+                state.exchange.round == exchange.round && (state.hidden.is_some() || state.revealed.is_some())
+            });
+            if used {
+                // Two sums of one round, with and without a device, differ by its update.
+                let refused = Refused::Second { asked: "an exchange of keys" };
+                return vec![Action::Warn { round: exchange.round, reason: refused.to_string() }];
+            }
             let secret = match fresh() {
                 Ok(secret) => secret,
                 Err(failure) => return vec![Action::Fail { round: exchange.round, failure }],

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use models::{ParamSet, Precision};
 use sha2::{Digest as _, Sha256};
 use shared::aggregation::Template;
-use shared::algorithm::hidden::{masked, shown};
+use shared::algorithm::hidden::{masked, shown, terms};
 use shared::algorithm::{Round, registry};
 use shared::id::ClientId;
 use shared::message::{Rounding, TaskId, TaskKind, TrainReport};
@@ -33,6 +33,8 @@ pub struct TrainedTask {
     pub failed: u32,
     /// What the task asked for.
     pub work: TaskKind,
+    /// The SHA-256 of what the server has sent.
+    pub broadcast: [u8; 32],
     /// Who has trained it.
     pub client: ClientId,
     /// How the training went.
@@ -127,16 +129,14 @@ impl Job {
 
     fn mask(&self) -> Result<(Box<Update>, Digest), Refused> {
         let Plain { task, update } = &*self.plain;
-        let Rounding { scale, samples } = self.rounding;
-        if samples > task.report.samples {
-            return Err(Refused::Samples { asked: samples, trained: task.report.samples });
-        }
+        let Rounding { scale, most_samples } = self.rounding;
+        let samples = task.report.samples.min(most_samples);
         let spec = &*task.spec;
         if !scale.has_room_for(spec.aggregation.weights.of(samples)) {
             return Err(Refused::Rounding { samples });
         }
         let party = Party::new(self.exchange, task.client, self.secret);
-        let masks = party.masks(&self.with)?;
+        let masks = party.masks(&self.with, &terms(spec, &self.rounding, task.failed, &task.broadcast))?;
         let algorithm = registry::build(&spec.algorithm)?;
         let template = Template::of_updates(spec.architecture.parameter_specs()?, spec.aggregation.buffers);
         let round = Round {

@@ -54,6 +54,17 @@ impl State {
         Self { exchange, secret, neighbours: None, hidden: None, revealed: None }
     }
 
+    /// The same without the secret, after all exchanges of its round.
+    pub(super) fn over(&self) -> Self {
+        let exchange = Exchange { attempt: u32::MAX, ..self.exchange };
+        Self { revealed: Some([0; 32]), ..Self::new(exchange, PartySecret::new([0; 32])) }
+    }
+
+    /// Whether its round is over.
+    pub(super) fn is_over(&self) -> bool {
+        self.exchange.attempt == u32::MAX
+    }
+
     /// The run.
     #[must_use]
     pub fn run(&self) -> RunId {

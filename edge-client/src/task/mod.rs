@@ -13,6 +13,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use models::{Backend, Limits, ParamSet};
+use sha2::{Digest as _, Sha256};
 use shared::aggregation::Mixture;
 use shared::algorithm::{Client, Setting, Settings, TrainError, Trainer, Workbench, registry};
 use shared::by_class::ByClass;
@@ -183,7 +184,8 @@ pub fn run_task(
             .map_err(|error| TrainError::Local(error.to_string()))?;
         let Task { round, failed, work, client, .. } = *task;
         let spec = task.spec.clone();
-        let trained = TrainedTask { spec, round, failed, work, client, report, local };
+        let broadcast = Sha256::digest(&task.broadcast).into();
+        let trained = TrainedTask { spec, round, failed, work, broadcast, client, report, local };
         return Ok(Output::Plain { plain: Box::new(Plain::new(trained, update)), personal });
     }
     let id = TaskId { run: task.spec.run, round: task.round };

@@ -7,14 +7,16 @@
 //! The training losses of the devices are hidden as well, beside every algorithm's own numbers: their sum is what a round's record has.
 
 use models::params::{IntegerSet, Integers};
+use sha2::{Digest as _, Sha256};
 
-use super::{AggregateError, Contribution, ErasedAlgorithm, Partial, Round};
+use super::{AggregateError, Contribution, ErasedAlgorithm, Partial, Round, registry};
 use crate::aggregation::{loss_of, whole_loss};
 use crate::id::ClientId;
-use crate::message::{Rejection, TrainReport};
+use crate::message::{Rejection, Rounding, TrainReport};
 use crate::record::Record;
 use crate::secure::Mask;
 use crate::secure::mask::apply;
+use crate::spec::{RunSpec, SpecText};
 
 /// The name of the sum of all losses. No part of a model begins so.
 const LOSS: &str = "train-loss";
@@ -56,6 +58,21 @@ pub fn masked(
         Integers::new(vec![values.len()], values.to_vec()).expect("as many values as the one axis is long")
     };
     Ok(names.into_iter().zip(values.into_iter().map(tensor)).collect())
+}
+
+/// The digest of what all members of a round must have been told alike: the run, how updates are rounded, and what they were trained from.
+/// `broadcast` is the SHA-256 of the bytes that the server has sent.
+#[must_use]
+pub fn terms(spec: &RunSpec, rounding: &Rounding, failed: u32, broadcast: &[u8; 32]) -> [u8; 32] {
+    let told = SpecText::of(spec);
+    // As a device has it that has read this text.
+    let told = registry::read_spec(&told).map_or(told, |read| SpecText::of(&read));
+    let said = postcard::to_stdvec(&(told.as_str(), rounding, failed)).expect("text and numbers are encoded");
+    let mut hash = Sha256::new();
+    hash.update(b"federation terms of a hidden round v1");
+    hash.update(broadcast);
+    hash.update(said);
+    hash.finalize().into()
 }
 
 /// What the server knows of an update that it sees.

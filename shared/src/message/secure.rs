@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::aggregation::Scale;
 use crate::id::ClientId;
-use crate::secure::{Advertised, Sealed, Share};
+use crate::secure::{Advertised, Sealed, Values};
 
 /// What the server asks for.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -44,13 +44,13 @@ pub enum SecureStep {
     },
 }
 
-/// How an update becomes whole numbers: what the server folds an update with that it can see.
+/// How updates become whole numbers, the same for all members: what the server folds an update with that it can see.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Rounding {
     /// The format of the round's sums.
     pub scale: Scale,
-    /// The number of samples that the update counts for.
-    pub samples: u64,
+    /// The greatest number of samples that an update counts for.
+    pub most_samples: u64,
 }
 
 /// What the device answers.
@@ -61,5 +61,5 @@ pub enum SecureAnswer {
     /// Shares of its secrets, sealed for each neighbour.
     Shares(Vec<(ClientId, Sealed)>),
     /// The shares that it was asked for, and that of its own mask, by whose secrets they are of.
-    Revealed(Vec<(ClientId, Share)>),
+    Revealed(Vec<(ClientId, Values)>),
 }

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use super::keys::is_key;
 use crate::id::{ClientId, RunId};
 use crate::identity::{PublicKey, SecretKey, Signature};
 
@@ -63,11 +64,13 @@ impl Advertised {
         self.identity.client()
     }
 
-    /// Whether it was said for this exchange by the holder of the identity.
+    /// Whether it was said for this exchange by the holder of the identity, and its keys are some.
     #[must_use]
     pub fn is_genuine(&self, exchange: Exchange) -> bool {
         let Self { identity, sealing, masking, commitment, signature } = self;
-        identity.verifies(&signed(exchange, [sealing, masking, commitment]), signature)
+        is_key(sealing)
+            && is_key(masking)
+            && identity.verifies(&signed(exchange, [sealing, masking, commitment]), signature)
     }
 }
 

@@ -19,10 +19,14 @@
 //! | 3 update | sends its update with its [masks](Party::masks) | adds them up, and decides durably whose count |
 //! | 4 reveal | gives its shares of the own masks of those who count, and of the masking keys of the missing | [takes the masks away](Recovery::masks) |
 //!
+//! What decides how much an update counts, and what it was trained from, are the *terms* of a round. They are part of the seeds of shared
+//! masks: if the server tells two members different ones, so that one update hides in a sum of nothing, what they share does not cancel.
+//!
 //! A member gives one of two secrets of each neighbour away and never both: with both, the server could unmask a single update.
 
 pub mod exchange;
 pub mod graph;
+mod keys;
 pub mod mask;
 mod party;
 mod recovery;
@@ -32,6 +36,6 @@ mod tests;
 
 pub use exchange::{Advertised, Exchange};
 pub use mask::Mask;
-pub use party::{Party, PartyError, PartySecret, Sealed};
+pub use party::{Party, PartyError, PartySecret, Sealed, Values};
 pub use recovery::{Recovery, RecoveryError};
 pub use shamir::Share;

@@ -9,6 +9,7 @@ use x25519_dalek::{PublicKey as Point, StaticSecret};
 
 use super::exchange::{Advertised, Exchange, commitment};
 use super::graph::threshold;
+use super::keys::agree;
 use super::mask::Mask;
 use super::shamir::{Share, split};
 use crate::id::ClientId;
@@ -45,8 +46,12 @@ impl std::fmt::Debug for PartySecret {
 }
 
 /// The shares of a member's two secrets that one neighbour holds, sealed for that one: the server passes them on and cannot read them.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct Sealed(Vec<u8>);
+/// 80 bytes: two values of 32, and a tag of 16.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Sealed([[u8; 20]; 4]);
+
+/// What a share has at the place of its holder, which follows from the order of the neighbours.
+pub type Values = [u8; 32];
 
 /// A member of an exchange.
 pub struct Party {
@@ -104,7 +109,7 @@ impl Party {
         let sealed = neighbours.iter().zip(own[1..].iter().zip(&masking[1..])).map(|(to, (own, masking))| {
             let client = to.client();
             let key = agree(&self.sealing, &to.sealing).ok_or(PartyError::Key(client))?;
-            Ok((client, seal(&key, self.exchange, self.client, *own, *masking)))
+            Ok((client, seal(&key, self.exchange, self.client, [own.values, masking.values])))
         });
         sealed.collect()
     }
@@ -118,23 +123,25 @@ impl Party {
         (split(&self.own, "own mask shares"), split(&self.masking.to_bytes(), "masking key shares"))
     }
 
-    /// The masks of its update, where these neighbours take part.
+    /// The masks of its update, where these neighbours take part. Masks that it shares with another cancel in the sum if both have been
+    /// told the same `terms` of the round.
     pub fn masks<'a>(
         &self,
         present: impl IntoIterator<Item = &'a Advertised>,
+        terms: &[u8; 32],
     ) -> Result<Vec<Mask>, PartyError> {
         let mut masks = vec![own_mask(&self.own)];
         let key = Point::from(&self.masking).to_bytes();
         for neighbour in present {
             let agreed = agree(&self.masking, &neighbour.masking);
             let agreed = agreed.ok_or_else(|| PartyError::Key(neighbour.client()))?;
-            masks.push(pair_mask(&agreed, self.exchange, &key, &neighbour.masking));
+            masks.push(pair_mask(&agreed, (self.exchange, terms), &key, &neighbour.masking));
         }
         Ok(masks)
     }
 
     /// Opens the shares that this neighbour has sealed for it: of the seed of its own mask, and of its masking key.
-    pub fn open(&self, from: &Advertised, sealed: &Sealed) -> Result<[Share; 2], PartyError> {
+    pub fn open(&self, from: &Advertised, sealed: &Sealed) -> Result<[Values; 2], PartyError> {
         let client = from.client();
         let key = agree(&self.sealing, &from.sealing).ok_or(PartyError::Key(client))?;
         open(&key, self.exchange, client, sealed).ok_or(PartyError::Sealed(client))
@@ -142,15 +149,9 @@ impl Party {
 
     /// Its own share of the seed of its own mask.
     #[must_use]
-    pub fn own_share(&self, neighbours: usize, share: f64) -> Share {
-        self.split(neighbours, share).0[0]
+    pub fn own_share(&self, neighbours: usize, share: f64) -> Values {
+        self.split(neighbours, share).0[0].values
     }
-}
-
-/// The result of a key agreement; `None` if the other key is none.
-fn agree(secret: &StaticSecret, public: &[u8; 32]) -> Option<[u8; 32]> {
-    let agreed = secret.diffie_hellman(&Point::from(*public));
-    agreed.was_contributory().then(|| agreed.to_bytes())
 }
 
 /// The mask of a member alone.
@@ -159,8 +160,14 @@ pub(super) fn own_mask(seed: &[u8; 32]) -> Mask {
 }
 
 /// The mask that the holder of the masking key `own` shares with that of `other`: what one adds, the other takes away.
-fn pair_mask(agreed: &[u8; 32], exchange: Exchange, own: &[u8; 32], other: &[u8; 32]) -> Mask {
+fn pair_mask(
+    agreed: &[u8; 32],
+    (exchange, terms): (Exchange, &[u8; 32]),
+    own: &[u8; 32],
+    other: &[u8; 32],
+) -> Mask {
     let seed = Secret::new(agreed).seed("pair mask").derive_bytes("exchange", &exchange.to_bytes());
+    let seed = seed.derive_bytes("terms", terms);
     let seed = seed.derive_bytes("keys", &[own.min(other).as_slice(), own.max(other)].concat());
     Mask { seed, add: own < other }
 }
@@ -168,7 +175,7 @@ fn pair_mask(agreed: &[u8; 32], exchange: Exchange, own: &[u8; 32], other: &[u8;
 /// The masks that a member shared with these neighbours, by its masking key, which was put together again. `None` if that is not the
 /// secret of the key that it has advertised.
 pub(super) fn masks_of_missing(
-    exchange: Exchange,
+    (exchange, terms): (Exchange, &[u8; 32]),
     missing: &Advertised,
     secret: [u8; 32],
     neighbours: &BTreeMap<ClientId, Advertised>,
@@ -179,7 +186,7 @@ pub(super) fn masks_of_missing(
     }
     let mask = |neighbour: &Advertised| {
         let agreed = agree(&secret, &neighbour.masking)?;
-        Some(pair_mask(&agreed, exchange, &missing.masking, &neighbour.masking))
+        Some(pair_mask(&agreed, (exchange, terms), &missing.masking, &neighbour.masking))
     };
     neighbours.values().map(mask).collect()
 }
@@ -202,18 +209,16 @@ fn nonce() -> Nonce {
     Nonce::assume_unique_for_key([0; 12])
 }
 
-fn seal(agreed: &[u8; 32], exchange: Exchange, from: ClientId, own: Share, masking: Share) -> Sealed {
-    let mut bytes = [&[own.at][..], &own.values, &masking.values].concat();
+fn seal(agreed: &[u8; 32], exchange: Exchange, from: ClientId, values: [Values; 2]) -> Sealed {
+    let mut bytes = values.concat();
     let sealed = cipher(agreed, exchange, from).seal_in_place_append_tag(nonce(), Aad::empty(), &mut bytes);
-    sealed.expect("a message of 65 bytes is short enough");
-    Sealed(bytes)
+    sealed.expect("a message of 64 bytes is short enough");
+    Sealed(std::array::from_fn(|part| std::array::from_fn(|byte| bytes[20 * part + byte])))
 }
 
-fn open(agreed: &[u8; 32], exchange: Exchange, from: ClientId, sealed: &Sealed) -> Option<[Share; 2]> {
-    let mut bytes = sealed.0.clone();
+fn open(agreed: &[u8; 32], exchange: Exchange, from: ClientId, sealed: &Sealed) -> Option<[Values; 2]> {
+    let mut bytes = sealed.0.concat();
     let opened = cipher(agreed, exchange, from).open_in_place(nonce(), Aad::empty(), &mut bytes).ok()?;
-    let (&at, values) = opened.split_first()?;
-    let (own, masking) = values.split_at_checked(32)?;
-    let share = |values: &[u8]| Some(Share { at, values: values.try_into().ok()? });
-    Some([share(own)?, share(masking)?])
+    let (own, masking) = opened.split_at_checked(32)?;
+    Some([own.try_into().ok()?, masking.try_into().ok()?])
 }

@@ -13,6 +13,8 @@ use crate::id::ClientId;
 pub struct Recovery<'a> {
     /// Which.
     pub exchange: Exchange,
+    /// What its members have been told of the round.
+    pub terms: &'a [u8; 32],
     /// What the members have said of themselves.
     pub members: &'a BTreeMap<ClientId, Advertised>,
     /// The neighbours of each among the members.
@@ -79,7 +81,8 @@ impl Recovery<'_> {
             if with.is_empty() {
                 continue;
             }
-            let is_key = |secret: &[u8; 32]| masks_of_missing(self.exchange, said, *secret, &with);
+            let is_key =
+                |secret: &[u8; 32]| masks_of_missing((self.exchange, self.terms), said, *secret, &with);
             let shared = self.put_together(*client, shares, is_key)?;
             // The sum has what the others have added or taken away, and not the missing one's part.
             masks.extend(shared.into_iter().map(|mask| Mask { add: !mask.add, ..mask }));

@@ -72,23 +72,36 @@ pub fn combine(shares: &[Share]) -> Option<[u8; 32]> {
 }
 
 /// The product in the field, in a time that depends on neither factor.
-fn product(a: u8, b: u8) -> u8 {
-    let (mut a, mut product) = (a, 0);
-    for bit in 0..8 {
+const fn product(a: u8, b: u8) -> u8 {
+    let (mut a, mut product, mut bit) = (a, 0, 0);
+    while bit < 8 {
         product ^= a & 0_u8.wrapping_sub(b >> bit & 1);
         a = a << 1 ^ 0x1b & 0_u8.wrapping_sub(a >> 7);
+        bit += 1;
     }
     product
 }
 
-/// The inverse in the field, a^254; `None` of 0. Places are no secrets.
+/// The inverse in the field; `None` of 0. Places are no secrets, so that a table serves.
 fn inverse(a: u8) -> Option<u8> {
-    let mut power = 1;
-    for _ in 0..254 {
-        power = product(power, a);
-    }
-    (a != 0).then_some(power)
+    (a != 0).then_some(INVERSES[a as usize])
 }
+
+/// a^254 of every a.
+const INVERSES: [u8; 256] = {
+    let mut inverses = [0; 256];
+    let mut a = 1;
+    while a < 256 {
+        let (mut power, mut exponent) = (1, 0);
+        while exponent < 254 {
+            power = product(power, a as u8);
+            exponent += 1;
+        }
+        inverses[a] = power;
+        a += 1;
+    }
+    inverses
+};
 
 #[cfg(test)]
 mod tests {

@@ -25,6 +25,7 @@ struct Round {
 }
 
 const SHARE: f64 = 0.55;
+const TERMS: [u8; 32] = [7; 32];
 
 impl Round {
     /// Of this number of devices; `silent` of them are lost before they share, by position.
@@ -72,7 +73,7 @@ impl Round {
         let mut masked = BTreeMap::new();
         for (client, index) in order.iter().filter(|(client, _)| members.contains_key(client)) {
             let present = all[client].iter().filter_map(|neighbour| members.get(neighbour));
-            let masks = parties[client].masks(present).expect("keys of members");
+            let masks = parties[client].masks(present, &TERMS).expect("keys of members");
             let mut values = update(*index);
             mask::apply(&masks, vec![&mut values]);
             masked.insert(*client, values);
@@ -82,16 +83,19 @@ impl Round {
 
     fn recovery(&self) -> Recovery<'_> {
         let Self { exchange, members, neighbours, thresholds, .. } = self;
-        Recovery { exchange: *exchange, members, neighbours, thresholds }
+        Recovery { exchange: *exchange, terms: &TERMS, members, neighbours, thresholds }
     }
 
     /// What a member reveals where these count.
     fn reveal(&self, client: ClientId, counted: &[ClientId]) -> Vec<(ClientId, Share)> {
         let party = &self.parties[&client];
-        let mut revealed = vec![(client, party.own_share(self.neighbours[&client].len(), SHARE))];
+        let own = party.own_share(self.neighbours[&client].len(), SHARE);
+        let mut revealed = vec![(client, Share { at: 1, values: own })];
         for (from, sealed) in self.sealed.get(&client).into_iter().flatten() {
             let [own, masking] = party.open(&self.members[from], sealed).expect("sealed for it");
-            revealed.push((*from, if counted.contains(from) { own } else { masking }));
+            let place = self.neighbours[from].binary_search(&client).expect("a neighbour");
+            let values = if counted.contains(from) { own } else { masking };
+            revealed.push((*from, Share { at: place as u8 + 2, values }));
         }
         revealed
     }
@@ -233,8 +237,23 @@ fn shares_open_for_the_one_that_they_are_sealed_for() {
     assert_eq!(open(0, 2, sealed), Err(PartyError::Sealed(all[2])));
     let none = Advertised { sealing: [0; 32], masking: [0; 32], ..round.members[&all[1]] };
     assert_eq!(round.parties[&all[0]].open(&none, sealed), Err(PartyError::Key(all[1])));
-    assert_eq!(round.parties[&all[0]].masks([&none]).err(), Some(PartyError::Key(all[1])));
+    assert_eq!(round.parties[&all[0]].masks([&none], &TERMS).err(), Some(PartyError::Key(all[1])));
     assert_eq!(round.parties[&all[0]].shares(&[none], SHARE).err(), Some(PartyError::Key(all[1])));
+}
+
+#[test]
+fn masks_of_members_that_were_told_different_terms_do_not_cancel() {
+    let mut round = Round::new(5, &[], update);
+    let all: Vec<_> = round.members.keys().copied().collect();
+    let first = all[0];
+    let present = round.neighbours[&first].iter().map(|near| &round.members[near]);
+    let masks = round.parties[&first].masks(present, &[8; 32]).expect("keys of members");
+    let mut values = vec![0; VALUES];
+    mask::apply(&masks, vec![&mut values]);
+    round.masked.insert(first, values);
+    let sum = round.sum(&all, &[]).expect("all answer");
+    let near = sum.iter().zip(plain(&round, &all)).filter(|(found, plain)| (**found - plain).abs() < 1 << 40);
+    assert_eq!(near.count(), 0, "the sum hides all of the updates");
 }
 
 #[test]
@@ -261,7 +280,7 @@ fn a_hundred_devices_with_a_large_model() {
         let _ = party.advertise(&SecretKey::from_bytes([5; 32]));
         let _ = party.shares(&neighbours, SHARE).expect("keys of members");
         let mut values = vec![1_i64; PARAMETERS];
-        mask::apply(&party.masks(&neighbours).expect("keys of members"), vec![&mut values]);
+        mask::apply(&party.masks(&neighbours, &TERMS).expect("keys of members"), vec![&mut values]);
         let _ = round.reveal(first, &all);
         seconds(begun)
     });

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use shared::id::ClientId;
 
-use super::{MemberState, OpenRound, Phase};
+use super::{KeyExchange, MemberState, OpenRound, Phase};
 use crate::round::{Tally, WaitedFor};
 
 /// Number of stragglers whose updates would count in this round.
@@ -149,7 +149,7 @@ impl OpenRound {
             MemberState::NotNow(_, until) => Some(until),
             _ => None,
         });
-        let exchange = self.exchange.as_ref().map(|exchange| exchange.deadline);
+        let exchange = self.exchange.as_ref().map(KeyExchange::due);
         moments.into_iter().chain(again).chain(exchange).filter(|moment| *moment > now).min()
     }
 

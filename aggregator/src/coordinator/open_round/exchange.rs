@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use shared::id::ClientId;
 use shared::message::{Rounding, SecureStep};
-use shared::secure::{Advertised, Exchange, Sealed, Share, graph};
+use shared::secure::{Advertised, Exchange, Sealed, Share, Values, graph};
 use shared::seed::Seed;
 use shared::spec::SecureAggregation;
 
@@ -25,6 +25,9 @@ use crate::round::Tally;
 
 /// Attempts of one life of the server: after as many exchanges that too few have stayed in, the round is void.
 pub const MAX_ATTEMPTS: u32 = 8;
+
+/// How long further answers are waited for, once there are enough.
+const FURTHER_ANSWERS: Duration = Duration::from_secs(2);
 
 /// Shares of secrets, by whose they are.
 pub type Revealed = BTreeMap<ClientId, Vec<Share>>;
@@ -54,6 +57,8 @@ pub(in crate::coordinator) struct KeyExchange {
     /// Who has revealed, and what of whom.
     answered: BTreeSet<ClientId>,
     revealed: Revealed,
+    /// Since when every secret can be put together.
+    enough_since: Option<Duration>,
 }
 
 /// What is to be done now that an exchange has moved on.
@@ -78,6 +83,7 @@ impl KeyExchange {
             attempts: 1,
             answered: BTreeSet::new(),
             revealed: Revealed::new(),
+            enough_since: None,
         }
     }
 
@@ -174,24 +180,19 @@ impl KeyExchange {
         complete
     }
 
-    /// A member that counts reveals what it was asked for. Says whether that is it.
-    pub(in crate::coordinator) fn reveals(&mut self, client: ClientId, shares: &[(ClientId, Share)]) -> bool {
-        if !matches!(self.phase, Phase::Revealing(_)) || self.answered.contains(&client) {
-            return true;
+    /// A member that counts reveals what it was asked for. What it does not have, since it does not open, others do.
+    pub(in crate::coordinator) fn reveals(&mut self, client: ClientId, shares: &[(ClientId, Values)]) {
+        if !matches!(self.phase, Phase::Revealing(_)) || !self.answered.insert(client) {
+            return;
         }
-        let Some(neighbours) = self.agreement.neighbours.get(&client) else { return false };
-        let present = neighbours.iter().filter(|neighbour| self.agreement.sealed.contains_key(neighbour));
-        let of: BTreeSet<_> = shares.iter().map(|(of, _)| *of).collect();
-        let expected: BTreeSet<_> = present.copied().chain([client]).collect();
-        let placed = |(of, share): &(ClientId, Share)| self.place(*of, client) == Some(share.at);
-        if shares.len() != expected.len() || of != expected || !shares.iter().all(placed) {
-            return false;
+        let mut named = BTreeSet::new();
+        for &(of, values) in shares {
+            let takes_part = self.agreement.sealed.contains_key(&of);
+            let Some(at) = self.place(of, client).filter(|_| takes_part && named.insert(of)) else {
+                continue;
+            };
+            self.revealed.entry(of).or_default().push(Share { at, values });
         }
-        self.answered.insert(client);
-        for (of, share) in shares {
-            self.revealed.entry(*of).or_default().push(*share);
-        }
-        true
     }
 
     /// The place of the share that `holder` has of the secrets of `of`: its own is the first, and its neighbours' follow.
@@ -203,8 +204,22 @@ impl KeyExchange {
         u8::try_from(neighbours.binary_search(&holder).ok()? + 2).ok()
     }
 
-    /// Whether every secret that is needed can be put together.
-    pub(in crate::coordinator) fn is_revealed(&self) -> bool {
+    /// Whether every secret that is needed can be put together, and all have answered that are there, or had the time to: with more
+    /// answers than are needed a wrong one is found out.
+    pub(in crate::coordinator) fn is_revealed(&mut self, now: Duration, waited_for: bool) -> bool {
+        if !self.can_be_revealed() {
+            return false;
+        }
+        let since = *self.enough_since.get_or_insert(now);
+        !waited_for || now >= since + FURTHER_ANSWERS
+    }
+
+    /// When further answers are not waited for any more.
+    pub(in crate::coordinator) fn due(&self) -> Duration {
+        self.enough_since.map_or(self.deadline, |since| self.deadline.min(since + FURTHER_ANSWERS))
+    }
+
+    fn can_be_revealed(&self) -> bool {
         let enough = |client: &ClientId| {
             self.revealed.get(client).map_or(0, Vec::len) >= self.agreement.threshold(*client, &self.policy)
         };
@@ -289,6 +304,9 @@ impl KeyExchange {
         counts: impl Fn(ClientId) -> bool,
     ) -> Vec<SecureStep> {
         let Agreement { advertised, neighbours, sealed, .. } = &self.agreement;
+        if matches!(self.phase, Phase::Revealing(_)) && !counts(client) {
+            return Vec::new();
+        }
         if self.phase == Phase::Keys {
             return vec![SecureStep::Advertise];
         }
@@ -298,7 +316,7 @@ impl KeyExchange {
         if !self.takes_part(client) {
             return if matches!(self.phase, Phase::Shares) { steps } else { Vec::new() };
         }
-        let for_client = |from: &ClientId| Some((*from, sealed.get(from)?.get(&client)?.clone()));
+        let for_client = |from: &ClientId| Some((*from, *sealed.get(from)?.get(&client)?));
         let present: Vec<_> = near.iter().filter_map(for_client).collect();
         let (counted, missing) = present.iter().map(|(from, _)| *from).partition(|from| counts(*from));
         steps.push(SecureStep::Mask { rounding, present });

@@ -245,6 +245,7 @@ impl Hiding {
             .collect();
         let recovery = Recovery {
             exchange: Exchange { run: secure().run, round: 1, attempt: agreement.attempt },
+            terms: &[0; 32],
             members: &members.map(|(client, said)| (*client, *said)).collect(),
             neighbours: &agreement.neighbours,
             thresholds: &thresholds,

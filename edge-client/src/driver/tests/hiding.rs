@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use models::{Array, Limits, ParamSet, Precision};
+use sha2::{Digest as _, Sha256};
 use shared::aggregation::{Scale, Template};
-use shared::algorithm::hidden::HiddenSum;
+use shared::algorithm::hidden::{HiddenSum, terms};
 use shared::algorithm::{Contribution, ErasedAlgorithm, Round, registry};
 use shared::message::{Rounding, SecureAnswer, SecureStep, UpdateHeader};
 use shared::record::Record;
@@ -124,7 +125,10 @@ impl Lab {
         let neighbours = clients.iter().map(|client| (*client, others(client))).collect();
         let thresholds = clients.iter().map(|client| (*client, 2)).collect();
         let (members, neighbours, thresholds) = (&self.said, &neighbours, &thresholds);
-        let masks = Recovery { exchange, members, neighbours, thresholds }.masks(&clients, &self.shares);
+        let sent = Sha256::digest(broadcast()).into();
+        let terms = &terms(&spec(true), &rounding(), 0, &sent);
+        let recovery = Recovery { exchange, terms, members, neighbours, thresholds };
+        let masks = recovery.masks(&clients, &self.shares);
         with_round(|algorithm, round| {
             let mut sum = HiddenSum::new(algorithm, round).unwrap();
             for (client, (header, record)) in &self.updates {
@@ -137,7 +141,7 @@ impl Lab {
 }
 
 fn rounding() -> Rounding {
-    Rounding { scale: Scale::agree(1000.0, 3, 3), samples: 3 }
+    Rounding { scale: Scale::agree(1000.0, 3, 3), most_samples: 3 }
 }
 
 fn with_round<T>(work: impl FnOnce(&dyn ErasedAlgorithm, &Round<'_>) -> T) -> T {
@@ -252,8 +256,10 @@ async fn three_devices_are_seen_as_their_sum_although_one_restarts_before_it_rev
             let counted = clients.iter().copied().filter(|other| *other != member.client).collect();
             member.is_asked(SecureStep::Reveal { counted, missing: Vec::new() });
             let SecureAnswer::Revealed(shares) = member.answers().await else { panic!("shares") };
-            for (of, share) in shares {
-                lab.shares.entry(of).or_default().push(share);
+            for (of, values) in shares {
+                let mut others = lab.said.keys().filter(|client| **client != of);
+                let place = others.position(|client| *client == member.client).map_or(0, |place| place + 1);
+                lab.shares.entry(of).or_default().push(Share { at: place as u8 + 1, values });
             }
             member.server.says(ToClient::Receipt { round: ROUND, verdict: Verdict::Accepted });
         }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use models::{Array, ParamSet};
 use shared::aggregation::{Scale, Template};
-use shared::algorithm::hidden::HiddenSum;
+use shared::algorithm::hidden::{HiddenSum, terms};
 use shared::algorithm::{Contribution, ErasedAlgorithm, Round, registry};
 use shared::message::{Rounding, TaskKind, TrainReport};
 use shared::record::Record;
@@ -43,12 +43,16 @@ fn update(index: u8) -> Record {
     Record { tensors, ..Record::default() }
 }
 
+/// The digest of what all were sent.
+const BROADCAST: [u8; 32] = [4; 32];
+
 fn plain(index: u8, round: u32) -> Plain {
     let task = TrainedTask {
         spec: spec(),
         round,
         failed: 0,
         work: TaskKind::TRAIN,
+        broadcast: BROADCAST,
         client: key(index).public().client(),
         report: report(index),
         local: None,
@@ -191,7 +195,7 @@ impl Lab {
             let SecureAnswer::Shares(shares) = answer else { panic!("{answer:?}") };
             for (to, sealed) in shares {
                 let of_device = self.sealed.entry(to).or_default();
-                assert_eq!(*of_device.entry(device.client()).or_insert(sealed.clone()), sealed);
+                assert_eq!(*of_device.entry(device.client()).or_insert(sealed), sealed);
             }
             if !self.present.contains(&device.client()) {
                 self.present.push(device.client());
@@ -203,8 +207,8 @@ impl Lab {
         let present = self.sealed.get(&device.client()).into_iter().flatten();
         let present = present.filter(|(from, _)| self.present.contains(from));
         SecureStep::Mask {
-            rounding: rounding(device.index),
-            present: present.map(|(from, sealed)| (*from, sealed.clone())).collect(),
+            rounding: rounding(),
+            present: present.map(|(from, sealed)| (*from, *sealed)).collect(),
         }
     }
 
@@ -218,8 +222,19 @@ impl Lab {
     fn asks_to_reveal(&mut self, device: &mut Device, counted: &[ClientId]) {
         let answer = device.hears(self.attempt, self.reveal(device, counted));
         let Some(SecureAnswer::Revealed(shares)) = answer else { panic!("{answer:?}") };
-        for (of, share) in shares {
-            self.shares.entry(of).or_default().push(share);
+        for (of, values) in shares {
+            let at = self.place(of, device.client());
+            self.shares.entry(of).or_default().push(Share { at, values });
+        }
+    }
+
+    /// The place of the share of a device's secrets that `holder` has: all are neighbours, in order.
+    fn place(&self, of: ClientId, holder: ClientId) -> u8 {
+        let mut others = self.said.keys().filter(|client| **client != of);
+        if of == holder {
+            1
+        } else {
+            others.position(|client| *client == holder).expect("a neighbour") as u8 + 2
         }
     }
 
@@ -233,8 +248,9 @@ impl Lab {
         let neighbours = self.said.keys().map(|client| (*client, others(client))).collect();
         let needed = spec.secure.holders_needed(self.said.len() - 1);
         let thresholds = members.keys().map(|client| (*client, needed)).collect();
-        let recovery =
-            Recovery { exchange, members: &members, neighbours: &neighbours, thresholds: &thresholds };
+        let terms = terms(&spec, &rounding(), 0, &BROADCAST);
+        let (members, neighbours, thresholds) = (&members, &neighbours, &thresholds);
+        let recovery = Recovery { exchange, terms: &terms, members, neighbours, thresholds };
         let counted: Vec<_> = devices.iter().map(|device| device.client()).collect();
         let masks = recovery.masks(&counted, &self.shares).expect("enough have answered");
         with_round(|algorithm, round| {
@@ -245,7 +261,7 @@ impl Lab {
                 let record = hidden_record(saved);
                 assert_eq!(record.scalars::<u32>("an attempt").unwrap(), self.attempt);
                 HiddenSum::check(algorithm, round, &record.integers).unwrap();
-                let counts = TrainReport { samples: rounding(device.index).samples, ..saved.report };
+                let counts = TrainReport { samples: saved.report.samples.min(11), ..saved.report };
                 sum.add(algorithm, round, (device.client(), counts), &record.integers);
             }
             let (partial, losses) = sum.reveal(algorithm, &masks, devices.len()).unwrap();
@@ -255,8 +271,8 @@ impl Lab {
 }
 
 /// An update counts for at most 11 samples.
-fn rounding(index: u8) -> Rounding {
-    Rounding { scale: Scale::agree(1000.0, 600, 10), samples: report(index).samples.min(11) }
+fn rounding() -> Rounding {
+    Rounding { scale: Scale::agree(1000.0, 600, 10), most_samples: 11 }
 }
 
 /// What a server reads of a hidden update.
@@ -272,7 +288,8 @@ fn seen(devices: &[&Device]) -> (Record, f64) {
         let mut partial = algorithm.begin(round).unwrap();
         let mut losses = 0.0;
         for device in devices {
-            let report = TrainReport { samples: rounding(device.index).samples, ..report(device.index) };
+            let report =
+                TrainReport { samples: report(device.index).samples.min(11), ..report(device.index) };
             let update = algorithm.check(round, update(device.index)).unwrap();
             let contribution =
                 Contribution { client: device.client(), weight: report.samples, report, update };
@@ -288,7 +305,7 @@ fn with_round<T>(work: impl FnOnce(&dyn ErasedAlgorithm, &Round<'_>) -> T) -> T 
     let algorithm = registry::build(&spec.algorithm).unwrap();
     let template =
         Template::of_updates(spec.architecture.parameter_specs().unwrap(), spec.aggregation.buffers);
-    let scale = rounding(0).scale;
+    let scale = rounding().scale;
     let (number, failed, clients, private) = (ROUND, 0, 0, None);
     let round = Round { number, failed, spec: &spec, template: &template, scale, clients, private };
     work(&*algorithm, &round)

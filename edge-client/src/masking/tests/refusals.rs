@@ -72,18 +72,16 @@ fn an_update_is_hidden_among_enough_neighbours_and_none_else() {
     let mut devices = devices(5);
     let lab = Lab::shared(0, &mut devices);
     let SecureStep::Mask { rounding, present } = lab.mask(&devices[0]) else { unreachable!() };
-    let foreign = (key(9).public().client(), present[0].1.clone());
-    let own = (devices[0].client(), present[0].1.clone());
-    let twice = [present[0].clone(), present[0].clone(), present[1].clone()];
-    let huge = Rounding { samples: 11, scale: Scale::agree(1000.0, 9, 10) };
+    let foreign = (key(9).public().client(), present[0].1);
+    let own = (devices[0].client(), present[0].1);
+    let twice = [present[0], present[0], present[1]];
+    let huge = Rounding { most_samples: 11, scale: Scale::agree(1000.0, 9, 10) };
     for (rounding, present, says) in [
         (rounding, present[..1].to_vec(), "2 of 3 devices are left"),
         (rounding, [&present[1..], &[foreign]].concat(), "is not one that this device shares masks with"),
         (rounding, [&present[1..], &[own]].concat(), "is not one that this device shares masks with"),
         (rounding, twice.to_vec(), "a second time"),
-        (Rounding { samples: 11, ..rounding }, present.clone(), "11 samples, and the device has 10"),
-        (huge, present.clone(), "and the device has 10"),
-        (Rounding { samples: 10, ..huge }, present.clone(), "has no room for 10 samples"),
+        (huge, present.clone(), "has no room for 10 samples"),
     ] {
         let mut devices = super::devices(5);
         Lab::shared(0, &mut devices);
@@ -116,7 +114,7 @@ fn a_second_update_is_not_hidden_with_the_masks_of_the_first() {
         let SecureStep::Mask { rounding, present } = mask.clone() else { unreachable!() };
         for other in [
             SecureStep::Mask { rounding, present: present[..3].to_vec() },
-            SecureStep::Mask { rounding: Rounding { samples: 9, ..rounding }, present },
+            SecureStep::Mask { rounding: Rounding { most_samples: 9, ..rounding }, present },
         ] {
             assert_eq!(device.hears(0, other), None);
             assert!(device.warned.pop().is_some_and(|said| said.contains("this device's update")));
@@ -183,7 +181,7 @@ fn shares_of_a_neighbour_that_do_not_open_are_left_out() {
     let counted: Vec<_> = devices.iter().map(Device::client).collect();
     let device = &mut devices[0];
     let SecureStep::Mask { rounding, mut present } = lab.mask(device) else { unreachable!() };
-    present[0].1 = present[1].1.clone();
+    present[0].1 = present[1].1;
     let (forged, _) = present[0];
     device.hears(0, SecureStep::Mask { rounding, present });
     let Some(SecureAnswer::Revealed(shares)) = device.hears(0, lab.reveal(device, &counted)) else {
@@ -199,7 +197,7 @@ fn shares_of_a_neighbour_that_do_not_open_are_left_out() {
 fn steps_that_do_not_follow_each_other_are_refused() {
     let (mut devices, lab) = begun();
     let device = &mut devices[0];
-    let mask = SecureStep::Mask { rounding: rounding(0), present: Vec::new() };
+    let mask = SecureStep::Mask { rounding: rounding(), present: Vec::new() };
     let reveal = SecureStep::Reveal { counted: Vec::new(), missing: Vec::new() };
     assert_eq!(device.hears(0, reveal), None);
     assert!(device.warned.pop().is_some_and(|said| said.contains("before it has said who takes part")));

@@ -75,5 +75,5 @@ fn a_device_whose_owner_asks_for_more_devices_takes_no_part() {
     let device = testbed.join_with(0, &["--secure-only", "10"]).wait();
     assert_ne!(device.code, Some(0));
     assert!(device.text.contains("10"), "{}", device.text);
-    server.object(&json!({ "event": "declined" }));
+    server.line("the operator is told", |line| line.contains("leaves") && line.contains("--secure-only"));
 }

@@ -9,10 +9,9 @@ use shared::id::ClientId;
 use shared::message::{
     CountedUpdate, Rejection, Rounding, TaskKind, ToClient, ToServer, UpdateHeader, counted_update,
 };
-use shared::secure::{Advertised, Sealed};
+use shared::secure::{Advertised, Sealed, Share};
 use shared::spec::SecureAggregation;
 
-use super::Revealed;
 use crate::round::{SampleCap, Tally};
 
 /// A connection, numbered by the driver. A client that reconnects comes on a new one.
@@ -243,6 +242,9 @@ pub struct Opening {
 fn is_first(exchange: &u32) -> bool {
     *exchange == 0
 }
+
+/// Shares of secrets, by whose they are.
+pub type Revealed = BTreeMap<ClientId, Vec<Share>>;
 
 /// Who takes part in a round whose updates are hidden, and what they have sent each other.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

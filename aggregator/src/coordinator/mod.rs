@@ -104,9 +104,9 @@ use state::State;
 pub use arrivals::MAX_SAMPLES;
 pub use event::{
     Action, Agreement, Arrival, Closing, Event, HiddenUpdates, Opening, Outcome, OutstandingTask, PeerId,
-    Reopened, Resume, RosterSnapshot, UploadId,
+    Reopened, Resume, Revealed, RosterSnapshot, UploadId,
 };
-pub use open_round::{INELIGIBLE_RETRY, MAX_ATTEMPTS, Revealed};
+pub use open_round::{INELIGIBLE_RETRY, MAX_ATTEMPTS};
 pub use progression::{MAX_VOID_PAUSE, VOID_ALARM};
 pub use roster::MAX_ROSTER;
 pub use status::{Activity, Awaited, Load, Status, WaitingFor};

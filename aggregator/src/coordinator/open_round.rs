@@ -17,8 +17,8 @@ use crate::names::called;
 use crate::round::RoundPolicy;
 
 pub(super) use closing::{Next, Otherwise, Stragglers};
+pub use exchange::MAX_ATTEMPTS;
 pub(super) use exchange::{KeyExchange, Moved, Phase};
-pub use exchange::{MAX_ATTEMPTS, Revealed};
 
 /// Delay after which a member that was not eligible to train is asked again, if the round needs it.
 pub const INELIGIBLE_RETRY: Duration = Duration::from_mins(1);
@@ -317,7 +317,7 @@ impl OpenRound {
         }
     }
 
-    /// What a member is told of the exchange of keys.
+    /// What a member is told about the exchange of keys.
     pub(super) fn secure_steps(&self, client: ClientId, spec: &RunSpec) -> Vec<SecureStep> {
         let Some(exchange) = &self.exchange else { return Vec::new() };
         let rounding = self.opening.rounding(spec.aggregation.weights, self.policy.max_abs);

@@ -180,7 +180,7 @@ impl Run {
         revealed.map_err(|tensor| format!("`{tensor}` is not what honest devices add up to"))
     }
 
-    /// The digest of what members were told of the round.
+    /// The digest of what members were told about the round.
     fn terms(&self, opening: &Opening) -> Result<[u8; 32], RunError> {
         let Broadcast { path, content, .. } = self.broadcast(opening.round, opening.work)?;
         let mut hash = Sha256::new();

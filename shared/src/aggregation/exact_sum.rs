@@ -192,7 +192,7 @@ impl ExactSum {
         self.sums.iter_mut().map(|(name, sum)| (name.as_str(), sum.values_mut()))
     }
 
-    /// The first tensor with a sum that no checked updates of so many devices add up to.
+    /// The first tensor with a sum that no checked updates of this number of devices add up to.
     pub(crate) fn first_impossible(&self, terms: u64) -> Option<&str> {
         let Scale { max_abs, max_weight, .. } = self.scale;
         // Every term is rounded by half a unit at most.

@@ -101,7 +101,7 @@ impl WeightedSum {
     }
 
     /// The whole numbers that secure aggregation hides, tensor by tensor: the sums and, of weights by loss, those of the losses as
-    /// well. Both parts are there then, whatever the losses are.
+    /// well. Both parts are there then, for any losses.
     pub(crate) fn numbers(&mut self) -> Vec<(String, &mut [i64])> {
         let Self { terms, by_loss, hidden } = self;
         if let Some(by_loss) = by_loss {

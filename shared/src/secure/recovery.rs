@@ -13,7 +13,7 @@ use crate::id::ClientId;
 pub struct Recovery<'a> {
     /// Which.
     pub exchange: Exchange,
-    /// What its members have been told of the round.
+    /// What its members have been told about the round.
     pub terms: &'a [u8; 32],
     /// What the members have said of themselves.
     pub members: &'a BTreeMap<ClientId, Advertised>,

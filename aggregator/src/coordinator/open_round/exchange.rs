@@ -20,7 +20,7 @@ use shared::secure::{Advertised, Exchange, Sealed, Share, Values, graph};
 use shared::seed::Seed;
 use shared::spec::SecureAggregation;
 
-use super::super::event::Agreement;
+use super::super::event::{Agreement, Revealed};
 use crate::round::Tally;
 
 /// Attempts of one life of the server: after as many exchanges that too few have stayed in, the round is void.
@@ -28,9 +28,6 @@ pub const MAX_ATTEMPTS: u32 = 8;
 
 /// How long further answers are waited for, once there are enough.
 const FURTHER_ANSWERS: Duration = Duration::from_secs(2);
-
-/// Shares of secrets, by whose they are.
-pub type Revealed = BTreeMap<ClientId, Vec<Share>>;
 
 /// How far an exchange is.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -146,6 +146,7 @@ impl Coordinator {
             // A client deletes an update that is not wanted, and this one is not durable yet.
             Some((round, MemberState::Folding)) => (Some(round), false),
             // It keeps a hidden update until the round has closed.
+            None if self.is_closing_with(client) => (Some(self.closed + 1), false),
             Some((number, MemberState::Accepted)) if open.is_some_and(|round| round.exchange.is_some()) => {
                 (Some(number), false)
             }
@@ -213,7 +214,10 @@ impl Coordinator {
         self.heard(now, client);
         let next = self.takes_in();
         let unknown = |current| Offer::Settled(Verdict::Rejected(Rejection::UnknownRound { round, current }));
+        let again = round == self.closed + 1 && self.is_closing_with(client);
         let offer = match &mut self.state {
+            // Its receipt comes when the round has closed.
+            _ if again => Offer::Again,
             _ if round < next => self.offered_late(client, &header),
             State::Open { round: open } | State::Opening { round: open, .. } if round == next => {
                 open.offer(client, report, |samples| self.spec.samples_in(round, samples))

@@ -156,6 +156,12 @@ impl Coordinator {
         self.state = State::Closing { since: now, void: tally.void, reasons, contributors };
     }
 
+    /// Whether the round that closes is made of a hidden update of this client, which has no receipt yet.
+    pub(super) fn is_closing_with(&self, client: ClientId) -> bool {
+        let State::Closing { contributors, .. } = &self.state else { return false };
+        contributors.iter().any(|(contributor, _)| *contributor == client)
+    }
+
     /// Sends the receipts of a round whose updates were hidden, now that it has closed.
     pub(super) fn send_receipts(&mut self, number: u32, void: bool, contributors: Vec<(ClientId, u32)>) {
         for (client, fingerprint) in contributors {

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use edge_client::masking::State;
 use edge_client::store::{DiskStore, KnownServer, ServerFile, Store as _, StoreError, Update};
 use flate2::Crc;
 use models::{Architecture, Layer};
@@ -42,6 +43,7 @@ fn whole() -> &'static [(PathBuf, Vec<u8>)] {
                 store.forget(Some(&Verdict::Accepted)).expect("it is there");
             }
         }
+        store.keep_masking(RUN, b"masking").expect("there is room");
         drop(store);
         let mut files = tmp::files(folder.path());
         for (path, bytes) in &mut files {
@@ -77,7 +79,7 @@ pub fn run(bytes: &[u8]) -> Seen {
     let whole = whole();
     let chosen = usize::from(first >> 1) % whole.len();
     for (place, (path, right)) in whole.iter().enumerate() {
-        let envelope = path.ends_with("update") || path.ends_with("local");
+        let envelope = ["update", "local", "masking"].iter().any(|name| path.ends_with(name));
         let content = match place == chosen {
             true if first & 1 == 1 && envelope => summed(content.to_vec()),
             true => content.to_vec(),
@@ -96,6 +98,11 @@ fn used(folder: &Path) -> Result<(bool, bool), StoreError> {
         (Some(_), payload) => drop(payload?),
     }
     let local = store.client_state(RUN);
+    if let Some(masking) = store.masking(RUN)?
+        && let Some(state) = State::from_bytes(&masking)
+    {
+        assert_eq!(State::from_bytes(&state.to_bytes()), Some(state));
+    }
     let report = TrainReport::default();
     let (payload, local_state) = (b"another"[..].into(), Some(b"state".to_vec()));
     store.save(&Update { id: HELD, report, payload, local: local_state })?;

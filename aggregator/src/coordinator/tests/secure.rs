@@ -302,6 +302,29 @@ fn a_round_that_too_few_see_through_is_void_and_none_of_its_updates_counts() {
 }
 
 #[test]
+fn a_device_that_comes_back_while_the_round_closes_keeps_its_update() {
+    let mut round = Hiding::new(4, &[]);
+    assert!(round.unmasked.is_some(), "it closes");
+    let (client, peer) = (id(2), PeerId(20));
+    let hello = Hello { client, samples: 10, ..hello(1, Some(TaskId { run: secure().run, round: 1 })) };
+    round.members.get_mut(&client).expect("a member").peer = peer;
+    round.coordinator.handle(round.now, Event::Message { peer, message: ToServer::Hello(hello) });
+    let mut wants = None;
+    while let Some(action) = round.coordinator.poll() {
+        if let Action::Send { message: ToClient::Welcome { wants: wanted, .. }, .. } = action {
+            wants = Some(wanted);
+        }
+    }
+    assert_eq!(wants, Some(Some(1)), "it would forget an update that is not wanted, with its client state");
+    // What it sends again is dropped, and the receipt comes when the round has closed.
+    let report = TrainReport { samples: 10, ..TrainReport::default() };
+    round.give(Event::Uploaded(arrival(peer, 1, report, UploadId(99))));
+    assert_eq!(round.receipts.get(&client), None);
+    round.give(Event::Closed { round: 1, void: false, enough: false });
+    assert_eq!(round.receipts.get(&client), Some(&Verdict::Accepted));
+}
+
+#[test]
 fn a_sum_that_turns_out_to_be_none_is_a_void_round() {
     let mut round = Hiding::new(4, &[]);
     round.give(Event::Closed { round: 1, void: true, enough: false });

@@ -78,7 +78,11 @@ const FEDERATIONS: [(&str, Check, &[&str]); 14] = [
     ),
     ("hidden updates", Check::Bits, &["round.min-updates=4"]),
     ("hidden updates, local state", Check::Bits, &["round.min-updates=4", "algorithm.scaffold={}"]),
-    ("hidden updates, rounds closed by time", Check::End, &["round.min-updates=3", "round.timeout=40"]),
+    (
+        "hidden updates, rounds closed by time",
+        Check::End,
+        &["round.min-updates=3", "round.timeout=40", "secure-aggregation.patience=5"],
+    ),
 ];
 
 /// What hides updates, and waits for all devices.

@@ -138,7 +138,19 @@ fn plain(round: &Round, counted: &[ClientId]) -> Vec<i64> {
 
 #[test]
 fn the_sum_is_that_of_the_plain_updates_whoever_is_lost_when() {
-    for members in [2, 3, 10, 100] {
+    lose_some(&[2, 3, 10, 100]);
+}
+
+/// As [`the_sum_is_that_of_the_plain_updates_whoever_is_lost_when`].
+#[test]
+#[ignore = "minutes; with --ignored in a release build"]
+fn the_sum_of_a_thousand_devices_is_that_of_their_plain_updates() {
+    lose_some(&[1000]);
+}
+
+/// None, or three tenths of the devices fall silent before they share, before they send an update, or before they reveal.
+fn lose_some(federations: &[usize]) {
+    for &members in federations {
         let some = members * 3 / 10;
         let first: Vec<usize> = (0..some).collect();
         for silent in [&[][..], &first] {
@@ -262,7 +274,7 @@ fn nothing_secret_is_shown() {
     assert_eq!(format!("{secret:?}"), "PartySecret(..)");
 }
 
-/// Printed by `cargo test --release -p shared --lib secure -- --ignored --nocapture`.
+/// Printed by `cargo test --release -p shared --lib a_hundred -- --ignored --nocapture`.
 #[test]
 #[ignore = "a measurement of a minute, in a release build"]
 fn a_hundred_devices_with_a_large_model() {

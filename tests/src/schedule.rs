@@ -81,7 +81,7 @@ const FEDERATIONS: [(&str, Check, &[&str]); 14] = [
     (
         "hidden updates, rounds closed by time",
         Check::End,
-        &["round.min-updates=3", "round.timeout=40", "secure-aggregation.patience=5"],
+        &["round.min-updates=3", "round.timeout=300", "secure-aggregation.patience=20"],
     ),
 ];
 

@@ -63,9 +63,14 @@ async fn every_round_has_its_epsilon_and_the_model_says_what_is_promised() {
     let (_, _, metadata) = models::read_model(&mut &model(&run)[..]).unwrap();
     let stated = &metadata["privacy"];
     assert_eq!(*stated, promise.said(4));
-    for part in
-        ["after 4 rounds", "one device more or less", "clipped to 0.5", "noise 0.7", "the server is trusted"]
-    {
+    for part in [
+        "after 4 rounds",
+        "one device more or less",
+        "clipped to 0.5",
+        "noise 0.7",
+        "the account is that of",
+        "the server is trusted",
+    ] {
         assert!(stated.contains(part), "{part:?} is not in {stated:?}");
     }
 }
@@ -225,14 +230,14 @@ fn devices_give_the_bytes_of_the_simulation() {
 fn the_plan_is_said_and_nonsense_is_refused() {
     let plan = |arguments: &[&str]| run(&programs().aggregator, &[&["privacy", "plan"], arguments].concat());
     let asked = ["--devices", "1000", "--cohort", "100", "--rounds", "100", "--delta", "1e-5"];
-    // Noise 1 is epsilon 7.903850, the golden number of the account; what is printed is rounded up.
-    let said = plan(&[&asked[..], &["--epsilon", "7.9038501"]].concat());
+    // Noise 1 is epsilon 7.0472, and 7.046603 by the golden number of the account; what is printed is rounded up.
+    let said = plan(&[&asked[..], &["--epsilon", "7.05"]].concat());
     assert_eq!(said.code, Some(0), "{}", said.text);
-    assert!(said.text.contains("   100    0.100000     1.001  0.01001 x clip"), "{}", said.text);
-    assert!(said.text.contains("noise = 1.001\nrate = 0.1\ndevices = 1000"), "{}", said.text);
-    let json = plan(&[&asked[..], &["--epsilon", "7.9038501", "--json"]].concat());
+    assert!(said.text.contains("   100    0.100000    0.9999  0.01000 x clip"), "{}", said.text);
+    assert!(said.text.contains("noise = 0.9999\nrate = 0.1\ndevices = 1000"), "{}", said.text);
+    let json = plan(&[&asked[..], &["--epsilon", "7.05", "--json"]].concat());
     let rows: serde_json::Value = serde_json::from_str(&json.text).unwrap();
-    assert_eq!((rows[0]["noise"].as_f64(), rows[3]["cohort"].as_u64()), (Some(1.001), Some(800)));
+    assert_eq!((rows[0]["noise"].as_f64(), rows[3]["cohort"].as_u64()), (Some(0.9999), Some(800)));
     // What is printed can be run, also where rates have no end of digits.
     for (devices, cohort, epsilon) in [("49", "1", "8"), ("1000", "100", "1000000"), ("103", "3", "0.5")] {
         let delta = ["--delta", "1e-4", "--devices", devices, "--cohort", cohort];

@@ -121,7 +121,7 @@ Examples:
   aggregator privacy plan --devices 1000 --cohort 100 --rounds 100 --epsilon 8
   aggregator privacy plan --devices 20 --cohort 20 --rounds 10 --epsilon 8 --delta 1e-2
 
-The account is that of Renyi differential privacy, for runs that differ by one device: a reader of all models of a run learns \
+The account is that of privacy loss distributions, for runs that differ by one device: a reader of all models of a run learns \
 hardly more than without that device. It holds where the server is trusted, whom a round asks is kept secret, and who \
 can take part does not depend on the data.";
 

@@ -4,11 +4,18 @@
 
 pub mod account;
 mod complementary;
+mod composition;
+mod fourier;
+mod gaussian;
+mod losses;
+pub mod noise;
 pub mod plan;
+mod renyi;
 
 use shared::aggregation::Mechanism;
 
-use account::{Account, Noise};
+use account::{Account, Spent};
+use noise::Noise;
 
 /// What a private run promises.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -22,25 +29,33 @@ pub struct Promise {
 }
 
 impl Promise {
+    /// The account of its rounds.
+    #[must_use]
+    fn account(&self) -> Account {
+        let Mechanism { noise: multiplier, rate, .. } = self.mechanism;
+        Account::of(Noise { multiplier, rate })
+    }
+
     /// epsilon after this number of rounds with a result, for neighbours that differ by one device.
     #[must_use]
     pub fn epsilon(&self, rounds: u32) -> f64 {
-        let Mechanism { noise: multiplier, rate, .. } = self.mechanism;
-        Account::of(Noise { multiplier, rate }, rounds).epsilon(self.delta)
+        self.account().spent(rounds, self.delta).epsilon
     }
 
     /// How many of these rounds the budget allows.
     #[must_use]
     pub fn affordable(&self, rounds: u32) -> u32 {
         let Some(budget) = self.budget else { return rounds };
-        if self.epsilon(rounds) <= budget {
+        let account = self.account();
+        let stays = |rounds: u32| account.spent(rounds, self.delta).epsilon <= budget;
+        if stays(rounds) {
             return rounds;
         }
         // `least` are affordable and `most` are not.
         let (mut least, mut most) = (0, rounds);
         while most - least > 1 {
             let middle = least + (most - least) / 2;
-            if self.epsilon(middle) <= budget { least = middle } else { most = middle }
+            if stays(middle) { least = middle } else { most = middle }
         }
         least
     }
@@ -54,10 +69,11 @@ impl Promise {
         } else {
             "every device asked in every round".to_owned()
         };
+        let Spent { epsilon, method } = self.account().spent(rounds, *delta);
         format!(
-            "epsilon {:.3} at delta {delta:e} after {rounds} rounds, for one device more or less: updates clipped to {clip}, noise {noise}, \
-             {asked}, sums divided by {} devices; the server is trusted, and who can take part does not depend on the data",
-            self.epsilon(rounds),
+            "epsilon {epsilon:.3} at delta {delta:e} after {rounds} rounds, for one device more or less: updates clipped to {clip}, noise {noise}, \
+             {asked}, sums divided by {} devices; the account is that {method}; the server is trusted, and who can take part does not \
+             depend on the data",
             self.mechanism.expected()
         )
     }
@@ -81,14 +97,14 @@ mod tests {
 
     #[test]
     fn the_last_affordable_round_stays_within_the_budget_and_the_next_does_not() {
-        for budget in [3.0, 5.0, 7.903_851] {
+        for budget in [3.0, 5.0, 7.0475] {
             let promise = promise(budget);
             let rounds = promise.affordable(100_000);
             assert!(rounds > 0 && promise.epsilon(rounds) <= budget, "{rounds}");
             assert!(promise.epsilon(rounds + 1) > budget, "{rounds}");
         }
-        assert_eq!(promise(7.903_851).affordable(100_000), 100, "the golden number of the account");
-        assert_eq!(promise(7.903_851).affordable(5), 5);
+        assert_eq!(promise(7.0475).affordable(100_000), 100, "the golden number is 7.046603");
+        assert_eq!(promise(7.0475).affordable(5), 5);
         assert_eq!(promise(0.001).affordable(5), 0);
         assert_eq!(Promise { budget: None, ..promise(1.0) }.affordable(5), 5);
     }

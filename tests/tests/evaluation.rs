@@ -139,6 +139,7 @@ fn opening(cohort: &BTreeMap<ClientId, u64>) -> Opening {
         owed: BTreeMap::new(),
         counted: BTreeMap::new(),
         ledger: None,
+        participations: BTreeMap::new(),
         exchange: 0,
     }
 }

@@ -44,6 +44,7 @@ async fn after_failures(scenario: &Scenario, failed: u32, transport: Transport) 
             owed: BTreeMap::new(),
             counted: BTreeMap::new(),
             ledger: None,
+            participations: BTreeMap::new(),
             exchange: 0,
         };
         started.run.open(&opening).unwrap();

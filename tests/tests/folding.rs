@@ -43,6 +43,7 @@ fn model(algorithm: &str, together: usize) -> (ParamSet, Vec<Result<(), Rejectio
         owed: BTreeMap::new(),
         counted: BTreeMap::new(),
         ledger: None,
+        participations: BTreeMap::new(),
         exchange: 0,
     })
     .unwrap();

@@ -41,6 +41,7 @@ fn opening(round: u32, cohort: &[u8], owing: &[(u8, u32)]) -> Opening {
         owed: owed(owing),
         counted: BTreeMap::new(),
         ledger: None,
+        participations: BTreeMap::new(),
         exchange: 0,
     }
 }

@@ -151,6 +151,35 @@ async fn training_ends_before_the_round_that_would_exceed_the_budget() {
 }
 
 #[tokio::test]
+async fn devices_take_part_as_often_as_they_may_also_where_a_run_was_interrupted() {
+    let [at_once, folder] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let of = |rounds: u32| {
+        let rounds = format!("run.rounds={rounds}");
+        let bounded = ["privacy.sampling=none", "privacy.max-participations=2", "privacy.rate=0.6", &rounds];
+        scenario(&bounded)
+    };
+    let name = of(1).config.spec.name.clone();
+    for runs in [&at_once, &folder] {
+        plant(runs.path(), &name, 7);
+    }
+    let run = whole(at_once.path(), &of(40)).await;
+    let accepted: usize = run.records().iter().map(|record| record.accepted).sum();
+    assert_eq!(accepted, 4 * 2, "four devices, two rounds each");
+    assert!(run.closed() < 40, "training ends when all are done");
+    let promise = of(40).config.promise.unwrap();
+    let epsilons: Vec<f64> = run.records().iter().map(|record| record.metrics["epsilon"]).collect();
+    assert!(epsilons[0] < epsilons[1] && epsilons[1..].iter().all(|spent| *spent == promise.epsilon(2)));
+    assert!(run.privacy().unwrap().contains("in at most 2 rounds"), "{:?}", run.privacy());
+    for rounds in [1, 2, 3] {
+        drop(whole(folder.path(), &of(rounds)).await);
+    }
+    let started = start(Arc::new(Disk), folder.path(), &of(40)).unwrap();
+    assert!(started.continued);
+    let more = finish(started, &of(40)).await;
+    assert!(more.closed() == run.closed() && model(&more) == model(&run), "another model");
+}
+
+#[tokio::test]
 async fn rounds_count_with_any_number_of_devices() {
     let folder = tempfile::tempdir().unwrap();
     // Rounds open with three devices connected, and count with any number of updates.
@@ -249,6 +278,17 @@ fn the_plan_is_said_and_nonsense_is_refused() {
         let file = file.display().to_string();
         let config = run(&programs().aggregator, &["config", &file]);
         assert_eq!(config.code, Some(0), "{devices} {cohort} {epsilon}: {}", config.text);
+    }
+    // Without sampling: 20 rounds that ask all, z = 5 and delta 1e-5 are epsilon 3.848610, and a little less is a little more.
+    let bounded = ["--max-participations", "20", "--epsilon", "3.855"];
+    let said = plan(
+        &[&["--devices", "1000", "--cohort", "100", "--rounds", "900", "--delta", "1e-5"], &bounded[..]]
+            .concat(),
+    );
+    for part in
+        ["at most 20\n", "noise = 4.994\n", "rate = 0.1\n", "sampling = \"none\"\nmax-participations = 20"]
+    {
+        assert!(said.text.contains(part), "{part:?} is not in {}", said.text);
     }
     for (arguments, part) in [
         (

@@ -120,6 +120,7 @@ pub(super) const PRIVACY_PLAN: &str = "\
 Examples:
   aggregator privacy plan --devices 1000 --cohort 100 --rounds 100 --epsilon 8
   aggregator privacy plan --devices 20 --cohort 20 --rounds 10 --epsilon 8 --delta 1e-2
+  aggregator privacy plan --devices 1000 --cohort 100 --rounds 500 --epsilon 8 --max-participations 20
 
 The account is that of privacy loss distributions, for runs that differ by one device: a reader of all models of a run learns \
 hardly more than without that device. It holds where the server is trusted, whom a round asks is kept secret, and who \

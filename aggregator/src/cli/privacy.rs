@@ -30,6 +30,9 @@ pub(super) enum PrivacyCommand {
         /// The probability with which epsilon does not hold (privacy.delta), less than 1 in N
         #[arg(long, default_value = "1e-6", value_parser = positive)]
         delta: f64,
+        /// The account of a run without sampling, in which a device takes part in at most K rounds (privacy.max-participations)
+        #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..))]
+        max_participations: Option<u32>,
         /// Print JSON instead of text
         #[arg(long)]
         json: bool,
@@ -53,7 +56,7 @@ struct Row {
 const MULTIPLES: [u32; 5] = [1, 2, 4, 8, 16];
 
 pub(super) fn privacy(command: &PrivacyCommand) -> Result<(), Failure> {
-    let PrivacyCommand::Plan { devices, cohort, rounds, epsilon, delta, json } = *command;
+    let PrivacyCommand::Plan { devices, cohort, rounds, epsilon, delta, max_participations, json } = *command;
     if cohort > devices {
         let text =
             format!("--cohort {cohort} is more than --devices {devices}: a round asks each of them once");
@@ -71,16 +74,24 @@ pub(super) fn privacy(command: &PrivacyCommand) -> Result<(), Failure> {
     cohorts.dedup();
     let row = |cohort: u32| {
         let rate = f64::from(cohort) / f64::from(devices);
-        let noise = plan::multiplier(rate, rounds, epsilon, delta, MOST_NOISE);
+        let (drawn, counted) = max_participations.map_or((rate, rounds), |most| (1.0, most.min(rounds)));
+        let noise = plan::multiplier(drawn, counted, epsilon, delta, MOST_NOISE);
         Row { cohort, rate, noise, noise_of_mean: noise.map(|noise| noise / f64::from(cohort)) }
     };
     let rows: Vec<Row> = cohorts.into_iter().map(row).collect();
-    terminal::show(json, &rows, || text(&rows, devices, rounds, (epsilon, delta)))
+    terminal::show(json, &rows, || text(&rows, devices, (rounds, max_participations), (epsilon, delta)))
 }
 
-fn text(rows: &[Row], devices: u32, rounds: u32, (epsilon, delta): (f64, f64)) -> String {
+fn text(
+    rows: &[Row],
+    devices: u32,
+    (rounds, most): (u32, Option<u32>),
+    (epsilon, delta): (f64, f64),
+) -> String {
+    let bound =
+        most.map_or_else(String::new, |most| format!(", of which a device takes part in at most {most}"));
     let mut text = format!(
-        "epsilon {epsilon} at delta {delta:e}, {devices} devices, {rounds} rounds\n\n\
+        "epsilon {epsilon} at delta {delta:e}, {devices} devices, {rounds} rounds{bound}\n\n\
          cohort        rate     noise  noise of the mean\n"
     );
     for Row { cohort, rate, noise, noise_of_mean } in rows {
@@ -101,6 +112,9 @@ fn text(rows: &[Row], devices: u32, rounds: u32, (epsilon, delta): (f64, f64)) -
             "\n[aggregation]\nweights = \"uniform\"\n\n[privacy]\nclip = 1.0  # the usual length of an update, or less\nnoise = {noise}\n\
              rate = {rate}\ndevices = {devices}\ndelta = {delta:e}\nepsilon = {epsilon}\n"
         );
+        if let Some(most) = most {
+            let _ = write!(text, "sampling = \"none\"\nmax-participations = {most}\n");
+        }
     }
     text
 }

@@ -76,7 +76,7 @@ pub use error::{ConfigError, ConfigErrors, DATA_VARIABLE, Mistake, Origin};
 pub use model_origin::{LIBRARIES, ModelOrigin};
 pub use paths::value_at;
 pub use plan::{DataPlan, ServerPlan, Source};
-pub use privacy::PrivacyTable;
+pub use privacy::{PrivacyTable, Sampling};
 pub use raw::{
     Adapters, ConnectionTable, Lora, Mixing, ModelTable, Raw, RoundTable, RunTable, ServerTable,
     SimulationTable, Staleness,

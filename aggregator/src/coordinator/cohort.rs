@@ -34,7 +34,10 @@ impl Coordinator {
         if let Some(poisson) = policy.poisson {
             // Nothing else decides whom a private round asks.
             let asks = poisson.of_round(number);
-            return self.present().filter(|(client, _)| asks(*client)).collect();
+            return self
+                .present()
+                .filter(|(client, _)| asks(*client) && self.may_take_part(*client))
+                .collect();
         }
         let present = self.ready(work, now, policy.min);
         // Those that are behind are at work as well.
@@ -58,8 +61,20 @@ impl Coordinator {
         let used = roster.values().map(|&samples| self.spec.samples_in(number, samples));
         let sample_cap = if work.train { self.policy.weight_bounds.cap(used) } else { SampleCap::NONE };
         let ledger = self.ledger.entries();
-        let opening =
-            Opening { round: number, work, cohort, roster, sample_cap, owed, counted, ledger, exchange: 0 };
+        let participations = self.participations.clone();
+        let opening = Opening {
+            round: number,
+            work,
+            cohort,
+            roster,
+            sample_cap,
+            owed,
+            counted,
+            ledger,
+            participations,
+            exchange: 0,
+        };
+        self.count_participations(&opening);
         self.state = State::Opening {
             round: OpenRound::new(opening.clone(), self.policy, &self.spec, now),
             since: now,

@@ -207,6 +207,9 @@ pub enum Action {
     Finish(Outcome),
 }
 
+/// Rounds of training that have asked each client.
+pub type Participations = BTreeMap<ClientId, u32>;
+
 /// A round as it opens.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Opening {
@@ -233,6 +236,9 @@ pub struct Opening {
     /// earlier programs.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "counted_update::ledger")]
     pub ledger: Option<BTreeMap<ClientId, CountedUpdate>>,
+    /// Where participations are bounded: those before this round.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub participations: Participations,
     /// Where updates are hidden: the number of the first exchange of keys. After a restart it is one that was not used before.
     #[serde(default, skip_serializing_if = "is_first")]
     pub exchange: u32,
@@ -346,6 +352,8 @@ pub struct Resume {
     pub counted: BTreeMap<ClientId, u32>,
     /// Where clients keep state: the last update of each client that counted. `None` if that is not known.
     pub ledger: Option<BTreeMap<ClientId, CountedUpdate>>,
+    /// Where participations are bounded: those so far, with the open round's.
+    pub participations: Participations,
     /// The round that was open, if one was.
     pub open: Option<Reopened>,
 }

@@ -81,6 +81,7 @@ mod event;
 mod late;
 mod ledger;
 mod open_round;
+mod participations;
 mod progression;
 mod roster;
 mod secure;
@@ -103,10 +104,11 @@ use state::State;
 
 pub use arrivals::MAX_SAMPLES;
 pub use event::{
-    Action, Agreement, Arrival, Closing, Event, HiddenUpdates, Opening, Outcome, OutstandingTask, PeerId,
-    Reopened, Resume, Revealed, RosterSnapshot, UploadId,
+    Action, Agreement, Arrival, Closing, Event, HiddenUpdates, Opening, Outcome, OutstandingTask,
+    Participations, PeerId, Reopened, Resume, Revealed, RosterSnapshot, UploadId,
 };
 pub use open_round::{INELIGIBLE_RETRY, MAX_ATTEMPTS};
+pub use participations::participations_after;
 pub use progression::{MAX_VOID_PAUSE, VOID_ALARM};
 pub use roster::MAX_ROSTER;
 pub use status::{Activity, Awaited, Load, Status, WaitingFor};
@@ -125,6 +127,7 @@ pub struct Coordinator {
     members: BTreeMap<ClientId, Member>,
     memory: RosterSync,
     ledger: Ledger,
+    participations: Participations,
     /// One entry for every member that is connected.
     peers: BTreeMap<PeerId, ClientId>,
     /// The same connections by when they were last heard: the next to time out is the first.
@@ -205,6 +208,7 @@ impl Coordinator {
             members,
             memory: RosterSync::default(),
             ledger,
+            participations: resume.participations,
             peers: BTreeMap::new(),
             heard: BTreeSet::new(),
             dismissed: Dismissed::default(),

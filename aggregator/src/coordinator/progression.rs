@@ -93,6 +93,9 @@ impl Coordinator {
                 }
                 let connected = self.peers.len();
                 let all_back = connected == self.members.len();
+                if self.is_used_up() {
+                    self.last = self.last.min(self.closed);
+                }
                 let Some(work) = self.spec.work_after(self.closed, self.last) else {
                     self.dismiss(Outcome::Completed);
                     return;
@@ -102,6 +105,7 @@ impl Coordinator {
                     self.dismiss(Outcome::Completed);
                 } else if !self.held
                     && connected >= (*need).max(1)
+                    && (!work.train || self.any_may_take_part())
                     && (all_back || now >= *known_until)
                     && now >= *pause_until
                 {

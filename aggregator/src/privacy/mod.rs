@@ -12,6 +12,8 @@ pub mod noise;
 pub mod plan;
 mod renyi;
 
+use std::num::NonZeroU32;
+
 use shared::aggregation::Mechanism;
 
 use account::{Account, Spent};
@@ -22,6 +24,8 @@ use noise::Noise;
 pub struct Promise {
     /// How sums are made private.
     pub mechanism: Mechanism,
+    /// K: the rounds that ask a device at most, in a run whose account makes nothing of how devices are drawn; `None` for sampling.
+    pub participations: Option<u32>,
     /// delta: the probability with which epsilon does not hold.
     pub delta: f64,
     /// The epsilon that is not exceeded; `None` if there is no budget.
@@ -33,13 +37,26 @@ impl Promise {
     #[must_use]
     fn account(&self) -> Account {
         let Mechanism { noise: multiplier, rate, .. } = self.mechanism;
+        // A device that is part of K sums, each with an update of at most C, changes all of them together by sqrt(K) C at most: that is
+        // what K rounds that ask every device give away.
+        let rate = if self.participations.is_some() { 1.0 } else { rate };
         Account::of(Noise { multiplier, rate })
+    }
+
+    /// What this number of rounds gives away of a device by an account: it was part of no more than K.
+    fn spent(&self, account: &Account, rounds: u32) -> Spent {
+        account.spent(self.participations.map_or(rounds, |most| most.min(rounds)), self.delta)
+    }
+
+    /// The bound on participations.
+    pub(crate) fn most(&self) -> NonZeroU32 {
+        self.participations.and_then(NonZeroU32::new).unwrap_or(NonZeroU32::MAX)
     }
 
     /// epsilon after this number of rounds with a result, for neighbours that differ by one device.
     #[must_use]
     pub fn epsilon(&self, rounds: u32) -> f64 {
-        self.account().spent(rounds, self.delta).epsilon
+        self.spent(&self.account(), rounds).epsilon
     }
 
     /// How many of these rounds the budget allows.
@@ -47,7 +64,7 @@ impl Promise {
     pub fn affordable(&self, rounds: u32) -> u32 {
         let Some(budget) = self.budget else { return rounds };
         let account = self.account();
-        let stays = |rounds: u32| account.spent(rounds, self.delta).epsilon <= budget;
+        let stays = |rounds: u32| self.spent(&account, rounds).epsilon <= budget;
         if stays(rounds) {
             return rounds;
         }
@@ -69,7 +86,11 @@ impl Promise {
         } else {
             "every device asked in every round".to_owned()
         };
-        let Spent { epsilon, method } = self.account().spent(rounds, *delta);
+        let bound = self
+            .participations
+            .map(|most| format!(" and in at most {most} rounds, no account taken of sampling"));
+        let asked = asked + &bound.unwrap_or_default();
+        let Spent { epsilon, method } = self.spent(&self.account(), rounds);
         format!(
             "epsilon {epsilon:.3} at delta {delta:e} after {rounds} rounds, for one device more or less: updates clipped to {clip}, noise {noise}, \
              {asked}, sums divided by {} devices; the account is that {method}; the server is trusted, and who can take part does not \
@@ -92,7 +113,7 @@ mod tests {
 
     fn promise(budget: f64) -> Promise {
         let mechanism = Mechanism { clip: 1.0, noise: 1.0, rate: 0.1, devices: 1000 };
-        Promise { mechanism, delta: 1e-5, budget: Some(budget) }
+        Promise { mechanism, participations: None, delta: 1e-5, budget: Some(budget) }
     }
 
     #[test]
@@ -107,5 +128,24 @@ mod tests {
         assert_eq!(promise(7.0475).affordable(5), 5);
         assert_eq!(promise(0.001).affordable(5), 0);
         assert_eq!(Promise { budget: None, ..promise(1.0) }.affordable(5), 5);
+    }
+
+    #[test]
+    fn without_sampling_a_device_gives_away_its_participations() {
+        // Golden numbers of `gaussian`: z = 5 and 20 participations at delta 1e-5.
+        let mechanism = Mechanism { clip: 1.0, noise: 5.0, rate: 0.1, devices: 1000 };
+        let promise = Promise { mechanism, participations: Some(20), delta: 1e-5, budget: Some(3.849) };
+        for (rounds, least, most) in
+            [(20, 3.848_610, 3.848_611), (21, 3.848_610, 3.848_611), (5000, 3.848_610, 3.848_611)]
+        {
+            let epsilon = promise.epsilon(rounds);
+            assert!(epsilon >= least && epsilon <= most, "{rounds}: {epsilon}");
+        }
+        assert!(promise.epsilon(19) < promise.epsilon(20));
+        assert_eq!(promise.affordable(5000), 5000, "no round after the twentieth costs more");
+        assert_eq!(Promise { budget: Some(3.848), ..promise }.affordable(5000), 19);
+        let said = promise.said(5000);
+        assert!(said.contains("in at most 20 rounds, no account taken of sampling"), "{said}");
+        assert!(said.starts_with("epsilon 3.849 ") && said.contains("divided by 100 devices"), "{said}");
     }
 }

@@ -1,5 +1,6 @@
 //! When a round opens, whom it asks and when it closes.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use shared::eligibility::Eligibility;
@@ -92,11 +93,21 @@ impl RoundPolicy {
 pub struct Poisson {
     /// q.
     pub rate: f64,
+    /// Rounds that ask a device at most; [`NonZeroU32::MAX`] is no bound.
+    pub most: NonZeroU32,
+    /// The number of devices for which the run is.
+    pub devices: u32,
     /// What cohorts are drawn from.
     pub secret: Secret,
 }
 
 impl Poisson {
+    /// Whether the rounds that ask a device are counted and bounded.
+    #[must_use]
+    pub fn is_bounded(&self) -> bool {
+        self.most < NonZeroU32::MAX
+    }
+
     /// Tells whether this round asks a client.
     pub fn of_round(&self, round: u32) -> impl Fn(ClientId) -> bool + use<> {
         let (seed, rate) =
@@ -175,7 +186,8 @@ mod tests {
 
     #[test]
     fn every_client_is_drawn_on_its_own() {
-        let poisson = Poisson { rate: 0.3, secret: Secret::new(&[5; 32]) };
+        let poisson =
+            Poisson { rate: 0.3, most: NonZeroU32::MAX, devices: 100, secret: Secret::new(&[5; 32]) };
         let client = |index: u32| ClientId::virtual_client(index, &shared::seed::Seed::root(1));
         let drawn = |round, index| poisson.of_round(round)(client(index));
         let pairs = || (0..100).flat_map(|round| (0..100).map(move |index| (round, index)));

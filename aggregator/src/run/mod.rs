@@ -233,10 +233,12 @@ impl Run {
         let labelled = data::labelled(&config)?;
         let tester = Tester::of(&config, &directory);
         let secret = config.promise.map(|_| secret::of(&config, &*files, &directory)).transpose()?;
-        config.policy.poisson = config
-            .promise
-            .zip(secret)
-            .map(|(promise, secret)| Poisson { rate: promise.mechanism.rate, secret });
+        config.policy.poisson = config.promise.zip(secret).map(|(promise, secret)| Poisson {
+            rate: promise.mechanism.rate,
+            most: promise.most(),
+            devices: promise.mechanism.devices,
+            secret,
+        });
         Ok(Self {
             tester,
             secret,

@@ -17,6 +17,7 @@ use super::{Run, RunError};
 use crate::config::Config;
 use crate::coordinator::{
     Agreement, Closing, HiddenUpdates, MAX_ATTEMPTS, Opening, OutstandingTask, Reopened, Resume,
+    participations_after,
 };
 use crate::data::TestSet;
 use crate::round::stopping;
@@ -124,6 +125,10 @@ impl Run {
         let void = stopping::void_in_a_row(&self.records);
         let Some(OpeningRecord { mut opening, decision, .. }) = self.read_opening(closed + 1)? else {
             let Some(OpeningRecord { opening: last, decision, .. }) = self.read_opening(closed)? else {
+                if closed > 0 && self.config.promise.is_some_and(|promise| promise.participations.is_some()) {
+                    // Without it devices might be asked more often than the account says.
+                    return Err(RunError::Removed { action: "read", path: self.directory.opening(closed) });
+                }
                 let roster = self.known_since(closed)?.unwrap_or_default();
                 return Ok(Resume { closed, ended, failed, void, roster, ..Resume::default() });
             };
@@ -136,7 +141,19 @@ impl Run {
             // The updates are deleted, and so are their reports.
             let ledger = ledger_after(&last, &contributors, &late, &BTreeMap::new());
             let roster = self.known_since(closed)?.unwrap_or_else(|| last.known());
-            return Ok(Resume { closed, ended, failed, void, roster, owed, counted, ledger, open: None });
+            let participations = participations_after(&last);
+            return Ok(Resume {
+                closed,
+                ended,
+                failed,
+                void,
+                roster,
+                owed,
+                counted,
+                ledger,
+                participations,
+                open: None,
+            });
         };
         // In a round without training, training is over: rounds without a result that an earlier program counted do not reopen it.
         let ended = ended.or_else(|| (!opening.work.train).then(|| opening.round - 1));
@@ -174,7 +191,9 @@ impl Run {
         {
             sums.decision = decision;
         }
-        Ok(Resume { closed, ended, failed, void, roster, owed, counted, ledger, open: Some(reopened) })
+        let participations = participations_after(&reopened.opening);
+        let open = Some(reopened);
+        Ok(Resume { closed, ended, failed, void, roster, owed, counted, ledger, participations, open })
     }
 
     /// What clients owe of what they owed when a round was opened, now that these `late` updates are in; with what the round does

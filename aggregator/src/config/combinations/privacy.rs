@@ -5,6 +5,7 @@ use shared::aggregation::{Buffers, Mechanism, Rule, Weights};
 
 use super::super::Raw;
 use super::{Combinations, Shown};
+use crate::config::Sampling;
 use crate::privacy::{Promise, is_no_promise};
 
 impl Combinations<'_> {
@@ -44,8 +45,24 @@ impl Combinations<'_> {
             let reason = "a round would ask less than one device on average; raise the rate";
             self.refuse(&[rate_key.clone(), devices_key], reason);
         }
+        let sampling = ("privacy.sampling", format!("privacy.sampling = \"{}\"", table.sampling.name()));
+        match (table.sampling, table.max_participations) {
+            (Sampling::None, None) => {
+                let reason = "without sampling the account needs to know how many rounds ask a device at most: set \
+                              privacy.max-participations";
+                self.refuse(&[sampling], reason);
+            }
+            (Sampling::Poisson, Some(most)) => {
+                let reason = "with sampling the account is that of all rounds, and a device that is not asked any more would say \
+                              that it was asked before; set privacy.sampling = \"none\", or leave the bound out";
+                let most = format!("privacy.max-participations = {most}");
+                self.refuse(&[sampling, ("privacy.max-participations", most)], reason);
+            }
+            (Sampling::Poisson, None) | (Sampling::None, Some(_)) => {}
+        }
         let mechanism = Mechanism { clip, noise, rate: table.rate, devices };
-        let promise = Promise { mechanism, delta: table.delta, budget: table.epsilon };
+        let participations = table.max_participations;
+        let promise = Promise { mechanism, participations, delta: table.delta, budget: table.epsilon };
         if let Some(budget) = table.epsilon
             && promise.affordable(1) == 0
         {
@@ -167,6 +184,11 @@ mod tests {
             (&["privacy.delta=0.2"], &["one in the number of devices"]),
             (&["privacy.rate=0.001"], &["less than one device"]),
             (&["privacy.epsilon=0.1"], &["one round spends", "privacy plan"]),
+            (&["privacy.sampling=none"], &["privacy.sampling = \"none\"", "set privacy.max-participations"]),
+            (
+                &["privacy.max-participations=3"],
+                &["privacy.max-participations = 3", "privacy.sampling = \"none\""],
+            ),
             (
                 &["model.name=resnet-18", "model.norm=batch", "data.set=cifar-10", "data.path=x"],
                 &["without a bound"],

@@ -173,6 +173,7 @@ fn the_effective_configuration_leaves_no_default_open() {
         "server.batch",
         "privacy.clip",
         "privacy.noise",
+        "privacy.max-participations",
         "privacy.devices",
         "privacy.epsilon",
         "round.max-updates",

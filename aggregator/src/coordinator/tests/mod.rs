@@ -10,6 +10,7 @@ mod ledger;
 mod not_now;
 mod open;
 mod opening;
+mod participations;
 mod pausing;
 mod properties;
 mod remembering;
@@ -106,6 +107,7 @@ fn opening(round: u32, cohort: &[u8], roster: &[u8]) -> Opening {
         owed,
         counted,
         ledger: None,
+        participations: BTreeMap::new(),
         exchange: 0,
     }
 }

@@ -268,7 +268,7 @@ impl Server {
                     self.steps.push_back(Step::Close { round, tally, revealed });
                 }
                 Action::SaveRoster(known) => self.steps.push_back(Step::SaveRoster(known)),
-                Action::Alarm { .. } => {}
+                Action::Alarm { .. } | Action::Outgrown { .. } => {}
                 Action::StateDiffers { client, server, device } => {
                     effects.push(Effect::StateDiffers { client, server, device });
                 }

@@ -137,6 +137,7 @@ impl Coordinator {
         self.memory.outdated |= known.is_none_or(|member| member.samples != hello.samples);
         let member = Member { samples: hello.samples, link, seen: now, owes, counted, unready };
         self.members.insert(client, member);
+        self.warn_if_outgrown();
         let owes = owes.map(|owed| owed.round);
         self.peers.insert(peer, client);
         self.heard.insert((now, peer));

@@ -203,6 +203,13 @@ pub enum Action {
         /// Pause until the next round opens.
         pause: Duration,
     },
+    /// Warn the operator that more clients are known than the private run is for.
+    Outgrown {
+        /// How many are known.
+        known: usize,
+        /// For how many it is.
+        devices: u32,
+    },
     /// The run is over; no action follows.
     Finish(Outcome),
 }

@@ -127,6 +127,8 @@ pub struct Coordinator {
     members: BTreeMap<ClientId, Member>,
     memory: RosterSync,
     ledger: Ledger,
+    /// The operator knows that more clients are known than the private run is for.
+    outgrown: bool,
     participations: Participations,
     /// One entry for every member that is connected.
     peers: BTreeMap<PeerId, ClientId>,
@@ -208,6 +210,7 @@ impl Coordinator {
             members,
             memory: RosterSync::default(),
             ledger,
+            outgrown: false,
             participations: resume.participations,
             peers: BTreeMap::new(),
             heard: BTreeSet::new(),
@@ -227,6 +230,8 @@ impl Coordinator {
             state,
             actions,
         };
+        // An earlier process has said so of those that it knew.
+        coordinator.outgrown = coordinator.outgrows().is_some();
         coordinator.settle(now);
         coordinator.due = coordinator.next_change(now);
         coordinator

@@ -113,6 +113,21 @@ impl Coordinator {
         }
     }
 
+    /// For how many clients the private run is, if more are known.
+    pub(super) fn outgrows(&self) -> Option<u32> {
+        let devices = self.policy.poisson?.devices;
+        (self.members.len() > devices as usize).then_some(devices)
+    }
+
+    /// Warns once if more clients are known than the private run is for.
+    pub(super) fn warn_if_outgrown(&mut self) {
+        if let Some(devices) = self.outgrows()
+            && !std::mem::replace(&mut self.outgrown, true)
+        {
+            self.actions.push_back(Action::Outgrown { known: self.members.len(), devices });
+        }
+    }
+
     /// Whether there is a place on the roster for `client`; evicts another client for a newcomer if need be.
     pub(super) fn has_place(&mut self, client: ClientId) -> bool {
         let places = MAX_ROSTER.max(self.policy.start.saturating_mul(2));

@@ -282,6 +282,9 @@ impl Driver<'_> {
                 Action::StateDiffers { client, server, device } => {
                     self.events.tell(&Notice::ClientState { client, server, device });
                 }
+                Action::Outgrown { known, devices } => {
+                    self.events.tell(&Notice::Outgrown { known, devices });
+                }
                 Action::Finish(outcome) => self.outcome = Some(outcome),
             }
         }

@@ -282,6 +282,13 @@ pub enum Notice<'a> {
         /// Until the next round.
         pause: Duration,
     },
+    /// More devices are known than a private run is for.
+    Outgrown {
+        /// How many are known.
+        known: usize,
+        /// `privacy.devices`.
+        devices: u32,
+    },
     /// The global model predicts few classes only.
     Collapsed {
         /// After which round.
@@ -320,6 +327,7 @@ impl Notice<'_> {
             | Self::DatabaseFailed { .. }
             | Self::DatabaseRecovered
             | Self::NoProgress { .. }
+            | Self::Outgrown { .. }
             | Self::Collapsed { .. }
             | Self::Dominates { .. }
             | Self::Diverged { .. } => Level::Alarm,

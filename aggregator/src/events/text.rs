@@ -67,6 +67,10 @@ pub fn text(notice: &Notice<'_>) -> Option<String> {
         ),
         Notice::DatabaseRecovered => "what happens is recorded in the database again".to_owned(),
         Notice::NoProgress { rounds, reasons, pause } => no_progress(*rounds, reasons, *pause),
+        Notice::Outgrown { known, devices } => format!(
+            "{known} devices are known, and sums are divided as for privacy.devices = {devices}: updates count for more than they should. \
+             What is promised holds, if privacy.delta is less than 1 in {known}; a new run with a larger number learns better"
+        ),
         Notice::Collapsed { round } => format!(
             "the global model names few classes after round {round} for all inputs: it learns from its own mistakes. A \
              smaller lambda-2, a higher gate, a larger share of the server's model or a lower rate may help"

@@ -74,3 +74,15 @@ fn training_is_over_when_no_client_is_left_and_waits_for_those_that_are_to_come(
     let round = opened(&bench.joins(3)).expect("it may take part");
     assert_eq!(asked(&round), [client(3)]);
 }
+
+#[test]
+fn more_clients_than_the_run_is_for_are_warned_of_once() {
+    let warned = |actions: &[Action]| {
+        actions.iter().filter(|action| matches!(action, Action::Outgrown { known: 3, devices: 2 })).count()
+    };
+    let mut bench = Bench::new(bounded(5, 2));
+    assert_eq!([1, 2, 3, 4, 3].map(|n| warned(&bench.joins(n))), [0, 0, 1, 0, 0]);
+    let resume = Resume { closed: 1, roster: shares(&[1, 2, 3]), ..Resume::default() };
+    let mut again = Bench::resume(bounded(5, 2), resume);
+    assert_eq!([1, 2, 3].map(|n| warned(&again.joins(n))), [0, 0, 0]);
+}

@@ -167,6 +167,7 @@ impl Ledger {
                 Action::Disconnect { .. }
                 | Action::Alarm { .. }
                 | Action::StateDiffers { .. }
+                | Action::Outgrown { .. }
                 | Action::SaveRoster(_) => {}
                 Action::Agree { .. } | Action::Decide { .. } | Action::Unmask { .. } => {
                     panic!("nothing is hidden in these runs")

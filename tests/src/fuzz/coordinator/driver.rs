@@ -147,7 +147,7 @@ impl Driver {
                     assert!(under_way.count() < 2, "one at a time, and one more beside an opening");
                     self.steps.push_back(Step::SaveRoster(known));
                 }
-                Action::Alarm { .. } | Action::StateDiffers { .. } => {}
+                Action::Alarm { .. } | Action::StateDiffers { .. } | Action::Outgrown { .. } => {}
                 Action::Agree { .. } | Action::Decide { .. } | Action::Unmask { .. } => {
                     panic!("nothing is hidden in these runs")
                 }

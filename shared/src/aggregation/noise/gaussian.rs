@@ -14,33 +14,44 @@ pub(super) const MAX_SIGMA: u64 = 1 << 27;
 /// Multiples of sigma beyond which nothing is drawn, whose probability is below `2^-2900`.
 const FURTHEST: u64 = 64;
 
-/// The distribution of this sigma.
+/// The distribution of this sigma, a fraction.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DiscreteGaussian {
-    sigma: u64,
+    numerator: u64,
+    denominator: u64,
 }
 
 impl DiscreteGaussian {
     /// # Panics
     /// If sigma is 0 or beyond [`MAX_SIGMA`].
     pub(super) fn new(sigma: u64) -> Self {
-        assert!((1..=MAX_SIGMA).contains(&sigma), "the scale of a sum is chosen for its noise");
-        Self { sigma }
+        Self::of(sigma, 1)
+    }
+
+    /// That of the sigma `numerator / denominator`.
+    ///
+    /// # Panics
+    /// If one of the two is 0 or beyond [`MAX_SIGMA`].
+    pub(super) fn of(numerator: u64, denominator: u64) -> Self {
+        let fits = |part: &u64| (1..=MAX_SIGMA).contains(part);
+        assert!([numerator, denominator].iter().all(fits), "the scale of a sum is chosen for its noise");
+        Self { numerator, denominator }
     }
 
     /// One draw.
     pub(super) fn draw(self, rng: &mut impl Rng) -> i64 {
-        let scale = self.sigma + 1;
-        let (square, scale_wide) = (u128::from(self.sigma).pow(2), u128::from(scale));
-        let denominator = 2 * square * scale_wide * scale_wide;
+        let scale = self.numerator / self.denominator + 1;
+        let [square, divisor] = [self.numerator, self.denominator].map(|part| u128::from(part).pow(2));
+        let scale_wide = u128::from(scale);
+        let denominator = 2 * square * divisor * scale_wide * scale_wide;
         loop {
             let laplace = discrete_laplace(scale, rng);
             let size = laplace.unsigned_abs();
             if size > FURTHEST * scale {
                 continue;
             }
-            // (|y| - sigma^2 / t)^2 / (2 sigma^2), over t^2.
-            let distance = (u128::from(size) * scale_wide).abs_diff(square);
+            // (|y| - sigma^2 / t)^2 / (2 sigma^2) with sigma^2 = square / divisor, over the squares of divisor and t.
+            let distance = (u128::from(size) * scale_wide * divisor).abs_diff(square);
             if exp_minus(Ratio::new(distance * distance, denominator), rng) {
                 return laplace;
             }
@@ -87,9 +98,10 @@ mod tests {
     use crate::seed::Seed;
 
     /// The statistic of Pearson's test over this many groups of equal width within four sigma, and how many groups count.
-    fn chi_square(sigma: u64, groups: i64, draws: u32) -> (f64, usize) {
-        let gaussian = DiscreteGaussian::new(sigma);
-        let mut rng = Seed::root(17).derive_numbered("sigma", sigma).rng();
+    fn chi_square((numerator, denominator): (u64, u64), groups: i64, draws: u32) -> (f64, usize) {
+        let gaussian = DiscreteGaussian::of(numerator, denominator);
+        let mut rng = Seed::root(17).derive_numbered("sigma", numerator).rng();
+        let (exact, sigma) = (numerator as f64 / denominator as f64, numerator.div_ceil(denominator));
         let reach = 4 * sigma.cast_signed();
         let group = |x: i64| ((x + reach) * groups).div_euclid(2 * reach + 1).clamp(0, groups - 1);
         let mut found = vec![0.0; groups as usize];
@@ -100,7 +112,7 @@ mod tests {
         let (mut whole, step) = (0.0, (sigma / 2000).max(1).cast_signed());
         // Of a large sigma every so-many-th number stands for its neighbours.
         for x in (-3 * reach..=3 * reach).step_by(step as usize) {
-            let weight = (-((x as f64 / sigma as f64).powi(2)) / 2.0).exp();
+            let weight = (-((x as f64 / exact).powi(2)) / 2.0).exp();
             expected[group(x) as usize] += weight;
             whole += weight;
         }
@@ -114,13 +126,26 @@ mod tests {
 
     #[test]
     fn draws_pass_pearsons_test() {
-        for (sigma, groups) in [(1, 9), (10, 81), (1000, 50), (1 << 20, 50), (MAX_SIGMA, 50)] {
+        let whole = [(1, 9), (10, 81), (1000, 50), (1 << 20, 50), (MAX_SIGMA, 50)];
+        let fractions =
+            [((1, 2), 9), ((7, 3), 25), ((MAX_SIGMA, MAX_SIGMA - 1), 17), ((MAX_SIGMA, 1000), 50)];
+        for (sigma, groups) in whole.map(|(sigma, groups)| ((sigma, 1), groups)).into_iter().chain(fractions)
+        {
             let (statistic, counted) = chi_square(sigma, groups, 100_000);
             let freedom = (counted - 1) as f64;
             // Five deviations of the distribution's normal approximation.
-            assert!(statistic < freedom + 5.0 * (2.0 * freedom).sqrt(), "sigma {sigma}: {statistic}");
-            assert!(statistic > freedom - 5.0 * (2.0 * freedom).sqrt(), "sigma {sigma}: {statistic}");
+            assert!(statistic < freedom + 5.0 * (2.0 * freedom).sqrt(), "sigma {sigma:?}: {statistic}");
+            assert!(statistic > freedom - 5.0 * (2.0 * freedom).sqrt(), "sigma {sigma:?}: {statistic}");
         }
+    }
+
+    #[test]
+    fn a_fraction_that_is_whole_draws_what_the_whole_number_does() {
+        let draws = |gaussian: DiscreteGaussian| {
+            let mut rng = Seed::root(20).rng();
+            (0..1000).map(|_| gaussian.draw(&mut rng)).collect::<Vec<_>>()
+        };
+        assert_eq!(draws(DiscreteGaussian::new(1000)), draws(DiscreteGaussian::of(3000, 3)));
     }
 
     #[test]

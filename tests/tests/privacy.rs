@@ -286,7 +286,7 @@ fn the_plan_is_said_and_nonsense_is_refused() {
             .concat(),
     );
     for part in
-        ["at most 20\n", "noise = 4.994\n", "rate = 0.1\n", "sampling = \"none\"\nmax-participations = 20"]
+        ["at most 20\n", "noise = 4.993\n", "rate = 0.1\n", "sampling = \"none\"\nmax-participations = 20"]
     {
         assert!(said.text.contains(part), "{part:?} is not in {}", said.text);
     }

@@ -1,11 +1,11 @@
-//! The account of a run: the least epsilon that is proved of a number of rounds with Gaussian noise.
+//! The account of a run: the epsilon of a number of rounds with Gaussian noise.
 //!
 //! A round asks every device with probability q, independently, and adds to the sum of updates, each of at most the length 1, normal
 //! noise of the deviation z in every direction. Neighbours are runs with and without one device.
 //!
 //! Without sampling there is a closed form ([`gaussian`]). With it, losses are composed on a grid ([`composition`]), which is as tight
-//! as the grid is fine; the account of Rényi's divergences ([`renyi`]) serves where that takes too much work. Each is an upper bound, so
-//! that the least of them is one.
+//! as the grid is fine; where that takes too much work, a coarser grid or the account of Rényi's divergences ([`renyi`]) serves. Each is an
+//! upper bound.
 
 use std::fmt;
 
@@ -75,33 +75,32 @@ impl Account {
     /// If delta is not between 0 and 1.
     #[must_use]
     pub fn spent(&self, rounds: u32, delta: f64) -> Spent {
-        let renyi = Spent { epsilon: Renyi::of(self.noise, rounds).epsilon(delta), method: Method::Renyi };
-        let tight = if rounds == 0 { None } else { self.tight(rounds, delta) };
-        match tight {
-            Some(tight) if tight.epsilon < renyi.epsilon => tight,
-            _ => renyi,
+        if rounds == 0 {
+            return Spent { epsilon: 0.0, method: Method::ClosedForm };
         }
-    }
-
-    /// The same by the tight method, `None` where it is too much work.
-    fn tight(&self, rounds: u32, delta: f64) -> Option<Spent> {
         let Noise { multiplier, rate } = self.noise;
+        let of = |epsilon, method| Spent { epsilon, method };
         if rate >= 1.0 && multiplier > 0.0 {
-            let epsilon = gaussian::epsilon(multiplier, rounds, delta) + ROUNDED;
-            return Some(Spent { epsilon, method: Method::ClosedForm });
+            return of(gaussian::epsilon(multiplier, rounds, delta) + ROUNDED, Method::ClosedForm);
         }
-        let greatest = |compositions: &[Composition]| {
-            let of = |composition: &Composition| composition.epsilon(rounds, delta);
-            let both: Vec<f64> = compositions.iter().map(of).collect::<Option<_>>()?;
-            both.into_iter().reduce(f64::max)
+        if let Some(epsilon) = composed(&self.compositions, rounds, delta) {
+            return of(epsilon, Method::Losses);
+        }
+        let renyi = of(Renyi::of(self.noise, rounds).epsilon(delta), Method::Renyi);
+        let coarser = |factor: &f64| {
+            let grid = losses::losses(self.noise, *factor).map(Composition::new);
+            composed(&grid, rounds, delta)
         };
-        let coarser = || {
-            let on = |factor: &f64| greatest(&losses::losses(self.noise, *factor).map(Composition::new));
-            COARSER.iter().filter(|_| !self.compositions.is_empty()).find_map(on)
-        };
-        let epsilon = greatest(&self.compositions).or_else(coarser)? + ROUNDED;
-        Some(Spent { epsilon, method: Method::Losses })
+        let coarse = COARSER.iter().filter(|_| !self.compositions.is_empty()).find_map(coarser);
+        coarse.filter(|epsilon| *epsilon < renyi.epsilon).map_or(renyi, |epsilon| of(epsilon, Method::Losses))
     }
+}
+
+/// The greatest epsilon of these directions, `None` if there is none or it is too much work.
+fn composed(directions: &[Composition], rounds: u32, delta: f64) -> Option<f64> {
+    let of = |direction: &Composition| direction.epsilon(rounds, delta);
+    let both: Vec<f64> = directions.iter().map(of).collect::<Option<_>>()?;
+    both.into_iter().reduce(f64::max).map(|greatest| greatest + ROUNDED)
 }
 
 #[cfg(test)]

@@ -16,32 +16,54 @@ const STEP: f64 = 1.1;
 #[must_use]
 pub fn multiplier(rate: f64, rounds: u32, epsilon: f64, delta: f64, most: f64) -> Option<f64> {
     let loosely = |multiplier: f64| Renyi::of(Noise { multiplier, rate }, rounds).epsilon(delta) <= epsilon;
-    let stays =
-        |multiplier: f64| Account::of(Noise { multiplier, rate }).spent(rounds, delta).epsilon <= epsilon;
-    let mut most = if loosely(most) {
-        bisected(LEAST_NOISE, most, loosely)
-    } else if stays(most) {
-        most
-    } else {
-        return None;
+    let excess = |multiplier: f64| {
+        (Account::of(Noise { multiplier, rate }).spent(rounds, delta).epsilon / epsilon).ln()
     };
-    let mut least = most / STEP;
-    while least > LEAST_NOISE && stays(least) {
-        (least, most) = (least / STEP, least);
+    let most = if loosely(most) { bisected(LEAST_NOISE, most, loosely) } else { most };
+    let mut most = (most, excess(most));
+    if most.1 > 0.0 {
+        return None;
     }
-    let most = bisected(least.max(LEAST_NOISE), most, stays);
+    let mut least = most;
+    while least.1 <= 0.0 && least.0 > LEAST_NOISE {
+        most = least;
+        let next = (least.0 / STEP).max(LEAST_NOISE);
+        least = (next, excess(next));
+    }
+    let most = if least.1 <= 0.0 { least.0 } else { interpolated(least, most, excess) };
     let unit = 10f64.powi(most.log10().floor() as i32 - 3);
     // As it is written, so that no digit of the product is one more.
     let shown = format!("{:.*}", (-unit.log10()).max(0.0).round() as usize, (most / unit).ceil() * unit);
     shown.parse().ok()
 }
 
-/// The least number from `least` to `most`, which is one, for which this is true, or hardly more.
+/// The place between two, each with its value, where this falls below 0, or hardly more: by false position in the logarithm of places,
+/// a little beyond the guess on the side that is to move, so that both ends come close.
+fn interpolated(mut least: (f64, f64), mut most: (f64, f64), excess: impl Fn(f64) -> f64) -> f64 {
+    // Half of the distance that is close enough, towards `most` first.
+    let near = CLOSE.powf(0.4);
+    let mut beyond = near;
+    while most.0 / least.0 > CLOSE {
+        let share =
+            if most.1.is_finite() && least.1.is_finite() { least.1 / (least.1 - most.1) } else { 0.5 };
+        let guess = least.0 * (most.0 / least.0).powf(share) * beyond;
+        let place = if guess > least.0 && guess < most.0 { guess } else { (least.0 * most.0).sqrt() };
+        let found = (place, excess(place));
+        if found.1 <= 0.0 {
+            (most, beyond) = (found, 1.0 / near);
+        } else {
+            (least, beyond) = (found, near);
+        }
+    }
+    most.0
+}
+
+/// The least number from `least` to `most`, which is one, for which this is true, or a step more.
 fn bisected(mut least: f64, mut most: f64, is_enough: impl Fn(f64) -> bool) -> f64 {
     if is_enough(least) {
         return least;
     }
-    while most / least > CLOSE {
+    while most / least > STEP {
         let middle = (least * most).sqrt();
         if is_enough(middle) { most = middle } else { least = middle }
     }

@@ -273,6 +273,14 @@ pub struct Agreement {
 }
 
 impl Agreement {
+    /// What those that take part have said of themselves.
+    #[must_use]
+    pub fn members(&self) -> BTreeMap<ClientId, Advertised> {
+        let takes_part = |client: &ClientId| self.sealed.contains_key(client);
+        let members = self.advertised.iter().filter(|(client, _)| takes_part(client));
+        members.map(|(client, said)| (*client, *said)).collect()
+    }
+
     /// How many holders put a secret of this member together.
     #[must_use]
     pub fn threshold(&self, client: ClientId, secure: &SecureAggregation) -> usize {

@@ -138,9 +138,9 @@ impl Acceptance<'_> {
         upload: &Upload,
     ) -> Result<(UpdateHeader, ByClass), NotAccepted> {
         let Judged { header, update, tested } = match upload {
-            Upload::File(file) => self.keep(client, file)?,
+            Upload::File(file) => self.keep(client, file, |file| self.read(file))?,
             Upload::Memory { frame, payload } if self.keeps_files() => {
-                self.keep(client, &self.spooled(client, frame, payload)?)?
+                self.keep(client, &self.spooled(client, frame, payload)?, |file| self.read(file))?
             }
             Upload::Memory { frame, payload } => {
                 self.judge(update_file::read_shared(frame, payload, self.accepted)?)?
@@ -151,21 +151,26 @@ impl Acceptance<'_> {
     }
 
     /// Reads and checks an update of the spool, and moves it to its place, or removes it if it is rejected.
-    fn keep(&self, client: ClientId, file: &Path) -> Result<Judged, NotAccepted> {
-        let read = self.read(file);
+    pub(super) fn keep<T>(
+        &self,
+        client: ClientId,
+        file: &Path,
+        read: impl FnOnce(&Path) -> Result<T, NotAccepted>,
+    ) -> Result<T, NotAccepted> {
+        let read = read(file);
         if let Err(NotAccepted::Rejected(_)) = read {
             self.files.remove(file).map_err(disk("remove", file))?;
         }
-        let judged = read?;
+        let update = read?;
         let path = self.directory.accepted_update(self.round.number, client);
         if self.expands {
             self.decompress(file, &path)?;
             self.files.remove(file).map_err(disk("remove", file))?;
-            return Ok(judged);
+            return Ok(update);
         }
         retry_while_full(self.files, &path, || self.files.rename(file, &path))
             .map_err(disk("move an update to", &path))?;
-        Ok(judged)
+        Ok(update)
     }
 
     /// Writes an update that was read before as what it stands for, so that a few values of it can be read at a time.

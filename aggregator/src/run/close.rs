@@ -1,6 +1,6 @@
 //! Step *close*: the sums become the next model.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use models::{Evaluation, Measure, ParamSet, Precision};
@@ -19,7 +19,7 @@ use super::stored::StoredRound;
 use super::supervised::{OwnLoss, OwnTraining};
 use super::update_file::outcome;
 use super::{OpenRound, Run, RunError, SMALL, Traffic, client_metrics, damaged, update_file};
-use crate::coordinator::{Closing, Opening, Revealed};
+use crate::coordinator::{Opening, Revealed};
 use crate::data::TestSet;
 use crate::ensemble::EnsembleError;
 use crate::round::{ClosedRound, Dominance, EarlyStopping, RoundRecord, Tally, UpdateWork, stopping};
@@ -46,20 +46,24 @@ impl Run {
             Some(decision) => decision,
             None => self.decide(&open, tally, traffic)?,
         };
-        let is_hidden = open.hidden.is_some();
-        if is_hidden {
+        let hidden = open.hidden.take();
+        let is_hidden = hidden.is_some();
+        let train_loss = if let Some(hidden) = hidden {
             // Devices that were to take the masks away may have been lost since it was decided.
             decision.closing.tally.void |= tally.void;
-            let unmasked = self.unmask(&mut open, &mut decision, revealed)?;
-            open.partials = vec![unmasked];
-        }
+            let (partial, loss) = self.unmask(&open.opening, hidden, &mut decision, revealed)?.unzip();
+            open.partials = vec![partial];
+            loss
+        } else {
+            mean(&open.reports, |report| report.loss)
+        };
         let tally = decision.closing.tally;
         let mut global = match self.resident.take() {
             Some(state) => self.algorithm.restore(state)?,
             None => self.load(round - 1)?,
         };
         let own_loss = self.learn(&mut global, &mut open, &tally)?;
-        let (mut record, test) = self.measure(&global, &open, &decision, own_loss)?;
+        let (mut record, test) = self.measure(&global, &open, &decision, (train_loss, own_loss))?;
         self.clock.closed(&mut record, begun, test);
         let recorded = Instant::now();
         self.failed += u32::from(record.void && !record.closing);
@@ -100,16 +104,14 @@ impl Run {
 
     /// Decides which updates make the new model, and writes it down where another process might decide otherwise.
     fn decide(&self, open: &OpenRound, tally: &Tally, traffic: Traffic) -> Result<Decision, RunError> {
-        let contributors: BTreeSet<ClientId> = open.reports.keys().copied().collect();
+        let decision = open.decision(tally, traffic);
         // A round to which the whole cohort has contributed, and nothing else came of it, has one outcome anyway: any process
         // that finds these updates decides the same.
         let cohort = &open.opening.cohort;
         // An empty cohort looks like one of which no update has come yet.
         let evident = !cohort.is_empty()
             && *tally == Tally::of_whole(cohort.len())
-            && contributors.iter().eq(cohort.keys());
-        let closing = Closing { contributors, late: open.late.clone(), tally: *tally };
-        let decision = Decision { closing, traffic, seconds: open.opened.elapsed().as_secs_f64() };
+            && decision.closing.contributors.iter().eq(cohort.keys());
         // The updates of a simulation end with this process. After a failed round an algorithm may keep something of them, so the
         // next process runs that round again instead of resuming its close.
         let made_again = tally.void && open.fleeting;
@@ -163,7 +165,7 @@ impl Run {
         global: &Global,
         open: &OpenRound,
         decision: &Decision,
-        own_loss: Option<OwnLoss>,
+        (train_loss, own_loss): (Option<f64>, Option<OwnLoss>),
     ) -> Result<(RoundRecord, Option<Duration>), RunError> {
         let OpenRound { opening, reports, .. } = open;
         let (round, work, tally) = (opening.round, opening.work, &decision.closing.tally);
@@ -195,11 +197,7 @@ impl Run {
                 .map(|evaluation| evaluation.loss)
                 .or(own.map(|own| own.loss))
                 .filter(|loss| loss.is_finite()),
-            train_loss: match &open.hidden {
-                Some(hidden) => hidden.loss,
-                None if trained => mean(reports, |report| report.loss),
-                None => None,
-            },
+            train_loss: train_loss.filter(|_| trained),
             steps: if trained { mean(reports, |report| report.steps as f64) } else { None },
             metrics,
             closing: !work.train,

@@ -12,11 +12,10 @@ use models::params::IntegerSet;
 use sha2::{Digest as _, Sha256};
 use shared::algorithm::hidden::{HiddenSum, terms};
 use shared::algorithm::{Partial, Round};
+use shared::by_class::ByClass;
 use shared::id::ClientId;
 use shared::message::{Rejection, TrainReport, UpdateHeader};
 use shared::secure::{Exchange, Recovery};
-use shared::spec::SecureAggregation;
-
 use tracing::warn;
 
 use super::accept::Acceptance;
@@ -31,19 +30,16 @@ use crate::storage::retry_full::retry_while_full;
 
 /// What a round knows of its members whose updates are hidden.
 pub(super) struct Hidden {
-    pub(super) policy: SecureAggregation,
     /// Who takes part, once that is durable.
     agreement: Option<Agreement>,
     /// The sum of the masked updates.
     sum: HiddenSum,
-    /// The mean training loss of those that count, once the masks are taken away.
-    pub(super) loss: Option<f64>,
 }
 
 impl Hidden {
     /// Of a round that opens.
-    pub(super) fn new(policy: SecureAggregation, sum: HiddenSum) -> Self {
-        Self { policy, agreement: None, sum, loss: None }
+    pub(super) fn new(sum: HiddenSum) -> Self {
+        Self { agreement: None, sum }
     }
 }
 
@@ -106,75 +102,63 @@ impl Run {
 
     /// Decides durably whose hidden updates count, before any mask is taken away.
     pub fn decide_hidden(&mut self, tally: &Tally, traffic: Traffic) -> Result<(), RunError> {
-        let open = self.open.take().expect("a round is decided after it was opened");
-        let contributors = open.reports.keys().copied().collect();
-        let closing = Closing { contributors, late: open.late.clone(), tally: *tally };
-        let decision = Decision { closing, traffic, seconds: open.opened.elapsed().as_secs_f64() };
+        let open = self.open.as_ref().expect("a round is decided after it was opened");
+        let decision = open.decision(tally, traffic);
         self.write_opening(&open.opening, Some(&decision))?;
-        self.open = Some(OpenRound { decision: Some(decision), ..open });
+        if let Some(open) = &mut self.open {
+            open.decision = Some(decision);
+        }
         Ok(())
     }
 
-    /// Takes the masks off the sum of the open round. `None`, and the reason for the operator, if there is none: then the round is
-    /// void, and that is durable.
+    /// Takes the masks off the sum of the open round, and gives the mean training loss with it. `None`, and the reason for the operator,
+    /// if there is none: then the round is void, and that is durable.
     pub(super) fn unmask(
         &mut self,
-        open: &mut OpenRound,
+        opening: &Opening,
+        hidden: Hidden,
         decision: &mut Decision,
         revealed: &Revealed,
-    ) -> Result<Option<Partial>, RunError> {
-        let counts = !decision.closing.tally.void && open.opening.work.train;
-        let Some(Hidden { policy, agreement, sum, .. }) = open.hidden.take() else { return Ok(None) };
-        let outcome = match (&agreement, counts) {
+    ) -> Result<Option<(Partial, f64)>, RunError> {
+        let counts = !decision.closing.tally.void && opening.work.train;
+        let outcome = match (&hidden.agreement, counts) {
             (Some(agreement), true) => {
                 let contributors: Vec<ClientId> = decision.closing.contributors.iter().copied().collect();
-                self.sum_of(&open.opening, (agreement, &policy), sum, (&contributors, revealed))
+                self.sum_of(opening, agreement, hidden.sum, (&contributors, revealed))
             }
             _ => Err("too few devices stayed until the masks were taken away".to_owned()),
         };
-        let empty = HiddenSum::new(&*self.algorithm, &self.round_of(open))?;
-        let mut hidden = Hidden { agreement, ..Hidden::new(policy, empty) };
-        let partial = match outcome {
+        match outcome {
             Ok((partial, losses)) => {
-                hidden.loss = Some(losses / decision.closing.contributors.len().max(1) as f64);
-                Some(partial)
+                let devices = decision.closing.contributors.len().max(1);
+                Ok(Some((partial, losses / devices as f64)))
             }
             Err(reason) => {
                 if counts {
-                    warn!(
-                        "round {}: the sum of the hidden updates is of no use: {reason}",
-                        open.opening.round
-                    );
+                    warn!("round {}: the sum of the hidden updates is of no use: {reason}", opening.round);
                 }
                 // Nothing of it counts: its devices are told so, and keep what they had before.
                 decision.closing.contributors.clear();
                 decision.closing.tally.void = true;
-                self.write_opening(&open.opening, Some(decision))?;
-                None
+                self.write_opening(opening, Some(decision))?;
+                Ok(None)
             }
-        };
-        open.hidden = Some(hidden);
-        Ok(partial)
+        }
     }
 
     fn sum_of(
         &self,
         opening: &Opening,
-        (agreement, policy): (&Agreement, &SecureAggregation),
+        agreement: &Agreement,
         sum: HiddenSum,
         (contributors, revealed): (&[ClientId], &Revealed),
     ) -> Result<(Partial, f64), String> {
         let exchange =
             Exchange { run: self.config.spec.run, round: opening.round, attempt: agreement.attempt };
-        let takes_part = |client: &ClientId| agreement.sealed.contains_key(client);
-        let members = agreement.advertised.iter().filter(|(client, _)| takes_part(client));
-        let members = members.map(|(client, said)| (*client, *said)).collect();
-        let thresholds = agreement.sealed.keys();
-        let thresholds = thresholds.map(|client| (*client, agreement.threshold(*client, policy))).collect();
-        let neighbours = &agreement.neighbours;
+        let (members, neighbours) = (agreement.members(), &agreement.neighbours);
+        let share = self.config.spec.secure.threshold;
         let terms = self.terms(opening).map_err(|error| error.to_string())?;
-        let recovery =
-            Recovery { exchange, terms: &terms, members: &members, neighbours, thresholds: &thresholds };
+        let recovery = Recovery { exchange, terms: &terms, members: &members, neighbours, share };
         let masks = recovery.masks(contributors, revealed).map_err(|error| error.to_string())?;
         let revealed = sum.reveal(&*self.algorithm, &masks, contributors.len());
         revealed.map_err(|tensor| format!("`{tensor}` is not what honest devices add up to"))
@@ -214,11 +198,18 @@ pub(super) struct Masked {
 }
 
 impl Hidden {
-    /// Adds a masked update.
-    pub(super) fn add(&mut self, acceptance: &Acceptance<'_>, client: ClientId, masked: &Masked) {
+    /// Adds a masked update, and notes whose it is. Gives the fingerprint of its report.
+    fn add(
+        &mut self,
+        acceptance: &Acceptance<'_>,
+        open: &mut OpenRound,
+        client: ClientId,
+        masked: &Masked,
+    ) -> u32 {
         let samples = acceptance.sample_cap.of(masked.header.report.samples);
         let report = TrainReport { samples, ..masked.header.report };
         self.sum.add(acceptance.algorithm, &acceptance.round, (client, report), &masked.numbers);
+        open.note(client, masked.header, ByClass::default())
     }
 }
 
@@ -228,21 +219,13 @@ impl Acceptance<'_> {
         &self,
         client: ClientId,
         upload: &Upload,
-        agreement: Option<&Agreement>,
+        hidden: &Hidden,
     ) -> Result<Masked, NotAccepted> {
         let file = match upload {
             Upload::File(file) => file.clone(),
             Upload::Memory { frame, payload } => self.spooled(client, frame, payload)?,
         };
-        let read = self.read_masked(&file, client, agreement);
-        if let Err(NotAccepted::Rejected(_)) = read {
-            self.files.remove(&file).map_err(disk("remove", &file))?;
-        }
-        let masked = read?;
-        let path = self.directory.accepted_update(self.round.number, client);
-        retry_while_full(self.files, &path, || self.files.rename(&file, &path))
-            .map_err(disk("move an update to", &path))?;
-        Ok(masked)
+        self.keep(client, &file, |file| self.read_masked(file, client, hidden))
     }
 
     /// Reads a masked update of this round and its exchange.
@@ -250,7 +233,7 @@ impl Acceptance<'_> {
         &self,
         path: &Path,
         client: ClientId,
-        agreement: Option<&Agreement>,
+        hidden: &Hidden,
     ) -> Result<Masked, NotAccepted> {
         let limits = Limits { any_order: true, ..self.accepted };
         let (header, record) = update_file::read_masked(self.files, path, limits)?;
@@ -259,7 +242,7 @@ impl Acceptance<'_> {
             return Err(Rejection::UnknownRound { round: header.round, current: round }.into());
         }
         let layout = |reason: &str| Rejection::Layout { reason: reason.to_owned() };
-        let agreement = agreement.filter(|agreement| agreement.sealed.contains_key(&client));
+        let agreement = hidden.agreement.as_ref().filter(|agreement| agreement.sealed.contains_key(&client));
         let agreement = agreement.ok_or(Rejection::NotInCohort { round })?;
         let attempt: u32 =
             record.scalars("the number of an exchange").map_err(|error| layout(&error.to_string()))?;
@@ -269,7 +252,7 @@ impl Acceptance<'_> {
         if !record.tensors.is_empty() {
             return Err(layout("it has tensors that are not masked").into());
         }
-        HiddenSum::check(self.algorithm, &self.round, &record.integers)?;
+        hidden.sum.check(&record.integers)?;
         Ok(Masked { header, numbers: record.integers })
     }
 }
@@ -284,11 +267,8 @@ impl Run {
         let mut hidden = open.hidden.take().expect("updates of this round are hidden");
         let mut outcomes = Vec::with_capacity(uploads.len());
         for (client, upload) in uploads {
-            let masked = outcome(acceptance.keep_masked(*client, upload, hidden.agreement.as_ref()))?;
-            outcomes.push(masked.map(|masked| {
-                hidden.add(&acceptance, *client, &masked);
-                open.note(*client, masked.header, shared::by_class::ByClass::default())
-            }));
+            let masked = outcome(acceptance.keep_masked(*client, upload, &hidden))?;
+            outcomes.push(masked.map(|masked| hidden.add(&acceptance, open, *client, &masked)));
         }
         open.hidden = Some(hidden);
         Ok(outcomes)
@@ -302,14 +282,11 @@ impl Run {
     ) -> Result<Result<u32, Rejection>, RunError> {
         let (acceptance, open) = self.acceptance()?;
         let mut hidden = open.hidden.take().expect("updates of this round are hidden");
-        let read = acceptance.read_masked(path, client, hidden.agreement.as_ref()).and_then(|masked| {
+        let read = acceptance.read_masked(path, client, &hidden).and_then(|masked| {
             acceptance.is_as_declared(&open.opening, client, masked.header)?;
             Ok(masked)
         });
-        let outcome = outcome(read)?.map(|masked| {
-            hidden.add(&acceptance, client, &masked);
-            open.note(client, masked.header, shared::by_class::ByClass::default())
-        });
+        let outcome = outcome(read)?.map(|masked| hidden.add(&acceptance, open, client, &masked));
         open.hidden = Some(hidden);
         Ok(outcome)
     }

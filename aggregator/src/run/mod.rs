@@ -430,8 +430,8 @@ impl Run {
             own,
             hidden: None,
         };
-        if let Some(policy) = self.config.spec.secure.of(opening.work) {
-            open.hidden = Some(Hidden::new(policy, HiddenSum::new(&*self.algorithm, &self.round_of(&open))?));
+        if self.config.spec.secure.of(opening.work).is_some() {
+            open.hidden = Some(Hidden::new(HiddenSum::new(&*self.algorithm, &self.round_of(&open))?));
         }
         Ok(open)
     }

@@ -7,8 +7,9 @@ use serde::{Deserialize, Serialize};
 use super::broadcast::Broadcast;
 use super::directory::RunDirectory;
 use super::error::{damaged, disk};
-use super::{Run, RunError, Traffic};
+use super::{OpenRound, Run, RunError, Traffic};
 use crate::coordinator::{Closing, Opening};
+use crate::round::Tally;
 use crate::storage::FileLayer;
 use crate::storage::checksum::{read_checked, write_checked};
 use crate::storage::retry_full::retry_while_full;
@@ -82,6 +83,15 @@ impl Run {
 
     pub(super) fn read_opening(&self, round: u32) -> Result<Option<OpeningRecord>, RunError> {
         OpeningRecord::read(&*self.files, &self.directory, round)
+    }
+}
+
+impl OpenRound {
+    /// The decision to close it with the updates that it has.
+    pub(super) fn decision(&self, tally: &Tally, traffic: Traffic) -> Decision {
+        let contributors = self.reports.keys().copied().collect();
+        let closing = Closing { contributors, late: self.late.clone(), tally: *tally };
+        Decision { closing, traffic, seconds: self.opened.elapsed().as_secs_f64() }
     }
 }
 

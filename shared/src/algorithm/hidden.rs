@@ -85,33 +85,31 @@ pub fn shown(report: TrainReport) -> TrainReport {
 pub struct HiddenSum {
     partial: Partial,
     losses: [i64; 1],
+    /// The names of all numbers that a device adds, and how many each has.
+    layout: Vec<(String, usize)>,
 }
 
 impl HiddenSum {
     /// The sum of no updates.
     pub fn new(algorithm: &dyn ErasedAlgorithm, round: &Round<'_>) -> Result<Self, AggregateError> {
-        Ok(Self { partial: algorithm.begin(round)?, losses: [0] })
+        let mut sum = Self { partial: algorithm.begin(round)?, losses: [0], layout: Vec::new() };
+        let layout = sum.numbers(algorithm).into_iter().map(|(name, values)| (name, values.len())).collect();
+        Ok(Self { layout, ..sum })
     }
 
     /// Whether these are the numbers that a device adds in this round: all of them, with their lengths.
-    pub fn check(
-        algorithm: &dyn ErasedAlgorithm,
-        round: &Round<'_>,
-        numbers: &IntegerSet,
-    ) -> Result<(), Rejection> {
+    pub fn check(&self, numbers: &IntegerSet) -> Result<(), Rejection> {
         let layout = |reason: String| Rejection::Layout { reason };
-        let mut sum = Self::new(algorithm, round).map_err(|error| layout(error.to_string()))?;
-        let expected = sum.numbers(algorithm);
-        for (name, values) in &expected {
+        for (name, expected) in &self.layout {
             let Some(found) = numbers.get(name) else {
                 return Err(layout(format!("the hidden tensor `{name}` is missing")));
             };
-            if found.shape() != [values.len()] {
-                let (expected, found) = (values.len(), found.shape());
+            if found.shape() != [*expected] {
+                let found = found.shape();
                 return Err(layout(format!("the hidden tensor `{name}` is {found:?} and not [{expected}]")));
             }
         }
-        if numbers.len() > expected.len() {
+        if numbers.len() > self.layout.len() {
             return Err(layout("there are hidden tensors that the round does not have".to_owned()));
         }
         Ok(())
@@ -149,7 +147,7 @@ impl HiddenSum {
         masks: &[Mask],
         devices: usize,
     ) -> Result<(Partial, f64), String> {
-        let opposite: Vec<_> = masks.iter().map(|mask| Mask { add: !mask.add, ..*mask }).collect();
+        let opposite: Vec<_> = masks.iter().copied().map(Mask::opposite).collect();
         apply(&opposite, self.numbers(algorithm).into_iter().map(|(_, values)| values).collect());
         algorithm.reveal(&mut self.partial)?;
         let losses = u64::try_from(self.losses[0]).map_err(|_| LOSS.to_owned())?;
@@ -161,7 +159,7 @@ impl HiddenSum {
     }
 
     fn numbers(&mut self, algorithm: &dyn ErasedAlgorithm) -> Vec<(String, &mut [i64])> {
-        let Self { partial, losses } = self;
+        let Self { partial, losses, .. } = self;
         let mut numbers = algorithm.numbers(partial).unwrap_or_default();
         numbers.push((LOSS.to_owned(), losses));
         numbers

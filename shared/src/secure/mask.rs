@@ -21,6 +21,14 @@ pub struct Mask {
     pub add: bool,
 }
 
+impl Mask {
+    /// The mask that takes this one away again.
+    #[must_use]
+    pub fn opposite(self) -> Self {
+        Self { add: !self.add, ..self }
+    }
+}
+
 /// Applies masks to tensors, which count in this order; on all threads, and to the same numbers on any number of them.
 pub fn apply(masks: &[Mask], tensors: Vec<&mut [i64]>) {
     let chunks = tensors.into_iter().enumerate().flat_map(|(tensor, values)| {

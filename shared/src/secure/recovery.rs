@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::exchange::{Advertised, Exchange, commitment};
+use super::graph::threshold;
 use super::mask::Mask;
 use super::party::{masks_of_missing, own_mask};
 use super::shamir::{Share, combine};
@@ -19,8 +20,8 @@ pub struct Recovery<'a> {
     pub members: &'a BTreeMap<ClientId, Advertised>,
     /// The neighbours of each among the members.
     pub neighbours: &'a BTreeMap<ClientId, Vec<ClientId>>,
-    /// Shares that give a secret, by whose it is.
-    pub thresholds: &'a BTreeMap<ClientId, usize>,
+    /// Which share of its holders put a secret together.
+    pub share: f64,
 }
 
 /// A secret cannot be put together.
@@ -49,16 +50,6 @@ pub enum RecoveryError {
 }
 
 impl Recovery<'_> {
-    /// Whose secrets cannot be put together yet of these shares, for a sum of the updates of these.
-    pub fn wanting<'s>(
-        &'s self,
-        shares: &'s BTreeMap<ClientId, Vec<Share>>,
-    ) -> impl Iterator<Item = ClientId> + 's {
-        let found = |client: &ClientId| shares.get(client).map_or(0, Vec::len);
-        let short = self.thresholds.iter().filter(move |(client, needed)| found(client) < **needed);
-        short.map(|(client, _)| *client)
-    }
-
     /// The masks that the sum of the updates of `counted` contains. Shares are of the own mask of a member that counts, and of the
     /// masking key of another one.
     pub fn masks(
@@ -85,7 +76,7 @@ impl Recovery<'_> {
                 |secret: &[u8; 32]| masks_of_missing((self.exchange, self.terms), said, *secret, &with);
             let shared = self.put_together(*client, shares, is_key)?;
             // The sum has what the others have added or taken away, and not the missing one's part.
-            masks.extend(shared.into_iter().map(|mask| Mask { add: !mask.add, ..mask }));
+            masks.extend(shared.into_iter().map(Mask::opposite));
         }
         Ok(masks)
     }
@@ -97,7 +88,8 @@ impl Recovery<'_> {
         shares: &[Share],
         right: impl Fn(&[u8; 32]) -> Option<T>,
     ) -> Result<T, RecoveryError> {
-        let needed = self.thresholds.get(&of).copied().unwrap_or(usize::MAX);
+        let neighbours = self.neighbours.get(&of);
+        let needed = neighbours.map_or(usize::MAX, |all| threshold(self.share, all.len() + 1));
         if shares.len() < needed {
             return Err(RecoveryError::TooFew { of, found: shares.len(), needed });
         }

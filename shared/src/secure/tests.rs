@@ -18,7 +18,6 @@ struct Round {
     parties: BTreeMap<ClientId, Party>,
     members: BTreeMap<ClientId, Advertised>,
     neighbours: BTreeMap<ClientId, Vec<ClientId>>,
-    thresholds: BTreeMap<ClientId, usize>,
     /// What each has received of each neighbour.
     sealed: BTreeMap<ClientId, BTreeMap<ClientId, Sealed>>,
     masked: BTreeMap<ClientId, Vec<i64>>,
@@ -63,11 +62,6 @@ impl Round {
                 sealed.entry(to).or_default().insert(*client, shares);
             }
         }
-        let thresholds = all
-            .iter()
-            .filter(|(client, _)| !silent.contains(client))
-            .map(|(client, neighbours)| (*client, graph::threshold(SHARE, neighbours.len() + 1)))
-            .collect();
         let members: BTreeMap<_, _> =
             said.into_iter().filter(|(client, _)| !silent.contains(client)).collect();
         let mut masked = BTreeMap::new();
@@ -78,12 +72,12 @@ impl Round {
             mask::apply(&masks, vec![&mut values]);
             masked.insert(*client, values);
         }
-        Self { exchange, parties, members, neighbours: all, thresholds, sealed, masked }
+        Self { exchange, parties, members, neighbours: all, sealed, masked }
     }
 
     fn recovery(&self) -> Recovery<'_> {
-        let Self { exchange, members, neighbours, thresholds, .. } = self;
-        Recovery { exchange: *exchange, terms: &TERMS, members, neighbours, thresholds }
+        let Self { exchange, members, neighbours, .. } = self;
+        Recovery { exchange: *exchange, terms: &TERMS, members, neighbours, share: SHARE }
     }
 
     /// What a member reveals where these count.
@@ -113,7 +107,7 @@ impl Round {
         for values in counted.iter().map(|client| &self.masked[client]) {
             sum.iter_mut().zip(values).for_each(|(sum, value)| *sum = sum.wrapping_add(*value));
         }
-        let taken: Vec<_> = masks.into_iter().map(|mask| Mask { add: !mask.add, ..mask }).collect();
+        let taken: Vec<_> = masks.into_iter().map(Mask::opposite).collect();
         mask::apply(&taken, vec![&mut sum]);
         Ok(sum)
     }
@@ -179,7 +173,6 @@ fn with_too_few_answers_there_is_no_sum() {
     assert!(round.sum(&all, &all[..4]).is_ok());
     let refused = round.sum(&all, &all[..5]).unwrap_err();
     assert!(matches!(refused, RecoveryError::TooFew { found: 5, needed: 6, .. }), "{refused}");
-    assert_eq!(round.recovery().wanting(&BTreeMap::new()).count(), 10);
 }
 
 #[test]

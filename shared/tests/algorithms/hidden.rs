@@ -66,7 +66,7 @@ fn a_hidden_sum_makes_the_same_model_to_the_bit() {
             let round = server.round(number);
             let mut sum = HiddenSum::new(&*server.algorithm, &round).unwrap();
             for (index, (numbers, report)) in hidden.iter().enumerate() {
-                HiddenSum::check(&*server.algorithm, &round, numbers).unwrap();
+                sum.check(numbers).unwrap();
                 sum.add(&*server.algorithm, &round, (client_id(index), *report), numbers);
             }
             let (partial, losses) = sum.reveal(&*server.algorithm, &[own(0), own(1), own(2)], 3).unwrap();
@@ -120,7 +120,8 @@ fn what_is_no_hidden_update_of_the_round_is_refused() {
     let (hidden, plain) = updates(&mut federation);
     let server = &federation.server;
     let round = server.round(1);
-    let refused = |numbers: &IntegerSet| HiddenSum::check(&*server.algorithm, &round, numbers).unwrap_err();
+    let sum = HiddenSum::new(&*server.algorithm, &round).unwrap();
+    let refused = |numbers: &IntegerSet| sum.check(numbers).unwrap_err();
     let mut less = hidden[0].0.clone();
     let (name, tensor) = less.pop_first().unwrap();
     assert!(refused(&less).to_string().contains(&name));

@@ -236,19 +236,12 @@ impl Hiding {
     fn masks(&self) -> usize {
         let (_, revealed) = self.unmasked.as_ref().expect("the masks can be taken away");
         let agreement = self.agreement.as_ref().expect("it was durable");
-        let takes_part = |client: &ClientId| agreement.sealed.contains_key(client);
-        let members = agreement.advertised.iter().filter(|(client, _)| takes_part(client));
-        let thresholds: BTreeMap<_, _> = agreement
-            .sealed
-            .keys()
-            .map(|client| (*client, agreement.threshold(*client, &secure().secure)))
-            .collect();
         let recovery = Recovery {
             exchange: Exchange { run: secure().run, round: 1, attempt: agreement.attempt },
             terms: &[0; 32],
-            members: &members.map(|(client, said)| (*client, *said)).collect(),
+            members: &agreement.members(),
             neighbours: &agreement.neighbours,
-            thresholds: &thresholds,
+            share: secure().secure.threshold,
         };
         let counted: Vec<_> = self.accepted.iter().copied().collect();
         recovery.masks(&counted, revealed).expect("what was revealed is right").len()

@@ -123,16 +123,16 @@ impl Lab {
         let clients: Vec<ClientId> = self.said.keys().copied().collect();
         let others = |one: &ClientId| clients.iter().copied().filter(|other| other != one).collect();
         let neighbours = clients.iter().map(|client| (*client, others(client))).collect();
-        let thresholds = clients.iter().map(|client| (*client, 2)).collect();
-        let (members, neighbours, thresholds) = (&self.said, &neighbours, &thresholds);
+        let (members, neighbours) = (&self.said, &neighbours);
         let sent = Sha256::digest(broadcast()).into();
         let terms = &terms(&spec(true), &rounding(), 0, &sent);
-        let recovery = Recovery { exchange, terms, members, neighbours, thresholds };
+        let share = spec(true).secure.threshold;
+        let recovery = Recovery { exchange, terms, members, neighbours, share };
         let masks = recovery.masks(&clients, &self.shares);
         with_round(|algorithm, round| {
             let mut sum = HiddenSum::new(algorithm, round).unwrap();
             for (client, (header, record)) in &self.updates {
-                HiddenSum::check(algorithm, round, &record.integers).unwrap();
+                sum.check(&record.integers).unwrap();
                 sum.add(algorithm, round, (*client, header.report), &record.integers);
             }
             algorithm.encode_partial(sum.reveal(algorithm, &masks.unwrap(), clients.len()).unwrap().0)

@@ -246,11 +246,9 @@ impl Lab {
             self.present.iter().map(|client| (*client, self.said[client])).collect();
         let others = |client: &ClientId| self.said.keys().copied().filter(|other| other != client).collect();
         let neighbours = self.said.keys().map(|client| (*client, others(client))).collect();
-        let needed = spec.secure.holders_needed(self.said.len() - 1);
-        let thresholds = members.keys().map(|client| (*client, needed)).collect();
         let terms = terms(&spec, &rounding(), 0, &BROADCAST);
-        let (members, neighbours, thresholds) = (&members, &neighbours, &thresholds);
-        let recovery = Recovery { exchange, terms: &terms, members, neighbours, thresholds };
+        let (members, neighbours, share) = (&members, &neighbours, spec.secure.threshold);
+        let recovery = Recovery { exchange, terms: &terms, members, neighbours, share };
         let counted: Vec<_> = devices.iter().map(|device| device.client()).collect();
         let masks = recovery.masks(&counted, &self.shares).expect("enough have answered");
         with_round(|algorithm, round| {
@@ -260,7 +258,7 @@ impl Lab {
                 assert_eq!((saved.report.loss, saved.report.samples), (0.0, report(device.index).samples));
                 let record = hidden_record(saved);
                 assert_eq!(record.scalars::<u32>("an attempt").unwrap(), self.attempt);
-                HiddenSum::check(algorithm, round, &record.integers).unwrap();
+                sum.check(&record.integers).unwrap();
                 let counts = TrainReport { samples: saved.report.samples.min(11), ..saved.report };
                 sum.add(algorithm, round, (device.client(), counts), &record.integers);
             }

@@ -69,9 +69,9 @@ pub fn estimate(spec: &RunSpec, samples: u64) -> Result<RoundMemory, EstimateErr
         received.saturating_add(times(client.held)).saturating_add(times(kept as u32)).saturating_add(frozen);
 
     let sent = times(client.sent);
-    // Hidden, every value is a whole number of 8 bytes, once beside the update and once more while that is encoded.
+    // Hidden, every value is a whole number of 8 bytes beside the update, and once more, in its format, while that is encoded.
     let encoded = if spec.secure.enabled {
-        sent.saturating_mul(4)
+        sent.saturating_mul(2) + sent / 4 * spec.secure.integers.bytes() as u64
     } else {
         sent / 4 * spec.update.precision.most_bytes()
     };

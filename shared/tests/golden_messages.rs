@@ -207,6 +207,7 @@ fn spec() -> RunSpec {
             ..Personalisation::default()
         }),
         secure: SecureAggregation::default(),
+        device_noise: None,
         heartbeat: Duration::from_millis(5_500),
     }
 }

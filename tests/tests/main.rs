@@ -58,6 +58,7 @@ mod report;
 mod roster;
 mod runs;
 mod secure;
+mod secure_privacy;
 mod secure_processes;
 mod shards;
 mod simulator;

@@ -73,6 +73,9 @@ fn training(found: &Found, directory: &RunDirectory, which: Which) -> Training {
             .map(|changed| (changed.key, changed.value.to_string()))
             .collect(),
         privacy: config.privacy_after(trained.unwrap_or_default()),
+        hidden_among: Some(config.spec.secure)
+            .filter(|secure| secure.enabled && !simulated)
+            .map(|secure| secure.min_devices),
         sent: Some((summary.arrivals.accepted, summary.bytes_up)).filter(|_| config.promise.is_none()),
         tested,
     }

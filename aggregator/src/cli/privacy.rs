@@ -33,6 +33,9 @@ pub(super) enum PrivacyCommand {
         /// The account of a run without sampling, in which a device takes part in at most K rounds (privacy.max-participations)
         #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..))]
         max_participations: Option<u32>,
+        /// The account of noise that devices add themselves, before they hide their updates ([secure-aggregation])
+        #[arg(long, conflicts_with = "max_participations")]
+        secure_aggregation: bool,
         /// Print JSON instead of text
         #[arg(long)]
         json: bool,
@@ -56,7 +59,16 @@ struct Row {
 const MULTIPLES: [u32; 5] = [1, 2, 4, 8, 16];
 
 pub(super) fn privacy(command: &PrivacyCommand) -> Result<(), Failure> {
-    let PrivacyCommand::Plan { devices, cohort, rounds, epsilon, delta, max_participations, json } = *command;
+    let PrivacyCommand::Plan {
+        devices,
+        cohort,
+        rounds,
+        epsilon,
+        delta,
+        max_participations,
+        secure_aggregation: hidden,
+        json,
+    } = *command;
     if cohort > devices {
         let text =
             format!("--cohort {cohort} is more than --devices {devices}: a round asks each of them once");
@@ -75,17 +87,23 @@ pub(super) fn privacy(command: &PrivacyCommand) -> Result<(), Failure> {
     let row = |cohort: u32| {
         let rate = f64::from(cohort) / f64::from(devices);
         let (drawn, counted) = max_participations.map_or((rate, rounds), |most| (1.0, most.min(rounds)));
-        let noise = plan::multiplier(drawn, counted, epsilon, delta, MOST_NOISE);
+        let noise = if hidden {
+            plan::multiplier_of_devices(cohort, rounds, epsilon, delta, MOST_NOISE)
+        } else {
+            plan::multiplier(drawn, counted, epsilon, delta, MOST_NOISE)
+        };
         Row { cohort, rate, noise, noise_of_mean: noise.map(|noise| noise / f64::from(cohort)) }
     };
     let rows: Vec<Row> = cohorts.into_iter().map(row).collect();
-    terminal::show(json, &rows, || text(&rows, devices, (rounds, max_participations), (epsilon, delta)))
+    terminal::show(json, &rows, || {
+        text(&rows, devices, (rounds, max_participations, hidden), (epsilon, delta))
+    })
 }
 
 fn text(
     rows: &[Row],
     devices: u32,
-    (rounds, most): (u32, Option<u32>),
+    (rounds, most, hidden): (u32, Option<u32>, bool),
     (epsilon, delta): (f64, f64),
 ) -> String {
     let bound =
@@ -106,7 +124,14 @@ fn text(
          changes that devices have in common, the less accuracy it costs. At the same epsilon a larger\n\
          cohort has less of it.\n",
     );
-    if let Some(Row { rate, noise: Some(noise), .. }) = rows.first() {
+    if let Some(Row { cohort, rate, noise: Some(noise), .. }) = rows.first().filter(|_| hidden) {
+        let _ = write!(
+            text,
+            "\n[aggregation]\nweights = \"uniform\"\n\n[privacy]\nclip = 1.0  # the usual length of an update, or less\nnoise = {noise}\n\
+             delta = {delta:e}\nepsilon = {epsilon}\n\n[secure-aggregation]\nenabled = true\nmin-devices = {cohort}  # less, if some \
+             of a cohort may be lost: a sum of fewer is not learned\n\n[round]\nfraction = {rate}\n"
+        );
+    } else if let Some(Row { rate, noise: Some(noise), .. }) = rows.first() {
         let _ = write!(
             text,
             "\n[aggregation]\nweights = \"uniform\"\n\n[privacy]\nclip = 1.0  # the usual length of an update, or less\nnoise = {noise}\n\

@@ -3,7 +3,7 @@
 use std::ops::Bound::{Excluded, Included};
 
 use serde::{Deserialize, Serialize};
-use shared::aggregation::{LEAST_NOISE, MOST_NOISE};
+use shared::aggregation::{LEAST_CLIP, LEAST_NOISE, MOST_CLIP, MOST_NOISE};
 use shared::settings::Kind;
 use shared::{named, section};
 
@@ -25,7 +25,7 @@ section! {
     #[derive(Copy)]
     pub struct PrivacyTable {
         /// C: the greatest length of an update
-        pub clip: Option<f64> = None, in Kind::Number(Included(1e-9), Included(1e9)), unset "not private";
+        pub clip: Option<f64> = None, in Kind::Number(Included(LEAST_CLIP), Included(MOST_CLIP)), unset "not private";
         /// z: deviation of the sum's noise, as a multiple of clip
         pub noise: Option<f64> = None, in Kind::Number(Included(LEAST_NOISE), Included(MOST_NOISE)), unset "not private";
         /// q: the probability with which a round asks a device; 1 asks all

@@ -185,6 +185,7 @@ pub(super) fn validate(layers: Layers, data_root: Option<&Path>, run: RunId) -> 
         evaluate: raw.evaluate.clone(),
         personalisation: raw.personalisation.clone(),
         secure: raw.secure_aggregation,
+        device_noise: promise.and_then(|promise| promise.device_noise),
         heartbeat: seconds(raw.connection.heartbeat),
     };
     if let Some(error) = too_long(&spec) {

@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use shared::aggregation::{Scale, Weights};
+use shared::aggregation::Scale;
 use shared::id::ClientId;
 use shared::message::{
     CountedUpdate, Rejection, Rounding, TaskKind, ToClient, ToServer, UpdateHeader, counted_update,
 };
 use shared::secure::{Advertised, Sealed, Share};
-use shared::spec::SecureAggregation;
+use shared::spec::{RunSpec, SecureAggregation};
 
 use crate::round::{SampleCap, Tally};
 
@@ -291,15 +291,19 @@ impl Agreement {
 impl Opening {
     /// The format of the round's sums, with room for every client on the roster.
     #[must_use]
-    pub fn scale(&self, weights: Weights, max_abs: f32) -> Scale {
+    pub fn scale(&self, spec: &RunSpec, max_abs: f32) -> Scale {
+        if let Some(noise) = spec.device_noise {
+            return noise.scale(max_abs);
+        }
+        let weights = spec.aggregation.weights;
         let largest = self.roster.values().map(|&samples| weights.of(self.sample_cap.of(samples))).max();
-        Scale::agree(max_abs, largest.unwrap_or(1), self.roster.len())
+        Scale::agree_in(spec.secure.integers, max_abs, largest.unwrap_or(1), self.roster.len())
     }
 
     /// How hidden updates become whole numbers.
     #[must_use]
-    pub fn rounding(&self, weights: Weights, max_abs: f32) -> Rounding {
-        Rounding { scale: self.scale(weights, max_abs), most_samples: self.sample_cap.of(u64::MAX) }
+    pub fn rounding(&self, spec: &RunSpec, max_abs: f32) -> Rounding {
+        Rounding { scale: self.scale(spec, max_abs), most_samples: self.sample_cap.of(u64::MAX) }
     }
 
     /// The known clients: those on the roster when the round opened, and those recruited since.

@@ -320,7 +320,7 @@ impl OpenRound {
     /// What a member is told about the exchange of keys.
     pub(super) fn secure_steps(&self, client: ClientId, spec: &RunSpec) -> Vec<SecureStep> {
         let Some(exchange) = &self.exchange else { return Vec::new() };
-        let rounding = self.opening.rounding(spec.aggregation.weights, self.policy.max_abs);
+        let rounding = self.opening.rounding(spec, self.policy.max_abs);
         exchange.steps(client, rounding, |client| self.has_accepted(client))
     }
 

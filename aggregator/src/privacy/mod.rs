@@ -11,12 +11,13 @@ mod losses;
 pub mod noise;
 pub mod plan;
 mod renyi;
+mod skellam;
 
 use std::num::NonZeroU32;
 
-use shared::aggregation::Mechanism;
+use shared::aggregation::{DeviceNoise, Mechanism};
 
-use account::{Account, Spent};
+use account::{Account, Method, Spent};
 use noise::Noise;
 
 /// What a private run promises.
@@ -26,6 +27,8 @@ pub struct Promise {
     pub mechanism: Mechanism,
     /// K: the rounds that ask a device at most, in a run whose account makes nothing of how devices are drawn; `None` for sampling.
     pub participations: Option<u32>,
+    /// The noise that devices add, if they do and the server does not.
+    pub device_noise: Option<DeviceNoise>,
     /// delta: the probability with which epsilon does not hold.
     pub delta: f64,
     /// The epsilon that is not exceeded; `None` if there is no budget.
@@ -45,7 +48,13 @@ impl Promise {
 
     /// What this number of rounds gives away of a device by an account: it was part of no more than K.
     fn spent(&self, account: &Account, rounds: u32) -> Spent {
-        account.spent(self.participations.map_or(rounds, |most| most.min(rounds)), self.delta)
+        let rounds = self.participations.map_or(rounds, |most| most.min(rounds));
+        match &self.device_noise {
+            Some(noise) => {
+                Spent { epsilon: skellam::account(noise, rounds).epsilon(self.delta), method: Method::Renyi }
+            }
+            None => account.spent(rounds, self.delta),
+        }
     }
 
     /// The bound on participations.
@@ -81,6 +90,14 @@ impl Promise {
     #[must_use]
     pub fn said(&self, rounds: u32) -> String {
         let Self { mechanism: Mechanism { clip, noise, rate, .. }, delta, .. } = self;
+        if let Some(DeviceNoise { devices, over, .. }) = self.device_noise {
+            return format!(
+                "epsilon {:.3} at delta {delta:e} after {rounds} rounds, for the update of one device or nothing in its place: updates \
+                 clipped to {clip}, noise {noise} by the devices themselves in every sum of {devices} or more, sums divided by {over}; \
+                 the server sees such sums alone, follows the protocol, and knows who takes part",
+                self.epsilon(rounds)
+            );
+        }
         let asked = if *rate < 1.0 {
             format!("every device asked with probability {rate}")
         } else {
@@ -113,7 +130,7 @@ mod tests {
 
     fn promise(budget: f64) -> Promise {
         let mechanism = Mechanism { clip: 1.0, noise: 1.0, rate: 0.1, devices: 1000 };
-        Promise { mechanism, participations: None, delta: 1e-5, budget: Some(budget) }
+        Promise { mechanism, participations: None, device_noise: None, delta: 1e-5, budget: Some(budget) }
     }
 
     #[test]
@@ -134,7 +151,13 @@ mod tests {
     fn without_sampling_a_device_gives_away_its_participations() {
         // Golden numbers of `gaussian`: z = 5 and 20 participations at delta 1e-5.
         let mechanism = Mechanism { clip: 1.0, noise: 5.0, rate: 0.1, devices: 1000 };
-        let promise = Promise { mechanism, participations: Some(20), delta: 1e-5, budget: Some(3.849) };
+        let promise = Promise {
+            mechanism,
+            participations: Some(20),
+            device_noise: None,
+            delta: 1e-5,
+            budget: Some(3.849),
+        };
         for (rounds, least, most) in
             [(20, 3.848_610, 3.848_611), (21, 3.848_610, 3.848_611), (5000, 3.848_610, 3.848_611)]
         {

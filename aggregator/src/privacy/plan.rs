@@ -1,10 +1,11 @@
 //! The noise that a run needs for an epsilon.
 
-use shared::aggregation::LEAST_NOISE;
+use shared::aggregation::{DeviceNoise, LEAST_NOISE};
 
 use super::account::Account;
 use super::noise::Noise;
 use super::renyi::Renyi;
+use super::skellam;
 
 /// How close the multiplier that is looked for comes to the least.
 const CLOSE: f64 = 1.0001;
@@ -19,7 +20,7 @@ pub fn multiplier(rate: f64, rounds: u32, epsilon: f64, delta: f64, most: f64) -
     let excess = |multiplier: f64| {
         (Account::of(Noise { multiplier, rate }).spent(rounds, delta).epsilon / epsilon).ln()
     };
-    let most = if loosely(most) { bisected(LEAST_NOISE, most, loosely) } else { most };
+    let most = if loosely(most) { bisected(LEAST_NOISE, most, STEP, loosely) } else { most };
     let mut most = (most, excess(most));
     if most.1 > 0.0 {
         return None;
@@ -31,9 +32,25 @@ pub fn multiplier(rate: f64, rounds: u32, epsilon: f64, delta: f64, most: f64) -
         least = (next, excess(next));
     }
     let most = if least.1 <= 0.0 { least.0 } else { interpolated(least, most, excess) };
-    let unit = 10f64.powi(most.log10().floor() as i32 - 3);
+    rounded_up(most)
+}
+
+/// The same for noise that this number of devices adds to updates of so many values that its units cost nothing.
+#[must_use]
+pub fn multiplier_of_devices(devices: u32, rounds: u32, epsilon: f64, delta: f64, most: f64) -> Option<f64> {
+    let stays = |noise: f64| {
+        let noise = DeviceNoise { clip: 1.0, noise, devices, over: devices, values: 1_000_000 };
+        skellam::account(&noise, rounds).epsilon(delta) <= epsilon
+    };
+    stays(most).then(|| bisected(LEAST_NOISE, most, CLOSE, stays)).and_then(rounded_up)
+}
+
+/// To four digits.
+fn rounded_up(multiplier: f64) -> Option<f64> {
+    let unit = 10f64.powi(multiplier.log10().floor() as i32 - 3);
     // As it is written, so that no digit of the product is one more.
-    let shown = format!("{:.*}", (-unit.log10()).max(0.0).round() as usize, (most / unit).ceil() * unit);
+    let shown =
+        format!("{:.*}", (-unit.log10()).max(0.0).round() as usize, (multiplier / unit).ceil() * unit);
     shown.parse().ok()
 }
 
@@ -59,11 +76,11 @@ fn interpolated(mut least: (f64, f64), mut most: (f64, f64), excess: impl Fn(f64
 }
 
 /// The least number from `least` to `most`, which is one, for which this is true, or a step more.
-fn bisected(mut least: f64, mut most: f64, is_enough: impl Fn(f64) -> bool) -> f64 {
+fn bisected(mut least: f64, mut most: f64, step: f64, is_enough: impl Fn(f64) -> bool) -> f64 {
     if is_enough(least) {
         return least;
     }
-    while most / least > STEP {
+    while most / least > step {
         let middle = (least * most).sqrt();
         if is_enough(middle) { most = middle } else { least = middle }
     }
@@ -73,6 +90,14 @@ fn bisected(mut least: f64, mut most: f64, is_enough: impl Fn(f64) -> bool) -> f
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn noise_of_devices_costs_a_little_more() {
+        let by_devices = multiplier_of_devices(20, 10, 8.0, 1e-2, 1000.0).expect("there is one");
+        let by_server = multiplier(1.0, 10, 8.0, 1e-2, 1000.0).expect("there is one");
+        assert!(by_devices > by_server && by_devices < 1.15 * by_server, "{by_devices} {by_server}");
+        assert_eq!(multiplier_of_devices(20, 1_000_000, 1e-9, 1e-9, 1000.0), None);
+    }
 
     #[test]
     fn the_multiplier_is_enough_and_hardly_more() {

@@ -51,6 +51,11 @@ impl Renyi {
         }
     }
 
+    /// The account of this number of rounds, of each of which this is the divergence at every order.
+    pub(super) fn of_divergence(divergence: impl Fn(f64) -> f64, rounds: u32) -> Self {
+        Self { spent: orders().map(|order| f64::from(rounds) * divergence(order)).collect() }
+    }
+
     /// The account of this number of rounds with this noise.
     pub(super) fn of(noise: Noise, rounds: u32) -> Self {
         let mut account = Self::default();

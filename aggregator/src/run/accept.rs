@@ -11,6 +11,7 @@ use shared::id::ClientId;
 use shared::message::{Rejection, ToServer, TrainReport, UpdateHeader};
 use shared::payload::Payload;
 use shared::record::Record;
+use shared::secret::Secret;
 
 use super::directory::RunDirectory;
 use super::error::disk;
@@ -42,6 +43,8 @@ pub(super) struct Acceptance<'a> {
     pub(super) algorithm: &'a dyn ErasedAlgorithm,
     pub(super) round: Round<'a>,
     pub(super) sample_cap: SampleCap,
+    /// What noise is drawn from, if the run is private.
+    pub(super) secret: Option<&'a Secret>,
     /// Whether anything is to be learned in it.
     train: bool,
     pub(super) accepted: Limits,
@@ -118,6 +121,7 @@ impl Run {
                 super::secret::private(config, secret.as_ref()),
             ),
             sample_cap: open.opening.sample_cap,
+            secret: secret.as_ref(),
             train: open.opening.work.train,
             accepted,
             in_step,
@@ -226,7 +230,7 @@ impl Acceptance<'_> {
     }
 
     /// Whether what was read is an update of this round, and one to believe.
-    fn judge(&self, (header, mut record): (UpdateHeader, Record)) -> Result<Judged, Rejection> {
+    pub(super) fn judge(&self, (header, mut record): (UpdateHeader, Record)) -> Result<Judged, Rejection> {
         let round = self.round.number;
         if header.round != round {
             let lateness = self.config.policy.late.filter(|_| self.train && header.round < round);

@@ -53,7 +53,7 @@ impl Run {
             decision.closing.tally.void |= tally.void;
             let (partial, loss) = self.unmask(&open.opening, hidden, &mut decision, revealed)?.unzip();
             open.partials = vec![partial];
-            loss
+            loss.flatten()
         } else {
             mean(&open.reports, |report| report.loss)
         };

@@ -10,19 +10,20 @@ use std::path::{Path, PathBuf};
 use models::Limits;
 use models::params::IntegerSet;
 use sha2::{Digest as _, Sha256};
-use shared::algorithm::hidden::{HiddenSum, terms};
+use shared::algorithm::hidden::{AloneError, Cover, HiddenSum, covered, shown, terms};
 use shared::algorithm::{Partial, Round};
 use shared::by_class::ByClass;
 use shared::id::ClientId;
 use shared::message::{Rejection, TrainReport, UpdateHeader};
+use shared::record::Record;
 use shared::secure::{Exchange, Recovery};
 use tracing::warn;
 
-use super::accept::Acceptance;
+use super::accept::{Acceptance, Judged};
 use super::error::{damaged, disk};
 use super::opening::Decision;
 use super::update_file::{self, NotAccepted, outcome};
-use super::{Broadcast, OpenRound, Run, RunError, Traffic, Upload};
+use super::{Broadcast, OpenRound, Run, RunError, Traffic, Upload, secret};
 use crate::coordinator::{Agreement, Closing, Opening, Revealed};
 use crate::round::Tally;
 use crate::storage::checksum::{ChecksumMismatch, read_checked, write_checked};
@@ -41,6 +42,12 @@ impl Hidden {
     pub(super) fn new(sum: HiddenSum) -> Self {
         Self { agreement: None, sum }
     }
+}
+
+/// Why a sum is of no use.
+#[expect(clippy::needless_pass_by_value, reason = "it is what an error is made of")]
+fn beyond(tensor: String) -> String {
+    format!("`{tensor}` is not what honest devices add up to")
 }
 
 impl Run {
@@ -119,19 +126,23 @@ impl Run {
         hidden: Hidden,
         decision: &mut Decision,
         revealed: &Revealed,
-    ) -> Result<Option<(Partial, f64)>, RunError> {
+    ) -> Result<Option<(Partial, Option<f64>)>, RunError> {
         let counts = !decision.closing.tally.void && opening.work.train;
         let outcome = match (&hidden.agreement, counts) {
             (Some(agreement), true) => {
                 let contributors: Vec<ClientId> = decision.closing.contributors.iter().copied().collect();
                 self.sum_of(opening, agreement, hidden.sum, (&contributors, revealed))
             }
+            (None, true) if !self.config.spec.secure.enabled => {
+                let revealed = hidden.sum.reveal(&*self.algorithm, &[], decision.closing.contributors.len());
+                revealed.map_err(beyond)
+            }
             _ => Err("too few devices stayed until the masks were taken away".to_owned()),
         };
         match outcome {
             Ok((partial, losses)) => {
                 let devices = decision.closing.contributors.len().max(1);
-                Ok(Some((partial, losses / devices as f64)))
+                Ok(Some((partial, losses.map(|losses| losses / devices as f64))))
             }
             Err(reason) => {
                 if counts {
@@ -152,7 +163,7 @@ impl Run {
         agreement: &Agreement,
         sum: HiddenSum,
         (contributors, revealed): (&[ClientId], &Revealed),
-    ) -> Result<(Partial, f64), String> {
+    ) -> Result<(Partial, Option<f64>), String> {
         let exchange =
             Exchange { run: self.config.spec.run, round: opening.round, attempt: agreement.attempt };
         let (members, neighbours) = (agreement.members(), &agreement.neighbours);
@@ -161,7 +172,7 @@ impl Run {
         let recovery = Recovery { exchange, terms: &terms, members: &members, neighbours, share };
         let masks = recovery.masks(contributors, revealed).map_err(|error| error.to_string())?;
         let revealed = sum.reveal(&*self.algorithm, &masks, contributors.len());
-        revealed.map_err(|tensor| format!("`{tensor}` is not what honest devices add up to"))
+        revealed.map_err(beyond)
     }
 
     /// The digest of what members were told about the round.
@@ -181,7 +192,7 @@ impl Run {
             }
         }
         let (spec, max_abs) = (&self.config.spec, self.config.policy.max_abs);
-        let rounding = opening.rounding(spec.aggregation.weights, max_abs);
+        let rounding = opening.rounding(spec, max_abs);
         Ok(terms(spec, &rounding, self.failed, &hash.finalize().into()))
     }
 
@@ -223,9 +234,27 @@ impl Acceptance<'_> {
     ) -> Result<Masked, NotAccepted> {
         let file = match upload {
             Upload::File(file) => file.clone(),
+            Upload::Memory { frame, payload } if !self.round.spec.secure.enabled => {
+                return self.cover(client, update_file::read_shared(frame, payload, self.accepted)?);
+            }
             Upload::Memory { frame, payload } => self.spooled(client, frame, payload)?,
         };
         self.keep(client, &file, |file| self.read_masked(file, client, hidden))
+    }
+
+    /// Makes an update of a simulation what a device would send, but for its masks: there is no server that they would hide it from.
+    fn cover(&self, client: ClientId, update: (UpdateHeader, Record)) -> Result<Masked, NotAccepted> {
+        let Judged { header, update, .. } = self.judge(update)?;
+        let update = update.ok_or(Rejection::NothingToLearn)?;
+        let secret = secret::of_device(self.secret.expect("a run with noise has a secret"), client);
+        let cover = Cover { masks: &[], secret: &secret };
+        let of_client = (client, header.report);
+        let numbers = covered(self.algorithm, &self.round, of_client, update, cover);
+        let numbers = numbers.map_err(|error| match error {
+            AloneError::Rejected(rejection) => rejection,
+            error => Rejection::Layout { reason: error.to_string() },
+        });
+        Ok(Masked { header: UpdateHeader { report: shown(header.report), ..header }, numbers: numbers? })
     }
 
     /// Reads a masked update of this round and its exchange.
@@ -267,6 +296,7 @@ impl Run {
         let mut hidden = open.hidden.take().expect("updates of this round are hidden");
         let mut outcomes = Vec::with_capacity(uploads.len());
         for (client, upload) in uploads {
+            open.fleeting |= matches!(upload, Upload::Memory { .. });
             let masked = outcome(acceptance.keep_masked(*client, upload, &hidden))?;
             outcomes.push(masked.map(|masked| hidden.add(&acceptance, open, *client, &masked)));
         }

@@ -233,7 +233,9 @@ impl Run {
         let labelled = data::labelled(&config)?;
         let tester = Tester::of(&config, &directory);
         let secret = config.promise.map(|_| secret::of(&config, &*files, &directory)).transpose()?;
-        config.policy.poisson = config.promise.zip(secret).map(|(promise, secret)| Poisson {
+        // Where devices add the noise they are not drawn by chance: it hides none of them from the server.
+        let drawn = config.promise.filter(|promise| promise.device_noise.is_none());
+        config.policy.poisson = drawn.zip(secret).map(|(promise, secret)| Poisson {
             rate: promise.mechanism.rate,
             most: promise.most(),
             devices: promise.mechanism.devices,
@@ -320,7 +322,7 @@ impl Run {
     /// The round that training ended with before all were over, if it did.
     #[must_use]
     pub fn ended(&self) -> Option<u32> {
-        stopping::ended(&self.records, &self.config.stop)
+        stopping::ended(&self.records, &self.config.stop).or_else(|| self.budget_is_spent())
     }
 
     /// Closed rounds of training without a result: each adds one to the rounds of the run.
@@ -375,8 +377,9 @@ impl Run {
     #[must_use]
     pub fn max_payload(&self) -> u64 {
         if self.config.spec.secure.enabled {
-            // Up to three sums of the models and one of control variates, of eight bytes a value.
-            return 4 * 8 * self.template.parameters() as u64 + PAYLOAD_SLACK;
+            // Up to three sums of the models and one of control variates.
+            return 4 * self.config.spec.secure.integers.bytes() as u64 * self.template.parameters() as u64
+                + PAYLOAD_SLACK;
         }
         let width = self.config.spec.update.precision.most_bytes();
         // An algorithm may send more than one set of parameters; four are more than any sends.
@@ -412,7 +415,7 @@ impl Run {
         let max_abs = self.config.policy.max_abs;
         let scale = match self.private() {
             Some(private) => private.mechanism.scale(max_abs),
-            None => opening.scale(self.config.spec.aggregation.weights, max_abs),
+            None => opening.scale(&self.config.spec, max_abs),
         };
         let own = if opening.work.train { self.train_own(opening.round)? } else { None };
         let mut open = OpenRound {
@@ -430,7 +433,9 @@ impl Run {
             own,
             hidden: None,
         };
-        if self.config.spec.secure.of(opening.work).is_some() {
+        let spec = &self.config.spec;
+        let noisy = spec.device_noise.is_some() && opening.work.train;
+        if noisy || spec.secure.of(opening.work).is_some() {
             open.hidden = Some(Hidden::new(HiddenSum::new(&*self.algorithm, &self.round_of(&open))?));
         }
         Ok(open)

@@ -4,6 +4,7 @@
 //! what a run is packed into.
 
 use shared::aggregation::Private;
+use shared::id::ClientId;
 use shared::secret::Secret;
 use shared::seed::Seed;
 
@@ -76,14 +77,29 @@ impl Run {
         self.config.effective.run.rounds.is_some_and(|asked| asked > self.config.spec.rounds)
     }
 
+    /// The newest round, if the budget allows no other one. Rounds without a result count as well, since it may be that their sum was
+    /// learned, and others take their place while the budget lasts.
+    pub(super) fn budget_is_spent(&self) -> Option<u32> {
+        let (promise, newest) = (self.config.promise?, self.last_trained());
+        let budget = promise.budget.filter(|_| self.failed > 0)?;
+        (promise.epsilon(newest + 1) > budget).then_some(newest)
+    }
+
     /// epsilon after this round, if the run is private: every round of training counts, with any number of updates.
     pub(super) fn epsilon_after(&self, round: u32) -> Option<f64> {
         Some(self.config.promise?.epsilon(round))
     }
 }
 
+/// What a simulated device's noise follows from, in place of a secret that the device has of its own.
+pub(super) fn of_device(secret: &Secret, client: ClientId) -> Secret {
+    Secret::new(secret.seed("device noise").derive_bytes("client", client.as_bytes()).as_bytes())
+}
+
 /// The same of the parts of a run.
 pub(super) fn private<'a>(config: &Config, secret: Option<&'a Secret>) -> Option<Private<'a>> {
-    let mechanism = config.promise.as_ref()?.mechanism;
+    // Else devices add the noise.
+    let promise = config.promise.filter(|promise| promise.device_noise.is_none())?;
+    let mechanism = promise.mechanism;
     Some(Private { mechanism, secret: secret? })
 }

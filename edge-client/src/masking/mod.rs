@@ -256,12 +256,14 @@ impl Masking {
                 let refused = Refused::Second { asked: "an exchange of keys" };
                 return vec![Action::Warn { round: exchange.round, reason: refused.to_string() }];
             }
-            let secret = match fresh() {
-                Ok(secret) => secret,
+            let noise = self.state().map(|state| state.noise);
+            let drawn = fresh().and_then(|secret| Ok((secret, noise.map_or_else(fresh, Ok)?)));
+            let (secret, noise) = match drawn {
+                Ok(drawn) => drawn,
                 Err(failure) => return vec![Action::Fail { round: exchange.round, failure }],
             };
             self.said = Said::default();
-            actions.push(self.keep(State::new(exchange, secret)));
+            actions.push(self.keep(State::new(exchange, secret, noise)));
         }
         let keys = self.party().map(|party| party.advertise(identity));
         actions.extend(keys.map(|keys| answer(exchange, SecureAnswer::Keys(keys))));
@@ -305,7 +307,7 @@ impl Masking {
     /// Hides the update, if it is there and it is known how.
     fn hide(&mut self) -> Vec<Action> {
         let Some((state, plain)) = self.state().zip(self.plain.clone()) else { return Vec::new() };
-        let State { exchange, secret, .. } = *state;
+        let State { exchange, secret, noise, .. } = *state;
         if (plain.id().run, plain.id().round) != (exchange.run, exchange.round) || self.said.runs {
             return Vec::new();
         }
@@ -317,7 +319,7 @@ impl Masking {
         let with = masking.said(neighbours).copied().collect();
         let (rounding, asked) = (masking.rounding, masking.digest);
         self.said.runs = true;
-        vec![Action::Mask(Job { plain, exchange, secret, with, rounding, asked })]
+        vec![Action::Mask(Job { plain, exchange, secret, noise, with, rounding, asked })]
     }
 
     /// Reveals one share of each neighbour.

@@ -8,12 +8,13 @@ use std::sync::Arc;
 use models::{ParamSet, Precision};
 use sha2::{Digest as _, Sha256};
 use shared::aggregation::Template;
-use shared::algorithm::hidden::{masked, shown, terms};
+use shared::algorithm::hidden::{Cover, masked, shown, terms};
 use shared::algorithm::{Round, registry};
 use shared::id::ClientId;
 use shared::message::{Rounding, TaskId, TaskKind, TrainReport};
 use shared::payload::Payload;
 use shared::record::Record;
+use shared::secret::Secret;
 use shared::secure::{Advertised, Exchange, Party, PartySecret};
 use shared::spec::RunSpec;
 
@@ -86,6 +87,7 @@ pub struct Job {
     pub(super) plain: Arc<Plain>,
     pub(super) exchange: Exchange,
     pub(super) secret: PartySecret,
+    pub(super) noise: PartySecret,
     /// The neighbours with which masks are shared.
     pub(super) with: Vec<Advertised>,
     pub(super) rounding: Rounding,
@@ -132,7 +134,9 @@ impl Job {
         let Rounding { scale, most_samples } = self.rounding;
         let samples = task.report.samples.min(most_samples);
         let spec = &*task.spec;
-        if !scale.has_room_for(spec.aggregation.weights.of(samples)) {
+        let weight = spec.aggregation.weights.of(samples);
+        // Of noise the scale is its own.
+        if spec.device_noise.is_none() && !scale.has_room_for(weight, spec.secure.integers) {
             return Err(Refused::Rounding { samples });
         }
         let party = Party::new(self.exchange, task.client, self.secret);
@@ -149,7 +153,8 @@ impl Job {
             private: None,
         };
         let counted = TrainReport { samples, ..task.report };
-        let integers = masked(&*algorithm, &round, (task.client, counted), update.clone(), &masks)?;
+        let cover = Cover { masks: &masks, secret: &Secret::new(self.noise.expose()) };
+        let integers = masked(&*algorithm, &round, (task.client, counted), update.clone(), cover)?;
         let record = Record { integers, ..Record::with_scalars(ParamSet::new(), &self.exchange.attempt) };
         let payload = record.to_payload(Precision::F32);
         let digest = digest(&payload);

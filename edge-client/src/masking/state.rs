@@ -37,6 +37,8 @@ pub struct State {
     pub(super) exchange: Exchange,
     /// What all of its keys follow from.
     pub(super) secret: PartySecret,
+    /// What the noise of its updates follows from, in all exchanges of the run.
+    pub(super) noise: PartySecret,
     /// The neighbours that it has given shares of its secrets to.
     pub(super) neighbours: Option<Digest>,
     /// The update that it has hidden.
@@ -46,18 +48,18 @@ pub struct State {
 }
 
 /// A state as it is stored.
-type Stored = (Exchange, [u8; 32], Option<Digest>, Option<HiddenUpdate>, Option<Digest>);
+type Stored = (Exchange, [[u8; 32]; 2], Option<Digest>, Option<HiddenUpdate>, Option<Digest>);
 
 impl State {
     /// The beginning of an exchange.
-    pub(super) fn new(exchange: Exchange, secret: PartySecret) -> Self {
-        Self { exchange, secret, neighbours: None, hidden: None, revealed: None }
+    pub(super) fn new(exchange: Exchange, secret: PartySecret, noise: PartySecret) -> Self {
+        Self { exchange, secret, noise, neighbours: None, hidden: None, revealed: None }
     }
 
-    /// The same without the secret, after all exchanges of its round.
+    /// The same without the secret of its keys, after all exchanges of its round.
     pub(super) fn over(&self) -> Self {
         let exchange = Exchange { attempt: u32::MAX, ..self.exchange };
-        Self { revealed: Some([0; 32]), ..Self::new(exchange, PartySecret::new([0; 32])) }
+        Self { revealed: Some([0; 32]), ..Self::new(exchange, PartySecret::new([0; 32]), self.noise) }
     }
 
     /// Whether its round is over.
@@ -77,14 +79,15 @@ impl State {
         self.exchange.round
     }
 
-    /// The bytes, to store it. They contain the secret.
+    /// The bytes, to store it. They contain the secrets.
     ///
     /// # Panics
     /// Never: it consists of numbers.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
-        let Self { exchange, secret, neighbours, hidden, revealed } = self;
-        let stored: Stored = (*exchange, *secret.expose(), *neighbours, *hidden, *revealed);
+        let Self { exchange, secret, noise, neighbours, hidden, revealed } = self;
+        let secrets = [secret, noise].map(|secret| *secret.expose());
+        let stored: Stored = (*exchange, secrets, *neighbours, *hidden, *revealed);
         postcard::to_stdvec(&stored).expect("numbers can be encoded")
     }
 
@@ -92,9 +95,9 @@ impl State {
     #[must_use]
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (stored, rest): (Stored, _) = postcard::take_from_bytes(bytes).ok()?;
-        let (exchange, secret, neighbours, hidden, revealed) = stored;
-        let secret = PartySecret::new(secret);
-        rest.is_empty().then_some(Self { exchange, secret, neighbours, hidden, revealed })
+        let (exchange, secrets, neighbours, hidden, revealed) = stored;
+        let [secret, noise] = secrets.map(PartySecret::new);
+        rest.is_empty().then_some(Self { exchange, secret, noise, neighbours, hidden, revealed })
     }
 }
 
@@ -105,7 +108,7 @@ mod tests {
     #[test]
     fn a_state_is_read_as_it_was_stored() {
         let exchange = Exchange { run: RunId::from_bytes([1; 8]), round: 300, attempt: 2 };
-        let begun = State::new(exchange, PartySecret::new([7; 32]));
+        let begun = State::new(exchange, PartySecret::new([7; 32]), PartySecret::new([8; 32]));
         let hidden = HiddenUpdate { asked: [2; 32], update: [3; 32] };
         let over = State {
             neighbours: Some([1; 32]),
@@ -118,7 +121,8 @@ mod tests {
             assert_eq!(State::from_bytes(&bytes).as_ref(), Some(&state));
             assert_eq!(State::from_bytes(&bytes[..bytes.len() - 1]), None);
             assert_eq!(State::from_bytes(&[&bytes[..], &[0]].concat()), None);
-            assert!(!format!("{state:?}").contains("7, 7"), "a secret is shown nowhere");
+            let shown = format!("{state:?}");
+            assert!(!shown.contains("7, 7") && !shown.contains("8, 8"), "a secret is shown nowhere");
         }
     }
 

@@ -15,7 +15,7 @@ mod verbs;
 use std::collections::{BTreeMap, btree_map};
 
 pub use array::{Array, ShapeError, element_count};
-pub use integers::{IntegerSet, Integers};
+pub use integers::{IntegerFormat, IntegerSet, Integers};
 pub use layout::LayoutId;
 pub use precision::Precision;
 pub use verbs::{Mismatch, MismatchKind};

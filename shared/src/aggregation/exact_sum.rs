@@ -4,91 +4,21 @@
 //! So every weighted value is rounded once to a fixed-point integer and only integers are added: the sum is
 //! bitwise the same for any arrival order, any number of threads and any merging of partial sums. Integers
 //! are also what secure aggregation adds.
-//!
-//! The [`Scale`] is agreed when a round opens, from what is then known: the largest weight a member may
-//! have, the number of members, and the largest magnitude that an update is allowed to have. It leaves
-//! `2^-31` per weighted term at worst for ordinary rounds, far below the resolution of the f32 parameters
-//! that the mean is rounded to.
 
 use models::params::{Array, IntegerSet, Integers, ParamSet};
 use models::vectorised;
-use serde::{Deserialize, Serialize};
 
-use super::Template;
+use super::{Scale, Template};
 use crate::record::{Record, RecordError, ToRecord};
 
-/// Values are rounded with the classic `x + 1.5 * 2^52` trick, which is exact below this magnitude and
+/// Values are rounded with the classic `x + 1.5 * 2^52` trick, which is exact below [`MAX_TERM_BITS`](super::scale::MAX_TERM_BITS) and
 /// needs no float-to-integer instruction, so that the loop vectorises on every target.
-const MAX_TERM_BITS: i32 = 50;
+///
 /// `1.5 * 2^52`: adding it leaves the rounded integer in the low mantissa bits.
 const ROUNDER: f64 = 6_755_399_441_055_744.0;
 
 /// Values of a mean that are made at once: they stay in the first-level cache.
 pub(super) const CHUNK: usize = 4096;
-
-/// The fixed-point format of one round's sums.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Scale {
-    max_abs: f32,
-    max_weight: u64,
-    exponent: i32,
-}
-
-impl Scale {
-    /// The finest scale at which `terms` contributions of weight up to `max_weight` and magnitude up to
-    /// `max_abs` cannot overflow.
-    ///
-    /// # Panics
-    /// If `max_abs` is not positive and finite.
-    #[must_use]
-    pub fn agree(max_abs: f32, max_weight: u64, terms: usize) -> Self {
-        assert!(max_abs > 0.0 && max_abs.is_finite(), "the magnitude bound is a positive number");
-        let max_weight = max_weight.max(1);
-        let sum_bits = 62 - ceil_log2(terms.max(1) as u64);
-        let term_bits = sum_bits.min(MAX_TERM_BITS);
-        let used = max_abs.log2().ceil() as i32 + ceil_log2(max_weight);
-        Self { max_abs, max_weight, exponent: term_bits - used }
-    }
-
-    /// The scale whose unit is `2^-exponent`, for single terms of which the caller knows that they do not overflow it.
-    pub(super) fn with_exponent(max_abs: f32, exponent: i32) -> Self {
-        Self { max_abs, max_weight: 1, exponent }
-    }
-
-    /// Largest magnitude of a value that may be added.
-    #[must_use]
-    pub fn max_abs(&self) -> f32 {
-        self.max_abs
-    }
-
-    /// Whether it could have been [agreed](Self::agree), and has room for this weight. One that came from elsewhere may be anything.
-    #[must_use]
-    pub fn has_room_for(&self, weight: u64) -> bool {
-        let bounded = self.max_abs > 0.0 && self.max_abs.is_finite() && self.max_weight > 0;
-        let exponent = |terms: u32| Self::agree(self.max_abs, self.max_weight, 1 << terms).exponent;
-        bounded && weight <= self.max_weight && (0..31).any(|terms| exponent(terms) == self.exponent)
-    }
-
-    /// The same bounds and terms for other weights.
-    #[must_use]
-    pub(crate) fn with_max_weight(self, max_weight: u64) -> Self {
-        let max_weight = max_weight.max(1);
-        let finer = ceil_log2(self.max_weight) - ceil_log2(max_weight);
-        // A scale that came from elsewhere may hold any exponent.
-        let exponent = self.exponent.saturating_add(finer);
-        Self { max_weight, exponent, ..self }
-    }
-
-    /// One unit of the sum in terms of `value * weight`.
-    #[must_use]
-    pub fn resolution(&self) -> f64 {
-        (-f64::from(self.exponent)).exp2()
-    }
-}
-
-fn ceil_log2(value: u64) -> i32 {
-    (u64::BITS - value.saturating_sub(1).leading_zeros()).cast_signed()
-}
 
 /// A weighted sum of parameter sets that forgets the order of its terms.
 #[derive(Clone, Debug, PartialEq)]
@@ -143,8 +73,8 @@ impl ExactSum {
     /// # Panics
     /// As [`add`](Self::add).
     pub(super) fn add_scaled(&mut self, params: &ParamSet, weight: u64, factor: impl Fn(&str) -> f64) {
-        assert!(weight <= self.scale.max_weight, "weights are checked before folding");
-        let unit = weight as f64 * f64::from(self.scale.exponent).exp2();
+        assert!(weight <= self.scale.max_weight(), "weights are checked before folding");
+        let unit = weight as f64 / self.scale.resolution();
         for (name, sum) in &mut self.sums {
             let sum = sum.values_mut();
             let values = params.get(name).expect("layout is checked before folding").values();
@@ -194,9 +124,8 @@ impl ExactSum {
 
     /// The first tensor with a sum that no checked updates of this number of devices add up to.
     pub(crate) fn first_impossible(&self, terms: u64) -> Option<&str> {
-        let Scale { max_abs, max_weight, .. } = self.scale;
         // Every term is rounded by half a unit at most.
-        let each = f64::from(max_abs) * max_weight as f64 / self.scale.resolution() + 0.5;
+        let each = self.scale.largest_term() + 0.5;
         let bound = terms as f64 * each * (1.0 + f64::EPSILON * 4.0);
         let fits = |sum: &Integers| sum.values().iter().all(|&sum| sum.unsigned_abs() as f64 <= bound);
         self.sums.iter().find(|(_, sum)| !fits(sum)).map(|(name, _)| name.as_str())
@@ -365,23 +294,6 @@ mod tests {
 
     fn empty(width: usize, scale: Scale) -> ExactSum {
         ExactSum::new(&Template::of(&set(&vec![0.0; width])), scale)
-    }
-
-    #[test]
-    fn a_scale_from_elsewhere_is_used_if_it_could_have_been_agreed() {
-        for terms in [1, 2, 10, 1000, 100_000] {
-            let scale = Scale::agree(1000.0, 600, terms);
-            assert!(scale.has_room_for(600) && scale.has_room_for(1) && !scale.has_room_for(601), "{terms}");
-            for other in [-60, 20, i32::MAX - 100] {
-                let other = Scale { exponent: scale.exponent + other, ..scale };
-                assert!(!other.has_room_for(600), "{terms} {other:?}");
-            }
-        }
-        let scale = Scale::agree(1000.0, 1, 3);
-        for max_abs in [0.0, -1.0, f32::NAN, f32::INFINITY] {
-            assert!(!Scale { max_abs, ..scale }.has_room_for(1), "{max_abs}");
-        }
-        assert!(!Scale { max_weight: 0, ..scale }.has_room_for(0));
     }
 
     #[test]

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use models::params::{IntegerSet, ParamSet};
 
 use super::clipping::Clip;
-use super::exact_sum::{CHUNK, EmptySum, ExactSum, MergeError, Scale};
+use super::exact_sum::{CHUNK, EmptySum, ExactSum, MergeError};
 use super::weights::{MAX_LOSS, SMALL_LOSS, Weights, whole_loss};
-use super::{Private, Template};
+use super::{Private, Scale, Template};
 use crate::record::{Record, RecordError, ToRecord};
 
 /// The sum of a round's updates with any weights: mergeable, and independent of their order.
@@ -154,6 +154,15 @@ impl WeightedSum {
         assert!(self.by_loss.is_none(), "a configuration with both is refused");
         let noise = |sums: &mut IntegerSet, scale| private.add_noise(sums, scale, round);
         self.terms.each_share(noise, private.mechanism.expected(), visit);
+    }
+
+    /// Gives the sum over this number to `visit`, as [`ExactSum::each_mean`] does a mean.
+    ///
+    /// # Panics
+    /// If weights are by loss.
+    pub fn each_share(self, over: f64, visit: impl FnMut(&str, usize, &[f32])) {
+        assert!(self.by_loss.is_none(), "a configuration with both is refused");
+        self.terms.each_share(|_, _| {}, over, visit);
     }
 
     /// Gives the weighted mean to `visit`, as [`ExactSum::each_mean`] does.

@@ -6,14 +6,15 @@
 //!
 //! The training losses of the devices are hidden as well, beside every algorithm's own numbers: their sum is what a round's record has.
 
-use models::params::{IntegerSet, Integers};
+use models::params::{IntegerFormat, IntegerSet, Integers};
 use sha2::{Digest as _, Sha256};
 
-use super::{AggregateError, Contribution, ErasedAlgorithm, Partial, Round, registry};
-use crate::aggregation::{loss_of, whole_loss};
+use super::{AggregateError, Checked, Contribution, ErasedAlgorithm, Partial, Round, registry};
+use crate::aggregation::{DeviceNoise, Scale, loss_of, whole_loss};
 use crate::id::ClientId;
 use crate::message::{Rejection, Rounding, TrainReport};
 use crate::record::Record;
+use crate::secret::Secret;
 use crate::secure::Mask;
 use crate::secure::mask::apply;
 use crate::spec::{RunSpec, SpecText};
@@ -32,32 +33,81 @@ pub enum AloneError {
         "updates of {0} do not add up while they are hidden, and the server should not have asked for that"
     )]
     NotHidden(&'static str),
+    /// The round's noise is none that a device adds.
+    #[error(
+        "the noise that the server asks for is none that hides an update of this network, and it should not have asked for that"
+    )]
+    Noise,
 }
 
-/// The whole numbers that an update adds to the sum of its round, with its loss, and with these masks. The numbers of samples and
-/// steps are not hidden.
+/// What hides an update.
+#[derive(Clone, Copy)]
+pub struct Cover<'a> {
+    /// Masks, which are taken away from the sum.
+    pub masks: &'a [Mask],
+    /// The device's secret in the run, from which its noise comes if it [adds any](crate::spec::RunSpec::device_noise).
+    pub secret: &'a Secret,
+}
+
+/// The whole numbers that an update adds to the sum of its round, with its loss, noise if the run has any, and these masks. The numbers
+/// of samples and steps are not hidden. Where there is noise no loss is told: it would have none.
 pub fn masked(
     algorithm: &dyn ErasedAlgorithm,
     round: &Round<'_>,
     (client, report): (ClientId, TrainReport),
     update: Record,
-    masks: &[Mask],
+    cover: Cover<'_>,
+) -> Result<IntegerSet, AloneError> {
+    let update = algorithm.check(round, update)?;
+    covered(algorithm, round, (client, report), update, cover)
+}
+
+/// [`masked`] of an update that was checked.
+pub fn covered(
+    algorithm: &dyn ErasedAlgorithm,
+    round: &Round<'_>,
+    (client, report): (ClientId, TrainReport),
+    update: Checked,
+    Cover { masks, secret }: Cover<'_>,
 ) -> Result<IntegerSet, AloneError> {
     let weight = round.spec.aggregation.weights.of(report.samples);
+    let noise = round.spec.device_noise;
+    let most = round.spec.secure.min_devices;
+    let is_sound = |noise: DeviceNoise| {
+        noise.is_sound(round.template) && noise.is_scale(round.scale) && noise.devices <= most
+    };
+    if noise.is_some_and(|noise| !is_sound(noise)) {
+        return Err(AloneError::Noise);
+    }
     let loss = whole_loss(report.loss).ok_or(Rejection::Loss { loss: report.loss })?;
-    let update = algorithm.check(round, update)?;
     let contribution = Contribution { client, weight, report, update };
     let not_hidden = || AloneError::NotHidden(algorithm.name());
     let mut partial = algorithm.alone(contribution, round).ok_or_else(not_hidden)?;
-    let mut losses = [loss.cast_signed()];
+    let mut losses = [if noise.is_none() { loss.cast_signed() } else { 0 }];
     let mut numbers = algorithm.numbers(&mut partial).ok_or_else(not_hidden)?;
+    if let Some(noise) = noise {
+        let numbers = numbers.iter_mut().map(|(name, values)| (name.as_str(), &mut **values));
+        noise.add(round.scale, secret, round.number, numbers);
+    }
     numbers.push((LOSS.to_owned(), &mut losses));
-    let (names, mut values): (Vec<_>, Vec<_>) = numbers.into_iter().unzip();
-    apply(masks, values.iter_mut().map(|values| &mut **values).collect());
-    let tensor = |values: &mut [i64]| {
-        Integers::new(vec![values.len()], values.to_vec()).expect("as many values as the one axis is long")
+    let formats = Formats(round.spec.secure.integers);
+    apply(masks, numbers.iter_mut().map(|(name, values)| (formats.of(name), &mut **values)).collect());
+    let tensor = |(name, values): (String, &mut [i64])| {
+        let tensor = Integers::new(vec![values.len()], values.to_vec());
+        let tensor = tensor.expect("as many values as the one axis is long").in_format(formats.of(&name));
+        (name, tensor)
     };
-    Ok(names.into_iter().zip(values.into_iter().map(tensor)).collect())
+    Ok(numbers.into_iter().map(tensor).collect())
+}
+
+/// The formats of hidden numbers: that of the run for sums of updates, and 64 bits for those of losses.
+#[derive(Clone, Copy)]
+struct Formats(IntegerFormat);
+
+impl Formats {
+    fn of(self, name: &str) -> IntegerFormat {
+        if name == LOSS { IntegerFormat::I64 } else { self.0 }
+    }
 }
 
 /// The digest of what all members of a round must have been told alike: the run, how updates are rounded, and what they were trained from.
@@ -87,12 +137,17 @@ pub struct HiddenSum {
     losses: [i64; 1],
     /// The names of all numbers that a device adds, and how many each has.
     layout: Vec<(String, usize)>,
+    formats: Formats,
+    /// The noise of each update, and the format of the sum.
+    noise: Option<(DeviceNoise, Scale)>,
 }
 
 impl HiddenSum {
     /// The sum of no updates.
     pub fn new(algorithm: &dyn ErasedAlgorithm, round: &Round<'_>) -> Result<Self, AggregateError> {
-        let mut sum = Self { partial: algorithm.begin(round)?, losses: [0], layout: Vec::new() };
+        let (partial, formats) = (algorithm.begin(round)?, Formats(round.spec.secure.integers));
+        let noise = round.spec.device_noise.map(|noise| (noise, round.scale));
+        let mut sum = Self { partial, losses: [0], layout: Vec::new(), formats, noise };
         let layout = sum.numbers(algorithm).into_iter().map(|(name, values)| (name, values.len())).collect();
         Ok(Self { layout, ..sum })
     }
@@ -107,6 +162,10 @@ impl HiddenSum {
             if found.shape() != [*expected] {
                 let found = found.shape();
                 return Err(layout(format!("the hidden tensor `{name}` is {found:?} and not [{expected}]")));
+            }
+            let (wanted, found) = (self.formats.of(name), found.format());
+            if found != wanted {
+                return Err(layout(format!("the hidden tensor `{name}` is of {found} and not of {wanted}")));
             }
         }
         if numbers.len() > self.layout.len() {
@@ -139,23 +198,34 @@ impl HiddenSum {
         }
     }
 
-    /// Takes masks away, and gives the partial result with the sum of the losses. The error names a number that no checked updates add
+    /// Takes masks away, and gives the partial result with the sum of the losses, `None` where none are told. The error names a number that no checked updates add
     /// up to: a device has sent something else, or a mask is left.
     pub fn reveal(
         mut self,
         algorithm: &dyn ErasedAlgorithm,
         masks: &[Mask],
         devices: usize,
-    ) -> Result<(Partial, f64), String> {
+    ) -> Result<(Partial, Option<f64>), String> {
         let opposite: Vec<_> = masks.iter().copied().map(Mask::opposite).collect();
-        apply(&opposite, self.numbers(algorithm).into_iter().map(|(_, values)| values).collect());
+        let formats = self.formats;
+        let numbers = self.numbers(algorithm).into_iter();
+        apply(&opposite, numbers.map(|(name, values)| (formats.of(&name), values)).collect());
+        if let Some((noise, scale)) = self.noise {
+            let greatest = noise.greatest(scale, devices as u64);
+            let beyond = |values: &[i64]| values.iter().any(|value| value.unsigned_abs() as f64 > greatest);
+            let mut numbers = self.numbers(algorithm).into_iter();
+            if let Some((name, _)) = numbers.find(|(_, values)| beyond(values)) {
+                return Err(name);
+            }
+        }
         algorithm.reveal(&mut self.partial)?;
         let losses = u64::try_from(self.losses[0]).map_err(|_| LOSS.to_owned())?;
         let most = whole_loss(f64::MAX).unwrap_or_default().saturating_mul(devices as u64);
         if losses > most {
             return Err(LOSS.to_owned());
         }
-        Ok((self.partial, loss_of(losses)))
+        let losses = self.noise.is_none().then(|| loss_of(losses));
+        Ok((self.partial, losses))
     }
 
     fn numbers(&mut self, algorithm: &dyn ErasedAlgorithm) -> Vec<(String, &mut [i64])> {

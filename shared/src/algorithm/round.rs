@@ -40,8 +40,10 @@ impl Round<'_> {
     /// # Panics
     /// As [`WeightedSum::add`].
     pub fn add(&self, sum: &mut WeightedSum, update: &ParamSet, weight: u64, loss: f64) -> bool {
-        if let Some(private) = self.private {
-            return sum.add_clipped(update, weight, loss, private.mechanism.clip(self.template));
+        let noise = self.spec.device_noise.map(|noise| noise.clip(self.template));
+        let private = self.private.map(|private| private.mechanism.clip(self.template));
+        if let Some(clip) = noise.or(private) {
+            return sum.add_clipped(update, weight, loss, clip);
         }
         match self.spec.aggregation.rule {
             Rule::ClippedMean { max_norm: bound } => {
@@ -58,6 +60,10 @@ impl Round<'_> {
         sum: WeightedSum,
         visit: impl FnMut(&str, usize, &[f32]),
     ) -> Result<(), EmptySum> {
+        if let Some(noise) = self.spec.device_noise {
+            sum.each_share(noise.over.into(), visit);
+            return Ok(());
+        }
         match self.private {
             Some(private) => {
                 sum.each_private_mean(private, self.number, visit);

@@ -81,6 +81,7 @@ impl PositionalSpec {
             evaluate: Evaluation { on_clients_every, hold_out, ..Evaluation::default() },
             personalisation: self.personalisation.map(|settings| (*settings).into()).unwrap_or_default(),
             secure: SecureAggregation::default(),
+            device_noise: None,
             heartbeat: self.heartbeat,
         })
     }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use models::params::IntegerFormat;
 use rand::Rng as _;
 
 use super::*;
@@ -69,7 +70,7 @@ impl Round {
             let present = all[client].iter().filter_map(|neighbour| members.get(neighbour));
             let masks = parties[client].masks(present, &TERMS).expect("keys of members");
             let mut values = update(*index);
-            mask::apply(&masks, vec![&mut values]);
+            mask::apply(&masks, vec![(IntegerFormat::I64, &mut values)]);
             masked.insert(*client, values);
         }
         Self { exchange, parties, members, neighbours: all, sealed, masked }
@@ -108,7 +109,7 @@ impl Round {
             sum.iter_mut().zip(values).for_each(|(sum, value)| *sum = sum.wrapping_add(*value));
         }
         let taken: Vec<_> = masks.into_iter().map(Mask::opposite).collect();
-        mask::apply(&taken, vec![&mut sum]);
+        mask::apply(&taken, vec![(IntegerFormat::I64, &mut sum)]);
         Ok(sum)
     }
 }
@@ -254,7 +255,7 @@ fn masks_of_members_that_were_told_different_terms_do_not_cancel() {
     let present = round.neighbours[&first].iter().map(|near| &round.members[near]);
     let masks = round.parties[&first].masks(present, &[8; 32]).expect("keys of members");
     let mut values = vec![0; VALUES];
-    mask::apply(&masks, vec![&mut values]);
+    mask::apply(&masks, vec![(IntegerFormat::I64, &mut values)]);
     round.masked.insert(first, values);
     let sum = round.sum(&all, &[]).expect("all answer");
     let near = sum.iter().zip(plain(&round, &all)).filter(|(found, plain)| (**found - plain).abs() < 1 << 40);
@@ -285,7 +286,10 @@ fn a_hundred_devices_with_a_large_model() {
         let _ = party.advertise(&SecretKey::from_bytes([5; 32]));
         let _ = party.shares(&neighbours, SHARE).expect("keys of members");
         let mut values = vec![1_i64; PARAMETERS];
-        mask::apply(&party.masks(&neighbours, &TERMS).expect("keys of members"), vec![&mut values]);
+        mask::apply(
+            &party.masks(&neighbours, &TERMS).expect("keys of members"),
+            vec![(IntegerFormat::I64, &mut values)],
+        );
         let _ = round.reveal(first, &all);
         seconds(begun)
     });
@@ -299,7 +303,7 @@ fn a_hundred_devices_with_a_large_model() {
     let (server, masks) = pool.install(|| {
         let begun = started();
         let masks = round.recovery().masks(counted, &shares).expect("all answer");
-        mask::apply(&masks, vec![&mut vec![0_i64; PARAMETERS]]);
+        mask::apply(&masks, vec![(IntegerFormat::I64, &mut vec![0_i64; PARAMETERS])]);
         (seconds(begun), masks.len())
     });
     println!(

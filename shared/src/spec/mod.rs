@@ -29,7 +29,7 @@ use std::time::Duration;
 use models::{Architecture, Initialisation, Norm, Sgd};
 use serde::{Deserialize, Serialize};
 
-use crate::aggregation::Aggregation;
+use crate::aggregation::{Aggregation, DeviceNoise};
 use crate::data::partition::{shuffled, stream};
 use crate::data::{Preparation, View};
 use crate::id::{ClientId, RunId};
@@ -77,6 +77,8 @@ pub struct RunSpec {
     pub personalisation: Box<Personalisation>,
     /// Whether the server learns sums alone.
     pub secure: SecureAggregation,
+    /// The noise that clients add to their updates, if they do.
+    pub device_noise: Option<DeviceNoise>,
     /// How often a client says that it is alive.
     pub heartbeat: Duration,
 }
@@ -232,6 +234,7 @@ impl RunSpec {
             evaluate: Evaluation::default(),
             personalisation: Box::default(),
             secure: SecureAggregation::default(),
+            device_noise: None,
             heartbeat: Duration::from_secs(5),
         }
     }

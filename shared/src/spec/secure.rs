@@ -3,9 +3,13 @@
 use std::ops::Bound::{Excluded, Included};
 use std::time::Duration;
 
+use models::params::IntegerFormat;
+
 use crate::secure::graph;
 use crate::settings::Kind;
 use crate::task::TaskKind;
+
+crate::named!(IntegerFormat);
 
 crate::section! {
     /// `[secure-aggregation]`: the server learns the sum of a round's updates, and nothing of a single one
@@ -20,6 +24,11 @@ crate::section! {
         /// More than half in any case. A smaller one withstands the loss of more devices, a larger one more devices that tell the
         /// server what they hold.
         pub threshold: f64 = 0.55, in Kind::Number(Excluded(0.0), Included(1.0));
+        /// Of the numbers that devices hide and send: i64, or i32 of half the bytes
+        ///
+        /// The sum of all devices must fit in 32 bits: how finely values are rounded follows from `update.max-abs` then. Also where
+        /// updates are not hidden, so that a simulation of the run gives its model.
+        pub integers: IntegerFormat = IntegerFormat::I64;
         /// Seconds for which silent devices hold up the exchange of keys
         pub patience: f64 = 30.0, in Kind::Number(Excluded(0.0), Included(86_400.0));
     }

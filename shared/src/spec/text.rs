@@ -144,6 +144,9 @@ impl SpecText {
         if spec.secure.enabled {
             text.insert("secure-aggregation".to_owned(), without_defaults(&spec.secure).into());
         }
+        if let Some(noise) = &spec.device_noise {
+            text.insert("device-noise".to_owned(), value(noise));
+        }
         for (section, key) in SERVER_KEYS {
             if spec.secure.enabled && DEVICES_FOLD.contains(key) {
                 continue;
@@ -200,6 +203,10 @@ impl SpecText {
             evaluate: section(&mut text, "evaluate")?,
             personalisation: Box::new(section::<Personalisation>(&mut text, "personalisation")?),
             secure: section::<SecureAggregation>(&mut text, "secure-aggregation")?,
+            device_noise: match text.remove("device-noise") {
+                Some(noise) => Some(read(&noise, "device-noise")?),
+                None => None,
+            },
             heartbeat: heartbeat_of(heartbeat)?,
         };
         match text.into_iter().next() {

@@ -1,8 +1,9 @@
 //! Sums of updates that the server does not see are those that it would have made of them, for every algorithm that goes with that.
 
-use models::params::{IntegerSet, Integers};
-use shared::aggregation::{Aggregation, Rule, Weights};
-use shared::algorithm::hidden::{HiddenSum, masked, shown};
+use models::params::{IntegerFormat, IntegerSet, Integers};
+use shared::aggregation::{Aggregation, Buffers, DeviceNoise, Rule, Template, Weights};
+use shared::algorithm::hidden::{Cover, HiddenSum, masked, shown};
+use shared::secret::Secret;
 use shared::secure::Mask;
 
 use super::*;
@@ -42,6 +43,11 @@ fn own(index: usize) -> Mask {
 /// An update with its report.
 type Reported<T> = (T, TrainReport);
 
+/// Hides nothing.
+fn uncovered(secret: &Secret) -> Cover<'_> {
+    Cover { masks: &[], secret }
+}
+
 /// The masked updates of the next round, and the plain ones.
 fn updates(federation: &mut Federation<'_>) -> (Vec<Reported<IntegerSet>>, Vec<Reported<Record>>) {
     let plain = federation.updates();
@@ -49,8 +55,9 @@ fn updates(federation: &mut Federation<'_>) -> (Vec<Reported<IntegerSet>>, Vec<R
     let round = server.round(federation.number + 1);
     let hide = |(index, (update, report)): (usize, &(Record, TrainReport))| {
         let client = (client_id(index), *report);
-        let masks = masks(index);
-        (masked(&*server.algorithm, &round, client, update.clone(), &masks).unwrap(), shown(*report))
+        let (masks, secret) = (masks(index), Secret::new(&[index as u8; 32]));
+        let cover = Cover { masks: &masks, secret: &secret };
+        (masked(&*server.algorithm, &round, client, update.clone(), cover).unwrap(), shown(*report))
     };
     (plain.iter().enumerate().map(hide).collect(), plain)
 }
@@ -58,7 +65,12 @@ fn updates(federation: &mut Federation<'_>) -> (Vec<Reported<IntegerSet>>, Vec<R
 #[test]
 fn a_hidden_sum_makes_the_same_model_to_the_bit() {
     let shares = [view(12, 1), view(20, 2), view(7, 3)];
-    for (name, spec) in federations() {
+    let narrow = |(name, mut spec): (String, RunSpec)| {
+        spec.secure.integers = IntegerFormat::I32;
+        // Sums by loss need more.
+        (spec.aggregation.weights != Weights::Loss).then_some((name, spec))
+    };
+    for (name, spec) in federations().into_iter().chain(federations().into_iter().filter_map(narrow)) {
         let mut federation = Federation::new(&spec, &shares);
         for _ in 0..2 {
             let (hidden, plain) = updates(&mut federation);
@@ -71,6 +83,7 @@ fn a_hidden_sum_makes_the_same_model_to_the_bit() {
             }
             let (partial, losses) = sum.reveal(&*server.algorithm, &[own(0), own(1), own(2)], 3).unwrap();
             let mean: f64 = plain.iter().map(|(_, report)| report.loss).sum();
+            let losses = losses.unwrap();
             assert!((losses - mean).abs() < 1e-6, "{name}: {losses} {mean}");
             let mut global = server.algorithm.restore(federation.state.clone()).unwrap();
             server.algorithm.close(&mut global, partial, &round).unwrap();
@@ -129,12 +142,17 @@ fn what_is_no_hidden_update_of_the_round_is_refused() {
     short.insert(name, Integers::new(vec![1], vec![1]).unwrap());
     assert!(matches!(refused(&short), Rejection::Layout { .. }));
     let mut more = hidden[0].0.clone();
-    more.insert("z".to_owned(), tensor);
+    more.insert("z".to_owned(), tensor.clone());
     assert!(matches!(refused(&more), Rejection::Layout { .. }));
+    let mut narrow = hidden[0].0.clone();
+    let name = narrow.first_key_value().unwrap().0.clone();
+    narrow.insert(name, tensor.in_format(IntegerFormat::I32));
+    assert!(refused(&narrow).to_string().contains("of i32 and not of i64"));
+    let secret = Secret::new(&[0; 32]);
     // A device finds out by itself what a server would refuse if it saw it.
     let (mut update, report) = plain[0].clone();
     let hide = |update: &Record, report| {
-        masked(&*server.algorithm, &round, (client_id(0), report), update.clone(), &[])
+        masked(&*server.algorithm, &round, (client_id(0), report), update.clone(), uncovered(&secret))
             .unwrap_err()
             .to_string()
     };
@@ -144,6 +162,73 @@ fn what_is_no_hidden_update_of_the_round_is_refused() {
     assert!(hide(&update, report).contains("diverged"), "{}", hide(&update, report));
     let local = RunSpec::example("local");
     let algorithm = registry::build(&local.algorithm).unwrap();
-    let error = masked(&*algorithm, &round, (client_id(0), report), plain[0].0.clone(), &[]).unwrap_err();
+    let error = masked(&*algorithm, &round, (client_id(0), report), plain[0].0.clone(), uncovered(&secret))
+        .unwrap_err();
     assert!(error.to_string().contains("local"), "{error}");
+}
+
+#[test]
+fn the_noise_of_devices_is_in_the_sum_and_has_its_deviation() {
+    let shares = [view(12, 1), view(20, 2), view(7, 3)];
+    for (integers, noise) in [(IntegerFormat::I64, 0.01), (IntegerFormat::I32, 2.0)] {
+        let mut spec = spec("fedavg");
+        (spec.training, spec.aggregation.weights) = (training(2, 4), Weights::Uniform);
+        (spec.secure.integers, spec.secure.min_devices) = (integers, 3);
+        spec.architecture = models::Architecture::by_name("mlp-2nn", &[1, 2, 2], 2).unwrap();
+        let values =
+            Template::of_updates(spec.architecture.parameter_specs().unwrap(), Buffers::Average).parameters();
+        let device_noise = DeviceNoise { clip: 0.05, noise, devices: 3, over: 4, values: values as u64 };
+        spec.device_noise = Some(device_noise);
+        let mut federation = Federation::new(&spec, &shares);
+        federation.server.scale = device_noise.scale(MAX_ABS);
+        assert!(device_noise.fits(integers, 3));
+        let closed = |hidden: Vec<Reported<IntegerSet>>, server: &Server<'_>, start: &Record| {
+            let round = server.round(1);
+            let mut sum = HiddenSum::new(&*server.algorithm, &round).unwrap();
+            for (index, (numbers, report)) in hidden.iter().enumerate() {
+                sum.check(numbers).unwrap();
+                sum.add(&*server.algorithm, &round, (client_id(index), *report), numbers);
+            }
+            let (partial, losses) = sum.reveal(&*server.algorithm, &[own(0), own(1), own(2)], 3).unwrap();
+            assert_eq!(losses, None, "a loss would have no noise");
+            let mut global = server.algorithm.restore(start.clone()).unwrap();
+            server.algorithm.close(&mut global, partial, &round).unwrap();
+            server.algorithm.store(global)
+        };
+        let (hidden, plain) = updates(&mut federation);
+        let (again, _) = updates(&mut federation);
+        assert_eq!(hidden, again, "the same update has the same noise");
+        let noisy = closed(hidden, &federation.server, &federation.state);
+        // The same without noise: clipped updates, and the same divisor.
+        let server = &federation.server;
+        let mut expected = vec![0.0; values];
+        for (update, _) in &plain {
+            let all = update.tensors.iter().flat_map(|(_, array)| array.values());
+            let length = all.map(|value| f64::from(*value).powi(2)).sum::<f64>().sqrt();
+            let factor = (0.05 / length).min(1.0_f64);
+            let all = update.tensors.iter().flat_map(|(_, array)| array.values());
+            expected.iter_mut().zip(all).for_each(|(sum, value)| *sum += factor * f64::from(*value) / 4.0);
+        }
+        let before = federation.state.tensors.iter().flat_map(|(_, array)| array.values());
+        let after = noisy.tensors.iter().flat_map(|(_, array)| array.values());
+        let found: Vec<f64> = after.zip(before).map(|(after, before)| f64::from(after - before)).collect();
+        let errors = found.iter().zip(&expected).map(|(found, expected)| (found - expected).powi(2));
+        let deviation = (errors.sum::<f64>() / values as f64).sqrt();
+        let wanted = noise * 0.05 / 4.0;
+        assert!((deviation / wanted - 1.0).abs() < 0.05, "{noise}: {deviation}, not {wanted}");
+        // More than three honest devices add up to is refused, and so is another scale.
+        let round = server.round(1);
+        let mut sum = HiddenSum::new(&*server.algorithm, &round).unwrap();
+        let mut numbers = updates(&mut federation).0.remove(0);
+        let server = &federation.server;
+        let first = numbers.0.values_mut().next().unwrap();
+        first.values_mut()[0] = integers.wrap(first.values()[0].wrapping_add(1 << 30));
+        sum.add(&*server.algorithm, &server.round(1), (client_id(0), numbers.1), &numbers.0);
+        assert!(sum.reveal(&*server.algorithm, &[own(0)], 1).is_err());
+        let other = Round { scale: Scale::agree(MAX_ABS, 1, 3), ..server.round(1) };
+        let secret = Secret::new(&[0; 32]);
+        let (update, report) = plain[0].clone();
+        let refused = masked(&*server.algorithm, &other, (client_id(0), report), update, uncovered(&secret));
+        assert!(refused.unwrap_err().to_string().contains("the noise that the server asks for is none"));
+    }
 }

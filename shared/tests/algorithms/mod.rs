@@ -139,7 +139,7 @@ impl<'a> Server<'a> {
                 spec.architecture.parameter_specs().unwrap(),
                 spec.aggregation.buffers,
             ),
-            scale: Scale::agree(MAX_ABS, heaviest, shares.len()),
+            scale: Scale::agree_in(spec.secure.integers, MAX_ABS, heaviest, shares.len()),
             clients: shares.len(),
         }
     }

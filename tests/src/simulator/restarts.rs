@@ -80,7 +80,8 @@ impl Simulator {
     #[must_use]
     pub fn model(&self) -> ParamSet {
         let model = match &self.server {
-            Some(server) => server.run().current_model(),
+            // A death that was drawn may fall on this very read: it is one with the run complete.
+            Some(server) => server.run().current_model().or_else(|_| self.read_back().current_model()),
             None => self.read_back().current_model(),
         };
         model.expect("the checkpoint can be read")

@@ -1,9 +1,10 @@
 //! `[privacy]`: what a run promises, and what would break that.
 
 use models::Architecture;
-use shared::aggregation::{Buffers, Mechanism, Rule, Weights};
+use shared::aggregation::{Buffers, DeviceNoise, Mechanism, Rule, Template, Weights};
 
 use super::super::Raw;
+use super::secure::cohort;
 use super::{Combinations, Shown};
 use crate::config::Sampling;
 use crate::privacy::{Promise, is_no_promise};
@@ -32,20 +33,33 @@ impl Combinations<'_> {
         for (key, reason) in breaks(raw, architecture) {
             self.refuse(&[clip_key.clone(), key], &reason);
         }
-        let devices = *raw.privacy.devices.get_or_insert(raw.data.clients);
+        let (hidden, clients) = (raw.secure_aggregation.enabled, raw.data.clients);
+        // Of hidden updates the sum of a cohort is learned, of whom the server knows.
+        let expected = if hidden { cohort(raw) as u32 } else { clients };
+        let devices = *raw.privacy.devices.get_or_insert(expected);
         let devices_key = ("privacy.devices", format!("privacy.devices = {devices}"));
-        if is_no_promise(table.delta, devices) {
+        if is_no_promise(table.delta, devices.max(clients)) {
             let delta = ("privacy.delta", format!("privacy.delta = {}", table.delta));
             let reason = "delta must be smaller than one in the number of devices: with such a one even the publication of \
                           a whole update of one of them at random would count as private";
             self.refuse(&[delta, devices_key.clone()], reason);
         }
         let rate_key = ("privacy.rate", format!("privacy.rate = {}", table.rate));
+        if hidden && table.rate < 1.0 {
+            let reason = "the server knows whom it asks, so that chance hides no device from it: leave privacy.rate out; round.fraction asks \
+                          a part of the devices";
+            self.refuse(&[rate_key.clone(), super::secure::enabled()], reason);
+        }
         if table.rate * f64::from(devices) < 1.0 - 1e-9 {
             let reason = "a round would ask less than one device on average; raise the rate";
             self.refuse(&[rate_key.clone(), devices_key], reason);
         }
         let sampling = ("privacy.sampling", format!("privacy.sampling = \"{}\"", table.sampling.name()));
+        if hidden && table.sampling == Sampling::None {
+            let reason = "where devices add the noise every round counts for every device, and none is counted; leave it out, and \
+                          privacy.max-participations";
+            self.refuse(&[sampling.clone(), super::secure::enabled()], reason);
+        }
         match (table.sampling, table.max_participations) {
             (Sampling::None, None) => {
                 let reason = "without sampling the account needs to know how many rounds ask a device at most: set \
@@ -62,7 +76,9 @@ impl Combinations<'_> {
         }
         let mechanism = Mechanism { clip, noise, rate: table.rate, devices };
         let participations = table.max_participations;
-        let promise = Promise { mechanism, participations, delta: table.delta, budget: table.epsilon };
+        let device_noise = if hidden { self.device_noise(raw, &mechanism, architecture) } else { None };
+        let promise =
+            Promise { mechanism, participations, device_noise, delta: table.delta, budget: table.epsilon };
         if let Some(budget) = table.epsilon
             && promise.affordable(1) == 0
         {
@@ -77,6 +93,40 @@ impl Combinations<'_> {
             self.refuse(&[noise, rate_key, budget], &reason);
         }
         Some(promise)
+    }
+
+    /// The noise that devices add to updates of this network before they hide them.
+    fn device_noise(
+        &mut self,
+        raw: &Raw,
+        mechanism: &Mechanism,
+        architecture: Option<&Architecture>,
+    ) -> Option<DeviceNoise> {
+        let specs = architecture?.parameter_specs().ok()?;
+        let Mechanism { clip, noise, devices: over, .. } = *mechanism;
+        let values = Template::of_updates(specs, raw.aggregation.buffers).parameters() as u64;
+        let secure = &raw.secure_aggregation;
+        let noise = DeviceNoise { clip, noise, devices: secure.min_devices, over, values };
+        if !noise.is_drawn() {
+            let key = ("privacy.noise", format!("privacy.noise = {}", noise.noise));
+            let reason = format!(
+                "so few devices do not add so much noise to {values} values; raise secure-aggregation.min-devices, or lower the noise"
+            );
+            self.refuse(&[key, super::secure::min_devices(raw)], &reason);
+            return None;
+        }
+        if !noise.fits(secure.integers, raw.data.clients as usize) {
+            let reason = format!(
+                "the sum of {} updates with their noise needs more bits; leave secure-aggregation.integers out",
+                raw.data.clients
+            );
+            let integers = (
+                "secure-aggregation.integers",
+                format!("secure-aggregation.integers = \"{}\"", secure.integers),
+            );
+            self.refuse(&[integers], &reason);
+        }
+        Some(noise)
     }
 }
 
@@ -113,7 +163,7 @@ fn breaks(raw: &Raw, architecture: Option<&Architecture>) -> Vec<(Shown, String)
                       (aggregation.buffers = \"local\", evaluate.every = 0)";
         refuse("aggregation.buffers", "aggregation.buffers = \"average\"".to_owned(), reason);
     }
-    if round.fraction < 1.0 {
+    if round.fraction < 1.0 && !raw.secure_aggregation.enabled {
         let reason = "the account needs every device drawn on its own: leave it out, and set privacy.rate";
         refuse("round.fraction", format!("round.fraction = {}", round.fraction), reason);
     }

@@ -1,5 +1,8 @@
 //! `[secure-aggregation]`: what needs more of a device than the server learns.
 
+use models::params::IntegerFormat;
+use shared::aggregation::{Scale, Weights};
+
 use super::super::Raw;
 use super::{Combinations, Shown, shown};
 
@@ -7,20 +10,18 @@ impl Combinations<'_> {
     /// Refuses what goes by single updates, which the server does not see.
     pub(in crate::config) fn secure(&mut self, raw: &Raw) {
         let secure = &raw.secure_aggregation;
+        // Of private updates the scale is another.
+        if secure.integers == IntegerFormat::I32 && raw.privacy.clip.is_none() {
+            self.sums_of_32_bits(raw);
+        }
         if !secure.enabled {
             return;
         }
-        let enabled: Shown = ("secure-aggregation.enabled", "secure-aggregation.enabled = true".to_owned());
         for (key, reason) in needs_single_updates(raw) {
-            self.refuse(&[enabled.clone(), key], reason);
+            self.refuse(&[enabled(), key], reason);
         }
-        let clients = raw.data.clients;
-        let cohort = shared::share::of(raw.round.fraction, clients as usize).max(1);
+        let (clients, cohort, min) = (raw.data.clients, cohort(raw), min_devices(raw));
         if secure.least() > cohort {
-            let min = (
-                "secure-aggregation.min-devices",
-                format!("secure-aggregation.min-devices = {}", secure.min_devices),
-            );
             let fraction = ("round.fraction", format!("round.fraction = {}", raw.round.fraction));
             let clients = ("data.clients", format!("data.clients = {clients}"));
             let reason = format!(
@@ -30,7 +31,50 @@ impl Combinations<'_> {
             self.refuse(&[min, fraction, clients], &reason);
         }
     }
+
+    /// Refuses what sums of 32 bits have no room for.
+    fn sums_of_32_bits(&mut self, raw: &Raw) {
+        let narrow: Shown =
+            ("secure-aggregation.integers", "secure-aggregation.integers = \"i32\"".to_owned());
+        if raw.aggregation.weights == Weights::Loss {
+            let reason = "a sum weighted by losses needs more than 32 bits; leave secure-aggregation.integers out, or use other weights";
+            let weights = ("aggregation.weights", "aggregation.weights = \"loss\"".to_owned());
+            self.refuse(&[narrow.clone(), weights], reason);
+        }
+        let clients = raw.data.clients as usize;
+        let unit = |max_abs: f32| Scale::agree_in(IntegerFormat::I32, max_abs, 1, clients).resolution();
+        let max_abs = (raw.update.max_abs as f32).max(f32::MIN_POSITIVE);
+        if unit(max_abs) > COARSEST {
+            let most = (COARSEST / unit(1.0)).log2().floor().exp2();
+            let reason = format!(
+                "the sum of {clients} updates fits in 32 bits only if values are rounded to multiples of {:.1e}; set update.max-abs = {most} or \
+                 less, beyond which updates are rejected, or leave secure-aggregation.integers out",
+                unit(max_abs)
+            );
+            let max_abs = ("update.max-abs", format!("update.max-abs = {}", raw.update.max_abs));
+            self.refuse(&[narrow, max_abs], &reason);
+        }
+    }
 }
+
+/// That updates are hidden, as it is shown.
+pub(super) fn enabled() -> Shown {
+    ("secure-aggregation.enabled", "secure-aggregation.enabled = true".to_owned())
+}
+
+/// The fewest devices of a sum, as they are shown.
+pub(super) fn min_devices(raw: &Raw) -> Shown {
+    let shown = format!("secure-aggregation.min-devices = {}", raw.secure_aggregation.min_devices);
+    ("secure-aggregation.min-devices", shown)
+}
+
+/// The devices of a round.
+pub(super) fn cohort(raw: &Raw) -> usize {
+    shared::share::of(raw.round.fraction, raw.data.clients as usize).max(1)
+}
+
+/// The coarsest rounding of single values, which are differences of parameters.
+const COARSEST: f64 = 1e-5;
 
 /// What is configured and cannot be done with a sum alone, each with the reason and what to do instead.
 fn needs_single_updates(raw: &Raw) -> Vec<(Shown, &'static str)> {
@@ -72,12 +116,6 @@ fn needs_single_updates(raw: &Raw) -> Vec<(Shown, &'static str)> {
         let reason = "the server is not told what devices measure; use accuracy or loss";
         found.push((("early-stopping.metric", shown), reason));
     }
-    if raw.privacy.is_asked_for() {
-        let reason = "the noise of [privacy] is drawn by the server for cohorts of any size, and no sum of few devices is learned here; \
-                      use one of the two";
-        let shown = raw.privacy.clip.map_or("[privacy]".to_owned(), |clip| format!("privacy.clip = {clip}"));
-        found.push((("privacy.clip", shown), reason));
-    }
     found
 }
 
@@ -116,10 +154,28 @@ mod tests {
             (&["evaluate.on-clients-every=1"], &["what single devices measure"]),
             (&["training.measure.drift=true"], &["training.measure.drift = true"]),
             (&["personalisation.method=['mfe']", "personalisation.every=2"], &["personalisation.every = 0"]),
-            (&["privacy.clip=1", "privacy.noise=1", "aggregation.weights=uniform"], &["one of the two"]),
+            (
+                &["privacy.clip=1", "privacy.noise=1", "aggregation.weights=uniform", "privacy.rate=0.5"],
+                &["the server knows whom it asks", "privacy.rate"],
+            ),
+            (
+                &[
+                    "privacy.clip=1",
+                    "privacy.noise=1000",
+                    "aggregation.weights=uniform",
+                    "model.name=resnet-50",
+                    "model.norm=group",
+                ],
+                &["do not add so much noise", "min-devices = 3"],
+            ),
             (&["algorithm.fafi={}"], &["[algorithm.fafi]", "secure-aggregation.enabled"]),
             (&["algorithm.local={}"], &["[algorithm.local]", "secure-aggregation.enabled"]),
             (&["secure-aggregation.min-devices=400"], &["min-devices = 400", "a cohort has"]),
+            (&["secure-aggregation.integers=i32", "aggregation.weights=loss"], &["losses needs more"]),
+            (
+                &["secure-aggregation.integers=i32", "data.clients=1000"],
+                &["update.max-abs = 1000", "multiples of 9.8e-4", "set update.max-abs = 8 or less"],
+            ),
         ] {
             let all = [&SECURE[..], overrides].concat();
             let refused = read(&all).err().map(|errors| errors.to_string()).unwrap_or_default();

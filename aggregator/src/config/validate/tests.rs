@@ -340,6 +340,8 @@ fn the_examples_are_valid() {
     assert_eq!(load("four-devices.toml", &[]).policy.start, 4);
     let private = load("private.toml", &[]);
     assert_eq!((private.spec.rounds, private.promise.map(|promise| promise.affordable(11))), (10, Some(10)));
+    let both = load("secure-private.toml", &[]);
+    assert_eq!(both.spec.device_noise.map(|noise| (noise.devices, noise.over)), Some((16, 20)));
     let secure = load("secure.toml", &[]);
     assert!(secure.spec.secure.enabled && secure.policy.min == 3);
     let buffered = load("twenty-devices.toml", &[]).policy;

@@ -143,6 +143,12 @@ fn trained(model: &Model<'_>, training: &Training) -> String {
     for (name, value) in rows {
         let _ = writeln!(text, "| {name} | {value} |");
     }
+    if let Some(devices) = training.hidden_among {
+        let _ = write!(
+            text,
+            "\nSecure aggregation: the server has learned sums of the updates of at least {devices} {kind}s, and no single update.\n"
+        );
+    }
     if let Some(privacy) = &training.privacy {
         let _ = write!(text, "\nDifferential privacy of {kind}s: {}.\n", plain(privacy));
     }

@@ -72,6 +72,12 @@ fn the_card_of_a_private_run_says_what_is_promised_and_counts_nothing_of_devices
     }
     let (card, _) = texts(Some(&training()), None);
     assert!(card.contains("| updates that counted | 21 |") && !card.contains("privacy"), "{card}");
+    assert!(!card.contains("Secure aggregation"), "{card}");
+    let (card, _) = texts(Some(&Training { hidden_among: Some(16), ..training() }), None);
+    assert!(
+        card.contains("sums of the updates of at least 16 simulated clients, and no single update"),
+        "{card}"
+    );
 }
 
 #[test]

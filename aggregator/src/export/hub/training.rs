@@ -23,6 +23,8 @@ pub struct Training {
     pub changed: Vec<(String, String)>,
     /// What the run promises of its devices' privacy, if it does.
     pub privacy: Option<String>,
+    /// The fewest devices whose updates the server has learned the sum of, if it has seen no single update.
+    pub hidden_among: Option<u32>,
     /// Updates that counted and bytes that clients have sent, over all rounds of the run, if that may be published.
     pub sent: Option<(usize, u64)>,
     /// How well the model does on the server's test set, if it was tested.

@@ -263,7 +263,7 @@ impl Lab {
                 sum.add(algorithm, round, (device.client(), counts), &record.integers);
             }
             let (partial, losses) = sum.reveal(algorithm, &masks, devices.len()).unwrap();
-            (algorithm.encode_partial(partial), losses)
+            (algorithm.encode_partial(partial), losses.expect("they are told"))
         })
     }
 }

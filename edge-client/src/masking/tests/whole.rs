@@ -78,7 +78,7 @@ fn a_restart_after_any_durable_step_changes_no_answer() {
         assert_eq!(lab.sum(&all), seen(&all));
         let device = &mut devices[1];
         assert!(device.failed.is_empty() && device.warned.is_empty(), "{:?}", device.failed);
-        assert_eq!((device.draws, device.dies), (1, None), "one secret");
+        assert_eq!((device.draws, device.dies), (2, None), "one secret, and that of the run's noise");
         let saved = device.saved.take().expect("it is hidden").0.payload;
         (saved, device.answers.split_off(device.answers.len() - 1))
     };
@@ -126,7 +126,7 @@ fn a_trained_update_is_hidden_in_the_newest_exchange_of_its_round() {
     devices.truncate(3);
     let mut second = Lab::shared(1, &mut devices);
     for device in &mut devices {
-        assert_eq!(device.draws, 2, "each exchange has a secret of its own");
+        assert_eq!(device.draws, 3, "each exchange has a secret of its own, and the run one for noise");
         assert_eq!(device.hears(0, SecureStep::Advertise), None, "an older exchange is over");
         assert_eq!(device.hears(0, first.mask(device)), None);
         assert!(device.saved.is_none());

@@ -10,7 +10,7 @@ use half::{bf16, f16};
 use super::declaration::{Declared, declarations};
 use super::number::{AnyNumber, Number};
 use super::{CHUNK, DecodeError, Limits, fill};
-use crate::params::{Array, IntegerSet, Integers, ParamSet, Precision};
+use crate::params::{Array, IntegerFormat, IntegerSet, Integers, ParamSet, Precision};
 
 /// Reads a parameter set and its metadata from safetensors bytes, up to the end of `input`.
 ///
@@ -27,7 +27,7 @@ pub fn read(
     read_with(input, limits, |input, tensor| read_array(input, tensor, &mut buffer))
 }
 
-/// [`read`] of bytes that may hold integer tensors (`I64`) as well.
+/// [`read`] of bytes that may hold integer tensors (`I64`, `I32`) as well.
 ///
 /// # Errors
 /// As [`read`].
@@ -44,11 +44,16 @@ pub fn read_with_integers(
                 let array = read_array(input, &tensor, &mut buffer)?;
                 params.insert(tensor.name, array);
             }
-            AnyNumber::Integer => {
-                let values = read_integers(input, &name, count)?;
+            AnyNumber::Integer(format) => {
+                let values = match format {
+                    IntegerFormat::I64 => read_integers(input, &name, count, i64::from_le)?,
+                    IntegerFormat::I32 => {
+                        read_integers(input, &name, count, |value| i64::from(i32::from_le(value)))?
+                    }
+                };
                 let tensor =
                     Integers::new(shape, values).expect("as many values were read as the shape needs");
-                integers.insert(name, tensor);
+                integers.insert(name, tensor.in_format(format));
             }
         }
         Ok(())
@@ -192,20 +197,22 @@ pub(crate) fn read_array(
 }
 
 /// Reads the data of an integer tensor. Memory grows with what has arrived, as in [`read_array`].
-fn read_integers(input: &mut dyn Read, name: &str, count: usize) -> Result<Vec<i64>, DecodeError> {
+fn read_integers<T: bytemuck::Pod>(
+    input: &mut dyn Read,
+    name: &str,
+    count: usize,
+    value: impl Fn(T) -> i64,
+) -> Result<Vec<i64>, DecodeError> {
     let mut values: Vec<i64> = Vec::new();
+    let mut buffer = vec![T::zeroed(); count.min(CHUNK / size_of::<T>())];
     while values.len() < count {
-        let before = values.len();
-        let wanted = (count - before).min(CHUNK / 8);
-        if values.capacity() - before < wanted {
-            values.reserve_exact((count - before).min(before.max(BELIEVED / 2)));
+        let wanted = (count - values.len()).min(buffer.len());
+        if values.capacity() - values.len() < wanted {
+            values.reserve_exact((count - values.len()).min(values.len().max(BELIEVED / 2)));
         }
-        values.resize(before + wanted, 0);
-        let values = &mut values[before..];
-        fill(input, bytemuck::cast_slice_mut(values), || format!("data of tensor `{name}`"))?;
-        for value in values {
-            *value = i64::from_le(*value);
-        }
+        let read = &mut buffer[..wanted];
+        fill(input, bytemuck::cast_slice_mut(read), || format!("data of tensor `{name}`"))?;
+        values.extend(read.iter().map(|read| value(*read)));
     }
     Ok(values)
 }

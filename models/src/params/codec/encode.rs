@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::number::{AnyNumber, Number};
 use super::{ALIGNMENT, CHUNK, METADATA_KEY, to_bytes};
-use crate::params::{IntegerSet, ParamSet, Precision};
+use crate::params::{IntegerFormat, IntegerSet, Integers, ParamSet, Precision};
 
 /// The exact number of bytes that [`write()`] writes for these arguments.
 #[must_use]
@@ -28,8 +28,8 @@ pub fn encoded_len_with_integers(
     metadata: &BTreeMap<String, String>,
 ) -> u64 {
     let header = header(contents(params, precision, integers), metadata).len() as u64;
-    let integers: usize = integers.values().map(|tensor| tensor.values().len()).sum();
-    8 + header + 8 * integers as u64 + params.parameters() as u64 * precision.bytes() as u64
+    let integers = integers.values().map(|tensor| tensor.values().len() * tensor.format().bytes());
+    8 + header + integers.sum::<usize>() as u64 + params.parameters() as u64 * precision.bytes() as u64
 }
 
 /// Writes a parameter set as safetensors.
@@ -62,7 +62,7 @@ pub fn write_with_integers(
 ) -> io::Result<()> {
     check_names(params)?;
     write_head(&header(contents(params, precision, integers), metadata), out)?;
-    integers.values().try_for_each(|tensor| write_integers(tensor.values(), out))?;
+    integers.values().try_for_each(|tensor| write_integers(tensor, out))?;
     match precision {
         Precision::F32 => params.iter().try_for_each(|(_, array)| write_values(array.values(), out)),
         Precision::F16 => write_halves(params, f16::ZERO, f16::to_le_bytes, out),
@@ -135,11 +135,20 @@ pub fn write_values(values: &[f32], out: &mut dyn Write) -> io::Result<()> {
 }
 
 /// Writes integers as they stand in a file.
-fn write_integers(values: &[i64], out: &mut dyn Write) -> io::Result<()> {
-    if cfg!(target_endian = "little") {
-        return out.write_all(bytemuck::cast_slice(values));
+fn write_integers(tensor: &Integers, out: &mut dyn Write) -> io::Result<()> {
+    let values = tensor.values();
+    match tensor.format() {
+        IntegerFormat::I64 if cfg!(target_endian = "little") => out.write_all(bytemuck::cast_slice(values)),
+        IntegerFormat::I64 => values.iter().try_for_each(|value| out.write_all(&value.to_le_bytes())),
+        IntegerFormat::I32 => {
+            let mut bytes = Vec::with_capacity(CHUNK.min(4 * values.len()));
+            values.chunks(CHUNK / 4).try_for_each(|values| {
+                bytes.clear();
+                bytes.extend(values.iter().flat_map(|&value| (value as i32).to_le_bytes()));
+                out.write_all(&bytes)
+            })
+        }
     }
-    values.iter().try_for_each(|value| out.write_all(&value.to_le_bytes()))
 }
 
 /// Name, shape and number format of all tensors, in the order of their data.
@@ -148,7 +157,9 @@ fn contents<'a>(
     precision: Precision,
     integers: &'a IntegerSet,
 ) -> impl Iterator<Item = (&'a str, &'a [usize], AnyNumber)> {
-    let integers = integers.iter().map(|(name, tensor)| (name.as_str(), tensor.shape(), AnyNumber::Integer));
+    let integers = integers
+        .iter()
+        .map(|(name, tensor)| (name.as_str(), tensor.shape(), AnyNumber::Integer(tensor.format())));
     integers.chain(shapes(params).map(move |(name, shape)| (name, shape, AnyNumber::Float(precision))))
 }
 
@@ -298,9 +309,11 @@ mod tests {
     #[test]
     fn integers_stand_beside_floating_point_values_to_the_bit() {
         let extremes = [i64::MIN, -1, 0, 1, i64::MAX, 1 << 53];
+        let halves = [i64::from(i32::MIN), -1, i64::from(i32::MAX)];
         let integers = IntegerSet::from([
             ("sum.w".to_owned(), Integers::new([2, 3], extremes.to_vec()).unwrap()),
             ("sum.none".to_owned(), Integers::zeros([0])),
+            ("sum.x".to_owned(), Integers::new([3], halves.to_vec()).unwrap().in_format(IntegerFormat::I32)),
         ]);
         let metadata = metadata(&[("a", "1")]);
         let mut bytes = Vec::new();
@@ -311,6 +324,11 @@ mod tests {
         let view = tensors.tensor("sum.w").unwrap();
         assert_eq!((view.dtype(), view.shape()), (Dtype::I64, &[2, 3][..]));
         assert!(view.data().iter().copied().eq(extremes.iter().flat_map(|value| value.to_le_bytes())));
+        let view = tensors.tensor("sum.x").unwrap();
+        assert_eq!(
+            (view.dtype(), view.data()),
+            (Dtype::I32, &[0, 0, 0, 128, 255, 255, 255, 255, 255, 255, 255, 127][..])
+        );
         let read = read_with_integers(&mut bytes.as_slice(), Limits::default()).unwrap();
         assert_eq!(read, (tiny(), integers, metadata));
         assert!(matches!(from_bytes(&bytes, Limits::default()), Err(DecodeError::UnsupportedType { .. })));

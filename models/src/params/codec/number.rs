@@ -2,7 +2,7 @@
 
 use safetensors::Dtype;
 
-use crate::params::Precision;
+use crate::params::{IntegerFormat, Precision};
 
 /// The number formats that a reader accepts, or a writer uses.
 pub(crate) trait Number: Copy {
@@ -29,32 +29,30 @@ impl Number for Precision {
     }
 }
 
-/// Floating point, and integers of 64 bits.
+/// Floating point, and integers.
 #[derive(Clone, Copy)]
 pub(super) enum AnyNumber {
     Float(Precision),
-    Integer,
+    Integer(IntegerFormat),
 }
 
 impl Number for AnyNumber {
     fn from_dtype(dtype: Dtype) -> Option<Self> {
-        match dtype {
-            Dtype::I64 => Some(Self::Integer),
-            _ => Precision::from_dtype(dtype).map(Self::Float),
-        }
+        let integer = IntegerFormat::from_dtype(dtype).map(Self::Integer);
+        integer.or_else(|| Precision::from_dtype(dtype).map(Self::Float))
     }
 
     fn dtype(self) -> Dtype {
         match self {
             Self::Float(precision) => precision.dtype(),
-            Self::Integer => Dtype::I64,
+            Self::Integer(format) => format.dtype(),
         }
     }
 
     fn bytes(self) -> usize {
         match self {
             Self::Float(precision) => precision.bytes(),
-            Self::Integer => 8,
+            Self::Integer(format) => format.bytes(),
         }
     }
 }

@@ -16,7 +16,9 @@
 //! noise, which does not cancel when the two are subtracted.
 
 mod bernoulli;
+mod devices;
 mod gaussian;
+mod poisson;
 
 use models::params::IntegerSet;
 use rand::SeedableRng;
@@ -28,6 +30,7 @@ use super::exact_sum::CHUNK;
 use super::{Clip, Scale, Template};
 use crate::secret::Secret;
 use crate::seed::Seed;
+pub use devices::DeviceNoise;
 use gaussian::{DiscreteGaussian, MAX_SIGMA};
 
 /// How a round's sum is made private.
@@ -47,6 +50,10 @@ pub struct Mechanism {
 pub const LEAST_NOISE: f64 = 0.01;
 /// The most noise that there is.
 pub const MOST_NOISE: f64 = 1000.0;
+/// The least length that updates are clipped to.
+pub const LEAST_CLIP: f64 = 1e-9;
+/// The greatest one.
+pub const MOST_CLIP: f64 = 1e9;
 
 /// How the sum of one round is made private.
 #[derive(Clone, Copy, Debug)]
@@ -88,12 +95,34 @@ impl Mechanism {
     /// # Panics
     /// If the scale is not [the mechanism's](Self::scale).
     fn sigma(&self, scale: Scale, values: usize) -> u64 {
-        let roundings = ROUNDINGS + values as f64 * f64::EPSILON;
-        let clip = self.clip / scale.resolution() * (1.0 + roundings);
-        let sigma = (self.noise * (clip + (values as f64).sqrt() / 2.0)).ceil();
+        let sigma = (self.noise * sensitivity(self.clip, scale, values as u64)).ceil();
         assert!(sigma >= 1.0 && sigma <= MAX_SIGMA as f64, "the scale is chosen for the noise");
         sigma as u64
     }
+}
+
+/// S: the greatest length of a clipped and rounded update of this number of values, in units of the scale.
+fn sensitivity(clip: f64, scale: Scale, values: u64) -> f64 {
+    let values = values as f64;
+    clip / scale.resolution() * (1.0 + ROUNDINGS + values * f64::EPSILON) + values.sqrt() / 2.0
+}
+
+/// The seed of the noise of a round that hides these numbers.
+fn seed<'a>(secret: &Secret, round: u32, numbers: impl Iterator<Item = (&'a str, &'a [i64])>) -> Seed {
+    let mut hash = Sha256::new();
+    let mut bytes = Vec::with_capacity(CHUNK * 8);
+    for (name, values) in numbers {
+        hash.update((name.len() as u64).to_le_bytes());
+        hash.update(name.as_bytes());
+        hash.update((values.len() as u64).to_le_bytes());
+        for chunk in values.chunks(CHUNK) {
+            bytes.clear();
+            bytes.extend(chunk.iter().flat_map(|value| value.to_le_bytes()));
+            hash.update(&bytes);
+        }
+    }
+    let noise = secret.seed("noise").derive_numbered("round", u64::from(round));
+    noise.derive_bytes("sum", &hash.finalize())
 }
 
 impl Private<'_> {
@@ -101,7 +130,7 @@ impl Private<'_> {
     pub(super) fn add_noise(&self, sums: &mut IntegerSet, scale: Scale, round: u32) {
         let values = sums.values().map(|sum| sum.values().len()).sum();
         let gaussian = DiscreteGaussian::new(self.mechanism.sigma(scale, values));
-        let seed = self.seed(sums, round);
+        let seed = seed(self.secret, round, sums.iter().map(|(name, sum)| (name.as_str(), sum.values())));
         for (name, sum) in sums {
             let seed = seed.derive_bytes("tensor", name.as_bytes());
             sum.values_mut().par_chunks_mut(CHUNK).enumerate().for_each(|(index, sum)| {
@@ -113,24 +142,6 @@ impl Private<'_> {
                 }
             });
         }
-    }
-
-    /// The seed of the noise that hides this sum.
-    fn seed(&self, sums: &IntegerSet, round: u32) -> Seed {
-        let mut hash = Sha256::new();
-        let mut bytes = Vec::with_capacity(CHUNK * 8);
-        for (name, sum) in sums {
-            hash.update((name.len() as u64).to_le_bytes());
-            hash.update(name.as_bytes());
-            hash.update((sum.values().len() as u64).to_le_bytes());
-            for chunk in sum.values().chunks(CHUNK) {
-                bytes.clear();
-                bytes.extend(chunk.iter().flat_map(|sum| sum.to_le_bytes()));
-                hash.update(&bytes);
-            }
-        }
-        let noise = self.secret.seed("noise").derive_numbered("round", u64::from(round));
-        noise.derive_bytes("sum", &hash.finalize())
     }
 }
 

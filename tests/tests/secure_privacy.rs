@@ -1,0 +1,138 @@
+//! Noise that devices add to their updates before they hide them: whole runs to the simulation's bytes, and what they promise.
+#![cfg(unix)]
+
+use std::fs;
+
+use aggregator::run::directory::RunDirectory;
+use aggregator::run::{Run, RunManifest};
+use aggregator::storage::Disk;
+use edge_client::masking::State;
+use edge_client::store::{DiskStore, Store as _};
+use federation_tests::process::Process;
+use federation_tests::scenario::Scenario;
+use federation_tests::testbed::Testbed;
+use federation_tests::whole_run::whole;
+use serde_json::json;
+use shared::id::{ClientId, RunId};
+use shared::secret::Secret;
+use shared::secure::Exchange;
+use shared::seed::{Seed, below};
+
+/// Sums of at least three private updates, in 32 bits.
+const PRIVATE: [&str; 9] = [
+    "secure-aggregation.enabled=true",
+    "secure-aggregation.min-devices=3",
+    "secure-aggregation.threshold=0.5",
+    "secure-aggregation.integers=i32",
+    "privacy.clip=0.5",
+    "privacy.noise=0.7",
+    "privacy.delta=1e-3",
+    "aggregation.weights=uniform",
+    "update.precision=int8",
+];
+
+/// The secret that the simulation begins with.
+const SECRET: [u8; 32] = [9; 32];
+
+fn testbed(more: &[&str]) -> Testbed {
+    let testbed = Testbed::new(4, &[&PRIVATE[..], &["round.min-updates=4"], more].concat());
+    let name = testbed.run().file_name().expect("the run has a name").to_owned();
+    let state = testbed.path("simulated").join(name).join("state");
+    fs::create_dir_all(&state).unwrap();
+    fs::write(state.join("lock"), "").unwrap();
+    fs::write(state.join("secret"), SECRET).unwrap();
+    testbed
+}
+
+/// Gives a device the secret that its noise has in the simulation, as it would have kept it of a round before the first one.
+fn plant(testbed: &Testbed, index: u32, run: RunId) {
+    let device =
+        Secret::new(&SECRET).seed("device noise").derive_bytes("client", testbed.client(index).as_bytes());
+    let exchange = Exchange { run, round: 0, attempt: u32::MAX };
+    let none: Option<[u8; 32]> = None;
+    let bytes = postcard::to_stdvec(&(exchange, [[0; 32], *device.as_bytes()], none, none, none)).unwrap();
+    assert!(State::from_bytes(&bytes).is_some(), "it is a state");
+    DiskStore::open(&testbed.state(index)).unwrap().keep_masking(run, &bytes).unwrap();
+}
+
+/// Starts the server, and the devices once it is known which run they take part in.
+fn begin(testbed: &Testbed) -> (Process, Vec<Process>) {
+    let server = testbed.serve();
+    let directory = RunDirectory::new(testbed.run());
+    let run = RunManifest::read(&Disk, &directory).unwrap().expect("the run has begun").run;
+    let join = |index| {
+        plant(testbed, index, run);
+        testbed.join_with(index, &["--secure-only", "3"])
+    };
+    (server, (0..4).map(join).collect())
+}
+
+#[test]
+fn devices_that_add_noise_give_the_bytes_of_the_simulation() {
+    let testbed = testbed(&[]);
+    let (server, devices) = begin(&testbed);
+    testbed.assert_completed(server, devices);
+    let rounds = testbed.rounds();
+    assert!(rounds.iter().all(|round| round.train_loss.is_none() && round.metrics.contains_key("epsilon")));
+    let simulated = testbed.simulated_rounds();
+    let epsilons = |rounds: &[aggregator::round::RoundRecord]| -> Vec<u64> {
+        rounds.iter().map(|round| round.metrics["epsilon"].to_bits()).collect()
+    };
+    assert_eq!(epsilons(&rounds), epsilons(&simulated));
+}
+
+#[test]
+fn kills_of_either_program_at_any_moment_give_the_bytes_of_the_simulation() {
+    let testbed = testbed(&["run.rounds=5"]);
+    let mut chance = Seed::root(3).derive("kills").rng();
+    let (mut server, devices) = begin(&testbed);
+    let mut devices: Vec<Option<Process>> = devices.into_iter().map(Some).collect();
+    for round in 1..=4 {
+        // The first device is not killed, and says how far the round is.
+        let moment = ["training", "hidden", "trained"][below(3, &mut chance)];
+        let watched = devices[0].as_mut().expect("it is never killed");
+        watched.object(&json!({ "event": moment, "round": round }));
+        let victim = below(4, &mut chance);
+        if victim == 0 {
+            server.kill();
+            server = testbed.serve();
+        } else {
+            devices[victim].take().expect("it was started again").kill();
+            devices[victim] = Some(testbed.join_with(victim as u32, &["--secure-only", "3"]));
+        }
+    }
+    testbed.assert_completed(server, devices.into_iter().flatten().collect());
+}
+
+fn scenario(more: &[&str]) -> Scenario {
+    Scenario::small(&[&PRIVATE[..], more].concat())
+}
+
+fn model(run: &Run) -> Vec<u8> {
+    fs::read(run.directory().model()).unwrap()
+}
+
+#[tokio::test]
+async fn the_model_says_who_adds_the_noise_and_the_budget_ends_the_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let promise = scenario(&[]).config.promise.unwrap();
+    let budget = format!("privacy.epsilon={}", promise.epsilon(3) + 1e-9);
+    let run = whole(folder.path(), &scenario(&["run.rounds=50", &budget])).await;
+    assert_eq!((run.closed(), run.spent()), (3, true));
+    let said = run.privacy().expect("it is private");
+    assert!(said.contains("by the devices themselves in every sum of 3 or more"), "{said}");
+    // Noise of the server's would cost nearly the same.
+    let server = Scenario::small(&[
+        "privacy.clip=0.5",
+        "privacy.noise=0.7",
+        "privacy.delta=1e-3",
+        "aggregation.weights=uniform",
+    ]);
+    let (devices, server) = (promise.epsilon(3), server.config.promise.unwrap().epsilon(3));
+    assert!(devices > server && devices < server * 1.15, "{devices} {server}");
+    // Other secrets, another model.
+    let again = tempfile::tempdir().unwrap();
+    let other = whole(again.path(), &scenario(&["run.rounds=50", &budget])).await;
+    assert!(model(&run) != model(&other));
+    let _: ClientId = run.config().client(0);
+}

@@ -176,7 +176,7 @@ struct OpenRound {
 pub struct Run {
     files: Arc<dyn FileLayer>,
     directory: RunDirectory,
-    config: Config,
+    config: Box<Config>,
     algorithm: Box<dyn ErasedAlgorithm>,
     template: Template,
     /// What noise and cohorts are drawn from, if the run is private.
@@ -246,7 +246,7 @@ impl Run {
             secret,
             files,
             directory,
-            config,
+            config: Box::new(config),
             algorithm,
             template,
             tests,

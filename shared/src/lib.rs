@@ -7,6 +7,7 @@
 //! | [`aggregation`] | exact, order-free weighted sums and the weights that go into them |
 //! | [`record`] | how an algorithm's values become safetensors on the wire and on disk |
 //! | [`message`], [`frame`], [`protocol`] | one documented enum per direction, the frames that carry them, and versions |
+//! | [`differences`] | models sent as differences to the one that a device has |
 //! | [`data`] | data sets, the built-in glyphs, partitions |
 //! | [`client_state`] | what a device keeps between rounds, and what holds when device and server disagree on it |
 //! | [`eligibility`] | when a device trains: its temperature, power, memory, disk |
@@ -40,6 +41,7 @@ pub mod cli;
 pub mod client_state;
 pub mod congestion;
 pub mod data;
+pub mod differences;
 pub mod durable;
 pub mod eligibility;
 pub mod ensemble;

@@ -40,7 +40,7 @@ pub fn received(update: Record, spec: &RunSpec, seed: &Seed) -> Result<Record, R
 }
 
 /// The statistics of the run's network.
-fn buffers(spec: &RunSpec) -> Vec<String> {
+pub(crate) fn buffers(spec: &RunSpec) -> Vec<String> {
     let specs = spec.architecture.parameter_specs().unwrap_or_default().into_iter();
     specs.filter(|spec| spec.kind == ParameterKind::Buffer).map(|spec| spec.name).collect()
 }

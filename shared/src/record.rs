@@ -5,7 +5,7 @@
 //! metadata key. [`ToRecord`] converts an algorithm's own types to records and back; it is the only serialisation that an
 //! algorithm writes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read, Write};
 
 use bytes::Bytes;
@@ -263,6 +263,13 @@ impl Record {
     /// [`from_payload`](Self::from_payload) of a record that may be compressed.
     pub fn update_from_payload(payload: &Payload, limits: Limits) -> Result<Self, RecordError> {
         Self::of(compression::from_pieces(payload.pieces(), limits)?)
+    }
+
+    /// [`update_from_payload`](Self::update_from_payload) of one piece, with the names of the tensors that were compressed.
+    pub fn marked(message: &Bytes, limits: Limits) -> Result<(Self, BTreeSet<String>), RecordError> {
+        let pieces = std::slice::from_ref(message);
+        let (tensors, compressed, metadata) = compression::marked_from_pieces(pieces, limits)?;
+        Ok((Self::of((tensors, metadata))?, compressed))
     }
 
     /// Reads one record that may have integers, as partial sums do; `input` must end with it.

@@ -6,7 +6,7 @@
 //! metadata    "compressed": the signs' seed, and for each such tensor its format, and its shape where its bytes do not say it
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read, Write};
 
 use bytes::Bytes;
@@ -127,6 +127,13 @@ impl Stored<'_> {
     }
 }
 
+/// Whether [`to_bytes`] compresses this tensor of a set: it is neither short nor spared, and the name of its scales is free.
+pub fn compresses(params: &ParamSet, name: &str, spare: &dyn Fn(&str) -> bool) -> bool {
+    params.get(name).is_some_and(|array| array.len() >= LEAST)
+        && !spare(name)
+        && params.get(&format!("{name}{SCALE}")).is_none()
+}
+
 /// [`to_bytes`](crate::params::codec::to_bytes) of a set whose tensors are compressed, but for those that are short or that `spare` names, which are
 /// exact.
 ///
@@ -144,7 +151,7 @@ pub fn to_bytes(
     let mut stored: BTreeMap<String, Stored<'_>> = BTreeMap::new();
     for (name, array) in params {
         let (count, of_scales) = (array.values().len(), format!("{name}{SCALE}"));
-        if count < LEAST || spare(name) || params.get(&of_scales).is_some() {
+        if !compresses(params, name, spare) {
             stored.insert(name.to_owned(), Stored::Plain(array));
             continue;
         }
@@ -195,7 +202,7 @@ pub fn read(
     let metadata = read_each(input, limits, |input, tensor: Declared<Packed>| {
         found.take(input, tensor, |input, tensor| read_array(input, tensor, &mut buffer))
     })?;
-    found.decompress(metadata)
+    found.decompress(metadata).map(|(params, _, metadata)| (params, metadata))
 }
 
 /// [`from_pieces`](crate::params::codec::from_pieces) of a set that may be compressed.
@@ -206,12 +213,23 @@ pub fn from_pieces(
     pieces: &[Bytes],
     limits: Limits,
 ) -> Result<(ParamSet, BTreeMap<String, String>), DecodeError> {
+    marked_from_pieces(pieces, limits).map(|(params, _, metadata)| (params, metadata))
+}
+
+/// [`from_pieces`] with the names of the tensors that were compressed.
+///
+/// # Errors
+/// As [`read`].
+pub fn marked_from_pieces(pieces: &[Bytes], limits: Limits) -> Result<Marked, DecodeError> {
     let (mut found, mut buffer) = (Found::within(limits), Vec::new());
     let metadata = read_each(Pieces::of(pieces), limits, |pieces, tensor: Declared<Packed>| {
         found.take(pieces, tensor, |pieces, tensor| pieces.array(tensor, &mut buffer))
     })?;
     found.decompress(metadata)
 }
+
+/// A set, the names of its tensors that were compressed, and the metadata.
+pub type Marked = (ParamSet, BTreeSet<String>, BTreeMap<String, String>);
 
 /// The tensors of a file, of which some are compressed.
 struct Found {
@@ -254,10 +272,7 @@ impl Found {
         Ok(())
     }
 
-    fn decompress(
-        mut self,
-        mut metadata: BTreeMap<String, String>,
-    ) -> Result<(ParamSet, BTreeMap<String, String>), DecodeError> {
+    fn decompress(mut self, mut metadata: BTreeMap<String, String>) -> Result<Marked, DecodeError> {
         let wrong = |tensor: &str, reason: &'static str| DecodeError::Compressed {
             tensor: tensor.to_owned(),
             reason,
@@ -267,7 +282,7 @@ impl Found {
             None => Described { signs: None, tensors: BTreeMap::new() },
         };
         let mut signs = described.signs.map(|words| Compression::signs(seed(words)));
-        let mut room = self.limits.max_values / 4;
+        let (mut room, mut compressed) = (self.limits.max_values / 4, BTreeSet::new());
         for (name, how) in described.tensors {
             let (number, shape, bytes) =
                 self.bytes.remove(&name).ok_or_else(|| wrong(&name, "it is not there"))?;
@@ -303,10 +318,11 @@ impl Found {
             if self.params.insert(name.clone(), array).is_some() {
                 return Err(wrong(&name, "it is there twice"));
             }
+            compressed.insert(name);
         }
         match self.bytes.into_iter().next() {
             Some((name, _)) => Err(wrong(&name, "nothing says how it is compressed")),
-            None => Ok((self.params, metadata)),
+            None => Ok((self.params, compressed, metadata)),
         }
     }
 }

@@ -14,7 +14,7 @@ mod hadamard;
 mod int4;
 mod int8;
 
-pub use file::{from_pieces, read, to_bytes};
+pub use file::{Marked, compresses, from_pieces, marked_from_pieces, read, to_bytes};
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;

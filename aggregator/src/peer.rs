@@ -13,7 +13,7 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
 use crate::coordinator::PeerId;
 use crate::database::DatabaseError;
-use crate::run::{Broadcast, Upload};
+use crate::run::{Delivery, Upload};
 
 /// What a peer's task tells the driver.
 #[derive(Debug)]
@@ -128,7 +128,7 @@ pub enum ToPeer {
     /// Send a message without payload.
     Message(ToClient),
     /// Send the task of a round.
-    Task(Broadcast),
+    Task(Delivery),
     /// Send the frozen parameters of this digest: their encoding.
     Frozen(String, Bytes),
     /// Deliver what was sent, then close the connection.

@@ -366,11 +366,13 @@ fn in_the_way_of_change(
 /// Is there nothing, or nothing but what a process leaves that dies while it begins a run? The lock comes first, so a
 /// file of any of these names without it is not ours.
 fn is_free(files: &dyn FileLayer, directory: &RunDirectory) -> Result<bool, RunError> {
-    const STATE: [&str; 9] = [
+    const STATE: [&str; 11] = [
         "lock",
         "spool",
         "broadcast-000001.safetensors",
         "broadcast-000001.safetensors.partial",
+        "base-000001.safetensors",
+        "base-000001.safetensors.partial",
         "checkpoint-000000.safetensors",
         "checkpoint-000000.safetensors.partial",
         "run.json.partial",

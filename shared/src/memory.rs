@@ -58,7 +58,8 @@ pub fn estimate(spec: &RunSpec, samples: u64) -> Result<RoundMemory, EstimateErr
     let frozen = whole.saturating_sub(model);
     let times = |count: u32| model.saturating_mul(u64::from(count));
     // In f32 it is used where it lies; other formats are decoded beside it.
-    let received = match spec.update.broadcast().bytes() as u64 {
+    let format = spec.update.broadcast();
+    let received = match format.whole().bytes() as u64 {
         4 => times(client.received),
         bytes => times(client.received).saturating_add(times(client.received) / 4 * bytes),
     };
@@ -78,6 +79,13 @@ pub fn estimate(spec: &RunSpec, samples: u64) -> Result<RoundMemory, EstimateErr
     // In f32 it is sent from where it lies; other formats are encoded beside it.
     let beside = if spec.secure.enabled || spec.update.precision == UpdateFormat::F32 { 0 } else { encoded };
     let mut phases = vec![RoundMemory { models: sent.saturating_add(beside), batches: 0 }];
+    // What differences are to stays for those of the next round.
+    let base = if format.is_difference() { received } else { 0 };
+    if format.is_difference() {
+        // Beside it the differences of a round, as they come and in f32, and the model that comes of them.
+        let arriving = received.saturating_mul(2).saturating_add(received / 3);
+        phases.push(RoundMemory { models: arriving, batches: 0 });
+    }
     if spec.training.epochs > 0 {
         // Where samples are normalised by what is beside them, all are beside each other.
         let whole = network.parameter_specs()?.iter().any(|spec| spec.kind == ParameterKind::Buffer);
@@ -120,7 +128,7 @@ pub fn estimate(spec: &RunSpec, samples: u64) -> Result<RoundMemory, EstimateErr
     let largest = phases.into_iter().max_by_key(RoundMemory::total).unwrap_or_default();
     let trained = largest.plus_models(held);
     // The broadcast is dropped before the update is written in one piece.
-    let saved = RoundMemory { models: sent.saturating_add(encoded), batches: 0 };
+    let saved = RoundMemory { models: sent.saturating_add(encoded).saturating_add(base), batches: 0 };
     Ok(if saved.total() > trained.total() { saved } else { trained })
 }
 

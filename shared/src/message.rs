@@ -18,6 +18,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
+use crate::differences::Digest;
 use crate::eligibility::{Eligibility, Ineligible};
 use crate::id::{ClientId, RunId};
 use crate::identity::PublicKey;
@@ -116,6 +117,12 @@ pub enum ToServer {
         attempt: u32,
         /// The answer.
         answer: Box<SecureAnswer>,
+    },
+    /// The device has the model of this digest: [differences](crate::differences) to it are enough. Before the hello, like a ticket, and
+    /// once a [`ToClient::BaseTask`] has arrived.
+    Base {
+        /// Its digest.
+        digest: Digest,
     },
 }
 
@@ -226,6 +233,22 @@ pub enum ToClient {
         /// The step.
         step: Box<SecureStep>,
     },
+    /// A task, or the rest of one, of a run whose models travel as [differences](crate::differences). The device has the model from then
+    /// on, and [says so](ToServer::Base). *With payload.*
+    BaseTask {
+        /// The round.
+        round: u32,
+        /// What is to be done.
+        work: TaskKind,
+        /// Rounds of training before it that have failed.
+        failed: u32,
+        /// Bytes of the payload that the client has.
+        offset: u64,
+        /// The digest of the model.
+        digest: Digest,
+        /// The lengths of the differences that the payload consists of, the oldest first; none if it is the model itself.
+        differences: Vec<u64>,
+    },
 }
 
 /// A task or the rest of one, whichever message it came with.
@@ -248,7 +271,8 @@ impl ToClient {
         match *self {
             Self::Task { round, work } => Some(TaskHeader { round, work, failed: 0, offset: 0 }),
             Self::TaskRest { round, work, offset } => Some(TaskHeader { round, work, failed: 0, offset }),
-            Self::TaskAfterFailures { round, work, failed, offset } => {
+            Self::TaskAfterFailures { round, work, failed, offset }
+            | Self::BaseTask { round, work, failed, offset, .. } => {
                 Some(TaskHeader { round, work, failed, offset })
             }
             _ => None,

@@ -27,8 +27,8 @@ use shared::schedule::Schedule;
 use shared::secure::{Advertised, Exchange, Party, PartySecret, Sealed};
 use shared::spec::personalisation::{GateTraining, Method, Methods, Mix, Reports, Tuning};
 use shared::spec::{
-    AlgorithmSpec, DataSpec, Evaluation, LabelsAt, Measures, Personalisation, RunSpec, SecureAggregation,
-    SpecText, Training, Update,
+    AlgorithmSpec, DataSpec, Evaluation, LabelsAt, Measures, ModelFormat, Personalisation, RunSpec,
+    SecureAggregation, SpecText, Training, Update,
 };
 use shared::ticket::TicketSecret;
 
@@ -123,6 +123,7 @@ fn to_server() -> Vec<(&'static str, ToServer)> {
         ("client-state-none", ToServer::ClientState { after: None }),
         ("untested", ToServer::Untested { reason: "there are no test samples".to_owned() }),
         ("wants-frozen", ToServer::WantsFrozen { digest: "0123456789abcdef".repeat(4) }),
+        ("base", ToServer::Base { digest: [6; 32] }),
         ("redeem", ToServer::Redeem(TicketSecret::from_bytes(*b"sixteen  letters"))),
         ("secure-keys", answer(SecureAnswer::Keys(advertised()))),
         ("secure-shares", answer(SecureAnswer::Shares(vec![(client(), sealed())]))),
@@ -190,7 +191,7 @@ fn spec() -> RunSpec {
         },
         aggregation: Aggregation { buffers: Buffers::Local, ..Aggregation::default() },
         update: Update {
-            broadcast: Some(Precision::BF16),
+            broadcast: Some(ModelFormat::BF16),
             precision: Precision::F16.into(),
             ..Update::default()
         },
@@ -342,9 +343,18 @@ fn to_client() -> Vec<(&'static str, ToClient)> {
     ]
 }
 
+/// Tasks whose models devices have from then on.
+fn base_tasks() -> Vec<(&'static str, ToClient)> {
+    let task = |offset, differences| {
+        let work = TaskKind::TRAIN;
+        ToClient::BaseTask { round: 300, work, failed: 2, offset, digest: [6; 32], differences }
+    };
+    vec![("base-task", task(1 << 18, vec![1 << 20, 300])), ("base-task-whole", task(0, Vec::new()))]
+}
+
 /// What a server may say.
 fn all_to_client() -> Vec<(&'static str, ToClient)> {
-    [to_client(), secure_steps()].concat()
+    [to_client(), secure_steps(), base_tasks()].concat()
 }
 
 /// The steps of secure aggregation.
@@ -474,9 +484,10 @@ fn every_variant_has_an_example() {
                 SecureAnswer::Shares(_) => 15,
                 SecureAnswer::Revealed(_) => 16,
             },
+            ToServer::Base { .. } => 17,
         })
         .collect();
-    assert_eq!(to_server, (0..=16).collect());
+    assert_eq!(to_server, (0..=17).collect());
     let to_client: BTreeSet<u8> = all_to_client()
         .iter()
         .map(|(_, message)| match message {
@@ -498,6 +509,7 @@ fn every_variant_has_an_example() {
                 SecureStep::Mask { .. } => 40,
                 SecureStep::Reveal { .. } => 41,
             },
+            ToClient::BaseTask { .. } => 43,
             ToClient::Refused(refusal) => match refusal {
                 Refusal::Shape { .. } => 3,
                 Refusal::Classes { .. } => 4,
@@ -534,7 +546,7 @@ fn every_variant_has_an_example() {
             },
         })
         .collect();
-    assert_eq!(to_client, (0..=42).collect());
+    assert_eq!(to_client, (0..=43).collect());
 }
 
 fn truncate<T: Serialize + DeserializeOwned + Debug>(messages: &[(&'static str, T)]) {

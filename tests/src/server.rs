@@ -243,9 +243,9 @@ impl Server {
                 Action::Broadcast { peer, round } => {
                     let broadcast = self.broadcast.as_ref().expect("a round was opened");
                     assert_eq!(broadcast.round, round, "the broadcast of the open round is at hand");
-                    let payload = std::fs::read(&broadcast.path).expect("the broadcast was written");
-                    assert_eq!(payload.len() as u64, broadcast.length);
-                    effects.push(Effect::Deliver(peer, broadcast.task(), Some(payload.into())));
+                    let payload = broadcast.model.read().expect("the broadcast was written");
+                    assert_eq!(payload.len() as u64, broadcast.model.length);
+                    effects.push(Effect::Deliver(peer, broadcast.to(None).task(), Some(payload)));
                 }
                 Action::Fold { round, client, upload } => {
                     let file = self.uploads.remove(&upload).expect("an upload is used once");

@@ -185,8 +185,8 @@ fn the_traffic_of_a_killed_process_counts_what_is_durable() {
     let run = simulator.server().unwrap().run();
     let broadcast = run.broadcast(2, shared::message::TaskKind::TRAIN).unwrap();
     let earlier = run.earlier_traffic(&broadcast);
-    assert_eq!((earlier.up, earlier.down), (bytes, 2 * broadcast.wire_bytes()));
-    assert!(broadcast.wire_bytes() > broadcast.length && bytes > 0);
+    assert_eq!((earlier.up, earlier.down), (bytes, 2 * broadcast.to(None).wire_bytes()));
+    assert!(broadcast.to(None).wire_bytes() > broadcast.model.length && bytes > 0);
 }
 
 #[test]

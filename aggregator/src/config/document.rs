@@ -101,10 +101,10 @@ fn algorithm(raw: &Raw, key: &Key) -> String {
 
 #[cfg(test)]
 mod tests {
-    use models::Precision;
     use proptest::prelude::*;
     use shared::data::partition::Empty;
     use shared::data::{Partition, sets};
+    use shared::spec::ModelFormat;
 
     use super::*;
     use shared::spec::Optimizer;
@@ -164,7 +164,7 @@ mod tests {
             seed in 0..=i64::MAX,
             (rate, alpha, fraction) in (1e-12..1e12_f64, 1e-6..1e6_f64, 0.0..=1.0_f64),
             limit in proptest::option::of(1..=u32::MAX),
-            broadcast in proptest::option::of(proptest::sample::select(vec![Precision::F32, Precision::F16, Precision::BF16])),
+            broadcast in proptest::option::of(proptest::sample::select(vec![ModelFormat::F32, ModelFormat::F16, ModelFormat::BF16, ModelFormat::Int8])),
             partition in 0..6,
         ) {
             let mut raw = Raw::default();

@@ -73,8 +73,11 @@ impl Coordinator {
             ToServer::Secure { round, attempt, answer } => {
                 self.secure_answer(peer, client, (round, attempt), *answer);
             }
-            // The first two are for people alone; to the last the driver answers.
-            ToServer::SkippedSamples { .. } | ToServer::Untested { .. } | ToServer::WantsFrozen { .. } => {}
+            // The first two are for people alone; the driver answers to the others.
+            ToServer::SkippedSamples { .. }
+            | ToServer::Untested { .. }
+            | ToServer::WantsFrozen { .. }
+            | ToServer::Base { .. } => {}
             // The transport handles these, before the hello or with a payload.
             ToServer::Redeem(_) | ToServer::ResumePoint(_) | ToServer::UpdateRest { .. } => {
                 let what =

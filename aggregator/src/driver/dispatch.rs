@@ -22,6 +22,11 @@ impl Driver<'_> {
             }
             FromPeer::Message { peer, message, bytes, place: _ } => {
                 self.traffic.up += bytes;
+                if let ToServer::Base { digest } = message {
+                    // Nothing follows from it but what the device is sent, which it can check.
+                    self.bases.insert(peer, digest);
+                    return None;
+                }
                 self.report_message(peer, &message);
                 if let ToServer::WantsFrozen { digest } = &message {
                     self.send_frozen(peer, digest);
@@ -83,6 +88,7 @@ impl Driver<'_> {
             }
             FromPeer::Disconnected { peer, reason, parted: _ } => {
                 self.commands.remove(&peer);
+                self.bases.remove(&peer);
                 if let Some(frozen) = &mut self.frozen {
                     frozen.forget(peer);
                 }
@@ -164,7 +170,7 @@ impl Driver<'_> {
         Ok(match done {
             Done::Opened(broadcast) => {
                 let round = broadcast.round;
-                self.broadcast = Some(broadcast);
+                self.broadcast = Some(Box::new(broadcast));
                 self.events.tell(&Notice::Opened { round, cohort: self.cohort });
                 Some(Event::Opened { round })
             }

@@ -16,6 +16,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use shared::differences::Digest;
 use shared::frame;
 use shared::id::ClientId;
 use shared::message::{ToClient, Verdict};
@@ -68,7 +69,7 @@ pub async fn drive(
     let disk_space = DiskSpace::of(&run);
     let reopened = match &resume.open {
         Some(reopened) if reopened.decided().is_none() => {
-            Some(run.broadcast(reopened.opening.round, reopened.opening.work)?)
+            Some(Box::new(run.broadcast(reopened.opening.round, reopened.opening.work)?))
         }
         _ => None,
     };
@@ -89,6 +90,7 @@ pub async fn drive(
         uploads: BTreeMap::new(),
         next_upload: 0,
         broadcast: reopened,
+        bases: BTreeMap::new(),
         traffic: earlier,
         disk_space,
         reported: None,
@@ -219,7 +221,9 @@ struct Driver<'s> {
     uploads: BTreeMap<UploadId, Upload>,
     next_upload: u64,
     /// The broadcast of the open round.
-    broadcast: Option<Broadcast>,
+    broadcast: Option<Box<Broadcast>>,
+    /// The model that a peer has said it has.
+    bases: BTreeMap<PeerId, Digest>,
     traffic: Traffic,
     disk_space: DiskSpace,
     /// The time of the last status report.
@@ -256,10 +260,11 @@ impl Driver<'_> {
                     self.job(Job::Open(opening));
                 }
                 Action::Broadcast { peer, round } => {
-                    let broadcast = self.broadcast.clone().filter(|broadcast| broadcast.round == round);
+                    let broadcast = self.broadcast.as_ref().filter(|broadcast| broadcast.round == round);
                     let broadcast = broadcast.expect("a broadcast is asked for after its round was opened");
-                    self.traffic.down += broadcast.wire_bytes();
-                    self.command(peer, ToPeer::Task(broadcast));
+                    let delivery = broadcast.to(self.bases.get(&peer));
+                    self.traffic.down += delivery.wire_bytes();
+                    self.command(peer, ToPeer::Task(delivery));
                 }
                 Action::Fold { round, client, upload } => {
                     let upload = self.uploads.remove(&upload).expect("uploads are folded or dropped once");

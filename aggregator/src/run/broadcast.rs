@@ -1,8 +1,11 @@
 //! What a round's cohort is sent.
 
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::path::PathBuf;
 
 use bytes::Bytes;
+use shared::differences::Digest;
 use shared::frame;
 use shared::message::{TaskHeader, TaskKind, ToClient};
 use shared::protocol::Protocol;
@@ -11,6 +14,47 @@ use shared::record::Record;
 use super::error::disk;
 use super::{Run, RunError, SMALL, Traffic};
 use crate::storage::retry_full::retry_while_full;
+
+/// A file that is sent, as a whole or behind others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// The file that holds it. A checksum may follow in it.
+    pub path: PathBuf,
+    /// Its length in bytes.
+    pub length: u64,
+    /// Its bytes, shared by all who send it, if they are few.
+    pub content: Option<Bytes>,
+}
+
+impl Part {
+    /// The file of these bytes.
+    pub(super) fn of(path: PathBuf, bytes: Bytes) -> Self {
+        let length = bytes.len() as u64;
+        Self { path, length, content: Some(bytes).filter(|_| length <= SMALL) }
+    }
+
+    /// Its bytes.
+    ///
+    /// # Errors
+    /// Those of the disk.
+    pub fn read(&self) -> io::Result<Bytes> {
+        if let Some(content) = &self.content {
+            return Ok(content.clone());
+        }
+        let mut bytes = Vec::with_capacity(self.length as usize);
+        File::open(&self.path)?.take(self.length).read_to_end(&mut bytes)?;
+        Ok(bytes.into())
+    }
+}
+
+/// What leads from an earlier model to a later one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Difference {
+    /// The earlier model.
+    pub from: Digest,
+    /// Where it is.
+    pub part: Part,
+}
 
 /// What a round's cohort is sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,52 +65,113 @@ pub struct Broadcast {
     pub work: TaskKind,
     /// Rounds of training before it that have failed.
     pub failed: u32,
-    /// The file that holds it.
-    pub path: PathBuf,
-    /// Its length in bytes.
-    pub length: u64,
-    /// Its bytes, shared by all who send it, if they are few.
-    pub content: Option<Bytes>,
+    /// The model.
+    pub model: Part,
+    /// The digest of the model, where it may travel as differences.
+    pub digest: Option<Digest>,
+    /// What leads to it from the models of rounds before, the oldest first.
+    pub differences: Vec<Difference>,
 }
 
 impl Broadcast {
-    /// What it goes with, to a peer that has its first `offset` bytes.
+    /// What a device is sent that has the model of this digest, or none.
     #[must_use]
-    pub fn header(&self, offset: u64) -> TaskHeader {
-        TaskHeader { round: self.round, work: self.work, failed: self.failed, offset }
+    pub fn to(&self, base: Option<&Digest>) -> Delivery {
+        let Self { round, work, failed, digest, .. } = *self;
+        let model = self.model.clone();
+        let first = self.differences.iter().position(|difference| Some(&difference.from) == base);
+        let differences = first
+            .map_or(Vec::new(), |first| self.differences[first..].iter().map(|it| it.part.clone()).collect());
+        Delivery { round, work, failed, model, digest, differences }
+    }
+}
+
+/// What one device is sent of a broadcast.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Delivery {
+    /// The round.
+    pub round: u32,
+    work: TaskKind,
+    failed: u32,
+    /// The model that the device has then.
+    pub model: Part,
+    digest: Option<Digest>,
+    /// What is sent in place of the model, if there is anything.
+    differences: Vec<Part>,
+}
+
+impl Delivery {
+    /// The message that it goes with, to a peer that speaks this version and has the first `offset` bytes.
+    #[must_use]
+    pub fn message(&self, protocol: Protocol, offset: u64) -> ToClient {
+        let Self { round, work, failed, digest, .. } = *self;
+        let differences = self.differences.iter().map(|difference| difference.length).collect();
+        match digest {
+            Some(digest) if protocol >= Protocol::V6 => {
+                ToClient::BaseTask { round, work, failed, offset, digest, differences }
+            }
+            _ => protocol.task(TaskHeader { round, work, failed, offset }),
+        }
     }
 
     /// The message that it goes with as a whole, in the newest version of the protocol.
     #[must_use]
     pub fn task(&self) -> ToClient {
-        Protocol::V6.task(self.header(0))
+        self.message(Protocol::V6, 0)
+    }
+
+    /// The files that are sent, one behind the other.
+    #[must_use]
+    pub fn parts(&self) -> &[Part] {
+        if self.differences.is_empty() { std::slice::from_ref(&self.model) } else { &self.differences }
+    }
+
+    /// Bytes of the payload.
+    #[must_use]
+    pub fn length(&self) -> u64 {
+        self.parts().iter().map(|part| part.length).sum()
+    }
+
+    /// The digest of the model that the device has from then on, where models travel as differences.
+    #[must_use]
+    pub fn digest(&self) -> Option<Digest> {
+        self.digest
     }
 
     /// Bytes of the task on the wire.
     #[must_use]
     pub fn wire_bytes(&self) -> u64 {
-        frame::encode(&self.task(), self.length).len() as u64 + self.length
+        frame::encode(&self.task(), self.length()).len() as u64 + self.length()
     }
 }
 
 impl Run {
     /// What is known of the traffic that the open round had caused before this process took it over: every durable
-    /// update was received, and its client was sent the task. Other messages are forgotten.
+    /// update was received, and its client was sent the task, as if it had had the model of the round before. Other messages are
+    /// forgotten.
     #[must_use]
     pub fn earlier_traffic(&self, broadcast: &Broadcast) -> Traffic {
+        let before = broadcast.differences.last().map(|difference| &difference.from);
         self.open.as_ref().map_or(Traffic::default(), |sums| Traffic {
-            down: sums.reports.len() as u64 * broadcast.wire_bytes(),
+            down: sums.reports.len() as u64 * broadcast.to(before).wire_bytes(),
             up: sums.received,
         })
     }
 
     /// The broadcast of `round`, made from the checkpoint if its file does not exist.
     pub fn broadcast(&self, round: u32, work: TaskKind) -> Result<Broadcast, RunError> {
+        let failed = self.failed;
+        if self.config.spec.update.broadcast().is_difference() {
+            let differences =
+                self.bases.differences.iter().map(|(_, difference)| difference.clone()).collect();
+            let (model, digest) = (self.base_part(round)?, self.bases.digest);
+            return Ok(Broadcast { round, work, failed, model, digest, differences });
+        }
         let path = self.directory.broadcast(round);
         let present = self.files.length(&path).map_err(disk("look at", &path))?;
         let length = match present {
             Some(length) => length,
-            None => self.write_broadcast(round, &self.algorithm.broadcast(&self.load(round - 1)?))?,
+            None => self.write_whole(round, &self.algorithm.broadcast(&self.load(round - 1)?))?,
         };
         let mut content = None;
         if length <= SMALL {
@@ -75,14 +180,23 @@ impl Run {
             file.read_to_end(&mut bytes).map_err(disk("read", &path))?;
             content = Some(bytes.into());
         }
-        Ok(Broadcast { round, work, failed: self.failed, path, length, content })
+        let model = Part { path, length, content };
+        Ok(Broadcast { round, work, failed, model, digest: None, differences: Vec::new() })
     }
 
-    /// Not durable: it can be made again from the checkpoint.
-    pub(super) fn write_broadcast(&self, round: u32, record: &Record) -> Result<u64, RunError> {
+    /// Writes what is sent in `round`. Not durable: it can be made again from the checkpoint, or by closing the round before again.
+    pub(super) fn write_broadcast(&mut self, round: u32, record: Record) -> Result<(), RunError> {
+        if self.config.spec.update.broadcast().is_difference() {
+            self.write_base(round, record)
+        } else {
+            self.write_whole(round, &record).map(drop)
+        }
+    }
+
+    fn write_whole(&self, round: u32, record: &Record) -> Result<u64, RunError> {
         let path = self.directory.broadcast(round);
         let partial = crate::storage::partial(&path);
-        let precision = self.config.spec.update.broadcast();
+        let precision = self.config.spec.update.broadcast().whole();
         let write = || {
             let mut file = self.files.create(&partial)?;
             record.write_to(precision, &mut *file)?;

@@ -24,6 +24,7 @@ impl Run {
     }
 
     pub(super) fn write_checkpoint(&self, round: u32, state: &Record) -> Result<(), RunError> {
+        self.sync_base(round + 1)?;
         let path = self.directory.checkpoint(round);
         write_checked(&*self.files, &path, |out| state.write_to(Precision::F32, out))
             .map_err(disk("write", &path))
@@ -65,6 +66,7 @@ impl Run {
                 .is_some_and(|round| round < closed && Some(round) != best && !all_stay)
                 || round_in(&name, "broadcast-", ".safetensors").is_some_and(|round| round <= closed)
                 || round_in(&name, "round-", ".json").is_some_and(|round| round < closed)
+                || self.bases.supersede(&name, closed)
                 || name.ends_with(".partial") && !OF_PAGE.contains(&&*name);
             if superseded {
                 self.files.remove(&path).map_err(disk("remove", &path))?;

@@ -70,8 +70,9 @@ impl Run {
         self.records.push(record.clone());
         client_metrics::keep_newest(&mut self.records);
         let more = self.config.spec.work_after(round, self.last()).is_some();
-        if more {
-            self.write_broadcast(round + 1, &self.algorithm.broadcast(&global))?;
+        // What devices have of the next round's model follows from all before, also if there are to be more rounds one day.
+        if more || self.config.spec.update.broadcast().is_difference() {
+            self.write_broadcast(round + 1, self.algorithm.broadcast(&global))?;
         }
         let state = self.algorithm.store(global);
         let small = state.encoded_len(Precision::F32) <= SMALL;

@@ -25,6 +25,8 @@
 //!         roster.json          the clients known by now, if that has changed since the newest round was opened
 //!         accepted-000008/CLIENT.update    accepted updates of round 8, as they came
 //!         broadcast-000008.safetensors     what round 8 is sent; made again when absent
+//!         base-000008.safetensors          in its place where models travel as differences: what the devices of round 8 have
+//!         difference-000008.safetensors    what leads there from the base of round 7
 //!         served               locked by the process that serves the run, so that others can tell
 //!         clients/             what simulated clients keep from round to round
 //!         tester/              what the operator's own program is given to test
@@ -148,6 +150,18 @@ impl RunDirectory {
     #[must_use]
     pub fn broadcast(&self, round: u32) -> PathBuf {
         self.state().join(format!("broadcast-{round:06}.safetensors"))
+    }
+
+    /// What devices have of the model of `round`, where models travel as differences.
+    #[must_use]
+    pub fn base(&self, round: u32) -> PathBuf {
+        self.state().join(format!("base-{round:06}.safetensors"))
+    }
+
+    /// What leads there from the base of the round before.
+    #[must_use]
+    pub fn difference(&self, round: u32) -> PathBuf {
+        self.state().join(format!("difference-{round:06}.safetensors"))
     }
 
     /// Accepted updates of `round`.

@@ -23,7 +23,7 @@ use super::accept::{Acceptance, Judged};
 use super::error::{damaged, disk};
 use super::opening::Decision;
 use super::update_file::{self, NotAccepted, outcome};
-use super::{Broadcast, OpenRound, Run, RunError, Traffic, Upload, secret};
+use super::{Broadcast, OpenRound, Part, Run, RunError, Traffic, Upload, secret};
 use crate::coordinator::{Agreement, Closing, Opening, Revealed};
 use crate::round::Tally;
 use crate::storage::checksum::{ChecksumMismatch, read_checked, write_checked};
@@ -177,8 +177,12 @@ impl Run {
 
     /// The digest of what members were told about the round.
     fn terms(&self, opening: &Opening) -> Result<[u8; 32], RunError> {
-        let Broadcast { path, content, .. } = self.broadcast(opening.round, opening.work)?;
+        let Broadcast { model, digest, .. } = self.broadcast(opening.round, opening.work)?;
+        let Part { path, content, .. } = model;
         let mut hash = Sha256::new();
+        if let Some(digest) = digest {
+            return Ok(self.terms_of(opening, &digest));
+        }
         if let Some(content) = content {
             hash.update(&content);
         } else {
@@ -191,9 +195,13 @@ impl Run {
                 }
             }
         }
+        Ok(self.terms_of(opening, &hash.finalize().into()))
+    }
+
+    fn terms_of(&self, opening: &Opening, model: &[u8; 32]) -> [u8; 32] {
         let (spec, max_abs) = (&self.config.spec, self.config.policy.max_abs);
         let rounding = opening.rounding(spec, max_abs);
-        Ok(terms(spec, &rounding, self.failed, &hash.finalize().into()))
+        terms(spec, &rounding, self.failed, model)
     }
 
     /// The open round, as algorithms see it.

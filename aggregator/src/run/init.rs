@@ -62,7 +62,7 @@ impl Run {
         if run.supervise(&mut global, 1)? == Some(OwnLoss::Diverged) {
             run.warnings.push(format!("before the first round {DIVERGED}"));
         }
-        run.write_broadcast(1, &run.algorithm.broadcast(&global))?;
+        run.write_broadcast(1, run.algorithm.broadcast(&global))?;
         run.write_checkpoint(0, &run.algorithm.store(global))?;
         RunManifest::new(&run).write(files, &run.directory)?;
         Ok(run)
@@ -74,7 +74,7 @@ impl Run {
         if self.algorithm.ensemble().is_none() && self.algorithm.personal().is_none() {
             return initial;
         }
-        let sent = initial.into_record().sent(self.config.spec.update.broadcast());
+        let sent = initial.into_record().sent(self.config.spec.update.broadcast().whole());
         sent.expect("what has just been encoded is decoded").tensors
     }
 

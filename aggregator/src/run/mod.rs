@@ -19,6 +19,8 @@
 //! the next round is open and its clients are at work; no update of that round is accepted before. They do not wait where that
 //! would need memory, where updates were in memory alone, after a void round or after the last one.
 //!
+//! Where models travel as differences, what devices have of them is durable before the checkpoint is (`bases.rs`).
+//!
 //! If the process dies at any moment, the newest checkpoint says which rounds are settled, the opening record and
 //! the accepted updates restore the round that was open, and folding them again gives the same bits, because sums
 //! are exact. If the next round was open already, that round is closed again before any client connects; what its clients
@@ -54,6 +56,7 @@
 
 mod accept;
 mod artifacts;
+mod bases;
 mod broadcast;
 mod change;
 mod checkpoint;
@@ -110,6 +113,7 @@ use crate::data::{self, TestSet};
 use crate::round::{ClosedRound, Poisson, RoundRecord, stopping};
 use crate::storage::FileLayer;
 
+use bases::Bases;
 use clock::RunClock;
 use directory::RunDirectory;
 pub(crate) use error::{damaged, disk};
@@ -118,7 +122,7 @@ use opening::Decision;
 use supervised::OwnTraining;
 use tester::Tester;
 
-pub use broadcast::Broadcast;
+pub use broadcast::{Broadcast, Delivery, Difference, Part};
 pub use change::Extent;
 pub use error::RunError;
 pub use foreign::NamesError;
@@ -208,6 +212,8 @@ pub struct Run {
     warnings: Vec<String>,
     /// The state after the last closed round, if it is small or not written yet.
     resident: Option<Record>,
+    /// What devices have, where models travel as differences.
+    bases: Box<Bases>,
     /// The last closed round, until its line is written down.
     unsettled: Option<Box<ClosedRound>>,
     /// The newest checkpoint's round.
@@ -262,6 +268,7 @@ impl Run {
             open: None,
             warnings: Vec::new(),
             resident: None,
+            bases: Box::default(),
             unsettled: None,
             settled: 0,
             reclosed: None,

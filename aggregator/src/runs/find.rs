@@ -85,7 +85,7 @@ fn is_beginning(directory: &RunDirectory) -> bool {
     let first = |name: &String| {
         ["lock", "spool"].contains(&&**name)
             || name.ends_with(".partial")
-            || ["broadcast-", "checkpoint-"].iter().any(|begins| name.starts_with(begins))
+            || ["broadcast-", "base-", "checkpoint-"].iter().any(|begins| name.starts_with(begins))
     };
     directory.lock().is_file()
         && names(directory.root()).iter().all(|name| name == "state" || name.starts_with("config.toml"))

@@ -101,7 +101,7 @@ fn continues(name: &str) -> bool {
     of_round("checkpoint-", ".safetensors")
         || of_round("round-", ".json")
         || of_round("accepted-", "")
-        || of_round("broadcast-", ".safetensors")
+        || ["broadcast-", "base-", "difference-"].iter().any(|begins| of_round(begins, ".safetensors"))
         || ["spool", "roster.json", "rounds.jsonl", "secret"].contains(&name)
         || name.ends_with(".partial")
 }
@@ -159,6 +159,8 @@ mod tests {
             "state/round-000007.json",
             "state/accepted-000007/ab.update",
             "state/broadcast-000008.safetensors",
+            "state/base-000008.safetensors",
+            "state/difference-000008.safetensors",
             "state/spool/x",
             "state/roster.json",
             "state/clients/ab.a",
@@ -171,7 +173,7 @@ mod tests {
         }
         let of = |config: &Config| Surplus::of(&Disk, &directory, config).expect("it can be listed");
         let local = of(&config(&["algorithm.local={}"])).expect("it is over");
-        assert_eq!(local.bytes, 4 * 7, "the clients' own models are the result");
+        assert_eq!(local.bytes, 4 * (gone.len() as u64 - 1), "the clients' own models are the result");
         let surplus = of(&config(&[])).expect("it is over");
         assert_eq!(surplus.bytes, 4 * gone.len() as u64);
         surplus.remove(&Disk, &directory).expect("no process works on it");

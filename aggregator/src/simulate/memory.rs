@@ -6,12 +6,10 @@
 //! Bytes are counted as if every training took the same time, so that the same seed gives the same numbers on a busy machine and on
 //! an idle one: an update says how long its training took, in more bytes the longer it was, and heartbeats are sent by the clock.
 
-use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use bytes::Bytes;
 use edge_client::transport::{Channel, ConnectError, Connector, Incoming, Outgoing};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -74,7 +72,7 @@ impl Connector for MemoryConnector {
                     },
                     command = from_driver.recv() => match command {
                         None | Some(ToPeer::Disconnect) => break ("closed".to_owned(), true),
-                        Some(command) => receive(command, &to_client),
+                        Some(command) => hub.to_client(peer, command, &to_client),
                     },
                 };
                 if let Err(error) = step {
@@ -116,35 +114,41 @@ impl Hub {
         };
         self.driver.send(event).map_err(|_| MemoryError::Gone)
     }
-}
 
-fn receive(command: ToPeer, to_client: &mpsc::UnboundedSender<Incoming>) -> Result<(), MemoryError> {
-    let incoming = match command {
-        ToPeer::Message(message) => Incoming::Message(across(&message, 0, 0)?.0),
-        ToPeer::Task(broadcast) => {
-            let task = broadcast.task();
-            let read = match broadcast.content {
-                Some(content) => Ok(content),
-                None => fs::read(&broadcast.path).map(Bytes::from),
-            };
-            let payload = match read {
-                Ok(payload) => payload,
-                // Its round has closed and deleted the file: the client will get another task.
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-                Err(error) => return Err(error.into()),
-            };
-            let (message, _) = across(&task, payload.len() as u64, u64::MAX)?;
-            let TaskHeader { round, work, failed, .. } = message.task().ok_or(MemoryError::Gone)?;
-            Incoming::Task { round, work, failed, payload }
-        }
-        ToPeer::Frozen(digest, payload) => {
-            let (message, _) = across(&ToClient::Frozen { digest }, payload.len() as u64, u64::MAX)?;
-            let ToClient::Frozen { digest } = message else { return Err(MemoryError::Gone) };
-            Incoming::Frozen { digest, payload }
-        }
-        ToPeer::Disconnect => return Ok(()),
-    };
-    to_client.send(incoming).map_err(|_| MemoryError::Gone)
+    fn to_client(
+        &self,
+        peer: PeerId,
+        command: ToPeer,
+        to_client: &mpsc::UnboundedSender<Incoming>,
+    ) -> Result<(), MemoryError> {
+        let incoming = match command {
+            ToPeer::Message(message) => Incoming::Message(across(&message, 0, 0)?.0),
+            ToPeer::Task(delivery) => {
+                // Differences lead to these bytes, which all clients share.
+                let payload = match delivery.model.read() {
+                    Ok(payload) => payload,
+                    // Its round has closed and deleted the file: the client will get another task.
+                    Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+                    Err(error) => return Err(error.into()),
+                };
+                let (message, _) = across(&delivery.task(), delivery.length(), u64::MAX)?;
+                if let Some(digest) = delivery.digest() {
+                    let (message, bytes) = across(&ToServer::Base { digest }, 0, 0)?;
+                    let event = FromPeer::Message { peer, message, bytes, place: None };
+                    self.driver.send(event).map_err(|_| MemoryError::Gone)?;
+                }
+                let TaskHeader { round, work, failed, .. } = message.task().ok_or(MemoryError::Gone)?;
+                Incoming::Task { round, work, failed, payload }
+            }
+            ToPeer::Frozen(digest, payload) => {
+                let (message, _) = across(&ToClient::Frozen { digest }, payload.len() as u64, u64::MAX)?;
+                let ToClient::Frozen { digest } = message else { return Err(MemoryError::Gone) };
+                Incoming::Frozen { digest, payload }
+            }
+            ToPeer::Disconnect => return Ok(()),
+        };
+        to_client.send(incoming).map_err(|_| MemoryError::Gone)
+    }
 }
 
 /// Encodes a message as a frame and decodes it again; also returns the length of the frame with its payload.
@@ -161,6 +165,7 @@ fn across<M: Serialize + DeserializeOwned>(
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
     use shared::message::{Progress, TrainReport, UpdateHeader};
     use shared::payload::Payload;
 

@@ -127,12 +127,18 @@ pub fn write_checked(
     path: &Path,
     mut write: impl FnMut(&mut dyn Write) -> io::Result<()>,
 ) -> io::Result<()> {
-    write_durably(files, path, |out| {
-        let mut summed = Summed { out, sum: Checksum::default() };
-        write(&mut summed)?;
-        let Summed { out, sum } = summed;
-        out.write_all(sum.trailer().as_bytes())
-    })
+    write_durably(files, path, |out| write_summed(out, &mut write))
+}
+
+/// Writes content with a checksum after it.
+pub fn write_summed(
+    out: &mut dyn Write,
+    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> io::Result<()> {
+    let mut summed = Summed { out, sum: Checksum::default() };
+    write(&mut summed)?;
+    let Summed { out, sum } = summed;
+    out.write_all(sum.trailer().as_bytes())
 }
 
 /// The content of a small file that may have a checksum; `None` if it is not there.

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant, SystemTime};
 use quinn::crypto::rustls::HandshakeData;
 use quinn::{Connection, ConnectionError, ReadExactError, RecvStream, SendStream, VarInt, WriteError};
 use rustls::pki_types::CertificateDer;
+use shared::differences::Digest;
 use shared::frame::{self, FrameError, HEADER_LEN, Header};
 use shared::id::ClientId;
 use shared::identity::{PublicKey, tls};
@@ -69,6 +70,8 @@ struct Greeting {
     ticket: Option<TicketSecret>,
     /// The part of a task that it already has.
     partial: Option<ResumePoint>,
+    /// The model that it has.
+    base: Option<Digest>,
     /// Bytes on the wire.
     bytes: u64,
 }
@@ -169,6 +172,11 @@ impl Peer {
             let _ = commands.send(ToPeer::Message(ToClient::ServerKey { key }));
         }
         self.tell(FromPeer::Connected { peer: self.id, commands })?;
+        if let Some(digest) = greeting.base {
+            // Its bytes are counted with the hello.
+            let message = ToServer::Base { digest };
+            self.tell(FromPeer::Message { peer: self.id, message, bytes: 0, place: None })?;
+        }
         let place = self.unhandled.clone().acquire_owned().await.expect("the semaphore is never closed");
         let (message, bytes) = (ToServer::Hello(greeting.hello), greeting.bytes);
         self.tell(FromPeer::Message { peer: self.id, message, bytes, place: Some(place) })?;
@@ -204,12 +212,13 @@ impl Peer {
     /// Reads the hello and the messages that may precede it.
     async fn greeting(&self, receiver: &mut RecvStream) -> Result<Greeting, PeerError> {
         let (mut message, _, mut bytes) = self.message(receiver, 0).await?;
-        let (mut ticket, mut partial) = (None, None);
+        let (mut ticket, mut partial, mut base) = (None, None, None);
         loop {
             match message {
                 ToServer::Redeem(secret) if ticket.is_none() => ticket = Some(secret),
                 ToServer::ResumePoint(part) if partial.is_none() => partial = Some(part),
-                ToServer::Hello(hello) => return Ok(Greeting { hello, ticket, partial, bytes }),
+                ToServer::Base { digest } if base.is_none() => base = Some(digest),
+                ToServer::Hello(hello) => return Ok(Greeting { hello, ticket, partial, base, bytes }),
                 ToServer::Update(_) | ToServer::UpdateRest { .. } => return Err(PeerError::Payload),
                 _ => return Err(PeerError::Fault("it said something else before hello")),
             }

@@ -27,6 +27,7 @@ mod partial_upload;
 mod preauth;
 mod resume;
 mod send_queue;
+mod source;
 mod upload;
 
 use std::net::SocketAddr;

@@ -4,8 +4,6 @@
 //! of messages and one task, is not sent tasks of rounds that have closed meanwhile, and is disconnected when the driver
 //! says so or when it has read nothing for the listener's timeout.
 
-use std::fs::File;
-use std::io::{Read as _, Seek as _};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -16,13 +14,11 @@ use tokio::sync::{mpsc, watch};
 
 use super::connection::{Peer, PeerError, within};
 use super::limits::{MIN_PROGRESS, SEND_WINDOW, UNSENT_MESSAGES};
-use super::partial_upload::digest;
 use super::preauth::PreauthSlot;
+use super::source::Source;
 use crate::peer::{FromPeer, ToPeer};
-use crate::run::Broadcast;
+use crate::run::Delivery;
 
-/// Bytes that are read from a broadcast's file at a time.
-const CHUNK: usize = 128 << 10;
 /// How long a connection that is being closed may take to deliver its last messages.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -63,8 +59,8 @@ impl Peer {
                             messages.try_send(frame).map_err(|_| PeerError::NotReading)?;
                         }
                     }
-                    ToPeer::Task(broadcast) => {
-                        newest.send_replace(Some(broadcast));
+                    ToPeer::Task(delivery) => {
+                        newest.send_replace(Some(delivery));
                     }
                     ToPeer::Frozen(digest, encoded) => {
                         frozen.try_send((digest, encoded)).map_err(|_| PeerError::NotReading)?;
@@ -107,21 +103,21 @@ async fn deliver(
 /// Sends the newest task, and drops an older one that is still being sent.
 async fn send_newest(
     peer: &Peer,
-    mut tasks: watch::Receiver<Option<Broadcast>>,
+    mut tasks: watch::Receiver<Option<Delivery>>,
     mut partial: Option<ResumePoint>,
 ) -> Result<bool, PeerError> {
     while tasks.changed().await.is_ok() {
-        let Some(mut broadcast) = tasks.borrow_and_update().clone() else { continue };
+        let Some(mut delivery) = tasks.borrow_and_update().clone() else { continue };
         loop {
             let partial = partial.take();
             tokio::select! {
-                sent = send(peer, &broadcast, partial) => {
+                sent = send(peer, &delivery, partial) => {
                     sent?;
                     break;
                 }
                 // The round closed without this peer: the rest of its task is useless.
                 Ok(()) = tasks.changed() => match tasks.borrow_and_update().clone() {
-                    Some(newer) => broadcast = newer,
+                    Some(newer) => delivery = newer,
                     None => break,
                 },
             }
@@ -135,7 +131,7 @@ async fn send_frozen(peer: &Peer, mut wanted: mpsc::Receiver<(String, Bytes)>) -
     while let Some((digest, encoded)) = wanted.recv().await {
         let stream = open(peer).await?;
         let length = encoded.len() as u64;
-        send_payload(peer, stream, &ToClient::Frozen { digest }, length, Source::Memory(encoded)).await?;
+        send_payload(peer, stream, &ToClient::Frozen { digest }, length, Source::whole(encoded)).await?;
     }
     std::future::pending().await
 }
@@ -154,21 +150,17 @@ impl Drop for TaskStream {
 ///
 /// A large broadcast is read from its file, chunk by chunk, so that the process does not hold a model per client. The file was
 /// written moments ago and is in the page cache, so reading it does not block.
-async fn send(peer: &Peer, broadcast: &Broadcast, partial: Option<ResumePoint>) -> Result<(), PeerError> {
+async fn send(peer: &Peer, delivery: &Delivery, partial: Option<ResumePoint>) -> Result<(), PeerError> {
     let stream = open(peer).await?;
-    let mut source = Source::of(broadcast)?;
-    let offset = match partial.filter(|partial| partial.round == broadcast.round) {
+    let (source, offset) = match partial.filter(|partial| partial.round == delivery.round) {
         Some(partial) => {
-            let length = broadcast.length;
-            let look = move || (source.skip(partial, length), source);
-            let (skipped, same) = peer.budget.hashed(look).await;
-            source = same;
-            skipped.map_err(PeerError::Broadcast)?
+            let delivery = delivery.clone();
+            peer.budget.hashed(move || Source::behind(&delivery, partial)).await?
         }
-        None => 0,
+        None => (Source::of(delivery)?, 0),
     };
-    let message = peer.protocol().task(broadcast.header(offset));
-    send_payload(peer, stream, &message, broadcast.length - offset, source).await
+    let message = delivery.message(peer.protocol(), offset);
+    send_payload(peer, stream, &message, delivery.length() - offset, source).await
 }
 
 async fn open(peer: &Peer) -> Result<TaskStream, PeerError> {
@@ -198,94 +190,4 @@ async fn send_payload(
     let parts = 1 + length.min(SEND_WINDOW) / MIN_PROGRESS;
     let delivered = async { Ok::<_, PeerError>(stream.0.stopped().await) };
     within(timeout * parts as u32, PeerError::NotReading, delivered).await.map(drop)
-}
-
-enum Source {
-    Memory(Bytes),
-    /// The file, and the bytes of it that are left.
-    File(File, u64),
-}
-
-impl Source {
-    /// Opens the broadcast. If its round has closed, the file may be gone. The connection is closed then: where late updates
-    /// count, the peer would otherwise be taken to work on a task that it has never received, and its next hello says so.
-    fn of(broadcast: &Broadcast) -> Result<Self, PeerError> {
-        match &broadcast.content {
-            Some(content) => Ok(Self::Memory(content.clone())),
-            None => match File::open(&broadcast.path) {
-                Ok(file) => Ok(Self::File(file, broadcast.length)),
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                    Err(PeerError::Fault("the round of the task that it was to be sent is over"))
-                }
-                Err(error) => Err(PeerError::Broadcast(error)),
-            },
-        }
-    }
-
-    /// Skips what the peer has, if that is the beginning of this broadcast; returns the bytes skipped.
-    fn skip(&mut self, partial: ResumePoint, length: u64) -> std::io::Result<u64> {
-        if partial.bytes >= length {
-            return Ok(0);
-        }
-        match self {
-            Self::Memory(content) => {
-                let offset = partial.offset_in(partial.round, content).unwrap_or(0);
-                *content = content.slice(offset..);
-                Ok(offset as u64)
-            }
-            Self::File(file, left) => {
-                if digest(file, partial.bytes)? != partial.digest {
-                    file.rewind()?;
-                    return Ok(0);
-                }
-                *left -= partial.bytes;
-                Ok(partial.bytes)
-            }
-        }
-    }
-
-    fn chunk(&mut self) -> std::io::Result<Option<Bytes>> {
-        match self {
-            Self::Memory(content) if content.is_empty() => Ok(None),
-            Self::Memory(content) => Ok(Some(std::mem::take(content))),
-            Self::File(_, 0) => Ok(None),
-            Self::File(file, left) => {
-                let mut chunk = vec![0; usize::try_from(*left).unwrap_or(CHUNK).min(CHUNK)];
-                file.read_exact(&mut chunk)?;
-                *left -= chunk.len() as u64;
-                Ok(Some(chunk.into()))
-            }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use shared::message::TaskKind;
-
-    use super::*;
-
-    #[test]
-    fn a_task_that_is_gone_is_not_passed_over_in_silence() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("broadcast");
-        let broadcast = Broadcast {
-            round: 1,
-            work: TaskKind::TRAIN,
-            failed: 0,
-            path: path.clone(),
-            length: 3,
-            content: None,
-        };
-        assert!(matches!(
-            Source::of(&broadcast),
-            Err(PeerError::Fault("the round of the task that it was to be sent is over"))
-        ));
-        std::fs::write(&path, b"abc").unwrap();
-        assert!(matches!(Source::of(&broadcast), Ok(Source::File(_, 3))));
-        // Small ones are in memory, even if their files are deleted.
-        let broadcast =
-            Broadcast { path: folder.path().join("gone"), content: Some(Bytes::new()), ..broadcast };
-        assert!(matches!(Source::of(&broadcast), Ok(Source::Memory(_))));
-    }
 }

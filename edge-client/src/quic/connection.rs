@@ -5,11 +5,13 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use quinn::{Connection, ReadExactError, RecvStream, SendStream};
+use shared::differences::DifferenceError;
 use shared::frame::{self, FrameError, HEADER_LEN, Header};
 use shared::message::{ResumePoint, TaskHeader, ToClient, ToServer, UpdateHeader};
 use shared::protocol::Protocol;
 use tokio::sync::mpsc;
 
+use super::base::Leads;
 use super::{LINGER, QuicConnector};
 use crate::transport::{Incoming, Outgoing};
 
@@ -39,6 +41,10 @@ pub(super) enum ServeError {
     Nothing,
     #[error("the server sends a task of {0} bytes, for which this device has no memory")]
     TooLarge(u64),
+    #[error("the server broke the protocol: {0}")]
+    Difference(#[from] DifferenceError),
+    #[error("the task cannot be taken in: {0}")]
+    Blocking(#[from] tokio::task::JoinError),
     #[error("the server left")]
     Left,
 }
@@ -82,11 +88,15 @@ pub(super) async fn serve(
             }
         }
     };
+    let (said, mut to_say) = mpsc::unbounded_channel();
     let tasks = async {
         loop {
             let stream = connection.accept_uni().await?;
             match read_task(stream, connector, events).await {
                 Ok(task) => {
+                    if let (Incoming::Task { .. }, Some(base)) = (&task, connector.base.said()) {
+                        let _ = said.send(base);
+                    }
                     let _ = events.send(task);
                 }
                 // The server stopped sending it since its round has closed.
@@ -99,14 +109,19 @@ pub(super) async fn serve(
         }
     };
     let outbound = async {
-        while let Some(outgoing) = queue.recv().await {
+        loop {
+            let outgoing = tokio::select! {
+                outgoing = queue.recv() => outgoing,
+                Some(message) = to_say.recv() => Some(Outgoing::Message(Box::new(message))),
+            };
             match outgoing {
-                Outgoing::Message(message) => {
+                None => break,
+                Some(Outgoing::Message(message)) => {
                     if let Some(message) = message.for_peer(spoken) {
                         control.write_all(&frame::encode(&message, 0)).await?;
                     }
                 }
-                Outgoing::Update(header, payload) => {
+                Some(Outgoing::Update(header, payload)) => {
                     let _ = updates.send((header, payload.to_bytes()));
                 }
             }
@@ -186,6 +201,7 @@ async fn read_task(
         return read_frozen(stream, digest, rest, connector.max_task).await;
     }
     let TaskHeader { round, work, failed, offset } = message.task().ok_or(ServeError::Payload)?;
+    let leads = Leads::of(&message);
     let total = offset.saturating_add(rest);
     if total > connector.max_task {
         return Err(ServeError::TooLarge(total));
@@ -222,5 +238,7 @@ async fn read_task(
             }
         }
     }
-    Ok(Incoming::Task { round, work, failed, payload: arriving.take().into() })
+    let (base, received) = (connector.base.clone(), arriving.take().into());
+    let advanced = tokio::task::spawn_blocking(move || base.advance(received, leads.as_ref())).await?;
+    Ok(Incoming::Task { round, work, failed, payload: advanced? })
 }

@@ -31,9 +31,11 @@ use crate::trust::Trust;
 use resume::Interrupted;
 
 mod addresses;
+mod base;
 mod connection;
 mod resume;
 
+use base::CurrentBase;
 use connection::serve;
 
 /// The largest datagram for loopback, less headers and options. If a system's loopback takes less, QUIC's black hole detection
@@ -85,6 +87,7 @@ pub struct QuicConnector {
     key: Arc<CertifiedKey>,
     ticket: Arc<Mutex<Option<TicketSecret>>>,
     interrupted: Interrupted,
+    base: CurrentBase,
     /// The longest task that is received, in bytes.
     max_task: u64,
     congestion: Congestion,
@@ -101,6 +104,7 @@ impl QuicConnector {
             key: tls::shown(key),
             ticket: Arc::default(),
             interrupted: Interrupted::default(),
+            base: CurrentBase::default(),
             max_task: MAX_TASK,
             congestion: Congestion::default(),
         }
@@ -296,8 +300,8 @@ impl Connector for QuicConnector {
         self.trust.confirm(key.ok_or_else(|| self.unreachable("it has shown no key"))?);
         let (mut control, answers) = connection.open_bi().await.map_err(|error| self.unreachable(error))?;
         let ticket = *self.ticket.lock().unwrap_or_else(PoisonError::into_inner);
-        let before_hello =
-            [ticket.map(ToServer::Redeem), self.interrupted.partial().map(ToServer::ResumePoint)];
+        let resumed = self.interrupted.partial().map(ToServer::ResumePoint);
+        let before_hello = [ticket.map(ToServer::Redeem), resumed, self.base.said()];
         for message in before_hello.into_iter().flatten().filter_map(|message| message.for_peer(spoken)) {
             let message = frame::encode(&message, 0);
             control.write_all(&message).await.map_err(|error| self.unreachable(error))?;

@@ -287,6 +287,7 @@ impl Session {
             | ToClient::ResumePoint(_)
             | ToClient::TaskRest { .. }
             | ToClient::TaskAfterFailures { .. }
+            | ToClient::BaseTask { .. }
             | ToClient::Frozen { .. }
             | ToClient::Secure { .. } => {}
             ToClient::Conditions(conditions) => self.conditions = conditions,

@@ -10,7 +10,7 @@
 //! | 3 | tickets, new keys of servers, transfers that go on where they were cut, and refusals for these |
 //! | 4 | what a run asks of a device before it trains, and a device's *not now* |
 //! | 5 | how many samples a device leaves out |
-//! | 6 | the run specification as text, which can grow; a device's word that it cannot follow one; two reasons for a rejection, one for a refusal; which client state a device keeps, and must have; how a device is to read its samples; that it cannot test the run's models; how many rounds have failed before a task; frozen parameters; secure aggregation |
+//! | 6 | the run specification as text, which can grow; a device's word that it cannot follow one; two reasons for a rejection, one for a refusal; which client state a device keeps, and must have; how a device is to read its samples; that it cannot test the run's models; how many rounds have failed before a task; frozen parameters; secure aggregation; models as differences |
 //!
 //! # What may change, and how
 //!
@@ -101,7 +101,8 @@ impl ToServer {
             | Self::ClientState { .. }
             | Self::Untested { .. }
             | Self::WantsFrozen { .. }
-            | Self::Secure { .. } => Protocol::V6,
+            | Self::Secure { .. }
+            | Self::Base { .. } => Protocol::V6,
         }
     }
 
@@ -147,6 +148,7 @@ impl ToClient {
             | Self::TaskAfterFailures { .. }
             | Self::Frozen { .. }
             | Self::Secure { .. }
+            | Self::BaseTask { .. }
             | Self::Receipt {
                 verdict:
                     Verdict::Rejected(Rejection::Diverged | Rejection::NothingToLearn)

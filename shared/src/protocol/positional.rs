@@ -47,7 +47,7 @@ impl PositionalSpec {
             training: spec.training.into(),
             algorithm: (spec.algorithm.name.clone(), registry::to_postcard(&spec.algorithm)?),
             aggregation: (weights, rule, server_optimizer, buffers),
-            precision: (spec.update.broadcast(), spec.update.precision.precision()?),
+            precision: (spec.update.broadcast().precision()?, spec.update.precision.precision()?),
             evaluation: (spec.evaluate.on_clients_every, spec.evaluate.hold_out),
             personalisation: spec.personalised().map(|settings| Box::new(settings.clone().into())),
             heartbeat: spec.heartbeat,
@@ -64,7 +64,7 @@ impl PositionalSpec {
         let (name, parameters) = self.algorithm;
         let (weights, rule, server_optimizer, buffers) = self.aggregation;
         let (broadcast, precision) = self.precision;
-        let broadcast = Some(broadcast).filter(|broadcast| *broadcast != precision);
+        let broadcast = Some(broadcast).filter(|broadcast| *broadcast != precision).map(Into::into);
         let (on_clients_every, hold_out) = self.evaluation;
         Ok(RunSpec {
             run: self.run,

@@ -44,7 +44,7 @@ pub use secure::SecureAggregation;
 pub use text::{SpecError, SpecText};
 pub use training::{Measures, Optimizer, Training};
 pub use update::Update;
-pub use update::UpdateFormat;
+pub use update::{ModelFormat, UpdateFormat};
 
 crate::named!(Norm, Initialisation);
 

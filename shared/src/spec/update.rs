@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::settings::Kind;
 
-crate::named!(Precision, UpdateFormat);
+crate::named!(ModelFormat, UpdateFormat);
 
 crate::section! {
     /// Number formats on the wire, and which updates are believed. The model itself stays f32 on both sides.
@@ -19,8 +19,11 @@ crate::section! {
         /// The last two are unbiased, and take a quarter and an eighth of f32 ([`compression`]); statistics of normalisation layers and
         /// what is short stay f32.
         pub precision: UpdateFormat = UpdateFormat::F32;
-        /// Of the model on the wire: f32, f16 or bf16
-        pub broadcast: Option<Precision> = None, unset "update.precision, bf16 for int8 and int4";
+        /// Of models on it: f32, f16, bf16 or int8
+        ///
+        /// The last is that of differences to the model that a device has ([`differences`](crate::differences)); a device without one, or
+        /// with one that is too old, is sent the whole in f32.
+        pub broadcast: Option<ModelFormat> = None, unset "update.precision, bf16 for int8 and int4";
         /// Updates with values beyond this are rejected
         pub max_abs: f64 = 1000.0, in Kind::RATE;
     }
@@ -29,8 +32,64 @@ crate::section! {
 impl Update {
     /// The number format of the models that the server sends.
     #[must_use]
-    pub fn broadcast(&self) -> Precision {
-        self.broadcast.or(self.precision.precision()).unwrap_or(Precision::BF16)
+    pub fn broadcast(&self) -> ModelFormat {
+        self.broadcast.or(self.precision.precision().map(ModelFormat::from)).unwrap_or(ModelFormat::BF16)
+    }
+}
+
+/// How the values of a model travel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ModelFormat {
+    /// As they are.
+    #[default]
+    F32,
+    /// Rounded to 16 bits.
+    F16,
+    /// Rounded to the upper 16 bits.
+    BF16,
+    /// As differences to the model that a device has, in 8 bits.
+    Int8,
+}
+
+impl ModelFormat {
+    /// The precision in which a whole model travels.
+    #[must_use]
+    pub fn whole(self) -> Precision {
+        match self {
+            // Those who were sent differences have the same bytes.
+            Self::F32 | Self::Int8 => Precision::F32,
+            Self::F16 => Precision::F16,
+            Self::BF16 => Precision::BF16,
+        }
+    }
+
+    /// Whether models travel as differences, where a device has one.
+    #[must_use]
+    pub fn is_difference(self) -> bool {
+        self == Self::Int8
+    }
+
+    /// The precision in which every model travels; `None` if some do as differences.
+    #[must_use]
+    pub fn precision(self) -> Option<Precision> {
+        Some(self.whole()).filter(|_| !self.is_difference())
+    }
+}
+
+impl From<Precision> for ModelFormat {
+    fn from(precision: Precision) -> Self {
+        match precision {
+            Precision::F32 => Self::F32,
+            Precision::F16 => Self::F16,
+            Precision::BF16 => Self::BF16,
+        }
+    }
+}
+
+impl fmt::Display for ModelFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(crate::settings::variants::<Self>()[*self as usize])
     }
 }
 
@@ -103,11 +162,11 @@ mod tests {
     #[test]
     fn formats_have_the_names_of_the_configuration_and_models_travel_in_16_bits_beside_compressed_updates() {
         for (format, broadcast) in [
-            (UpdateFormat::F32, Precision::F32),
-            (UpdateFormat::F16, Precision::F16),
-            (UpdateFormat::BF16, Precision::BF16),
-            (UpdateFormat::Int8, Precision::BF16),
-            (UpdateFormat::Int4, Precision::BF16),
+            (UpdateFormat::F32, ModelFormat::F32),
+            (UpdateFormat::F16, ModelFormat::F16),
+            (UpdateFormat::BF16, ModelFormat::BF16),
+            (UpdateFormat::Int8, ModelFormat::BF16),
+            (UpdateFormat::Int4, ModelFormat::BF16),
         ] {
             assert_eq!(serde_json::to_string(&format).unwrap(), format!("\"{format}\""));
             assert_eq!(Update { precision: format, ..Update::default() }.broadcast(), broadcast);
@@ -115,6 +174,10 @@ mod tests {
                 format.precision().map(UpdateFormat::from),
                 Some(format).filter(|_| format.compression().is_none())
             );
+        }
+        for format in [ModelFormat::F32, ModelFormat::F16, ModelFormat::BF16, ModelFormat::Int8] {
+            assert_eq!(serde_json::to_string(&format).unwrap(), format!("\"{format}\""));
+            assert_eq!(ModelFormat::from(format.whole()) == format, !format.is_difference());
         }
     }
 }

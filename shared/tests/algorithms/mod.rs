@@ -275,7 +275,7 @@ impl<'a> Federation<'a> {
 
     fn broadcast(&self) -> Record {
         let global = self.server.algorithm.restore(self.state.clone()).unwrap();
-        wire(&self.server.algorithm.broadcast(&global), self.spec.update.broadcast())
+        wire(&self.server.algorithm.broadcast(&global), self.spec.update.broadcast().whole())
     }
 
     /// What client `index` sends in the next round. What it keeps is kept.

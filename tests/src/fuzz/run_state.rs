@@ -71,7 +71,7 @@ pub fn run(bytes: &[u8]) -> Seen {
     if let Some(reopened) = resume.open.as_ref().filter(|reopened| reopened.decided().is_none()) {
         open = true;
         match run.broadcast(reopened.opening.round, reopened.opening.work) {
-            Ok(broadcast) => drop(frame::encode(&broadcast.task(), broadcast.length)),
+            Ok(broadcast) => drop(frame::encode(&broadcast.to(None).task(), broadcast.model.length)),
             // The checkpoint is read here.
             Err(error) => return Seen::of(&error),
         }

@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use models::Precision;
 use proptest::prelude::*;
 use shared::data::partition::Empty;
 use shared::data::{DATA_SETS, DataSet, Normalisation, Partition, SetSamples};
-use shared::spec::UpdateFormat;
+use shared::spec::{ModelFormat, UpdateFormat};
 
 use super::*;
 use crate::config::keys;
@@ -31,10 +30,10 @@ fn defaults_are_derived() {
     let config = valid(&["data.clients=7", "update.precision=bf16", "data.max-samples=70"]);
     assert_eq!(config.policy.start, 7);
     assert_eq!(config.spec.name, "glyphs-fedavg");
-    assert_eq!(config.spec.update.broadcast(), Precision::BF16);
+    assert_eq!(config.spec.update.broadcast(), ModelFormat::BF16);
     assert_eq!(config.data.source, Source::Drawn { train: 70, test: glyphs::TEST_SAMPLES });
     let explicit = valid(&["data.clients=7", "round.min-clients-to-start=2", "update.broadcast=f16"]);
-    assert_eq!((explicit.policy.start, explicit.spec.update.broadcast()), (2, Precision::F16));
+    assert_eq!((explicit.policy.start, explicit.spec.update.broadcast()), (2, ModelFormat::F16));
     assert_eq!(explicit.spec.update.precision, UpdateFormat::F32);
     let name = |overrides: &[&str]| valid(overrides).spec.name;
     let other = ["data.set=fashion-mnist", "data.path=x", "algorithm.fedsgd={}", "training.batch=0"];
@@ -211,7 +210,7 @@ proptest! {
         (momentum, alpha) in (0.0..1.0_f64, 1e-6..1e6_f64),
         partition in proptest::sample::select(vec!["", "data.partition.shards.per-client=4", "dirichlet"]),
         algorithm in proptest::sample::select(vec!["fedavg", "fedsgd"]),
-        precision in proptest::option::of(proptest::sample::select(vec![Precision::F32, Precision::F16, Precision::BF16])),
+        precision in proptest::option::of(proptest::sample::select(vec![ModelFormat::F32, ModelFormat::F16, ModelFormat::BF16, ModelFormat::Int8])),
         (start, name) in (proptest::option::of(1..=50_u32), proptest::option::of("[a-z][a-z0-9 \"]{0,9}")),
         (time, heartbeat) in (0.0..1e6_f64, 1e-3..14.0_f64),
     ) {

@@ -30,7 +30,7 @@ enum Check {
 }
 
 /// Federations of four devices. Of those that wait for all devices, the model must be that of a run without faults.
-const FEDERATIONS: [(&str, Check, &[&str]); 14] = [
+const FEDERATIONS: [(&str, Check, &[&str]); 15] = [
     ("fedavg", Check::Bits, &["round.min-updates=4"]),
     ("scaffold, local state", Check::Bits, &["round.min-updates=4", "algorithm.scaffold={}"]),
     (
@@ -82,6 +82,11 @@ const FEDERATIONS: [(&str, Check, &[&str]); 14] = [
         "hidden updates, rounds closed by time",
         Check::End,
         &["round.min-updates=3", "round.timeout=300", "secure-aggregation.patience=20"],
+    ),
+    (
+        "models as differences",
+        Check::Bits,
+        &["round.min-updates=4", "update.broadcast=int8", "model.name=mlp-2nn"],
     ),
 ];
 

@@ -26,13 +26,19 @@ struct Row {
     updates: usize,
 }
 
-const ROWS: [Row; 5] = [
+const ROWS: [Row; 6] = [
     Row { name: "sums", overrides: &[], rounds: 1, updates: 2 },
     Row { name: "between rounds", overrides: &[], rounds: 1, updates: 0 },
     Row { name: "client state", overrides: &["algorithm.scaffold={}"], rounds: 1, updates: 2 },
     Row {
         name: "stored updates",
         overrides: &["aggregation.rule.median={}", "aggregation.weights=uniform"],
+        rounds: 1,
+        updates: 2,
+    },
+    Row {
+        name: "models as differences",
+        overrides: &["update.broadcast=int8", "model.name=mlp-2nn"],
         rounds: 1,
         updates: 2,
     },

@@ -150,6 +150,21 @@ async fn nor_do_they_with_8_and_4_bits_on_the_wire() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nor_do_they_with_models_as_differences() {
+    let differences = ["update.broadcast=int8", "model.name=mlp-2nn"];
+    for more in [
+        &[][..],
+        // Clients that miss rounds, variates beside the model, statistics, and models side by side.
+        &["run.rounds=6", "round.fraction=0.5"],
+        &["algorithm.scaffold={}", "update.precision=int8"],
+        &["model.name=resnet-18", "model.norm=batch", "run.rounds=2", "data.max-samples=40"],
+        &["algorithm.moon={}", "aggregation.server-optimizer.adam={}"],
+    ] {
+        the_same_everywhere(&[&differences, more].concat()).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nor_do_they_with_hidden_layers_and_skewed_shares() {
     the_same_everywhere(&["model.name=mlp-2nn", "data.partition.shards.per-client=2", "run.rounds=2"]).await;
 }

@@ -12,6 +12,7 @@ mod browser;
 mod control;
 mod database;
 mod describe;
+mod differences;
 mod disk_worker;
 mod enrolment;
 mod ensembles;

@@ -32,13 +32,20 @@ fn learned(run: &Run) -> Vec<RoundRecord> {
 
 #[tokio::test]
 async fn it_learns_the_same_as_a_run_that_was_to_have_them_at_first() {
-    let cases: [&[&str]; 6] = [
+    let cases: [&[&str]; 8] = [
         &["algorithm.fedavg={}"],
         &["algorithm.scaffold={}"],
         &["algorithm.moon={}", "model.name=cnn-small"],
         &["training.schedule.exponential.gamma=0.5", "training.warmup=3"],
         &["evaluate.on-clients-every=1", "evaluate.hold-out=0.25", "algorithm.scaffold={}"],
         &["aggregation.server-optimizer.sgd.momentum=0.9", "round.fraction=0.5"],
+        &["update.broadcast=int8", "model.name=mlp-2nn"],
+        &[
+            "update.broadcast=int8",
+            "model.name=mlp-2nn",
+            "evaluate.on-clients-every=1",
+            "evaluate.hold-out=0.25",
+        ],
     ];
     for settings in cases {
         let [folder, at_once] = [(); 2].map(|()| tempfile::tempdir().unwrap());

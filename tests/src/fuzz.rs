@@ -173,6 +173,14 @@ pub const TARGETS: &[Target] = &[
     )
     .with_words(parameters::WORDS)
     .with_room(96 * MIB),
+    Target::new(
+        "difference",
+        "a model as a difference to another",
+        parameters::difference,
+        parameters::differences,
+    )
+    .with_words(parameters::WORDS)
+    .with_room(96 * MIB),
     Target::new("update", "an update of each algorithm", updates::run, updates::seeds)
         .with_words(parameters::WORDS)
         .with_room(40 * MIB),

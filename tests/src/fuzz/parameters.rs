@@ -2,11 +2,15 @@
 
 use std::collections::BTreeMap;
 
+use bytes::Bytes;
 use models::codec::{self, Limits};
 use models::compression::{self, Compression, Format};
 use models::params::codec::TensorStream;
 use models::{Architecture, Array, ParamSet, Precision};
+use shared::differences::{Base, base_of};
+use shared::record::Record;
 use shared::seed::Seed;
+use shared::spec::RunSpec;
 
 use super::Seen;
 
@@ -100,6 +104,40 @@ pub fn model_file(bytes: &[u8]) -> Seen {
             .expect("what is read can be written");
     }
     Seen::result(&found)
+}
+
+/// A difference of models, on a device that has the one before it or another one.
+#[must_use]
+pub fn difference(bytes: &[u8]) -> Seen {
+    let (base, _) = before_and_after();
+    let payload = Bytes::copy_from_slice(bytes);
+    let alone = base.after(&payload);
+    if let Ok(next) = &alone {
+        let lengths = [payload.len() as u64];
+        assert_eq!(&base.follow(&payload, &lengths, next.digest()).expect("it leads there"), next);
+        assert!(base.follow(&payload, &lengths, [0; 32]).is_err(), "it leads nowhere else");
+    }
+    let _ = base_of(&payload);
+    Seen::result(&alone)
+}
+
+/// Differences to mutate.
+#[must_use]
+pub fn differences() -> Vec<Vec<u8>> {
+    vec![before_and_after().1.to_vec()]
+}
+
+/// A model that a device has, and a difference to it.
+fn before_and_after() -> (Base, Bytes) {
+    let model = |step: f32| {
+        let mut tensors = small();
+        let values = (0_u16..300).map(|value| f32::from(value) * step).collect();
+        tensors.insert("extractor.weight", Array::new([3, 100], values).expect("300 values"));
+        Record { tensors, ..Record::default() }
+    };
+    let base = Base::first(&model(0.5));
+    let difference = base.difference(model(0.75), &RunSpec::example("fedavg"), 2);
+    (base, difference.expect("its own encoding"))
 }
 
 fn small() -> ParamSet {

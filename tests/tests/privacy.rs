@@ -168,7 +168,10 @@ async fn devices_take_part_as_often_as_they_may_also_where_a_run_was_interrupted
     assert!(run.closed() < 40, "training ends when all are done");
     let promise = of(40).config.promise.unwrap();
     let epsilons: Vec<f64> = run.records().iter().map(|record| record.metrics["epsilon"]).collect();
-    assert!(epsilons[0] < epsilons[1] && epsilons[1..].iter().all(|spent| *spent == promise.epsilon(2)));
+    assert!(
+        epsilons[0] < epsilons[1]
+            && epsilons[1..].iter().all(|spent| spent.to_bits() == promise.epsilon(2).to_bits())
+    );
     assert!(run.privacy().unwrap().contains("in at most 2 rounds"), "{:?}", run.privacy());
     for rounds in [1, 2, 3] {
         drop(whole(folder.path(), &of(rounds)).await);

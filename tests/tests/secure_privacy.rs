@@ -129,7 +129,7 @@ async fn the_model_says_who_adds_the_noise_and_the_budget_ends_the_run() {
         "aggregation.weights=uniform",
     ]);
     let (devices, server) = (promise.epsilon(3), server.config.promise.unwrap().epsilon(3));
-    assert!(devices > server && devices < server * 1.15, "{devices} {server}");
+    assert!(devices > server && devices < server * 1.2, "{devices} {server}");
     // Other secrets, another model.
     let again = tempfile::tempdir().unwrap();
     let other = whole(again.path(), &scenario(&["run.rounds=50", &budget])).await;

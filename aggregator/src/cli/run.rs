@@ -122,10 +122,14 @@ pub(super) fn conclude(
         ))?;
     }
     let planned = run.spec().rounds.saturating_add(run.failed());
+    let bounded = run.config().promise.is_some_and(|promise| promise.participations.is_some());
     match (outcome, run.ended()) {
         (Outcome::Stopped, _) => terminal::tell(&format!(
             "stopped after round {} of {planned}: the same command continues the run",
             run.closed()
+        )),
+        (_, Some(round)) if run.budget_is_spent().is_some() => terminal::tell(&format!(
+            "training ended after round {round} of {planned}: another one would exceed the budget, privacy.epsilon"
         )),
         (_, Some(round)) => {
             terminal::tell(&format!(
@@ -139,6 +143,10 @@ pub(super) fn conclude(
                 run.spec().rounds
             ));
         }
+        (Outcome::Completed, None) if bounded && run.last_trained() < planned => terminal::tell(&format!(
+            "training ended after round {} of {planned}: every device has taken part in as many as it may, privacy.max-participations",
+            run.last_trained()
+        )),
         (_, None) => {}
     }
     let failure = match outcome {

@@ -35,7 +35,7 @@ pub fn multiplier(rate: f64, rounds: u32, epsilon: f64, delta: f64, most: f64) -
     rounded_up(most)
 }
 
-/// The same for noise that this number of devices adds to updates of so many values that its units cost nothing.
+/// The same for noise that this number of devices adds to updates of many values, where its units cost nothing.
 #[must_use]
 pub fn multiplier_of_devices(devices: u32, rounds: u32, epsilon: f64, delta: f64, most: f64) -> Option<f64> {
     let stays = |noise: f64| {

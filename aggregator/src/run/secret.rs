@@ -79,7 +79,8 @@ impl Run {
 
     /// The newest round, if the budget allows no other one. Rounds without a result count as well, since it may be that their sum was
     /// learned, and others take their place while the budget lasts.
-    pub(super) fn budget_is_spent(&self) -> Option<u32> {
+    #[must_use]
+    pub fn budget_is_spent(&self) -> Option<u32> {
         let (promise, newest) = (self.config.promise?, self.last_trained());
         let budget = promise.budget.filter(|_| self.failed > 0)?;
         (promise.epsilon(newest + 1) > budget).then_some(newest)

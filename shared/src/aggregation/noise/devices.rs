@@ -40,8 +40,8 @@ pub struct DeviceNoise {
     pub values: u64,
 }
 
-/// C / u where nothing else bounds it: updates are rounded to so many units at least, and to as many for each value that what
-/// rounding adds to S is below one in a hundred.
+/// C / u where nothing else bounds it: updates have this length at least, in units, and of many values a greater one, so that what rounding
+/// adds to S is below one in a hundred.
 const LEAST_UNITS: f64 = 4096.0;
 const UNITS_FOR_ROUNDING: f64 = 64.0;
 

@@ -3,8 +3,8 @@
 //! A round asks every device with probability q, independently, and adds to the sum of updates, each of at most the length 1, normal
 //! noise of the deviation z in every direction. Neighbours are runs with and without one device.
 //!
-//! Without sampling there is a closed form ([`gaussian`]). With it, losses are composed on a grid ([`composition`]), which is as tight
-//! as the grid is fine; where that takes too much work, a coarser grid or the account of Rényi's divergences ([`renyi`]) serves. Each is an
+//! Without sampling there is a closed form (`gaussian`). With it, losses are composed on a grid (`composition`), which is as tight
+//! as the grid is fine; where that takes too much work, a coarser grid or the account of Rényi's divergences (`renyi`) serves. Each is an
 //! upper bound.
 
 use std::fmt;

@@ -178,11 +178,11 @@ impl Run {
     /// The digest of what members were told about the round.
     fn terms(&self, opening: &Opening) -> Result<[u8; 32], RunError> {
         let Broadcast { model, digest, .. } = self.broadcast(opening.round, opening.work)?;
-        let Part { path, content, .. } = model;
-        let mut hash = Sha256::new();
         if let Some(digest) = digest {
             return Ok(self.terms_of(opening, &digest));
         }
+        let Part { path, content, .. } = model;
+        let mut hash = Sha256::new();
         if let Some(content) = content {
             hash.update(&content);
         } else {

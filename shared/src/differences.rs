@@ -144,7 +144,7 @@ impl Base {
             max_bytes: difference.len() as u64,
             // No more tensors are compressed than the base has.
             max_values: self.bytes.len() as u64,
-            ..Limits::default()
+            ..of_twice_as_many_tensors(difference)
         };
         let (mut difference, changed) = Record::marked(difference, limits)?;
         let Beside { from, scalars } = difference.scalars(EXPECTED)?;
@@ -188,7 +188,12 @@ impl Base {
         if !rest.is_empty() {
             return Err(DifferenceError::Length);
         }
-        let reached = reached.ok_or(DifferenceError::OtherBase)?;
+        let reached = match reached {
+            Some(reached) => reached,
+            // All of them lead up to this one.
+            None if self.digest == to => self.clone(),
+            None => return Err(DifferenceError::OtherBase),
+        };
         if reached.digest == to { Ok(reached) } else { Err(DifferenceError::OtherModel) }
     }
 
@@ -196,6 +201,12 @@ impl Base {
         let limits = Limits { max_bytes: self.bytes.len() as u64, ..Limits::default() };
         Record::from_shared(&self.bytes, limits)
     }
+}
+
+/// Limits for a difference to a model within the usual ones: a compressed tensor has another one with its scales, and is named once more.
+fn of_twice_as_many_tensors(difference: &Bytes) -> Limits {
+    let default = Limits::default();
+    Limits { max_header: difference.len() as u64, max_tensors: 2 * default.max_tensors, ..default }
 }
 
 /// What a difference's scalars are called in errors.
@@ -207,7 +218,7 @@ const EXPECTED: &str = "a difference of models";
 /// If it is none.
 pub fn base_of(difference: &Bytes) -> Result<Digest, RecordError> {
     let length = difference.len() as u64;
-    let limits = Limits { max_bytes: length, max_values: 4 * length, ..Limits::default() };
+    let limits = Limits { max_bytes: length, max_values: 4 * length, ..of_twice_as_many_tensors(difference) };
     let (difference, _) = Record::marked(difference, limits)?;
     difference.scalars::<Beside>(EXPECTED).map(|beside| beside.from)
 }

@@ -152,7 +152,7 @@ fn stopped(folder: &Path, name: &str) -> (Simulator, PathBuf) {
 }
 
 #[test]
-fn a_damaged_base_is_told_and_a_damaged_difference_is_done_without() {
+fn a_damaged_base_is_made_again_and_a_damaged_difference_is_done_without() {
     let undisturbed = tempfile::tempdir().unwrap();
     let mut reference = simulator(undisturbed.path(), &[]);
     assert_eq!(reference.run_until_end(LIMIT), Some(Outcome::Completed));
@@ -170,8 +170,15 @@ fn a_damaged_base_is_told_and_a_damaged_difference_is_done_without() {
         assert!(simulator.model() == reference.model());
 
         let folder = tempfile::tempdir().unwrap();
+        let (mut simulator, path) = stopped(folder.path(), "base-000003.safetensors");
+        damaged(&path);
+        assert_eq!(simulator.run_until_end(LIMIT), Some(Outcome::Completed));
+        assert!(simulator.model() == reference.model(), "it is made again");
+
+        let folder = tempfile::tempdir().unwrap();
         let (simulator, path) = stopped(folder.path(), "base-000003.safetensors");
         damaged(&path);
+        damaged(&path.with_file_name("difference-000003.safetensors"));
         let settings = [&INT8[..], &["run.rounds=4", "round.min-updates=4", "data.max-samples=40"]].concat();
         let config = Scenario::small(&settings).config;
         let error = Run::resume(Arc::new(Disk), simulator.run_directory(), config, None).err().unwrap();

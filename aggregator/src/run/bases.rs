@@ -122,7 +122,7 @@ impl Run {
         }
         for path in [self.directory.base(round), self.directory.difference(round)] {
             if self.files.length(&path).map_err(disk("look at", &path))?.is_some() {
-                self.files.sync_file(&path).map_err(disk("sync", &path))?;
+                self.files.sync_written(&path).map_err(disk("sync", &path))?;
             }
         }
         let state = self.directory.state();
@@ -143,7 +143,10 @@ impl Run {
                 self.files.remove(&path).map_err(disk("remove", &path))?;
             }
         }
-        let base = self.read_base(closed + 1)?;
+        let base = match self.read_base(closed + 1) {
+            Ok(base) => base,
+            Err(error) => self.made_again(closed)?.ok_or(error)?,
+        };
         let mut round = closed + 1;
         while let Some(difference) = self.read_difference(round)? {
             self.bases.differences.insert(0, (round, difference));
@@ -152,6 +155,25 @@ impl Run {
         self.bases.shorten(base.bytes().len() as u64);
         self.bases.hold(base);
         Ok(())
+    }
+
+    /// The base of the round after `closed`, which is damaged, from what it was made of; `None` if that is not there either.
+    fn made_again(&mut self, closed: u32) -> Result<Option<Base>, RunError> {
+        let base = if closed == 0 {
+            self.load(0).ok().map(|global| Base::first(&self.algorithm.broadcast(&global)))
+        } else {
+            let difference =
+                read_checked(&*self.files, &self.directory.difference(closed + 1)).ok().flatten();
+            let before = self.read_base(closed).ok();
+            before.zip(difference).and_then(|(before, difference)| before.after(&difference.into()).ok())
+        };
+        if let Some(base) = &base {
+            let path = self.directory.base(closed + 1);
+            self.write_unsynced(&path, base.bytes())?;
+            self.sync_base(closed + 1)?;
+            self.warnings.push(format!("{} was damaged, and is made again", path.display()));
+        }
+        Ok(base)
     }
 
     /// The difference that leads to the base of `round`; `None` if it is not there as it was written.

@@ -79,7 +79,10 @@ impl Broadcast {
     pub fn to(&self, base: Option<&Digest>) -> Delivery {
         let Self { round, work, failed, digest, .. } = *self;
         let model = self.model.clone();
-        let first = self.differences.iter().position(|difference| Some(&difference.from) == base);
+        // The last of them: where a model has not changed, several lead from it. One that leads up to what a device has is passed over.
+        let leads = |from: Option<&Digest>| self.differences.iter().rposition(|it| Some(&it.from) == from);
+        let has_it = base.is_some() && base == digest.as_ref();
+        let first = leads(base).or_else(|| self.differences.len().checked_sub(1).filter(|_| has_it));
         let differences = first
             .map_or(Vec::new(), |first| self.differences[first..].iter().map(|it| it.part.clone()).collect());
         Delivery { round, work, failed, model, digest, differences }

@@ -128,22 +128,21 @@ impl Run {
         revealed: &Revealed,
     ) -> Result<Option<(Partial, Option<f64>)>, RunError> {
         let counts = !decision.closing.tally.void && opening.work.train;
+        let devices = decision.closing.contributors.len();
+        let lacks = self.lacks_noise(devices).filter(|_| counts);
         let outcome = match (&hidden.agreement, counts) {
+            _ if lacks.is_some() => Err(lacks.unwrap_or_default()),
             (Some(agreement), true) => {
                 let contributors: Vec<ClientId> = decision.closing.contributors.iter().copied().collect();
                 self.sum_of(opening, agreement, hidden.sum, (&contributors, revealed))
             }
             (None, true) if !self.config.spec.secure.enabled => {
-                let revealed = hidden.sum.reveal(&*self.algorithm, &[], decision.closing.contributors.len());
-                revealed.map_err(beyond)
+                hidden.sum.reveal(&*self.algorithm, &[], devices).map_err(beyond)
             }
             _ => Err("too few devices stayed until the masks were taken away".to_owned()),
         };
         match outcome {
-            Ok((partial, losses)) => {
-                let devices = decision.closing.contributors.len().max(1);
-                Ok(Some((partial, losses.map(|losses| losses / devices as f64))))
-            }
+            Ok((partial, losses)) => Ok(Some((partial, losses.map(|losses| losses / devices.max(1) as f64)))),
             Err(reason) => {
                 if counts {
                     warn!("round {}: the sum of the hidden updates is of no use: {reason}", opening.round);
@@ -155,6 +154,20 @@ impl Run {
                 Ok(None)
             }
         }
+    }
+
+    /// Why a sum of this number of updates does not have the noise that is promised, or cannot be told with it.
+    fn lacks_noise(&self, devices: usize) -> Option<String> {
+        let (noise, integers) = (self.config.spec.device_noise?, self.config.spec.secure.integers);
+        if devices < noise.devices as usize {
+            return Some(format!("{devices} devices do not have the noise of {} together", noise.devices));
+        }
+        (!noise.fits(integers, devices)).then(|| {
+            format!(
+                "{devices} updates with their noise do not fit in {integers}: more devices take part than data.clients; leave \
+                 secure-aggregation.integers out"
+            )
+        })
     }
 
     fn sum_of(

@@ -51,6 +51,10 @@ pub trait FileLayer: Send + Sync {
     fn length(&self, path: &Path) -> io::Result<Option<u64>>;
     /// Syncs an existing file's bytes.
     fn sync_file(&self, path: &Path) -> io::Result<()>;
+    /// [`sync_file`](Self::sync_file) of a file that belongs to a step: not where steps are not durable.
+    fn sync_written(&self, path: &Path) -> io::Result<()> {
+        self.sync_file(path)
+    }
     /// Renames a file over another, atomically.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
     /// Removes a file; one that is not there is no error.

@@ -61,6 +61,10 @@ impl FileLayer for Unsynced {
         Disk.sync_file(path)
     }
 
+    fn sync_written(&self, _: &Path) -> io::Result<()> {
+        Ok(())
+    }
+
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         Disk.rename(from, to)
     }

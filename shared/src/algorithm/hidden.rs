@@ -10,7 +10,7 @@ use models::params::{IntegerFormat, IntegerSet, Integers};
 use sha2::{Digest as _, Sha256};
 
 use super::{AggregateError, Checked, Contribution, ErasedAlgorithm, Partial, Round, registry};
-use crate::aggregation::{DeviceNoise, Scale, loss_of, whole_loss};
+use crate::aggregation::{DeviceNoise, Rule, Scale, Weights, loss_of, whole_loss};
 use crate::id::ClientId;
 use crate::message::{Rejection, Rounding, TrainReport};
 use crate::record::Record;
@@ -72,20 +72,23 @@ pub fn covered(
 ) -> Result<IntegerSet, AloneError> {
     let weight = round.spec.aggregation.weights.of(report.samples);
     let noise = round.spec.device_noise;
-    let most = round.spec.secure.min_devices;
-    let is_sound = |noise: DeviceNoise| {
-        noise.is_sound(round.template) && noise.is_scale(round.scale) && noise.devices <= most
-    };
-    if noise.is_some_and(|noise| !is_sound(noise)) {
+    if noise.is_some_and(|noise| !goes_with(noise, round)) {
         return Err(AloneError::Noise);
     }
-    let loss = whole_loss(report.loss).ok_or(Rejection::Loss { loss: report.loss })?;
+    // Where it is not told, none is refused.
+    let loss = match noise {
+        None => whole_loss(report.loss).ok_or(Rejection::Loss { loss: report.loss })?,
+        Some(_) => 0,
+    };
     let contribution = Contribution { client, weight, report, update };
     let not_hidden = || AloneError::NotHidden(algorithm.name());
     let mut partial = algorithm.alone(contribution, round).ok_or_else(not_hidden)?;
-    let mut losses = [if noise.is_none() { loss.cast_signed() } else { 0 }];
+    let mut losses = [loss.cast_signed()];
     let mut numbers = algorithm.numbers(&mut partial).ok_or_else(not_hidden)?;
     if let Some(noise) = noise {
+        if numbers.iter().map(|(_, values)| values.len() as u64).sum::<u64>() != noise.values {
+            return Err(AloneError::Noise);
+        }
         let numbers = numbers.iter_mut().map(|(name, values)| (name.as_str(), &mut **values));
         noise.add(round.scale, secret, round.number, numbers);
     }
@@ -98,6 +101,15 @@ pub fn covered(
         (name, tensor)
     };
     Ok(numbers.into_iter().map(tensor).collect())
+}
+
+/// Whether noise covers all that an update of this round tells: one sum of clipped updates that count alike. A server may ask for anything.
+fn goes_with(noise: DeviceNoise, round: &Round<'_>) -> bool {
+    let Round { spec, template, scale, .. } = *round;
+    let alike = spec.aggregation.weights == Weights::Uniform && spec.aggregation.rule == Rule::Mean {};
+    let clipped = template.without_buffers().parameters() == template.parameters();
+    let enough = noise.devices <= spec.secure.min_devices;
+    alike && clipped && enough && noise.is_sound(template) && noise.is_scale(scale)
 }
 
 /// The formats of hidden numbers: that of the run for sums of updates, and 64 bits for those of losses.
@@ -217,8 +229,10 @@ impl HiddenSum {
             if let Some((name, _)) = numbers.find(|(_, values)| beyond(values)) {
                 return Err(name);
             }
+        } else {
+            // By the bounds of sums without noise.
+            algorithm.reveal(&mut self.partial)?;
         }
-        algorithm.reveal(&mut self.partial)?;
         let losses = u64::try_from(self.losses[0]).map_err(|_| LOSS.to_owned())?;
         let most = whole_loss(f64::MAX).unwrap_or_default().saturating_mul(devices as u64);
         if losses > most {

@@ -2,7 +2,7 @@
 
 use models::params::{IntegerFormat, IntegerSet, Integers};
 use shared::aggregation::{Aggregation, Buffers, DeviceNoise, Rule, Template, Weights};
-use shared::algorithm::hidden::{Cover, HiddenSum, masked, shown};
+use shared::algorithm::hidden::{AloneError, Cover, HiddenSum, masked, shown};
 use shared::secret::Secret;
 use shared::secure::Mask;
 
@@ -170,17 +170,20 @@ fn what_is_no_hidden_update_of_the_round_is_refused() {
 #[test]
 fn the_noise_of_devices_is_in_the_sum_and_has_its_deviation() {
     let shares = [view(12, 1), view(20, 2), view(7, 3)];
-    for (integers, noise) in [(IntegerFormat::I64, 0.01), (IntegerFormat::I32, 2.0)] {
+    // In the second case the noise is far beyond what updates may have.
+    for (integers, noise, clip, max_abs) in
+        [(IntegerFormat::I64, 0.01, 0.05, MAX_ABS), (IntegerFormat::I32, 8.0, 1.0, 1.0)]
+    {
         let mut spec = spec("fedavg");
         (spec.training, spec.aggregation.weights) = (training(2, 4), Weights::Uniform);
         (spec.secure.integers, spec.secure.min_devices) = (integers, 3);
         spec.architecture = models::Architecture::by_name("mlp-2nn", &[1, 2, 2], 2).unwrap();
         let values =
             Template::of_updates(spec.architecture.parameter_specs().unwrap(), Buffers::Average).parameters();
-        let device_noise = DeviceNoise { clip: 0.05, noise, devices: 3, over: 4, values: values as u64 };
+        let device_noise = DeviceNoise { clip, noise, devices: 3, over: 4, values: values as u64 };
         spec.device_noise = Some(device_noise);
         let mut federation = Federation::new(&spec, &shares);
-        federation.server.scale = device_noise.scale(MAX_ABS);
+        federation.server.scale = device_noise.scale(max_abs);
         assert!(device_noise.fits(integers, 3));
         let closed = |hidden: Vec<Reported<IntegerSet>>, server: &Server<'_>, start: &Record| {
             let round = server.round(1);
@@ -205,7 +208,7 @@ fn the_noise_of_devices_is_in_the_sum_and_has_its_deviation() {
         for (update, _) in &plain {
             let all = update.tensors.iter().flat_map(|(_, array)| array.values());
             let length = all.map(|value| f64::from(*value).powi(2)).sum::<f64>().sqrt();
-            let factor = (0.05 / length).min(1.0_f64);
+            let factor = (clip / length).min(1.0_f64);
             let all = update.tensors.iter().flat_map(|(_, array)| array.values());
             expected.iter_mut().zip(all).for_each(|(sum, value)| *sum += factor * f64::from(*value) / 4.0);
         }
@@ -214,7 +217,7 @@ fn the_noise_of_devices_is_in_the_sum_and_has_its_deviation() {
         let found: Vec<f64> = after.zip(before).map(|(after, before)| f64::from(after - before)).collect();
         let errors = found.iter().zip(&expected).map(|(found, expected)| (found - expected).powi(2));
         let deviation = (errors.sum::<f64>() / values as f64).sqrt();
-        let wanted = noise * 0.05 / 4.0;
+        let wanted = noise * clip / 4.0;
         assert!((deviation / wanted - 1.0).abs() < 0.05, "{noise}: {deviation}, not {wanted}");
         // More than three honest devices add up to is refused, and so is another scale.
         let round = server.round(1);
@@ -230,5 +233,25 @@ fn the_noise_of_devices_is_in_the_sum_and_has_its_deviation() {
         let (update, report) = plain[0].clone();
         let refused = masked(&*server.algorithm, &other, (client_id(0), report), update, uncovered(&secret));
         assert!(refused.unwrap_err().to_string().contains("the noise that the server asks for is none"));
+        // So is noise that does not cover what an update tells.
+        for change in [
+            (|spec: &mut RunSpec| spec.aggregation.weights = Weights::Samples) as fn(&mut RunSpec),
+            |spec| spec.secure.min_devices = 2,
+            |spec| spec.device_noise.as_mut().unwrap().noise = 0.0,
+            |spec| spec.device_noise.as_mut().unwrap().values -= 1,
+            |spec| {
+                (spec.device_noise.as_mut().unwrap().noise, spec.device_noise.as_mut().unwrap().devices) =
+                    (1000.0, 1)
+            },
+        ] {
+            let mut spec = spec.clone();
+            change(&mut spec);
+            let scale = spec.device_noise.unwrap().scale(max_abs);
+            let other = Round { spec: &spec, scale, ..server.round(1) };
+            let (update, report) = plain[0].clone();
+            let refused =
+                masked(&*server.algorithm, &other, (client_id(0), report), update, uncovered(&secret));
+            assert!(matches!(refused, Err(AloneError::Noise)), "{:?}", spec.device_noise);
+        }
     }
 }

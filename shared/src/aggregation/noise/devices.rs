@@ -54,7 +54,8 @@ impl DeviceNoise {
     pub fn is_sound(&self, template: &Template) -> bool {
         let noise = (LEAST_NOISE..=MOST_NOISE).contains(&self.noise);
         let clip = (LEAST_CLIP..=MOST_CLIP).contains(&self.clip);
-        noise && clip && self.devices > 0 && self.values == template.parameters() as u64
+        let asked = noise && clip && self.devices > 0 && self.values == template.parameters() as u64;
+        asked && self.is_drawn()
     }
 
     /// The bound on the updates of this template.
@@ -70,7 +71,15 @@ impl DeviceNoise {
     #[must_use]
     pub fn scale(&self, max_abs: f32) -> Scale {
         let units = LEAST_UNITS.max(UNITS_FOR_ROUNDING * (self.values as f64).sqrt());
-        let finest = (units / self.clip).log2().ceil() as i32;
+        // By doubling, which is exact on every machine.
+        let reaches = |exponent: i32| self.clip * f64::from(exponent).exp2() >= units;
+        let mut finest = 0;
+        while !reaches(finest) {
+            finest += 1;
+        }
+        while reaches(finest - 1) {
+            finest -= 1;
+        }
         let scales = (finest - 64..=finest).rev().map(|exponent| Scale::with_exponent(max_abs, exponent));
         // With coarser units there is less to draw, down to what rounding alone asks for.
         let mut drawn = scales.filter(|scale| self.least_rate(*scale) <= MAX_RATE as f64);

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rand::Rng;
 
-/// The greatest rate: the table of it takes 15 MB.
+/// The greatest rate: the table of it takes 15 MB, and four times that while it is made.
 pub(super) const MAX_RATE: u64 = 1 << 30;
 
 /// A whole number of 256 bits, the lowest first.

@@ -115,8 +115,14 @@ impl Coordinator {
 
     /// For how many clients the private run is, if more are known.
     pub(super) fn outgrows(&self) -> Option<u32> {
-        let devices = self.policy.poisson?.devices;
-        (self.members.len() > devices as usize).then_some(devices)
+        let known = self.members.len();
+        let (asked, devices) = match (self.policy.poisson, self.spec.device_noise) {
+            (Some(poisson), _) => (known, poisson.devices),
+            // Their sums are divided by a cohort.
+            (None, Some(noise)) => (self.policy.cohort(known), noise.over),
+            (None, None) => return None,
+        };
+        (asked > devices as usize).then_some(devices)
     }
 
     /// Warns once if more clients are known than the private run is for.

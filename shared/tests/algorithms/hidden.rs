@@ -240,8 +240,8 @@ fn the_noise_of_devices_is_in_the_sum_and_has_its_deviation() {
             |spec| spec.device_noise.as_mut().unwrap().noise = 0.0,
             |spec| spec.device_noise.as_mut().unwrap().values -= 1,
             |spec| {
-                (spec.device_noise.as_mut().unwrap().noise, spec.device_noise.as_mut().unwrap().devices) =
-                    (1000.0, 1)
+                let noise = spec.device_noise.as_mut().unwrap();
+                (noise.noise, noise.devices) = (1000.0, 1);
             },
         ] {
             let mut spec = spec.clone();

@@ -2,6 +2,7 @@
 
 use std::num::NonZeroU32;
 
+use shared::aggregation::DeviceNoise;
 use shared::secret::Secret;
 
 use super::*;
@@ -85,4 +86,11 @@ fn more_clients_than_the_run_is_for_are_warned_of_once() {
     let resume = Resume { closed: 1, roster: shares(&[1, 2, 3]), ..Resume::default() };
     let mut again = Bench::resume(bounded(5, 2), resume);
     assert_eq!([1, 2, 3].map(|n| warned(&again.joins(n))), [0, 0, 0]);
+    // Where devices add the noise a sum is one of a cohort.
+    let noise = DeviceNoise { clip: 1.0, noise: 1.0, devices: 2, over: 2, values: 10 };
+    let noisy = RunSpec { device_noise: Some(noise), ..spec() };
+    for (fraction, expected) in [(1.0, [0, 0, 1]), (0.5, [0, 0, 0])] {
+        let mut bench = Bench::with(noisy.clone(), RoundPolicy { fraction, ..policy(1) }, Resume::default());
+        assert_eq!([1, 2, 3].map(|n| warned(&bench.joins(n))), expected, "{fraction}");
+    }
 }

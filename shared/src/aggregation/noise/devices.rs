@@ -167,3 +167,45 @@ impl DeviceNoise {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+
+    const NOISE: DeviceNoise =
+        DeviceNoise { clip: 1.0, noise: 1.0, devices: 100, over: 100, values: 1_663_370 };
+
+    #[test]
+    fn a_scale_is_as_fine_as_rounding_needs_and_the_noise_lets_it() {
+        for noise in
+            [NOISE, DeviceNoise { values: 10, ..NOISE }, DeviceNoise { clip: 3e-7, devices: 20, ..NOISE }]
+        {
+            let scale = noise.scale(1000.0);
+            let units = noise.clip / scale.resolution();
+            let wanted = LEAST_UNITS.max(UNITS_FOR_ROUNDING * (noise.values as f64).sqrt());
+            assert!((wanted..2.0 * wanted).contains(&units), "{noise:?}: {units}");
+            assert!(noise.is_scale(scale) && noise.is_drawn() && noise.fits(IntegerFormat::I32, 100));
+            let [length, magnitudes] = noise.sensitivities();
+            assert!(length > units && length < 1.02 * units && magnitudes > length);
+            let variance = noise.variance() / (noise.noise * length).powi(2);
+            assert!((1.0..1.01).contains(&variance), "{noise:?}: {variance}");
+        }
+        // Much noise of few devices has coarser units, and too much is not drawn.
+        let coarse = DeviceNoise { noise: 30.0, devices: 2, ..NOISE };
+        assert!(coarse.is_drawn() && coarse.scale(1.0).resolution() > NOISE.scale(1.0).resolution());
+        assert!(!DeviceNoise { noise: 1000.0, devices: 1, ..NOISE }.is_drawn());
+    }
+
+    #[test]
+    #[ignore = "a measurement"]
+    fn the_noise_of_a_large_update() {
+        let mut values = vec![0; NOISE.values as usize];
+        for turn in ["with its table", "again"] {
+            let begun = Instant::now();
+            NOISE.add(NOISE.scale(1.0), &Secret::new(&[1; 32]), 1, [("w", &mut values[..])]);
+            println!("{} values, {turn}: {:.2} s", values.len(), begun.elapsed().as_secs_f64());
+        }
+    }
+}

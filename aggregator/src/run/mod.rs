@@ -96,13 +96,13 @@ use std::time::{Duration, Instant};
 
 use models::{Backend, Limits};
 use serde::{Deserialize, Serialize};
-use shared::aggregation::{Private, Scale, Template};
+use shared::aggregation::{Scale, Template};
 use shared::algorithm::hidden::HiddenSum;
-use shared::algorithm::{AggregateError, ErasedAlgorithm, Partial, Round, registry};
+use shared::algorithm::{ErasedAlgorithm, Partial, registry};
 use shared::by_class::ByClass;
 use shared::data::View;
 use shared::id::ClientId;
-use shared::message::{TrainReport, UpdateHeader};
+use shared::message::TrainReport;
 use shared::record::Record;
 use shared::secret::Secret;
 use shared::spec::RunSpec;
@@ -446,44 +446,5 @@ impl Run {
             open.hidden = Some(Hidden::new(HiddenSum::new(&*self.algorithm, &self.round_of(&open))?));
         }
         Ok(open)
-    }
-}
-
-impl OpenRound {
-    /// The round, as algorithms see it.
-    fn round<'a>(
-        &self,
-        spec: &'a RunSpec,
-        template: &'a Template,
-        failed: u32,
-        private: Option<Private<'a>>,
-    ) -> Round<'a> {
-        let Self { opening, scale, clients, .. } = self;
-        Round { number: opening.round, failed, spec, template, scale: *scale, clients: *clients, private }
-    }
-
-    /// All that was folded, merged; `None` if no update was.
-    fn merged(&mut self, algorithm: &dyn ErasedAlgorithm) -> Result<Option<Partial>, RunError> {
-        let mut partials = std::mem::take(&mut self.partials).into_iter().flatten();
-        let Some(mut whole) = partials.next() else { return Ok(None) };
-        for other in partials {
-            algorithm.merge(&mut whole, other).map_err(AggregateError::from)?;
-        }
-        Ok(Some(whole))
-    }
-
-    /// Takes note of an accepted update's report.
-    /// Returns its fingerprint.
-    fn note(&mut self, client: ClientId, header: UpdateHeader, tested: ByClass) -> u32 {
-        let mut report = header.report;
-        if header.round < self.opening.round {
-            self.late.insert(client, header.round);
-            // What it found of a model is not of the one that this round's clients were sent.
-            report.metrics = report.metrics.map(|metric| metric.filter(|metric| !metric.is_of_model()));
-        } else if !tested.is_empty() {
-            self.tested.insert(client, tested);
-        }
-        self.reports.insert(client, report);
-        report.fingerprint()
     }
 }

@@ -12,11 +12,11 @@ use federation_tests::process::Process;
 use federation_tests::scenario::Scenario;
 use federation_tests::testbed::Testbed;
 use federation_tests::whole_run::whole;
-use serde_json::json;
-use shared::id::{ClientId, RunId};
+use shared::id::RunId;
 use shared::secret::Secret;
 use shared::secure::Exchange;
-use shared::seed::{Seed, below};
+
+use super::secure_processes::with_kills;
 
 /// Sums of at least three private updates, in 32 bits.
 const PRIVATE: [&str; 9] = [
@@ -84,24 +84,8 @@ fn devices_that_add_noise_give_the_bytes_of_the_simulation() {
 #[test]
 fn kills_of_either_program_at_any_moment_give_the_bytes_of_the_simulation() {
     let testbed = testbed(&["run.rounds=5"]);
-    let mut chance = Seed::root(3).derive("kills").rng();
-    let (mut server, devices) = begin(&testbed);
-    let mut devices: Vec<Option<Process>> = devices.into_iter().map(Some).collect();
-    for round in 1..=4 {
-        // The first device is not killed, and says how far the round is.
-        let moment = ["training", "hidden", "trained"][below(3, &mut chance)];
-        let watched = devices[0].as_mut().expect("it is never killed");
-        watched.object(&json!({ "event": moment, "round": round }));
-        let victim = below(4, &mut chance);
-        if victim == 0 {
-            server.kill();
-            server = testbed.serve();
-        } else {
-            devices[victim].take().expect("it was started again").kill();
-            devices[victim] = Some(testbed.join_with(victim as u32, &["--secure-only", "3"]));
-        }
-    }
-    testbed.assert_completed(server, devices.into_iter().flatten().collect());
+    let (server, devices) = with_kills(&testbed, begin(&testbed), 1..=4, 3);
+    testbed.assert_completed(server, devices);
 }
 
 fn scenario(more: &[&str]) -> Scenario {
@@ -134,5 +118,4 @@ async fn the_model_says_who_adds_the_noise_and_the_budget_ends_the_run() {
     let again = tempfile::tempdir().unwrap();
     let other = whole(again.path(), &scenario(&["run.rounds=50", &budget])).await;
     assert!(model(&run) != model(&other));
-    let _: ClientId = run.config().client(0);
 }

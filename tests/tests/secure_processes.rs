@@ -1,6 +1,8 @@
 //! Secure aggregation between real processes over QUIC: whole runs, with both programs killed, to the simulation's bytes.
 #![cfg(unix)]
 
+use std::ops::RangeInclusive;
+
 use federation_tests::process::Process;
 use federation_tests::testbed::Testbed;
 use serde_json::json;
@@ -16,6 +18,32 @@ const SECURE: [&str; 4] = [
 
 fn testbed(more: &[&str]) -> Testbed {
     Testbed::new(4, &[&SECURE[..], more].concat())
+}
+
+/// Kills one of both programs in each of these rounds, at a random moment, and starts it again; gives the processes that run in the end.
+pub(crate) fn with_kills(
+    testbed: &Testbed,
+    (mut server, devices): (Process, Vec<Process>),
+    rounds: RangeInclusive<u32>,
+    seed: u64,
+) -> (Process, Vec<Process>) {
+    let mut chance = Seed::root(seed).derive("kills").rng();
+    let mut devices: Vec<Option<Process>> = devices.into_iter().map(Some).collect();
+    for round in rounds {
+        // The first device is not killed, and says how far the round is.
+        let moment = ["training", "hidden", "trained"][below(3, &mut chance)];
+        let watched = devices[0].as_mut().expect("it is never killed");
+        watched.object(&json!({ "event": moment, "round": round }));
+        let victim = below(4, &mut chance);
+        if victim == 0 {
+            server.kill();
+            server = testbed.serve();
+        } else {
+            devices[victim].take().expect("it was started again").kill();
+            devices[victim] = Some(testbed.join_with(victim as u32, &["--secure-only", "3"]));
+        }
+    }
+    (server, devices.into_iter().flatten().collect())
 }
 
 fn join(testbed: &Testbed) -> Vec<Process> {
@@ -47,24 +75,9 @@ fn devices_that_hide_their_updates_give_the_bytes_of_the_simulation() {
 fn kills_of_either_program_at_any_moment_give_the_bytes_of_the_simulation() {
     for seed in 0..2 {
         let testbed = testbed(&["run.rounds=6"]);
-        let mut chance = Seed::root(seed).derive("kills").rng();
-        let mut server = testbed.serve();
-        let mut devices: Vec<Option<Process>> = join(&testbed).into_iter().map(Some).collect();
-        for round in 1..=5 {
-            // The first device is not killed, and says how far the round is.
-            let moment = ["training", "hidden", "trained"][below(3, &mut chance)];
-            let watched = devices[0].as_mut().expect("it is never killed");
-            watched.object(&json!({ "event": moment, "round": round }));
-            let victim = below(4, &mut chance);
-            if victim == 0 {
-                server.kill();
-                server = testbed.serve();
-            } else {
-                devices[victim].take().expect("it was started again").kill();
-                devices[victim] = Some(testbed.join_with(victim as u32, &["--secure-only", "3"]));
-            }
-        }
-        testbed.assert_completed(server, devices.into_iter().flatten().collect());
+        let begun = (testbed.serve(), join(&testbed));
+        let (server, devices) = with_kills(&testbed, begun, 1..=5, seed);
+        testbed.assert_completed(server, devices);
     }
 }
 

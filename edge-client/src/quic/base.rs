@@ -37,7 +37,7 @@ impl CurrentBase {
         std::mem::replace(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner), base)
     }
 
-    /// What the server hears of it.
+    /// The message that tells the server which model the device has.
     pub(super) fn said(&self) -> Option<ToServer> {
         let base = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         base.as_ref().map(|base| ToServer::Base { digest: base.digest() })

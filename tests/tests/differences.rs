@@ -18,6 +18,7 @@ use federation_tests::scenario::Scenario;
 use federation_tests::simulator::Simulator;
 use federation_tests::testbed::Testbed;
 use serde_json::json;
+use shared::message::Verdict;
 
 const LIMIT: Duration = Duration::from_hours(24);
 const INT8: [&str; 2] = ["update.broadcast=int8", "model.name=mlp-2nn"];
@@ -76,23 +77,44 @@ fn a_device_that_was_left_out_of_rounds_catches_up() {
 fn restarts_of_either_side_give_the_bytes_of_the_simulation_and_cost_a_whole_model() {
     let testbed = Testbed::new(4, &[&INT8[..], &["run.rounds=6", "round.min-updates=4"]].concat());
     let mut server = testbed.serve();
-    let mut devices = join(&testbed);
-    let reaches = |devices: &mut [Process], round: u32| {
-        devices[0].object(&json!({ "event": "training", "round": round }));
+    let mut devices: Vec<_> = (0..3).map(|index| testbed.join(index)).collect();
+    let gate = testbed.gate(3);
+    let pass = |round: u32, meanwhile: &mut dyn FnMut()| {
+        let held = gate.held();
+        assert_eq!(held.round, round);
+        meanwhile();
+        held.open();
+        assert_eq!(gate.receipt(round), Verdict::Accepted);
     };
-    reaches(&mut devices, 2);
-    devices.remove(3).kill();
-    devices.push(testbed.join(3));
-    reaches(&mut devices, 4);
+    let accepted = |devices: &mut [Process], round: u32| {
+        for device in devices {
+            device.object(&json!({ "event": "receipt", "round": round, "verdict": "accepted" }));
+        }
+    };
+    pass(1, &mut || {});
+    pass(2, &mut || {
+        accepted(&mut devices, 2);
+        devices.remove(2).kill();
+        let mut again = testbed.join(2);
+        again.object(&json!({ "event": "joined" }));
+        devices.push(again);
+    });
+    pass(3, &mut || {});
+    let held = gate.held();
+    accepted(&mut devices, 4);
     server.kill();
     server = testbed.serve();
+    held.open();
+    assert_eq!(gate.receipt(4), Verdict::Accepted);
+    pass(5, &mut || {});
+    pass(6, &mut || {});
     testbed.assert_completed(server, devices);
     let model = testbed.model().len() as u64;
     let found = down(&testbed.rounds());
-    assert!(found[5] * 100 < 4 * model * 27, "{found:?}: those that stayed have the model still");
-    // Eight differences take two models; the one of the device that was killed may have been taken in before.
-    let after = (found[1] + found[2]) * 10;
-    assert!(after > 27 * model && after < 32 * model, "{found:?}: one of four was sent the whole again");
+    // In quarters of a model: a difference has as many bytes.
+    let quarters: Vec<u64> = found.iter().map(|bytes| (bytes * 4 + model / 2) / model).collect();
+    assert_eq!(quarters[1..3], [4, 7], "one of four was sent the whole again: {found:?} of {model}");
+    assert_eq!(quarters[4..], [4, 4], "those that stayed have the model still: {found:?} of {model}");
 }
 
 #[test]
@@ -106,11 +128,23 @@ fn hidden_updates_are_of_the_model_that_all_have_however_it_came() {
     ];
     let testbed = Testbed::new(4, &[&INT8[..], &secure].concat());
     let server = testbed.serve();
-    let mut devices = join(&testbed);
-    devices[0].object(&json!({ "event": "training", "round": 2 }));
-    devices.remove(3).kill();
+    let mut devices: Vec<_> = (0..3).map(|index| testbed.join(index)).collect();
+    let gate = testbed.gate(3);
+    gate.held().open();
+    let held = gate.held();
+    assert_eq!(held.round, 2);
+    devices[2].object(&json!({ "event": "training", "round": 2 }));
+    devices.remove(2).kill();
+    let mut again = testbed.join(2);
     // It has the whole model, the others have differences.
-    devices.push(testbed.join(3));
+    again.object(&json!({ "event": "joined" }));
+    devices.push(again);
+    held.open();
+    for round in 3..=4 {
+        let held = gate.held();
+        assert_eq!(held.round, round);
+        held.open();
+    }
     testbed.assert_completed(server, devices);
 }
 

@@ -19,6 +19,7 @@
 //! | [`exported`] | exported networks in Python beside our own engine |
 //! | [`python`] | a Python with numpy, or with PyTorch |
 //! | [`process`] | a running program: its lines, its end, signals |
+//! | `postgres` | a PostgreSQL server of the test's own |
 //! | [`testbed`] | a folder with configuration, data and states: a federation of processes |
 //! | [`in_process`] | an aggregator that serves real connections from this process |
 //! | [`imports`] | which files and folders of a crate import each other |
@@ -51,6 +52,8 @@ pub mod keys;
 pub mod namespaces;
 pub mod netem;
 pub mod open_pages;
+#[cfg(unix)]
+pub mod postgres;
 pub mod process;
 pub mod programs;
 pub mod python;

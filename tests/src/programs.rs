@@ -62,6 +62,7 @@ fn build() -> Programs {
     }
     let output = cargo
         .args(["build", "--quiet", "--package", "aggregator", "--package", "edge-client", "--bins"])
+        .args(["--features", "aggregator/cluster"])
         .args(["--profile", profile, "--target-dir"])
         .arg(target)
         .current_dir(env!("CARGO_MANIFEST_DIR"))

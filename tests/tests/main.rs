@@ -72,3 +72,4 @@ mod texts;
 mod unlabelled_devices;
 mod upgrade;
 mod weight_bounds;
+mod workers;

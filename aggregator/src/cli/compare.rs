@@ -6,6 +6,9 @@ mod execution;
 mod part;
 mod planned;
 mod stages;
+#[cfg(feature = "cluster")]
+mod store;
+mod team;
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -14,6 +17,9 @@ use clap::Args;
 use planned::{tell_cost, tell_plan, tell_split};
 use shared::cli::Processor;
 use stages::{Ended, choose, run_in_stages};
+#[cfg(feature = "cluster")]
+use store::{forget, tell_store};
+use team::{Alone, Team};
 use tracing::warn;
 
 use super::exit::Failure;
@@ -70,6 +76,17 @@ pub(super) struct CompareArgs {
     /// Run nothing: gather the runs of all shards from the folders that these had as --out, and make the tables in --out
     #[arg(long, value_name = "DIR", num_args = 1..)]
     collect: Vec<PathBuf>,
+    /// Share the experiment with all who give the same command on other machines: each takes the next run that nobody works on. URL is
+    /// that of a PostgreSQL database, postgres://USER@HOST/DATABASE, with the password in PGPASSWORD
+    #[arg(long, value_name = "URL", conflicts_with_all = ["shard", "collect"])]
+    store: Option<String>,
+    /// With --store: the seconds after which what a run has goes to the store, for whoever takes it over if this machine fails; 0 for every
+    /// round
+    #[arg(long, value_name = "SECONDS", requires = "store", default_value_t = 120, value_parser = whole::<u32>(0..=86_400))]
+    keep_every: u32,
+    /// Run nothing: remove what the store has of the experiment
+    #[arg(long, requires = "store", conflicts_with_all = ["plan", "replace", "json"])]
+    forget: bool,
     /// Print one JSON object with every number of the tables, and nothing else on standard output
     #[arg(long)]
     json: bool,
@@ -111,8 +128,14 @@ pub(super) fn compare(arguments: &CompareArgs) -> Result<(), Failure> {
     if let Some(shard) = arguments.shard {
         return part::run(plan, shard, &out, arguments);
     }
+    if let Some(store) = arguments.store.as_ref().filter(|_| arguments.forget) {
+        return forget(&plan, store);
+    }
     let runs = out.join("runs");
     if arguments.plan {
+        if let Some(store) = &arguments.store {
+            tell_store(&plan, store)?;
+        }
         // Nothing is written, so it may be asked while another process is at it.
         let (standing, rounds) = choose(&mut plan, |plan| Ok(standing(plan, &runs)), &runs)?;
         let left = left(&plan, &standing, &rounds);
@@ -122,9 +145,51 @@ pub(super) fn compare(arguments: &CompareArgs) -> Result<(), Failure> {
         return fruitful(&conclude(&plan, &standing, &rounds, &out, arguments)?);
     }
     let _lock = claim::whole(&out)?;
-    let Ended { standing, rounds, outcome } = run_in_stages(&mut plan, &out, arguments)?;
+    let Ended { standing, rounds, outcome } =
+        run_in_stages(&mut plan, &out, arguments, &team(&out, arguments))?;
     let fruitless = conclude(&plan, &standing, &rounds, &out, arguments)?;
     outcome.and_then(|()| fruitful(&fruitless))
+}
+
+/// Who works on the experiment in the folder `out`.
+#[cfg(feature = "cluster")]
+fn team<'a>(
+    out: &'a Path,
+    arguments: &'a CompareArgs,
+) -> impl Fn(&Plan, &terminal::StopRequest) -> Result<Box<dyn Team>, Failure> + 'a {
+    move |plan, stop| match &arguments.store {
+        Some(address) => Ok(Box::new(store::join(plan, out, address, arguments, &stop.stopped)?)),
+        None => Ok(Box::new(Alone)),
+    }
+}
+
+/// Who works on the experiment.
+#[cfg(not(feature = "cluster"))]
+fn team(
+    _: &Path,
+    arguments: &CompareArgs,
+) -> impl Fn(&Plan, &terminal::StopRequest) -> Result<Box<dyn Team>, Failure> {
+    let shared = arguments.store.is_some();
+    move |_, _| if shared { Err(without_store()) } else { Ok(Box::new(Alone)) }
+}
+
+#[cfg(not(feature = "cluster"))]
+fn tell_store(_: &Plan, _: &str) -> Result<(), Failure> {
+    Err(without_store())
+}
+
+#[cfg(not(feature = "cluster"))]
+fn forget(_: &Plan, _: &str) -> Result<(), Failure> {
+    Err(without_store())
+}
+
+/// Why a program without the feature `cluster` takes no store.
+#[cfg(not(feature = "cluster"))]
+fn without_store() -> Failure {
+    Failure::Usage(
+        "this program was built without stores: `cargo build --release --package aggregator --features cluster` makes one with them"
+            .to_owned(),
+    )
 }
 
 /// Refuses options that contradict each other.

@@ -101,7 +101,10 @@
 //! | [`content`] | what the files that runs learn from held |
 //! | [`shard`] | the parts of it that several machines run |
 //! | [`collect`] | their runs, brought together |
-//! | [`runs`] | running what is left, several at a time |
+//! | [`queue`] | what is left, handed out |
+//! | `workers` | the same of several workers, which share a store (feature `cluster`) |
+//! | [`runs`] | running it, several at a time |
+//! | [`step`] | what happens to a run |
 //! | [`progress`] | remaining time |
 //! | [`live`] | the page while it runs |
 //! | [`seed`] | the results of single runs |
@@ -129,13 +132,17 @@ pub mod page;
 mod personal;
 pub mod plan;
 pub mod progress;
+pub mod queue;
 pub mod results;
 pub mod runs;
 pub mod seed;
 pub mod shard;
+pub mod step;
 mod strips;
 mod table;
 #[cfg(test)]
 mod tests;
 pub mod text;
 pub mod troubles;
+#[cfg(feature = "cluster")]
+pub mod workers;

@@ -1,11 +1,10 @@
 //! Execution of the remaining runs of an experiment, several at a time. Each has an ordinary run directory, so it can be
 //! continued after any interruption.
 
-use std::collections::VecDeque;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use models::Backend;
 use shared::data::View;
@@ -15,6 +14,8 @@ use tracing::warn;
 use super::choice::Race;
 use super::content::Content;
 use super::plan::{Plan, Planned, Standing};
+use super::queue::{Ended, Queue, Told};
+use super::step::{RunFailure, Step};
 use crate::coordinator::Outcome;
 use crate::data;
 use crate::data::TestSet;
@@ -25,69 +26,9 @@ use crate::report::standing;
 use crate::round::RoundRecord;
 use crate::run::reader;
 use crate::simulate::{Clients, SimulateError, Transport, simulate};
-use crate::start::{StartError, start_on};
+use crate::start::start_on;
 use crate::storage::unsynced::Unsynced;
 use crate::storage::{Disk, FileLayer};
-
-/// Why a run of an experiment did not complete.
-#[derive(Debug, thiserror::Error)]
-pub enum RunFailure {
-    /// It cannot start or continue.
-    #[error(transparent)]
-    Start(#[from] StartError),
-    /// The digests of its data cannot be stored.
-    #[error("what its data holds cannot be written down: {0}")]
-    Content(std::io::Error),
-    /// It failed.
-    #[error(transparent)]
-    Simulate(#[from] SimulateError),
-    /// The system provides no runtime.
-    #[error("{0}")]
-    Runtime(std::io::Error),
-    /// Its damaged directory cannot be set aside.
-    #[error("it is damaged, and cannot be moved to where replaced runs are kept: {0}")]
-    Aside(std::io::Error),
-    /// No update was acceptable in this many rounds in a row, for these reasons.
-    #[error("{0} rounds in a row had no acceptable update ({1})")]
-    NoProgress(u32, String),
-    /// Its page cannot be written.
-    #[error(transparent)]
-    Page(#[from] PageError),
-    /// Another process has used its directory meanwhile.
-    #[error("its directory was taken meanwhile: {0}")]
-    Taken(String),
-}
-
-impl RunFailure {
-    /// The damage, if the run's files are damaged.
-    fn damage(&self) -> Option<String> {
-        match self {
-            Self::Start(StartError::Run(error))
-            | Self::Simulate(SimulateError::Run(error))
-            | Self::Page(PageError::Run(error)) => error.damage(),
-            _ => None,
-        }
-    }
-}
-
-/// Progress of a run, reported from the run's thread.
-#[derive(Debug)]
-pub enum Step<'a> {
-    /// The run begins, or continues after this round.
-    Begun(u32),
-    /// A round closed, this long after the one before or the start.
-    Round(&'a RoundRecord, Duration),
-    /// The run has a problem and continues.
-    Alarm(&'a str),
-    /// The run is complete.
-    Done,
-    /// A candidate of `[tune]` stops, for this reason: it cannot be the one that is chosen.
-    Dropped(String),
-    /// Ctrl-C: the run can be continued.
-    Stopped,
-    /// The run did not complete.
-    Failed(&'a RunFailure),
-}
 
 /// How many runs share the cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,49 +72,62 @@ fn need(run: &Planned, threads: u64) -> u64 {
     samples * sample as u64 + 12 * model + threads * (6 * model + activations) + (64 << 20)
 }
 
-/// Executes the runs `left` of `plan` under `runs`, and reports steps with the position of the run. When `stop` turns true,
-/// active runs stop as soon as their current round is saved.
+/// Executes the runs of `plan` that `queue` hands out under `runs`, and reports steps with the position of the run. When `stop` turns
+/// true, active runs stop as soon as their current round is saved.
 pub fn work(
     plan: &Plan,
-    left: &[usize],
+    queue: &dyn Queue,
     runs: &Path,
     (spread, backend): (Spread, &Backend),
     race: &Race,
     stop: &watch::Receiver<bool>,
-    tell: &(dyn Fn(usize, &Step<'_>) + Sync),
+    tell: &Told<'_>,
 ) -> bool {
-    let queue = Mutex::new(left.iter().copied().collect::<VecDeque<usize>>());
     let failed = AtomicBool::new(false);
     std::thread::scope(|scope| {
         for _ in 0..spread.jobs {
             scope.spawn(|| {
-                while !*stop.borrow() {
-                    let next = queue.lock().unwrap_or_else(std::sync::PoisonError::into_inner).pop_front();
-                    let Some(position) = next else { break };
-                    let planned = &plan.runs[position];
-                    let mut lost = false;
-                    let mut told = |step: &Step<'_>| {
-                        tell(position, step);
-                        if let Step::Round(round, _) = step {
-                            lost |= race.is_lost(plan, planned, round);
+                while let Some(position) = queue.take(stop, tell) {
+                    loop {
+                        let planned = &plan.runs[position];
+                        let (mut lost, mut interrupted) = (false, false);
+                        let mut told = |step: &Step<'_>| {
+                            tell(position, step);
+                            if let Step::Round(round, _) = step {
+                                lost |= race.is_lost(plan, planned, round);
+                                interrupted |= queue.interrupts(position);
+                            }
+                            lost || interrupted
+                        };
+                        let ended = run_or_repeat(planned, runs, (spread.threads, backend), stop, &mut told);
+                        let told = |step: &Step<'_>| tell(position, step);
+                        let (how, step) = match ended {
+                            Ok(true) => (Ended::Over, Some(Step::Done)),
+                            Ok(false) if lost => {
+                                let why = "it needs more rounds than another value".to_owned();
+                                (Ended::Over, Some(Step::Dropped(why)))
+                            }
+                            Ok(false) => {
+                                (Ended::Stopped, (*stop.borrow() || !interrupted).then_some(Step::Stopped))
+                            }
+                            // A rate at which nothing is learned is among those that are tried to find a good one.
+                            Err(error @ RunFailure::NoProgress(..)) if plan.is_open(planned) => {
+                                (Ended::Over, Some(Step::Dropped(error.to_string())))
+                            }
+                            Err(error) => {
+                                failed.store(true, Ordering::Relaxed);
+                                told(&Step::Failed(&error));
+                                // It has used up its rounds, and would elsewhere.
+                                let over = matches!(error, RunFailure::NoProgress(..));
+                                (if over { Ended::Over } else { Ended::Failed }, None)
+                            }
+                        };
+                        let goes_on = queue.put(position, how, stop, tell);
+                        if let Some(step) = step {
+                            told(&step);
                         }
-                        lost
-                    };
-                    let ended = run_or_repeat(planned, runs, (spread.threads, backend), stop, &mut told);
-                    let told = |step: &Step<'_>| tell(position, step);
-                    match ended {
-                        Ok(true) => told(&Step::Done),
-                        Ok(false) if lost => {
-                            told(&Step::Dropped("it needs more rounds than another value".to_owned()));
-                        }
-                        Ok(false) => told(&Step::Stopped),
-                        // A rate at which nothing is learned is among those that are tried to find a good one.
-                        Err(error @ RunFailure::NoProgress(..)) if plan.is_open(planned) => {
-                            told(&Step::Dropped(error.to_string()));
-                        }
-                        Err(error) => {
-                            failed.store(true, Ordering::Relaxed);
-                            told(&Step::Failed(&error));
+                        if !goes_on {
+                            break;
                         }
                     }
                 }

@@ -21,7 +21,7 @@ impl Driver<'_> {
                 self.commands.insert(peer, commands);
             }
             FromPeer::Message { peer, message, bytes, place: _ } => {
-                self.traffic.up += bytes;
+                self.traffic.up(&message, bytes);
                 if let ToServer::Base { digest } = message {
                     // Nothing follows from it but what the device is sent, which it can check.
                     self.bases.insert(peer, digest);
@@ -34,7 +34,7 @@ impl Driver<'_> {
                 return Some(Event::Message { peer, message });
             }
             FromPeer::Uploaded { peer, header, upload, turn: _, bytes } => {
-                self.traffic.up += bytes;
+                self.traffic.update(bytes);
                 let id = UploadId(self.next_upload);
                 self.next_upload += 1;
                 self.uploads.insert(id, upload);

@@ -44,7 +44,7 @@ impl Driver<'_> {
             let (digest, encoded) = (frozen.digest.clone(), frozen.encoded.clone());
             let message = ToClient::Frozen { digest: digest.clone() };
             let length = encoded.len() as u64;
-            self.traffic.down += frame::encode(&message, length).len() as u64 + length;
+            self.traffic.down(&message, frame::encode(&message, length).len() as u64 + length);
             self.command(peer, ToPeer::Frozen(digest, encoded));
         }
     }

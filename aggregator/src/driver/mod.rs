@@ -4,6 +4,7 @@
 //! driver knows no transport. Durable steps run on a thread of their own, the disk worker, one at a time and in order, so that a
 //! slow disk never delays a heartbeat.
 
+mod counter;
 mod disk_space;
 mod disk_worker;
 mod dispatch;
@@ -31,6 +32,7 @@ use crate::peer::{FromPeer, ToPeer};
 use crate::round::Tally;
 use crate::run::{Broadcast, OwnProgress, Run, RunError, Traffic, Upload, disk};
 use crate::storage::{Disk, FileLayer as _};
+use counter::Counter;
 use disk_space::DiskSpace;
 use disk_worker::{Done, Job};
 use frozen::Frozen;
@@ -75,6 +77,7 @@ pub async fn drive(
     };
     let earlier = reopened.as_ref().map_or(Traffic::default(), |broadcast| run.earlier_traffic(broadcast));
     let frozen = Frozen::of(&run);
+    let traffic = Counter::new(earlier, run.is_simulated() && resume.closed > 0);
     let coordinator = Coordinator::new(run.spec().clone(), policy, resume, Duration::ZERO);
     let (jobs, job_queue) = std::sync::mpsc::channel();
     let (done_sender, mut done) = mpsc::unbounded_channel();
@@ -91,7 +94,7 @@ pub async fn drive(
         next_upload: 0,
         broadcast: reopened,
         bases: BTreeMap::new(),
-        traffic: earlier,
+        traffic,
         disk_space,
         reported: None,
         cohort: 0,
@@ -224,7 +227,7 @@ struct Driver<'s> {
     broadcast: Option<Box<Broadcast>>,
     /// The model that a peer has said it has.
     bases: BTreeMap<PeerId, Digest>,
-    traffic: Traffic,
+    traffic: Counter,
     disk_space: DiskSpace,
     /// The time of the last status report.
     reported: Option<Duration>,
@@ -251,7 +254,7 @@ impl Driver<'_> {
                         }
                         _ => {}
                     }
-                    self.traffic.down += frame::encode(&message, 0).len() as u64;
+                    self.traffic.down(&message, frame::encode(&message, 0).len() as u64);
                     self.command(peer, ToPeer::Message(message));
                 }
                 Action::Disconnect { peer } => self.command(peer, ToPeer::Disconnect),
@@ -263,7 +266,7 @@ impl Driver<'_> {
                     let broadcast = self.broadcast.as_ref().filter(|broadcast| broadcast.round == round);
                     let broadcast = broadcast.expect("a broadcast is asked for after its round was opened");
                     let delivery = broadcast.to(self.bases.get(&peer));
-                    self.traffic.down += delivery.wire_bytes();
+                    self.traffic.task(delivery.wire_bytes());
                     self.command(peer, ToPeer::Task(delivery));
                 }
                 Action::Fold { round, client, upload } => {
@@ -276,7 +279,7 @@ impl Driver<'_> {
                 }
                 Action::Agree { round, agreement } => self.job(Job::Agree { round, agreement }),
                 Action::Decide { round, tally } => {
-                    self.job(Job::Decide { round, tally, traffic: self.traffic });
+                    self.job(Job::Decide { round, tally, traffic: self.traffic.sum() });
                 }
                 Action::Close { round, tally } => self.close(round, tally, Revealed::new()),
                 Action::Unmask { round, tally, revealed } => self.close(round, tally, revealed),
@@ -298,7 +301,7 @@ impl Driver<'_> {
     }
 
     fn close(&mut self, round: u32, tally: Tally, revealed: Revealed) {
-        let traffic = std::mem::take(&mut self.traffic);
+        let traffic = self.traffic.take();
         self.job(Job::Close { round, tally, traffic, revealed });
     }
 

@@ -195,6 +195,8 @@ pub struct Run {
     own_progress: Arc<OwnProgress>,
     /// Threads that it takes.
     own_threads: usize,
+    /// Whether the clients are in this process.
+    simulated: bool,
     /// Where the server trains and tests, and simulated clients train: other processors give other bits. By default it is the
     /// CPU. Starting or resuming the run computes there in any case.
     pub backend: Backend,
@@ -258,6 +260,7 @@ impl Run {
             tests,
             labelled,
             own_progress: Arc::default(),
+            simulated: false,
             own_threads: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
             backend: Backend::cpu(),
             records: Vec::new(),
@@ -300,6 +303,13 @@ impl Run {
         policy.void_pause = Duration::ZERO;
         self.config.ignore_time_limits();
         self.own_threads = 1;
+        self.simulated = true;
+    }
+
+    /// Whether the clients are [simulated](Self::simulates).
+    #[must_use]
+    pub fn is_simulated(&self) -> bool {
+        self.simulated
     }
 
     /// How far the server's own training is, also when the run is elsewhere.

@@ -11,12 +11,14 @@ use shared::cli::{Processor, cores};
 use super::super::exit::Failure;
 use super::super::terminal::{self, StopRequest};
 use super::CompareArgs;
+use super::team::Team;
 use crate::compare::choice::Race;
 use crate::compare::live::LivePage;
 use crate::compare::plan::{Plan, Planned};
 use crate::compare::progress::Progress;
 use crate::compare::results::Rounds;
-use crate::compare::runs::{Spread, Step, work};
+use crate::compare::runs::{Spread, work};
+use crate::compare::step::Step;
 use crate::events::sinks::terminal::progress_bar;
 use crate::report::units::{counted, percent, seconds};
 
@@ -62,6 +64,12 @@ impl Display<'_> {
             }
             Step::Alarm(text) => said = Some(format!("WARNING: {}: {text}", run.title(self.plan))),
             Step::Stopped => self.stopped = true,
+            Step::Shared(text) => said = Some(format!("{} {text}", run.title(self.plan))),
+            Step::Elsewhere => {
+                self.progress.over(position);
+                let (over, all) = self.progress.runs();
+                said = Some(format!("{over}/{all} {} was ended by another worker", run.title(self.plan)));
+            }
             Step::Failed(error) => {
                 self.progress.over(position);
                 let text = format!("{} did not complete: {error}", run.title(self.plan));
@@ -98,6 +106,7 @@ pub(super) fn run_all(
     left: &[usize],
     runs: &Path,
     arguments: &CompareArgs,
+    team: &dyn Team,
     stop: &StopRequest,
 ) -> Result<Worked, Failure> {
     let backend = Processor::backend(arguments.device)?;
@@ -124,7 +133,8 @@ pub(super) fn run_all(
         .is_none()
         .then(|| LivePage::new(plan, plan.runs.len() - left.len(), runs, runs.with_file_name("report.html")));
     let race = Race::after(plan, rounds);
-    work(plan, left, runs, (spread, &backend), &race, &stop.stopped, &|position, step| {
+    let queue = team.queue(plan, left, runs);
+    work(plan, &*queue, runs, (spread, &backend), &race, &stop.stopped, &|position, step| {
         display.lock().unwrap_or_else(PoisonError::into_inner).show(position, step);
         if let Some(live) = &live {
             live.note(step);
@@ -136,7 +146,7 @@ pub(super) fn run_all(
     if stopped {
         terminal::tell("stopped: the same command continues the experiment");
     }
-    Ok(Worked { stopped, failures: display.failures })
+    team.trouble().map_or(Ok(Worked { stopped, failures: display.failures }), Err)
 }
 
 /// Bytes that programs can have without others losing theirs, where the system says so.

@@ -8,6 +8,7 @@ use super::super::exit::Failure;
 use super::super::terminal;
 use super::planned::{tell_cost, tell_plan};
 use super::stages::{Ended, choose, run_in_stages};
+use super::team::Alone;
 use super::{CompareArgs, claim, standing};
 use crate::compare::choice::left;
 use crate::compare::plan::Plan;
@@ -45,7 +46,8 @@ pub(super) fn run(mut plan: Plan, shard: Shard, out: &Path, arguments: &CompareA
         ));
         return Ok(());
     }
-    let Ended { rounds, outcome, .. } = run_in_stages(&mut plan, out, arguments)?;
+    let Ended { rounds, outcome, .. } =
+        run_in_stages(&mut plan, out, arguments, &|_, _| Ok(Box::new(Alone)))?;
     outcome?;
     // No other attempt of this shard would change that, so it is the collection that fails of it.
     let lines = lines(&plan, &rounds);

@@ -6,8 +6,9 @@ use std::path::Path;
 
 use super::super::exit::Failure;
 use super::super::run::runtime;
-use super::super::terminal;
+use super::super::terminal::{self, StopRequest};
 use super::execution::run_all;
+use super::team::Team;
 use super::{CompareArgs, read, settle, standing};
 use crate::compare::choice::{decided, left};
 use crate::compare::plan::{Plan, Standing};
@@ -25,16 +26,27 @@ pub(super) struct Ended {
 }
 
 /// Executes all runs of `plan` that have rounds to go. A run that fails keeps none of the others from their work.
-pub(super) fn run_in_stages(plan: &mut Plan, out: &Path, arguments: &CompareArgs) -> Result<Ended, Failure> {
+pub(super) fn run_in_stages(
+    plan: &mut Plan,
+    out: &Path,
+    arguments: &CompareArgs,
+    team: &dyn Fn(&Plan, &StopRequest) -> Result<Box<dyn Team>, Failure>,
+) -> Result<Ended, Failure> {
     let runs = out.join("runs");
-    let settled = |plan: &Plan| settle(plan, standing(plan, &runs), out, arguments.replace);
-    let (mut standing, mut rounds) = choose(plan, settled, &runs)?;
     // Of all stages: a request to stop between two of them counts as well.
     let runtime = runtime()?;
     let stop = {
         let _inside = runtime.enter();
         terminal::stop_on_signal()
     };
+    let team = team(plan, &stop)?;
+    let settled = |plan: &Plan| {
+        // What is here of another state of the experiment is told before anything comes from elsewhere, and what came is looked at as well.
+        settle(plan, standing(plan, &runs), out, arguments.replace)?;
+        team.meet(plan, &runs)?;
+        settle(plan, standing(plan, &runs), out, arguments.replace)
+    };
+    let (mut standing, mut rounds) = choose(plan, settled, &runs)?;
     let mut failures: Vec<(String, String)> = Vec::new();
     let mut stopped = false;
     let mut outcome = Ok(());
@@ -45,7 +57,7 @@ pub(super) fn run_in_stages(plan: &mut Plan, out: &Path, arguments: &CompareArgs
         if left.is_empty() {
             break;
         }
-        match run_all(plan, &rounds, &left, &runs, arguments, &stop) {
+        match run_all(plan, &rounds, &left, &runs, arguments, &*team, &stop) {
             Ok(worked) => {
                 failures.extend(worked.failures);
                 stopped = worked.stopped;
@@ -61,6 +73,9 @@ pub(super) fn run_in_stages(plan: &mut Plan, out: &Path, arguments: &CompareArgs
                 outcome = outcome.and(Err(error));
             }
         }
+    }
+    if let Some(text) = if stopped { None } else { team.remark()? } {
+        terminal::tell(&format!("WARNING: {text}"));
     }
     let outcome = outcome.and_then(|()| match failures.len() {
         0 if stopped => stop.failure().map_or(Ok(()), Err),

@@ -14,29 +14,46 @@ fn draft(out: &Path) -> PathBuf {
     out.join("collecting")
 }
 
+/// Lets `fill` write the run `name` into a folder of its own, and gives it its name in the folder `runs` of `out`, where no run has that
+/// name then.
+///
+/// # Errors
+/// Those of the disk and of `fill`. The run has no name in `runs` then.
+pub fn arrival<E: From<CollectError>>(
+    out: &Path,
+    name: &str,
+    fill: impl FnOnce(&Path) -> Result<(), E>,
+) -> Result<(), E> {
+    let draft = draft(out).join(name);
+    Disk.remove_dir(&draft).map_err(disk("remove", &draft))?;
+    create_dir_durably(&Disk, &draft).map_err(disk("create", &draft))?;
+    fill(&draft)?;
+    let to = out.join("runs").join(name);
+    Disk.sync_dir(&draft).map_err(disk("sync", &draft))?;
+    Disk.rename(&draft, &to).map_err(disk("write", &to))?;
+    Disk.sync_dir(parent(&to)).map_err(disk("sync", parent(&to)))?;
+    Ok(())
+}
+
 /// Copies the run `from` into the folder `runs` of `out`, where no run has its name.
 ///
 /// # Errors
 /// Those of the disk. The run has no name in `runs` then.
 pub fn transfer(from: &RunDirectory, out: &Path) -> Result<(), CollectError> {
-    let draft = draft(out).join(&*from.name());
-    Disk.remove_dir(&draft).map_err(disk("remove", &draft))?;
-    create_dir_durably(&Disk, &draft).map_err(disk("create", &draft))?;
-    for entry in contents(from.root())? {
-        let to = draft.join(&entry.name);
-        if entry.folder {
-            Disk.create_dir(&to).map_err(disk("create", &to))?;
-            continue;
+    arrival(out, &from.name(), |draft| {
+        for entry in contents(from.root())? {
+            let to = draft.join(&entry.name);
+            if entry.folder {
+                Disk.create_dir(&to).map_err(disk("create", &to))?;
+                continue;
+            }
+            let mut source = File::open(&entry.path).map_err(disk("read", &entry.path))?;
+            let mut file = Disk.create(&to).map_err(disk("write", &to))?;
+            io::copy(&mut source, &mut file).map_err(disk("write", &to))?;
+            file.sync().map_err(disk("write", &to))?;
         }
-        let mut source = File::open(&entry.path).map_err(disk("read", &entry.path))?;
-        let mut file = Disk.create(&to).map_err(disk("write", &to))?;
-        io::copy(&mut source, &mut file).map_err(disk("write", &to))?;
-        file.sync().map_err(disk("write", &to))?;
-    }
-    let to = out.join("runs").join(&*from.name());
-    Disk.sync_dir(&draft).map_err(disk("sync", &draft))?;
-    Disk.rename(&draft, &to).map_err(disk("write", &to))?;
-    Disk.sync_dir(parent(&to)).map_err(disk("sync", parent(&to)))
+        Ok(())
+    })
 }
 
 /// Removes what a collection that was cut off has left.

@@ -1,0 +1,163 @@
+//! Where a store is, and how it is reached.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use postgres::config::{Host, SslMode};
+use postgres::{Client, Config, NoTls};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::{ClientConfig, RootCertStore};
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+use super::error::StoreError;
+
+/// How long a connection may take to be made, and sent bytes to be acknowledged.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The address of a store, with all that it takes to connect.
+///
+/// What does not belong on a command line comes from the environment, under the names that PostgreSQL's own programs know: `PGPASSWORD`,
+/// and `PGSSLROOTCERT`, the certificates of the authorities by which the database's certificate is checked. With these, connections are
+/// encrypted and the database's name is checked, whatever `sslmode` says.
+#[derive(Clone)]
+pub struct StoreAddress {
+    config: Config,
+    tls: Option<MakeRustlsConnect>,
+}
+
+impl StoreAddress {
+    /// The store at this address, with what the environment adds.
+    ///
+    /// # Errors
+    /// It is no address, asks for encryption without a way to check the other side, or the certificates cannot be read.
+    pub fn from_environment(address: &str) -> Result<Self, StoreError> {
+        Self::new(address, std::env::var_os("PGPASSWORD"), std::env::var_os("PGSSLROOTCERT"))
+    }
+
+    fn new(address: &str, password: Option<OsString>, roots: Option<OsString>) -> Result<Self, StoreError> {
+        let refused = |reason: &str| StoreError::Address { reason: reason.to_owned() };
+        let scheme = address.starts_with("postgres://") || address.starts_with("postgresql://");
+        if !scheme {
+            return Err(refused("this is no address of a PostgreSQL database"));
+        }
+        let mut config = Config::from_str(address).map_err(|error| refused(&shared::cli::causes(&error)))?;
+        if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
+            return Err(refused("the address names no host"));
+        }
+        if let Some(password) = password.filter(|_| config.get_password().is_none()) {
+            config.password(password.as_encoded_bytes());
+        }
+        let tls = match roots {
+            Some(path) => Some(verifying(path.into())?),
+            None if config.get_ssl_mode() == SslMode::Require => {
+                return Err(refused(
+                    "sslmode=require checks the database's certificate, and PGSSLROOTCERT names no certificates to check it with",
+                ));
+            }
+            None => None,
+        };
+        if tls.is_some() {
+            config.ssl_mode(SslMode::Require);
+        }
+        config.application_name("aggregator").connect_timeout(PATIENCE).tcp_user_timeout(PATIENCE);
+        Ok(Self { config, tls })
+    }
+
+    /// Connects.
+    pub(super) fn connect(&self) -> Result<Client, postgres::Error> {
+        match &self.tls {
+            Some(tls) => self.config.connect(tls.clone()),
+            None => self.config.connect(NoTls),
+        }
+    }
+}
+
+/// Connections whose other side is checked with the certificates in this file.
+fn verifying(path: PathBuf) -> Result<MakeRustlsConnect, StoreError> {
+    let refused = |reason: String| StoreError::Certificates { path: path.clone(), reason };
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_file_iter(&path).map_err(|error| refused(error.to_string()))? {
+        let certificate = certificate.map_err(|error| refused(error.to_string()))?;
+        roots.add(certificate).map_err(|error| refused(error.to_string()))?;
+    }
+    if roots.is_empty() {
+        return Err(refused("it has none".to_owned()));
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| refused(error.to_string()))?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    Ok(MakeRustlsConnect::new(config))
+}
+
+/// Without the password.
+impl fmt::Display for StoreAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let hosts: Vec<String> = self
+            .config
+            .get_hosts()
+            .iter()
+            .map(|host| match host {
+                Host::Tcp(name) => name.clone(),
+                #[cfg(unix)]
+                Host::Unix(path) => path.display().to_string(),
+            })
+            .collect();
+        f.write_str(&hosts.join(","))?;
+        if let [port] = self.config.get_ports() {
+            write!(f, ":{port}")?;
+        }
+        self.config.get_dbname().map_or(Ok(()), |name| write!(f, "/{name}"))
+    }
+}
+
+impl fmt::Debug for StoreAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "StoreAddress({self})")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(text: &str) -> Result<StoreAddress, StoreError> {
+        StoreAddress::new(text, None, None)
+    }
+
+    #[test]
+    fn a_password_is_never_shown() {
+        let shown = address("postgres://lab:secret@db.lab:5433/federation").expect("an address");
+        assert_eq!(shown.to_string(), "db.lab:5433/federation");
+        assert!(!format!("{shown:?}").contains("secret"));
+        let given =
+            StoreAddress::new("postgres://lab@db/x", Some("secret".into()), None).expect("an address");
+        assert_eq!(given.config.get_password(), Some(&b"secret"[..]));
+        let own = StoreAddress::new("postgres://lab:own@db/x", Some("secret".into()), None).expect("one");
+        assert_eq!(own.config.get_password(), Some(&b"own"[..]), "what was said is meant");
+    }
+
+    #[test]
+    fn what_is_no_address_is_refused_without_being_repeated() {
+        for text in ["", "db.lab", "mysql://db", "postgres://", "postgres://a:secret@db/x?nonsense=1"] {
+            let refused = address(text).expect_err(text).to_string();
+            assert!(refused.contains("postgres://USER@HOST") && !refused.contains("secret"), "{refused}");
+        }
+    }
+
+    #[test]
+    fn encryption_without_a_check_of_the_other_side_is_refused() {
+        let refused = address("postgres://db/x?sslmode=require").expect_err("unchecked").to_string();
+        assert!(refused.contains("PGSSLROOTCERT"), "{refused}");
+        let absent = StoreAddress::new("postgres://db/x", None, Some("/nowhere/ca.pem".into()));
+        let absent = absent.expect_err("no file").to_string();
+        assert!(absent.starts_with("cannot read certificates from /nowhere/ca.pem"), "{absent}");
+    }
+}

@@ -1,0 +1,230 @@
+//! What runs hold, in a store: their files in parts, found by their digests.
+//!
+//! A file is read once to know its digest and, if the store has no file of the run with that digest, once more to be sent. Parts come
+//! first, each by itself; then one transaction makes them the run's files, if the run is still its worker's. What a worker that was
+//! killed has sent before that is removed by whoever takes the run next.
+
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::path::Path;
+
+use postgres::{Client, Error};
+use sha2::{Digest as _, Sha256};
+
+use super::connection::{Connection, Patience};
+use super::error::{StoreError, disk};
+use super::experiments::{Claim, ExperimentId, Then, advance};
+use crate::run::directory::RunDirectory;
+use crate::runs::contents::contents;
+use crate::storage::{Disk, FileLayer as _};
+
+/// The bytes of a part.
+const PART: usize = 1 << 20;
+
+/// A file of a run, or a folder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Held {
+    /// Where it lies in the run's directory, with `/` between folders.
+    path: String,
+    /// The SHA-256 of what it holds; `None` for a folder.
+    digest: Option<Vec<u8>>,
+    /// Its bytes.
+    bytes: i64,
+}
+
+/// How a run got into the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kept {
+    /// It is there.
+    There,
+    /// Another worker has taken the run; nothing of it was changed.
+    Lost,
+    /// It was given up, see [`Patience`].
+    GivenUp,
+}
+
+/// Puts the run in `directory`, on which nothing works meanwhile, into the store, in place of what the store has of it.
+///
+/// # Errors
+/// Those of the disk and, but for outages, of the database.
+pub fn keep(
+    connection: &mut Connection,
+    patience: &mut dyn Patience,
+    experiment: &ExperimentId,
+    claim: &Claim,
+    directory: &RunDirectory,
+    (rounds, then): (u32, Then),
+    arithmetic: &str,
+) -> Result<Kept, StoreError> {
+    let known = connection.lasting(patience, &mut |client| held(client, experiment, &claim.name))?;
+    let Some(known) = known else { return Ok(Kept::GivenUp) };
+    let mut files = Vec::new();
+    for entry in contents(directory.root())? {
+        if entry.folder {
+            files.push(Held { path: entry.name, digest: None, bytes: 0 });
+            continue;
+        }
+        let (digest, bytes) = digest(&entry.path)?;
+        let file = Held { path: entry.name, digest: Some(digest.clone()), bytes };
+        let is_there = |other: &Held| other.digest == file.digest;
+        if !known.iter().chain(&files).any(is_there) {
+            let mut number: i32 = 0;
+            let sent = read_parts(&entry.path, &mut |part| {
+                let sent = connection.lasting(patience, &mut |client| {
+                    client.execute(
+                        "INSERT INTO experiment_parts (experiment, run, digest, part, content) VALUES ($1, $2, $3, $4, $5)
+                         ON CONFLICT DO NOTHING",
+                        &[&&experiment[..], &claim.name, &digest, &number, &part],
+                    )
+                })?;
+                number += 1;
+                Ok(sent.is_some())
+            })?;
+            if !sent {
+                return Ok(Kept::GivenUp);
+            }
+        }
+        files.push(file);
+    }
+    let replaced = connection.lasting(patience, &mut |client| {
+        let mut transaction = client.transaction()?;
+        if !advance(&mut transaction, experiment, claim, (rounds, then), arithmetic)? {
+            return Ok(false);
+        }
+        let run: [&(dyn postgres::types::ToSql + Sync); 2] = [&&experiment[..], &claim.name];
+        transaction.execute("DELETE FROM experiment_files WHERE experiment = $1 AND run = $2", &run)?;
+        let paths: Vec<&str> = files.iter().map(|file| &*file.path).collect();
+        let digests: Vec<Option<&[u8]>> = files.iter().map(|file| file.digest.as_deref()).collect();
+        let bytes: Vec<i64> = files.iter().map(|file| file.bytes).collect();
+        transaction.execute(
+            "INSERT INTO experiment_files (experiment, run, path, digest, bytes)
+             SELECT $1, $2, path, digest, bytes FROM unnest($3::text[], $4::bytea[], $5::bigint[]) AS given (path, digest, bytes)",
+            &[run[0], run[1], &paths, &digests, &bytes],
+        )?;
+        transaction.execute(
+            "DELETE FROM experiment_parts WHERE experiment = $1 AND run = $2 AND digest NOT IN
+             (SELECT digest FROM experiment_files WHERE experiment = $1 AND run = $2 AND digest IS NOT NULL)",
+            &run,
+        )?;
+        transaction.commit()?;
+        Ok(true)
+    })?;
+    match replaced {
+        Some(true) => Ok(Kept::There),
+        // It may be the answer to the first of two attempts that was lost.
+        Some(false) => already(connection, patience, experiment, claim, &files, then),
+        None => Ok(Kept::GivenUp),
+    }
+}
+
+/// Whether the store has exactly these files of a run that has ended: what it says after the answer to the commit was lost.
+fn already(
+    connection: &mut Connection,
+    patience: &mut dyn Patience,
+    experiment: &ExperimentId,
+    claim: &Claim,
+    files: &[Held],
+    then: Then,
+) -> Result<Kept, StoreError> {
+    if then != Then::HasEnded {
+        return Ok(Kept::Lost);
+    }
+    let found = connection.lasting(patience, &mut |client| held(client, experiment, &claim.name))?;
+    Ok(match found {
+        Some(found) if found.len() == files.len() && files.iter().all(|file| found.contains(file)) => {
+            Kept::There
+        }
+        Some(_) => Kept::Lost,
+        None => Kept::GivenUp,
+    })
+}
+
+/// Writes what the store has of a run into the folder `into`, which is there and empty. `false` if it was given up.
+///
+/// # Errors
+/// Those of the disk and, but for outages, of the database; and what it holds is damaged.
+pub fn fetch(
+    connection: &mut Connection,
+    patience: &mut dyn Patience,
+    experiment: &ExperimentId,
+    run: &str,
+    into: &Path,
+) -> Result<bool, StoreError> {
+    let damaged = |reason: String| StoreError::Damaged { run: run.to_owned(), reason };
+    let Some(files) = connection.lasting(patience, &mut |client| held(client, experiment, run))? else {
+        return Ok(false);
+    };
+    for file in files {
+        // It comes from other machines.
+        if file.path.split('/').any(|part| part.is_empty() || part.starts_with('.') || part.contains('\\')) {
+            return Err(damaged(format!("it has a file {:?}", file.path)));
+        }
+        let path = into.join(&file.path);
+        let Some(digest) = file.digest else {
+            Disk.create_dir(&path).map_err(disk("create", &path))?;
+            continue;
+        };
+        let mut written = Disk.create(&path).map_err(disk("write", &path))?;
+        let mut hash = Sha256::new();
+        let mut bytes = 0;
+        while bytes < file.bytes {
+            let number = i32::try_from(bytes / PART as i64).unwrap_or(i32::MAX);
+            let part = connection.lasting(patience, &mut |client| {
+                client.query_opt(
+                    "SELECT content FROM experiment_parts WHERE experiment = $1 AND run = $2 AND digest = $3 AND part = $4",
+                    &[&&experiment[..], &run, &digest, &number],
+                )
+            })?;
+            let Some(part) = part else { return Ok(false) };
+            let part: Vec<u8> = part
+                .map(|row| row.get(0))
+                .filter(|part: &Vec<u8>| !part.is_empty())
+                .ok_or_else(|| damaged(format!("part {number} of {} is not there", file.path)))?;
+            hash.update(&part);
+            bytes += part.len() as i64;
+            written.write_all(&part).map_err(disk("write", &path))?;
+        }
+        if bytes != file.bytes || hash.finalize()[..] != digest {
+            return Err(damaged(format!("{} has another digest than it had", file.path)));
+        }
+        written.sync().map_err(disk("write", &path))?;
+    }
+    Ok(true)
+}
+
+fn held(client: &mut Client, experiment: &ExperimentId, run: &str) -> Result<Vec<Held>, Error> {
+    let rows = client.query(
+        "SELECT path, digest, bytes FROM experiment_files WHERE experiment = $1 AND run = $2 ORDER BY path",
+        &[&&experiment[..], &run],
+    )?;
+    Ok(rows.iter().map(|row| Held { path: row.get(0), digest: row.get(1), bytes: row.get(2) }).collect())
+}
+
+fn digest(path: &Path) -> Result<(Vec<u8>, i64), StoreError> {
+    let (mut hash, mut bytes) = (Sha256::new(), 0);
+    read_parts(path, &mut |part| {
+        hash.update(part);
+        bytes += part.len() as i64;
+        Ok(true)
+    })?;
+    Ok((hash.finalize().to_vec(), bytes))
+}
+
+/// Gives what a file holds to `take`, part by part, until that says `false`.
+fn read_parts(
+    path: &Path,
+    take: &mut dyn FnMut(&[u8]) -> Result<bool, StoreError>,
+) -> Result<bool, StoreError> {
+    let mut file = File::open(path).map_err(disk("read", path))?;
+    let mut part = Vec::with_capacity(PART);
+    loop {
+        part.clear();
+        (&mut file).take(PART as u64).read_to_end(&mut part).map_err(disk("read", path))?;
+        if part.is_empty() {
+            return Ok(true);
+        }
+        if !take(&part)? {
+            return Ok(false);
+        }
+    }
+}

@@ -1,0 +1,329 @@
+//! Workers that share an experiment over a [store](crate::cluster): each takes a run that nobody works on, and brings what it has back.
+//!
+//! Every worker has the experiment's folder on its own disk, as if it were alone. What it has of a run goes to the store when the run ends,
+//! every few minutes while it goes on ([`Workers::due`]), and when the worker is stopped: whoever takes the run over after a worker
+//! was killed continues from there. Where all has ended, every worker has all runs, and makes the tables of one process.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`identity`] | which experiments are the same |
+//! | `held` | the runs that this worker has taken, and their leases |
+//! | `queue` | what is left, handed out |
+
+mod held;
+pub mod identity;
+mod queue;
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tracing::warn;
+
+use super::collect::transfer;
+use super::plan::{Plan, Planned, Standing};
+use crate::cluster::address::StoreAddress;
+use crate::cluster::connection::{Connection, Patience};
+use crate::cluster::error::StoreError;
+use crate::cluster::experiments::{self, Claim, Description, Stands, Then};
+use crate::cluster::files::{self, Kept};
+use crate::cluster::schema;
+use crate::report::standing::Process;
+use crate::storage::{Disk, FileLayer as _};
+use held::Held;
+
+/// Why workers cannot share an experiment.
+#[derive(Debug, thiserror::Error)]
+pub enum WorkersError {
+    /// The store.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A run cannot be written into the experiment's folder.
+    #[error(transparent)]
+    Arrival(#[from] super::collect::error::CollectError),
+    /// They were stopped.
+    #[error("stopped")]
+    Stopped,
+}
+
+/// This worker, and what it knows of the others.
+#[derive(Debug)]
+pub struct Workers {
+    experiment: Description,
+    /// Its name among the workers.
+    name: String,
+    /// [What computes](models::Backend::arithmetic) here.
+    arithmetic: String,
+    /// The experiment's folder.
+    out: PathBuf,
+    /// How long a run goes on before what it has goes to the store, at least.
+    interval: Duration,
+    address: StoreAddress,
+    /// Connections that nobody uses at the moment.
+    connections: Mutex<Vec<Connection>>,
+    held: Arc<Held>,
+    /// The runs that are here as they are in the store, and have ended.
+    same: Mutex<BTreeSet<String>>,
+    /// The runs that failed here.
+    failed: Mutex<BTreeSet<String>>,
+    stop: watch::Receiver<bool>,
+    trouble: Mutex<Option<WorkersError>>,
+}
+
+/// Waits until all are stopped.
+struct UntilStopped<'a>(&'a watch::Receiver<bool>);
+
+impl Patience for UntilStopped<'_> {
+    fn outage(&mut self, why: &StoreError) {
+        warn!("{why}; what runs goes on, and it is tried again");
+    }
+
+    fn over(&mut self) {
+        warn!("the store is there again");
+    }
+
+    fn wait(&mut self, time: Duration) -> bool {
+        wait(time, self.0)
+    }
+}
+
+/// Waits this long, or until all are stopped. Whether they are not.
+fn wait(time: Duration, stop: &watch::Receiver<bool>) -> bool {
+    /// How soon a stop is seen.
+    const STEP: Duration = Duration::from_millis(100);
+    let mut left = time;
+    while !left.is_zero() && !*stop.borrow() {
+        std::thread::sleep(left.min(STEP));
+        left = left.saturating_sub(STEP);
+    }
+    !*stop.borrow()
+}
+
+impl Workers {
+    /// Joins those who work on `plan`, before anything is chosen in it. This worker has the experiment in the folder `out`.
+    ///
+    /// # Errors
+    /// The store cannot be used.
+    pub fn join(
+        address: StoreAddress,
+        plan: &Plan,
+        out: &Path,
+        arithmetic: &str,
+        interval: Duration,
+        stop: &watch::Receiver<bool>,
+    ) -> Result<Self, WorkersError> {
+        let experiment = identity::describe(plan);
+        let mut connection = Connection::new(address.clone());
+        connection.prepare()?;
+        connection.once(&mut |client| experiments::enter(client, &experiment))?;
+        let name = format!("{}:{}", Process::this().host.as_deref().unwrap_or("unknown"), std::process::id());
+        Ok(Self {
+            held: Held::start(Connection::new(address.clone()), experiment.id),
+            experiment,
+            name,
+            arithmetic: arithmetic.to_owned(),
+            out: out.to_owned(),
+            interval,
+            address,
+            connections: Mutex::new(vec![connection]),
+            same: Mutex::default(),
+            failed: Mutex::default(),
+            stop: stop.clone(),
+            trouble: Mutex::default(),
+        })
+    }
+
+    /// Its name among the workers.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// How long a run goes on before what it has goes to the store, at least.
+    #[must_use]
+    pub fn due(&self) -> Duration {
+        self.interval
+    }
+
+    /// How all runs stand in the store.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub fn standing(&self) -> Result<Vec<Stands>, WorkersError> {
+        let id = self.experiment.id;
+        self.ask(&mut |connection, patience| {
+            connection.lasting(patience, &mut |client| experiments::standing(client, &id))
+        })
+    }
+
+    /// A warning if the store has an experiment of the same title and form that has other configurations.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub fn namesake(&self) -> Result<Option<String>, WorkersError> {
+        let found = self.ask(&mut |connection, patience| {
+            connection.lasting(patience, &mut |client| experiments::namesakes(client, &self.experiment))
+        })?;
+        Ok(found.first().map(|(ended, all)| {
+            format!(
+                "the store has another experiment of this title and form, {ended} of {all} runs of which have ended: its file, its --set or \
+                 its program is not the same. Workers share runs only where all of these are"
+            )
+        }))
+    }
+
+    /// Brings what others have ended into the experiment's folder, and what is complete here into the store.
+    ///
+    /// # Errors
+    /// Those of the store and of the disk.
+    pub fn meet(&self, plan: &Plan, runs: &Path) -> Result<(), WorkersError> {
+        for stands in self.standing()? {
+            let Some(run) = plan.runs.iter().find(|run| run.config.spec.name == stands.name) else {
+                continue;
+            };
+            let here = run.standing(&Disk, runs);
+            if stands.ended && here != Standing::Done && !lock(&self.same).contains(&stands.name) {
+                // What belongs to another state of the experiment is refused, or set aside, before runs are taken.
+                if matches!(here, Standing::Absent | Standing::Unfinished(_)) {
+                    self.fetch(run, runs)?;
+                    lock(&self.same).insert(stands.name);
+                }
+            } else if !stands.ended && here == Standing::Done {
+                self.offer(run, runs)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts a run that is complete here into the store, unless somebody works on it.
+    fn offer(&self, run: &Planned, runs: &Path) -> Result<(), WorkersError> {
+        let Some(claim) = self.claim(&[&run.config.spec.name])? else { return Ok(()) };
+        self.keep(run, &claim, runs, Then::HasEnded).map(drop)
+    }
+
+    /// The first of these runs that nobody works on.
+    fn claim(&self, among: &[&str]) -> Result<Option<Claim>, WorkersError> {
+        let id = self.experiment.id;
+        self.ask(&mut |connection, patience| {
+            connection.lasting(patience, &mut |client| experiments::take(client, &id, among, &self.name))
+        })
+    }
+
+    /// Puts what is here of a run into the store.
+    fn keep(&self, run: &Planned, claim: &Claim, runs: &Path, then: Then) -> Result<Kept, WorkersError> {
+        let rounds = match run.standing(&Disk, runs) {
+            Standing::Unfinished(rounds) => rounds,
+            _ => run.config.spec.rounds,
+        };
+        let (id, directory) = (self.experiment.id, run.directory(runs));
+        let mut connection = self.connection();
+        let mut patience = UntilStopped(&self.stop);
+        let kept = files::keep(
+            &mut connection,
+            &mut patience,
+            &id,
+            claim,
+            &directory,
+            (rounds, then),
+            &self.arithmetic,
+        )?;
+        lock(&self.connections).push(connection);
+        if kept == Kept::There && then == Then::HasEnded {
+            lock(&self.same).insert(claim.name.clone());
+        }
+        Ok(kept)
+    }
+
+    /// Replaces what is here of a run by what the store has.
+    fn fetch(&self, run: &Planned, runs: &Path) -> Result<(), WorkersError> {
+        let (id, name) = (self.experiment.id, &run.config.spec.name);
+        let old = run.directory(runs);
+        transfer::arrival(&self.out, name, |draft| {
+            let whole = self.ask(&mut |connection, patience| {
+                // A draft that was begun and cut off by an outage is begun anew.
+                Disk.remove_dir(draft).map_err(crate::cluster::error::disk("remove", draft))?;
+                Disk.create_dir(draft).map_err(crate::cluster::error::disk("create", draft))?;
+                files::fetch(connection, patience, &id, name, draft).map(|whole| whole.then_some(()))
+            });
+            whole?;
+            // It is an earlier state of the same run.
+            Disk.remove_dir(old.root()).map_err(crate::cluster::error::disk("remove", old.root()))?;
+            Ok::<(), WorkersError>(())
+        })
+    }
+
+    /// Gives a run back as it was taken.
+    fn give_back(&self, claim: &Claim) -> Result<(), WorkersError> {
+        let id = self.experiment.id;
+        self.ask(&mut |connection, patience| {
+            connection.lasting(patience, &mut |client| experiments::give_back(client, &id, claim))
+        })
+    }
+
+    /// Removes what the store has of the experiment. Whether it had anything.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub fn forget(address: StoreAddress, plan: &Plan) -> Result<bool, WorkersError> {
+        let mut connection = Connection::new(address);
+        connection.prepare()?;
+        let id = identity::describe(plan).id;
+        Ok(connection.once(&mut |client| experiments::remove(client, &id))?)
+    }
+
+    /// How the runs of `plan` stand in a store, for those who only look; empty where nobody has begun it. Makes nothing.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub fn look(mut connection: Connection, plan: &Plan) -> Result<Vec<Stands>, WorkersError> {
+        let id = identity::describe(plan).id;
+        Ok(connection.once(&mut |client| match schema::version(client) {
+            Err(error) if schema::is_absent(&error) => Ok(Vec::new()),
+            Err(error) => Err(error),
+            Ok(_) => experiments::standing(client, &id),
+        })?)
+    }
+
+    /// A warning if runs were computed in ways whose results differ.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub fn mixed_arithmetic(&self) -> Result<Option<String>, WorkersError> {
+        let found: BTreeSet<String> =
+            self.standing()?.into_iter().filter_map(|stands| stands.arithmetic).collect();
+        Ok((found.len() > 1).then(|| {
+            format!(
+                "the runs were computed with {}: their results differ in the last digits from those of one machine",
+                found.into_iter().collect::<Vec<_>>().join(" and ")
+            )
+        }))
+    }
+
+    /// What ended the work on all runs, if something did.
+    pub fn trouble(&self) -> Option<WorkersError> {
+        lock(&self.trouble).take()
+    }
+
+    fn connection(&self) -> Connection {
+        let idle = lock(&self.connections).pop();
+        idle.unwrap_or_else(|| Connection::new(self.address.clone()))
+    }
+
+    /// Asks the store, through outages.
+    fn ask<T>(
+        &self,
+        question: &mut dyn FnMut(&mut Connection, &mut dyn Patience) -> Result<Option<T>, StoreError>,
+    ) -> Result<T, WorkersError> {
+        let mut connection = self.connection();
+        let answer = question(&mut connection, &mut UntilStopped(&self.stop))?;
+        lock(&self.connections).push(connection);
+        answer.ok_or(WorkersError::Stopped)
+    }
+}
+
+/// No critical section of this module panics.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,209 @@
+//! The runs that are left, handed out by the store.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use tokio::sync::watch;
+
+use super::{Workers, WorkersError, lock, wait};
+use crate::cluster::experiments::{Stands, Then};
+use crate::cluster::files::Kept;
+use crate::compare::plan::{Plan, Standing};
+use crate::compare::queue::{Ended, Queue, Told};
+use crate::compare::step::Step;
+use crate::report::units::counted;
+use crate::storage::{Disk, FileLayer as _};
+
+/// How often the store is asked for what others have ended.
+const POLL: Duration = Duration::from_secs(1);
+/// A run goes on for this many times the time that it took to bring what it has to the store.
+const SHARE: u32 = 20;
+
+/// The runs `left` of a plan, which are those of all workers.
+pub(super) struct Shared<'a> {
+    workers: &'a Workers,
+    plan: &'a Plan,
+    left: &'a [usize],
+    runs: &'a Path,
+    /// Those of which nothing is left to hear.
+    over: std::sync::Mutex<std::collections::BTreeSet<usize>>,
+}
+
+impl Workers {
+    /// Hands out the runs `left` of `plan`.
+    #[must_use]
+    pub fn queue<'a>(&'a self, plan: &'a Plan, left: &'a [usize], runs: &'a Path) -> Box<dyn Queue + 'a> {
+        Box::new(Shared { workers: self, plan, left, runs, over: std::sync::Mutex::default() })
+    }
+}
+
+impl Shared<'_> {
+    fn name(&self, position: usize) -> &str {
+        &self.plan.runs[position].config.spec.name
+    }
+
+    fn position(&self, name: &str) -> Option<usize> {
+        self.left.iter().copied().find(|&position| self.name(position) == name)
+    }
+
+    /// Those that nobody has ended yet, and that can be worked on here.
+    fn open(&self) -> Vec<&str> {
+        let over = lock(&self.over);
+        let failed = lock(&self.workers.failed);
+        let names =
+            self.left.iter().filter(|position| !over.contains(position)).map(|&position| self.name(position));
+        names.filter(|name| !failed.contains(*name)).collect()
+    }
+
+    fn next(&self, stop: &watch::Receiver<bool>, tell: &Told<'_>) -> Result<Option<usize>, WorkersError> {
+        let mut waiting = None;
+        loop {
+            let open = self.open();
+            let free: Vec<&str> = open.iter().copied().filter(|name| !self.workers.held.has(name)).collect();
+            if free.is_empty() || *stop.borrow() {
+                return Ok(None);
+            }
+            if let Some(claim) = self.workers.claim(&free)? {
+                let Some(position) = self.position(&claim.name) else { continue };
+                self.workers.held.add(claim.clone(), Instant::now() + self.workers.due());
+                if let Some(worker) = &claim.deserted {
+                    let text = format!(
+                        "{worker} is gone, and had got to round {} when it was last heard of",
+                        claim.rounds
+                    );
+                    tell(position, &Step::Shared(&text));
+                }
+                let run = &self.plan.runs[position];
+                let here = match run.standing(&Disk, self.runs) {
+                    Standing::Unfinished(rounds) => rounds,
+                    Standing::Absent => 0,
+                    _ => u32::MAX,
+                };
+                if claim.rounds > here {
+                    self.workers.fetch(run, self.runs)?;
+                }
+                return Ok(Some(position));
+            }
+            let standing = self.workers.standing()?;
+            self.ended_elsewhere(&standing, tell);
+            let others: Vec<&Stands> = standing
+                .iter()
+                .filter(|stands| !stands.ended && free.contains(&&*stands.name) && stands.worker.is_some())
+                .collect();
+            let said = others.len();
+            if waiting != Some(said) && said > 0 {
+                if let Some(position) = self.position(&others[0].name) {
+                    let by = others[0].worker.as_deref().unwrap_or_default();
+                    let more = if said > 1 { format!(" and {} more", said - 1) } else { String::new() };
+                    tell(
+                        position,
+                        &Step::Shared(&format!("is {by}'s{more}: waiting for {}", counted(said, "run"))),
+                    );
+                }
+                waiting = Some(said);
+            }
+            if !wait(POLL, stop) {
+                return Ok(None);
+            }
+        }
+    }
+
+    fn ended_elsewhere(&self, standing: &[Stands], tell: &Told<'_>) {
+        for stands in standing.iter().filter(|stands| stands.ended) {
+            let Some(position) = self.position(&stands.name) else { continue };
+            if !self.workers.held.has(&stands.name) && lock(&self.over).insert(position) {
+                tell(position, &Step::Elsewhere);
+            }
+        }
+    }
+
+    fn finish(
+        &self,
+        position: usize,
+        ended: Ended,
+        stop: &watch::Receiver<bool>,
+        tell: &Told<'_>,
+    ) -> Result<bool, WorkersError> {
+        let name = self.name(position);
+        let run = &self.plan.runs[position];
+        let Some(claim) = self.workers.held.claim(name) else {
+            self.workers.held.remove(name);
+            tell(
+                position,
+                &Step::Shared("was taken over by another worker, which heard nothing of this one"),
+            );
+            return Ok(false);
+        };
+        // The secret of a private run stays on its machine, and without it the run does not go on elsewhere.
+        let stays = Disk.length(&run.directory(self.runs).secret()).is_ok_and(|length| length.is_some());
+        let stopped = *stop.borrow();
+        let then = match ended {
+            Ended::Over => Then::HasEnded,
+            Ended::Stopped if stopped => Then::IsFree,
+            Ended::Stopped => Then::GoesOn,
+            Ended::Failed => {
+                lock(&self.workers.failed).insert(name.to_owned());
+                Then::IsFree
+            }
+        };
+        let goes_on = then == Then::GoesOn;
+        let begun = Instant::now();
+        if ended == Ended::Failed || (stays && !goes_on && ended != Ended::Over) {
+            self.workers.give_back(&claim)?;
+        } else if !(stays && goes_on) {
+            match self.workers.keep(run, &claim, self.runs, then)? {
+                Kept::There => {}
+                Kept::Lost => {
+                    self.workers.held.remove(name);
+                    tell(
+                        position,
+                        &Step::Shared("was taken over by another worker, which heard nothing of this one"),
+                    );
+                    return Ok(false);
+                }
+                Kept::GivenUp => return Ok(false),
+            }
+        }
+        if goes_on {
+            self.workers
+                .held
+                .postpone(name, Instant::now() + self.workers.due().max(begun.elapsed() * SHARE));
+        } else {
+            self.workers.held.remove(name);
+            if ended == Ended::Over {
+                lock(&self.over).insert(position);
+            }
+        }
+        Ok(goes_on)
+    }
+
+    /// Keeps what ended the work on all runs, for [`Workers::trouble`].
+    fn note(&self, error: WorkersError) {
+        if !matches!(error, WorkersError::Stopped) {
+            lock(&self.workers.trouble).get_or_insert(error);
+        }
+    }
+}
+
+impl Queue for Shared<'_> {
+    fn take(&self, stop: &watch::Receiver<bool>, tell: &Told<'_>) -> Option<usize> {
+        if lock(&self.workers.trouble).is_some() {
+            return None;
+        }
+        self.next(stop, tell).unwrap_or_else(|error| {
+            self.note(error);
+            None
+        })
+    }
+
+    fn interrupts(&self, position: usize) -> bool {
+        self.workers.held.is_due(self.name(position))
+    }
+
+    fn put(&self, position: usize, ended: Ended, stop: &watch::Receiver<bool>, tell: &Told<'_>) -> bool {
+        self.finish(position, ended, stop, tell).unwrap_or_else(|error| {
+            self.note(error);
+            false
+        })
+    }
+}

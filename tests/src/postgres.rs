@@ -11,7 +11,7 @@ use postgres::{Client, NoTls};
 
 use crate::process::until;
 
-/// Whom the server runs as where the tests run as root, which PostgreSQL refuses to: nobody.
+/// Whom the server runs as where the tests run as root, which PostgreSQL refuses to.
 const UNPRIVILEGED: u32 = 65_534;
 
 /// A server. It is killed when this is dropped.
@@ -20,6 +20,7 @@ pub struct Postgres {
     programs: PathBuf,
     port: u16,
     server: Option<Child>,
+    settings: Vec<String>,
 }
 
 impl Postgres {
@@ -29,6 +30,15 @@ impl Postgres {
     /// If it is there and does not start.
     #[must_use]
     pub fn start() -> Option<Self> {
+        Self::with(&[], |_| {})
+    }
+
+    /// The same with these settings, after `prepare` has put files into the folder of its data.
+    ///
+    /// # Panics
+    /// If it is there and does not start.
+    #[must_use]
+    pub fn with(settings: &[&str], prepare: impl FnOnce(&Path)) -> Option<Self> {
         let Some(programs) = programs() else {
             eprintln!("SKIPPED: there is no PostgreSQL on this machine (Debian's package is `postgresql`)");
             return None;
@@ -40,7 +50,8 @@ impl Postgres {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
         let port = listener.local_addr().expect("a port").port();
         drop(listener);
-        let mut this = Self { folder, programs, port, server: None };
+        let settings = settings.iter().flat_map(|setting| ["-c".to_owned(), (*setting).to_owned()]).collect();
+        let mut this = Self { folder, programs, port, server: None, settings };
         let mut command = this.command("initdb");
         command.args([
             "--username",
@@ -56,6 +67,12 @@ impl Postgres {
         ]);
         let made = command.arg(this.data()).output().expect("initdb starts");
         assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        prepare(&this.data());
+        if is_root() {
+            for file in fs::read_dir(this.data()).expect("initdb made it").flatten() {
+                chown(file.path(), Some(UNPRIVILEGED), Some(UNPRIVILEGED)).expect("root may");
+            }
+        }
         this.restart();
         Some(this)
     }
@@ -76,6 +93,7 @@ impl Postgres {
             "-c",
             "unix_socket_directories=",
         ]);
+        command.args(&self.settings);
         let server = command.stdout(Stdio::null()).stderr(log).stdin(Stdio::null()).spawn();
         self.server = Some(server.expect("postgres starts"));
         until("PostgreSQL answers", || Client::connect(&self.address(), NoTls).is_ok());
@@ -90,8 +108,8 @@ impl Postgres {
         let id = server.id();
         server.kill().expect("it is ours");
         let _ = server.wait();
-        // Those that it started see that it is gone, one after the other, and hold its memory until then.
-        until("the server's processes are gone", || {
+        // Those that it started see that it has ended, one after the other, and hold its memory until then.
+        until("the server's processes have ended", || {
             !fs::read_dir("/proc").expect("processes").flatten().any(|process| {
                 let status = fs::read_to_string(process.path().join("stat")).unwrap_or_default();
                 // The number of its group: that of the server, which has one of its own.

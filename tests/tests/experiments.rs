@@ -47,10 +47,14 @@ impl Testbed {
         fs::write(self.path("rates.toml"), text).expect("written");
     }
 
-    pub(super) fn start(&self, out: &str, more: &[&str]) -> Process {
+    pub(super) fn command(&self, out: &str, more: &[&str]) -> Command {
         let mut command = Command::new(&programs().aggregator);
         command.arg("compare").arg(self.path("rates.toml")).arg("--out").arg(self.path(out)).args(more);
-        Process::start("compare", &mut command)
+        command
+    }
+
+    pub(super) fn start(&self, out: &str, more: &[&str]) -> Process {
+        Process::start("compare", &mut self.command(out, more))
     }
 
     pub(super) fn compare(&self, out: &str, more: &[&str]) -> Ended {

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::path::Path;
 
 use federation_tests::postgres::Postgres;
 use federation_tests::process::{Ended, Process, until};
@@ -148,7 +149,7 @@ fn a_run_of_a_worker_that_was_killed_goes_on_elsewhere() {
     drop(a);
     let b = store.compare(&testbed, "b", &["--jobs", "1"]);
     well(&b);
-    assert!(b.text.contains("is gone, and had got to round"), "{}", b.text);
+    assert!(b.text.contains("has not been heard of for too long, and had got to round"), "{}", b.text);
     let (run, rounds) = begun.first_key_value().expect("one was begun");
     assert!(*rounds > 0 && *rounds < 60, "{run} {rounds}");
     same(&testbed, "alone", "b");
@@ -265,7 +266,7 @@ fn what_is_no_store_or_of_another_program_is_refused() {
     assert!(refused.text.contains("make it with `createdb`"), "{}", refused.text);
 
     let nothing = store.compare(&testbed, "a", &["--plan"]);
-    assert!(nothing.text.contains("nobody has begun the experiment there"), "{}", nothing.text);
+    assert!(nothing.text.contains("no worker has begun the experiment there"), "{}", nothing.text);
     well(&store.compare(&testbed, "a", &["--set", "run.rounds=2"]));
     let other = store.compare(&testbed, "b", &["--set", "run.rounds=3"]);
     well(&other);
@@ -276,4 +277,49 @@ fn what_is_no_store_or_of_another_program_is_refused() {
     let newer = store.compare(&testbed, "a", &[]);
     assert_eq!(newer.code, Some(3), "{}", newer.text);
     assert!(newer.text.contains("its format is 1000"), "{}", newer.text);
+}
+
+/// A key and a certificate for `name`, and the authority that vouches for it, all in this folder.
+fn certify(folder: &Path, name: &str) -> bool {
+    let openssl = |arguments: &[&str]| {
+        let ran = std::process::Command::new("openssl").args(arguments).current_dir(folder).output();
+        ran.is_ok_and(|ran| ran.status.success())
+    };
+    let new = ["req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"];
+    let own = ["-x509", "-days", "2", "-subj", "/CN=lab", "-keyout", "ca.key", "-out", "ca.pem"];
+    let server = ["-subj", "/CN=db", "-keyout", "server.key", "-out", "server.csr"];
+    fs::write(folder.join("names"), format!("subjectAltName={name}")).expect("written");
+    let sign = ["x509", "-req", "-in", "server.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial"];
+    openssl(&[&new[..], &own].concat())
+        && openssl(&[&new[..], &server].concat())
+        && openssl(&[&sign[..], &["-days", "2", "-extfile", "names", "-out", "server.crt"]].concat())
+}
+
+#[test]
+fn the_other_side_of_an_encrypted_connection_is_checked() {
+    let testbed = Testbed::of(LONG);
+    for (name, code) in [("IP:127.0.0.1", 0), ("DNS:another.lab", 3)] {
+        let certificates = tempfile::tempdir().expect("a temporary folder");
+        if !certify(certificates.path(), name) {
+            eprintln!("SKIPPED: there is no openssl on this machine to make certificates with");
+            return;
+        }
+        let put = |data: &Path| {
+            for file in ["server.key", "server.crt"] {
+                fs::copy(certificates.path().join(file), data.join(file)).expect("copied");
+            }
+        };
+        let Some(postgres) = Postgres::with(&["ssl=on"], put) else { return };
+        let mut command = testbed.command("a", &["--store", &postgres.address(), "--set", "run.rounds=2"]);
+        command.env("PGSSLROOTCERT", certificates.path().join("ca.pem"));
+        let ended = Process::start("compare", &mut command).wait();
+        assert_eq!(ended.code, Some(code), "{}", ended.text);
+        if code == 0 {
+            let counted =
+                postgres.client().query_one("SELECT count(*) FROM experiment_runs WHERE ended", &[]);
+            assert_eq!(counted.expect("tables").get::<_, i64>(0), 3);
+        } else {
+            assert!(ended.text.contains("certificate"), "{}", ended.text);
+        }
+    }
 }

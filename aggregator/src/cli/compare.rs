@@ -76,11 +76,11 @@ pub(super) struct CompareArgs {
     /// Run nothing: gather the runs of all shards from the folders that these had as --out, and make the tables in --out
     #[arg(long, value_name = "DIR", num_args = 1..)]
     collect: Vec<PathBuf>,
-    /// Share the experiment with all who give the same command on other machines: each takes the next run that nobody works on. URL is
+    /// Share the experiment with all who give the same command on other machines: each takes the next free run. URL is
     /// that of a PostgreSQL database, postgres://USER@HOST/DATABASE, with the password in PGPASSWORD
     #[arg(long, value_name = "URL", conflicts_with_all = ["shard", "collect"])]
     store: Option<String>,
-    /// With --store: the seconds after which what a run has goes to the store, for whoever takes it over if this machine fails; 0 for every
+    /// With --store: the seconds after which what a run has goes to the store, for the worker that takes it over if this machine fails; 0 for every
     /// round
     #[arg(long, value_name = "SECONDS", requires = "store", default_value_t = 120, value_parser = whole::<u32>(0..=86_400))]
     keep_every: u32,

@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 ///
 /// What does not belong on a command line comes from the environment, under the names that PostgreSQL's own programs know: `PGPASSWORD`,
 /// and `PGSSLROOTCERT`, the certificates of the authorities by which the database's certificate is checked. With these, connections are
-/// encrypted and the database's name is checked, whatever `sslmode` says.
+/// encrypted and the database's name is checked, regardless of `sslmode`.
 #[derive(Clone)]
 pub struct StoreAddress {
     config: Config,

@@ -82,7 +82,7 @@ impl Connection {
         };
         done.map_err(|source| {
             if source.code().is_none() {
-                // Whatever is said next on such a connection may be answered with what was asked before.
+                // The next question on such a connection might get the answer to an earlier one.
                 self.client = None;
             }
             StoreError::Refused { store: self.address.to_string(), source }

@@ -1,8 +1,8 @@
 //! The runs of experiments in a store: which are done, and who works on which.
 //!
-//! A worker takes a run under a lease, which it renews while it works. The epoch counts who has taken the run: whatever is written of it
+//! A worker takes a run under a lease, which it renews while it works. The epoch counts who has taken the run: every write of it
 //! names the epoch under which it was taken, and a worker whose lease has expired and was taken over finds that its epoch is not the run's
-//! any more. Nobody waits for a lock: a run that is being taken is passed over.
+//! any more. No worker waits for a lock: a run that is being taken is passed over.
 
 use postgres::{Client, Error, Row, Transaction};
 
@@ -12,7 +12,7 @@ pub const LEASE_SECONDS: f64 = 30.0;
 /// An experiment's identity: what its runs are.
 pub type ExperimentId = [u8; 32];
 
-/// An experiment, for whoever is first to work on it.
+/// An experiment, as the first worker enters it.
 #[derive(Clone, Debug)]
 pub struct Description {
     /// Its identity.
@@ -107,7 +107,7 @@ pub fn standing(client: &mut Client, experiment: &ExperimentId) -> Result<Vec<St
     Ok(rows.iter().map(stands).collect())
 }
 
-/// Takes the first of these runs that nobody works on and that has not ended.
+/// Takes the first of these runs that are free and have not ended.
 ///
 /// # Errors
 /// Those of the database.
@@ -140,7 +140,7 @@ pub fn take(
     Ok(Some(claim))
 }
 
-/// Renews the leases of these runs, by name and epoch, and returns the names of those that nobody else has taken.
+/// Renews the leases of these runs, by name and epoch, and returns the names of those that no other worker has taken.
 ///
 /// # Errors
 /// Those of the database.
@@ -171,12 +171,12 @@ pub fn give_back(client: &mut Client, experiment: &ExperimentId, claim: &Claim) 
     Ok(())
 }
 
-/// What becomes of a run whose files are in the store.
+/// What happens to a run whose files are in the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Then {
     /// Its worker goes on with it.
     GoesOn,
-    /// Anybody may go on with it.
+    /// Any worker may go on with it.
     IsFree,
     /// Nothing is left to do.
     HasEnded,

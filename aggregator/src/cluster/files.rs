@@ -2,7 +2,7 @@
 //!
 //! A file is read once to know its digest and, if the store has no file of the run with that digest, once more to be sent. Parts come
 //! first, each by itself; then one transaction makes them the run's files, if the run is still its worker's. What a worker that was
-//! killed has sent before that is removed by whoever takes the run next.
+//! killed has sent before that is removed by the next worker that takes the run.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};

@@ -69,7 +69,7 @@ pub(super) fn tell_store(plan: &Plan, store: &str) -> Result<(), Failure> {
     terminal::tell(&format!("in the store at {address}:"));
     let found = Workers::look(Connection::new(address), plan)?;
     if found.is_empty() {
-        terminal::tell("nobody has begun the experiment there");
+        terminal::tell("no worker has begun the experiment there");
     }
     for stands in found {
         let rounds = counted(stands.rounds as usize, "round");

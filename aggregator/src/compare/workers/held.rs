@@ -1,4 +1,4 @@
-//! The runs that a worker has taken, and their leases: renewed by a thread of their own, whatever the others do.
+//! The runs that a worker has taken, and their leases: renewed by a thread of their own.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, Weak, mpsc};
@@ -32,7 +32,7 @@ struct Holding {
 struct UntilEnded<'a>(&'a mpsc::Receiver<()>);
 
 impl Patience for UntilEnded<'_> {
-    /// Whoever works with the store says so.
+    /// The threads that work with the store say so.
     fn outage(&mut self, _: &StoreError) {}
 
     fn over(&mut self) {}

@@ -5,7 +5,7 @@ use sha2::{Digest as _, Sha256};
 use crate::cluster::experiments::Description;
 use crate::compare::plan::Plan;
 
-/// What the store is told of `plan`, before anything is chosen in it.
+/// `plan` as it is entered in the store, before anything is chosen in it.
 #[must_use]
 pub fn describe(plan: &Plan) -> Description {
     let mut hash = Sha256::new();

@@ -1,7 +1,7 @@
-//! Workers that share an experiment over a [store](crate::cluster): each takes a run that nobody works on, and brings what it has back.
+//! Workers that share an experiment over a [store](crate::cluster): each takes a free run, and brings what it has back.
 //!
 //! Every worker has the experiment's folder on its own disk, as if it were alone. What it has of a run goes to the store when the run ends,
-//! every few minutes while it goes on ([`Workers::due`]), and when the worker is stopped: whoever takes the run over after a worker
+//! every few minutes while it goes on ([`Workers::due`]), and when the worker is stopped: a worker that takes over the run of one that
 //! was killed continues from there. Where all has ended, every worker has all runs, and makes the tables of one process.
 //!
 //! | module | what it is |
@@ -61,7 +61,7 @@ pub struct Workers {
     /// How long a run goes on before what it has goes to the store, at least.
     interval: Duration,
     address: StoreAddress,
-    /// Connections that nobody uses at the moment.
+    /// Idle connections.
     connections: Mutex<Vec<Connection>>,
     held: Arc<Held>,
     /// The runs that are here as they are in the store, and have ended.
@@ -197,13 +197,13 @@ impl Workers {
         Ok(())
     }
 
-    /// Puts a run that is complete here into the store, unless somebody works on it.
+    /// Puts a run that is complete here into the store, unless another worker has it.
     fn offer(&self, run: &Planned, runs: &Path) -> Result<(), WorkersError> {
         let Some(claim) = self.claim(&[&run.config.spec.name])? else { return Ok(()) };
         self.keep(run, &claim, runs, Then::HasEnded).map(drop)
     }
 
-    /// The first of these runs that nobody works on.
+    /// The first of these runs that is free.
     fn claim(&self, among: &[&str]) -> Result<Option<Claim>, WorkersError> {
         let id = self.experiment.id;
         self.ask(&mut |connection, patience| {
@@ -273,7 +273,7 @@ impl Workers {
         Ok(connection.once(&mut |client| experiments::remove(client, &id))?)
     }
 
-    /// How the runs of `plan` stand in a store, for those who only look; empty where nobody has begun it. Makes nothing.
+    /// How the runs of `plan` stand in a store, for those who only look; empty where no worker has begun it. Makes nothing.
     ///
     /// # Errors
     /// Those of the store.

@@ -46,7 +46,7 @@ impl Shared<'_> {
         self.left.iter().copied().find(|&position| self.name(position) == name)
     }
 
-    /// Those that nobody has ended yet, and that can be worked on here.
+    /// Those that have not ended yet, and that can be worked on here.
     fn open(&self) -> Vec<&str> {
         let over = lock(&self.over);
         let failed = lock(&self.workers.failed);
@@ -68,7 +68,7 @@ impl Shared<'_> {
                 self.workers.held.add(claim.clone(), Instant::now() + self.workers.due());
                 if let Some(worker) = &claim.deserted {
                     let text = format!(
-                        "{worker} is gone, and had got to round {} when it was last heard of",
+                        "{worker} has not been heard of for too long, and had got to round {} when it was last heard of",
                         claim.rounds
                     );
                     tell(position, &Step::Shared(&text));

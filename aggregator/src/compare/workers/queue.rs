@@ -11,7 +11,6 @@ use crate::cluster::files::Kept;
 use crate::compare::plan::{Plan, Standing};
 use crate::compare::queue::{Ended, Queue, Told};
 use crate::compare::step::Step;
-use crate::report::units::counted;
 use crate::storage::{Disk, FileLayer as _};
 
 /// How often the store is asked for what others have ended.
@@ -94,11 +93,9 @@ impl Shared<'_> {
             if waiting != Some(said) && said > 0 {
                 if let Some(position) = self.position(&others[0].name) {
                     let by = others[0].worker.as_deref().unwrap_or_default();
-                    let more = if said > 1 { format!(" and {} more", said - 1) } else { String::new() };
-                    tell(
-                        position,
-                        &Step::Shared(&format!("is {by}'s{more}: waiting for {}", counted(said, "run"))),
-                    );
+                    let more =
+                        if said > 1 { format!(", {} more elsewhere", said - 1) } else { String::new() };
+                    tell(position, &Step::Shared(&format!("still runs on {by}{more}; waiting")));
                 }
                 waiting = Some(said);
             }

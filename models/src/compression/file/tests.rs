@@ -48,6 +48,29 @@ fn what_is_long_is_compressed_and_the_rest_is_exact() {
     }
 }
 
+/// With the tests of the kernels, this one is run with all vector instructions that the processor has.
+#[test]
+fn the_bytes_and_what_is_read_of_them_are_the_same_on_every_processor() {
+    let digest = |bytes: &[u8]| {
+        use sha2::Digest as _;
+        sha2::Sha256::digest(bytes)[..8].iter().map(|byte| format!("{byte:02x}")).collect::<String>()
+    };
+    // Quotients, which have the same bits everywhere.
+    let values = (0..10_000).map(|i| ((i * 7919) % 10_007) as f32 / 5003.0 - 1.0).collect();
+    let mut sent = ParamSet::new();
+    sent.insert("t0.weight".to_owned(), Array::new([1, 10_000], values).unwrap());
+    for (format, expected) in [
+        (Format::Int8, ["f8834398ceacac3d", "7de6d5a0920b5864"]),
+        (Format::Int4, ["e6d8c6710f33a3f4", "471fc37ce0f70671"]),
+    ] {
+        let bytes = compressed(&sent, format);
+        let (got, _) = read(&bytes).unwrap();
+        let values: Vec<u8> =
+            got.get("t0.weight").unwrap().values().iter().flat_map(|value| value.to_le_bytes()).collect();
+        assert_eq!([digest(&bytes), digest(&values)], expected, "{format:?}");
+    }
+}
+
 #[test]
 fn the_bytes_are_as_few_as_promised() {
     for (model, input) in [("cnn-mnist", [1, 28, 28]), ("resnet-9", [3, 32, 32])] {

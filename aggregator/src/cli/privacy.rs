@@ -4,10 +4,11 @@ use std::fmt::Write as _;
 
 use clap::Subcommand;
 use serde::Serialize;
-use shared::aggregation::MOST_NOISE;
+use shared::aggregation::{MOST_NOISE, Mechanism};
 
 use super::exit::Failure;
 use super::terminal;
+use crate::privacy::adaptive::AdaptiveClip;
 use crate::privacy::{is_no_promise, plan};
 
 #[derive(Debug, Subcommand)]
@@ -53,6 +54,9 @@ struct Row {
     noise: Option<f64>,
     /// The deviation of the noise on each parameter of the mean, as a multiple of privacy.clip.
     noise_of_mean: Option<f64>,
+    /// The same with privacy.adaptive-clip, whose number of updates within the bound has its share of the noise; `None` where devices
+    /// add the noise.
+    noise_of_mean_with_adaptive_clip: Option<f64>,
 }
 
 /// Multiples of the cohort that are shown beside it.
@@ -92,12 +96,26 @@ pub(super) fn privacy(command: &PrivacyCommand) -> Result<(), Failure> {
         } else {
             plan::multiplier(drawn, counted, epsilon, delta, MOST_NOISE)
         };
-        Row { cohort, rate, noise, noise_of_mean: noise.map(|noise| noise / f64::from(cohort)) }
+        let of_sum = noise.filter(|_| !hidden).and_then(|noise| with_adaptive_clip(noise, cohort));
+        let of_mean = |noise: f64| noise / f64::from(cohort);
+        Row {
+            cohort,
+            rate,
+            noise,
+            noise_of_mean: noise.map(of_mean),
+            noise_of_mean_with_adaptive_clip: of_sum.map(of_mean),
+        }
     };
     let rows: Vec<Row> = cohorts.into_iter().map(row).collect();
     terminal::show(json, &rows, || {
         text(&rows, devices, (rounds, max_participations, hidden), (epsilon, delta))
     })
+}
+
+/// The noise that this noise of all that a round gives away leaves the sum of a cohort with `privacy.adaptive-clip = {}`.
+fn with_adaptive_clip(noise: f64, cohort: u32) -> Option<f64> {
+    let count_noise = Some(AdaptiveClip::usual_noise(noise, cohort.into()));
+    Mechanism { clip: 1.0, noise, rate: 1.0, devices: cohort, count_noise }.noise_of_sum()
 }
 
 fn text(
@@ -112,7 +130,7 @@ fn text(
         "epsilon {epsilon} at delta {delta:e}, {devices} devices, {rounds} rounds{bound}\n\n\
          cohort        rate     noise  noise of the mean\n"
     );
-    for Row { cohort, rate, noise, noise_of_mean } in rows {
+    for Row { cohort, rate, noise, noise_of_mean, .. } in rows {
         let shown = noise.zip(*noise_of_mean).map_or_else(
             || format!("  none up to {MOST_NOISE} is enough"),
             |(noise, mean)| format!("{noise:>10}  {mean:.5} x clip"),
@@ -124,6 +142,13 @@ fn text(
          changes that devices have in common, the less accuracy it costs. At the same epsilon a larger\n\
          cohort has less of it.\n",
     );
+    if let Some(with) = rows.first().and_then(|row| row.noise_of_mean_with_adaptive_clip) {
+        let _ = write!(
+            text,
+            "With privacy.adaptive-clip = {{}} the same noise pays for a clip that follows the lengths of updates,\n\
+             and that of the mean is {with:.5} x clip for the first cohort.\n"
+        );
+    }
     if let Some(Row { cohort, rate, noise: Some(noise), .. }) = rows.first().filter(|_| hidden) {
         let _ = write!(
             text,

@@ -7,6 +7,8 @@ use shared::aggregation::{LEAST_CLIP, LEAST_NOISE, MOST_CLIP, MOST_NOISE};
 use shared::settings::Kind;
 use shared::{named, section};
 
+use crate::privacy::adaptive::AdaptiveClipTable;
+
 /// What the account makes of the choice of devices for a round.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -24,10 +26,12 @@ section! {
     /// `[privacy]`
     #[derive(Copy)]
     pub struct PrivacyTable {
-        /// C: the greatest length of an update
+        /// C: the greatest length of an update; if it adapts, in the first round
         pub clip: Option<f64> = None, in Kind::Number(Included(LEAST_CLIP), Included(MOST_CLIP)), unset "not private";
         /// z: deviation of the sum's noise, as a multiple of clip
         pub noise: Option<f64> = None, in Kind::Number(Included(LEAST_NOISE), Included(MOST_NOISE)), unset "not private";
+        /// The bound follows the lengths of updates, and its own noise is part of noise
+        pub adaptive_clip: Option<AdaptiveClipTable> = None;
         /// q: the probability with which a round asks a device; 1 asks all
         pub rate: f64 = 1.0, in Kind::Number(Excluded(0.0), Included(1.0));
         /// poisson: whom rounds ask is secret, and makes them cheaper; none: it does not

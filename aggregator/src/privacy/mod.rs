@@ -3,6 +3,7 @@
 //! The mechanism is [`shared::aggregation::Mechanism`]; here are its account and its budget.
 
 pub mod account;
+pub mod adaptive;
 mod complementary;
 mod composition;
 mod fourier;
@@ -18,6 +19,7 @@ use std::num::NonZeroU32;
 use shared::aggregation::{DeviceNoise, Mechanism};
 
 use account::{Account, Method, Spent};
+use adaptive::AdaptiveClip;
 use noise::Noise;
 
 /// What a private run promises.
@@ -25,6 +27,8 @@ use noise::Noise;
 pub struct Promise {
     /// How sums are made private.
     pub mechanism: Mechanism,
+    /// How the bound on updates follows their lengths, if it does: then the mechanism has that of the first round.
+    pub adaptive: Option<AdaptiveClip>,
     /// K: the rounds that ask a device at most, in a run whose account makes nothing of how devices are drawn; `None` for sampling.
     pub participations: Option<u32>,
     /// The noise that devices add, if they do and the server does not.
@@ -41,7 +45,8 @@ impl Promise {
     fn account(&self) -> Account {
         let Mechanism { noise: multiplier, rate, .. } = self.mechanism;
         // A device that is part of K sums, each with an update of at most C, changes all of them together by sqrt(K) C at most: that is
-        // what K rounds that ask every device give away.
+        // what K rounds that ask every device give away. Where C differs from round to round so does the noise, in proportion: in
+        // units of it a device changes each sum by 1 / z.
         let rate = if self.participations.is_some() { 1.0 } else { rate };
         Account::of(Noise { multiplier, rate })
     }
@@ -55,6 +60,26 @@ impl Promise {
             }
             None => account.spent(rounds, self.delta),
         }
+    }
+
+    /// How the sum of a round is made private whose updates have this bound.
+    #[must_use]
+    pub(crate) fn mechanism_with(&self, clip: Option<f64>) -> Mechanism {
+        Mechanism { clip: clip.unwrap_or(self.mechanism.clip), ..self.mechanism }
+    }
+
+    /// The bound on updates, for people.
+    fn bound(&self) -> String {
+        let Mechanism { clip, noise, count_noise, .. } = self.mechanism;
+        let (Some(AdaptiveClip { quantile, .. }), Some(deviation), Some(of_sum)) =
+            (self.adaptive, count_noise, self.mechanism.noise_of_sum())
+        else {
+            return format!("updates clipped to {clip}, noise {noise}");
+        };
+        format!(
+            "updates clipped to a bound that begins with {clip} and follows the {quantile} quantile of their lengths, noise {noise}, of which the \
+             number of updates within the bound has its share (noise {deviation} on it, {of_sum:.4} on the sum)"
+        )
     }
 
     /// The bound on participations.
@@ -109,9 +134,9 @@ impl Promise {
         let asked = asked + &bound.unwrap_or_default();
         let Spent { epsilon, method } = self.spent(&self.account(), rounds);
         format!(
-            "epsilon {epsilon:.3} at delta {delta:e} after {rounds} rounds, for one device more or less: updates clipped to {clip}, noise {noise}, \
-             {asked}, sums divided by {} devices; the account is that {method}; the server is trusted, and who can take part does not \
-             depend on the data",
+            "epsilon {epsilon:.3} at delta {delta:e} after {rounds} rounds, for one device more or less: {}, {asked}, sums divided by {} \
+             devices; the account is that {method}; the server is trusted, and who can take part does not depend on the data",
+            self.bound(),
             self.mechanism.expected()
         )
     }
@@ -129,8 +154,15 @@ mod tests {
     use super::*;
 
     fn promise(budget: f64) -> Promise {
-        let mechanism = Mechanism { clip: 1.0, noise: 1.0, rate: 0.1, devices: 1000 };
-        Promise { mechanism, participations: None, device_noise: None, delta: 1e-5, budget: Some(budget) }
+        let mechanism = Mechanism { clip: 1.0, noise: 1.0, rate: 0.1, devices: 1000, count_noise: None };
+        Promise {
+            mechanism,
+            adaptive: None,
+            participations: None,
+            device_noise: None,
+            delta: 1e-5,
+            budget: Some(budget),
+        }
     }
 
     #[test]
@@ -148,11 +180,33 @@ mod tests {
     }
 
     #[test]
+    fn what_a_bound_that_adapts_takes_is_part_of_the_same_noise() {
+        let fixed = promise(8.0);
+        let mechanism = Mechanism { count_noise: Some(5.0), ..fixed.mechanism };
+        let adaptive = Promise { mechanism, adaptive: Some(AdaptiveClip::default()), ..fixed };
+        assert_eq!(adaptive.epsilon(50).to_bits(), fixed.epsilon(50).to_bits());
+        let said = adaptive.said(50);
+        for part in
+            ["begins with 1 ", "the 0.5 quantile", "noise 1, of which", "noise 5 on it, 1.0050 on the sum"]
+        {
+            assert!(said.contains(part), "{part:?} is not in {said:?}");
+        }
+        assert!(
+            fixed.said(50).contains("updates clipped to 1, noise 1, every device asked"),
+            "{}",
+            fixed.said(50)
+        );
+        assert_eq!(adaptive.mechanism_with(Some(0.25)), Mechanism { clip: 0.25, ..mechanism });
+        assert_eq!(fixed.mechanism_with(None), fixed.mechanism);
+    }
+
+    #[test]
     fn without_sampling_a_device_gives_away_its_participations() {
         // Golden numbers of `gaussian`: z = 5 and 20 participations at delta 1e-5.
-        let mechanism = Mechanism { clip: 1.0, noise: 5.0, rate: 0.1, devices: 1000 };
+        let mechanism = Mechanism { clip: 1.0, noise: 5.0, rate: 0.1, devices: 1000, count_noise: None };
         let promise = Promise {
             mechanism,
+            adaptive: None,
             participations: Some(20),
             device_noise: None,
             delta: 1e-5,

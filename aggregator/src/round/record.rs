@@ -143,6 +143,7 @@ pub fn of_a_model(metric: &str) -> bool {
             "global-entropy",
             "epsilon",
             "epsilon-if-secret",
+            "clip",
         ]
         .contains(&metric)
 }

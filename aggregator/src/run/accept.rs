@@ -107,7 +107,8 @@ impl Run {
         let start = self.algorithm.ensemble().map(|_| self.current_model()).transpose()?;
         let accepted = self.accepted();
         let (in_step, expands) = (self.reads_in_step(), self.expands());
-        let Self { files, directory, config, algorithm, template, secret, tests, open, failed, .. } = self;
+        let Self { files, directory, config, algorithm, template, secret, clip, tests, open, failed, .. } =
+            self;
         let open = open.as_mut().expect("updates are accepted between open and close");
         let acceptance = Acceptance {
             files: &**files,
@@ -118,7 +119,7 @@ impl Run {
                 &config.spec,
                 template,
                 *failed,
-                super::secret::private(config, secret.as_ref()),
+                super::secret::private(config, secret.as_ref(), *clip),
             ),
             sample_cap: open.opening.sample_cap,
             secret: secret.as_ref(),

@@ -6,7 +6,7 @@ use shared::record::Record;
 
 use super::directory::round_in;
 use super::error::{damaged, disk};
-use super::{Run, RunError, SMALL};
+use super::{Run, RunError, SMALL, clip};
 use crate::round::jsonl;
 use crate::storage::checksum::write_checked;
 use crate::storage::{Reading, append_durably};
@@ -26,8 +26,11 @@ impl Run {
     pub(super) fn write_checkpoint(&self, round: u32, state: &Record) -> Result<(), RunError> {
         self.sync_base(round + 1)?;
         let path = self.directory.checkpoint(round);
-        write_checked(&*self.files, &path, |out| state.write_to(Precision::F32, out))
-            .map_err(disk("write", &path))
+        write_checked(&*self.files, &path, |out| match self.clip {
+            Some(clip) => state.write_noted(clip::KEY, &clip.to_string(), out),
+            None => state.write_to(Precision::F32, out),
+        })
+        .map_err(disk("write", &path))
     }
 
     /// Writes the line and then the checkpoint of the round that was closed last, unless that is done, and hands the round on.

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use models::{Evaluation, Measure, ParamSet, Precision};
-use shared::aggregation::{Contributor, Mixture, Weights};
-use shared::algorithm::{AggregateError, Deployed, Global};
+use shared::aggregation::{Contributor, Mixture, NoisedShare, Private, Weights};
+use shared::algorithm::{AggregateError, Deployed, Global, Round};
 use shared::by_class::ByClass;
 use shared::id::ClientId;
 use shared::message::TrainReport;
@@ -62,8 +62,10 @@ impl Run {
             Some(state) => self.algorithm.restore(state)?,
             None => self.load(round - 1)?,
         };
-        let own_loss = self.learn(&mut global, &mut open, &tally)?;
+        let share = NoisedShare::default();
+        let own_loss = self.learn(&mut global, &mut open, &tally, &share)?;
         let (mut record, test) = self.measure(&global, &open, &decision, (train_loss, own_loss))?;
+        self.adapt_clip(&mut record, &share);
         self.clock.closed(&mut record, begun, test);
         let recorded = Instant::now();
         self.failed += u32::from(record.void && !record.closing);
@@ -122,15 +124,18 @@ impl Run {
         Ok(decision)
     }
 
-    /// Makes the new state of what was accepted; gives the loss of the server's own training.
+    /// Makes the new state of what was accepted, and notes the noised share of updates that were not clipped; gives the loss of the
+    /// server's own training.
     fn learn(
         &self,
         global: &mut Global,
         open: &mut OpenRound,
         tally: &Tally,
+        share: &NoisedShare,
     ) -> Result<Option<OwnLoss>, RunError> {
         let partial = open.merged(&*self.algorithm)?;
-        let round = self.round_of(open);
+        let private = self.private().map(|private| Private { share: Some(share), ..private });
+        let round = Round { private, ..self.round_of(open) };
         let counts = !tally.void && open.opening.work.train;
         // In a private round noise alone tells that no device has come as little as that one has.
         let partial = match partial {

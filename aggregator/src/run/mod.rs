@@ -61,6 +61,7 @@ mod broadcast;
 mod change;
 mod checkpoint;
 mod client_metrics;
+mod clip;
 mod clock;
 mod close;
 mod collapse;
@@ -185,6 +186,8 @@ pub struct Run {
     template: Template,
     /// What noise and cohorts are drawn from, if the run is private.
     secret: Option<Secret>,
+    /// The length to which updates are clipped in the open round or the next one, if that adapts.
+    clip: Option<f64>,
     /// What the model is tested on, if it is.
     pub tests: Option<TestSet>,
     /// The operator's own program that tests it, where its network has no layers here.
@@ -252,6 +255,7 @@ impl Run {
         Ok(Self {
             tester,
             secret,
+            clip: clip::first(&config),
             files,
             directory,
             config: Box::new(config),

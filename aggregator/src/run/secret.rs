@@ -50,7 +50,7 @@ pub(super) fn of(
 impl Run {
     /// How the run's sums are made private, if they are.
     pub(super) fn private(&self) -> Option<Private<'_>> {
-        private(&self.config, self.secret.as_ref())
+        private(&self.config, self.secret.as_ref(), self.clip)
     }
 
     /// What the finished rounds promise, with what that rests on, if the run is private.
@@ -97,10 +97,14 @@ pub(super) fn of_device(secret: &Secret, client: ClientId) -> Secret {
     Secret::new(secret.seed("device noise").derive_bytes("client", client.as_bytes()).as_bytes())
 }
 
-/// The same of the parts of a run.
-pub(super) fn private<'a>(config: &Config, secret: Option<&'a Secret>) -> Option<Private<'a>> {
+/// The same of the parts of a run, with the length to which updates are clipped if that adapts.
+pub(super) fn private<'a>(
+    config: &Config,
+    secret: Option<&'a Secret>,
+    clip: Option<f64>,
+) -> Option<Private<'a>> {
     // Else devices add the noise.
     let promise = config.promise.filter(|promise| promise.device_noise.is_none())?;
-    let mechanism = promise.mechanism;
-    Some(Private { mechanism, secret: secret? })
+    let mechanism = promise.mechanism_with(clip);
+    Some(Private { mechanism, secret: secret?, share: None })
 }

@@ -24,7 +24,7 @@ pub struct Clip<'a> {
 }
 
 impl Clip<'_> {
-    /// `min(1, M / ||D_k||)`.
+    /// `min(1, M / ||D_k||)`, which is 1 of updates within the bound alone: of two different numbers no quotient is rounded to 1.
     ///
     /// # Panics
     /// If the update does not fit the template: it is checked before it is folded.

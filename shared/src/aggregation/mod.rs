@@ -42,7 +42,10 @@ pub use clipping::Clip;
 pub use exact_sum::{EmptySum, ExactSum, MergeError};
 pub(crate) use matching::Matching;
 pub use mixture::{Mixture, NotAMixture};
-pub use noise::{DeviceNoise, LEAST_CLIP, LEAST_NOISE, MOST_CLIP, MOST_NOISE, Mechanism, Private};
+pub use noise::{
+    DeviceNoise, LEAST_CLIP, LEAST_COUNT_NOISE, LEAST_NOISE, MOST_CLIP, MOST_COUNT_NOISE, MOST_NOISE,
+    Mechanism, NoisedShare, Private,
+};
 pub use optimizer::ServerOptimizer;
 pub use rule::Rule;
 pub use scale::Scale;

@@ -30,6 +30,8 @@ pub struct WeightedSum {
     by_loss: Option<BTreeMap<u64, ExactSum>>,
     /// The weights of these parts while they are [hidden](Self::hide): modulo 2^64, in the order of the parts.
     hidden: [i64; 2],
+    /// The number of clipped terms that were within the bound, and lost nothing.
+    within: u64,
 }
 
 /// What the parts by loss have room for.
@@ -40,7 +42,7 @@ impl WeightedSum {
     #[must_use]
     pub fn new(template: &Template, scale: Scale, weights: Weights) -> Self {
         let by_loss = matches!(weights, Weights::Loss).then(BTreeMap::new);
-        Self { terms: ExactSum::new(template, scale), by_loss, hidden: [0; 2] }
+        Self { terms: ExactSum::new(template, scale), by_loss, hidden: [0; 2], within: 0 }
     }
 
     /// Adds an update with its weight ([`Weights::of`]) and its training loss. Says whether it counts: under weights by
@@ -59,6 +61,7 @@ impl WeightedSum {
     /// As [`ExactSum::add`].
     pub fn add_clipped(&mut self, params: &ParamSet, weight: u64, loss: f64, clip: Clip<'_>) -> bool {
         let factor = clip.factor(params);
+        self.within += u64::from(factor >= 1.0);
         self.add_scaled(params, weight, loss, |tensor| if clip.clips(tensor) { factor } else { 1.0 })
     }
 
@@ -97,13 +100,14 @@ impl WeightedSum {
             }
             _ => return Err(MergeError::Different { of: "the weights".to_owned() }),
         }
+        self.within = self.within.saturating_add(other.within);
         self.terms.merge(&other.terms)
     }
 
     /// The whole numbers that secure aggregation hides, tensor by tensor: the sums and, of weights by loss, those of the losses as
     /// well. Both parts are there then, for any losses.
     pub(crate) fn numbers(&mut self) -> Vec<(String, &mut [i64])> {
-        let Self { terms, by_loss, hidden } = self;
+        let Self { terms, by_loss, hidden, .. } = self;
         if let Some(by_loss) = by_loss {
             for room in ROOMS {
                 let empty = || terms.emptied(terms.scale().with_max_weight(room));
@@ -152,7 +156,8 @@ impl WeightedSum {
     /// If weights are by loss: what a device's loss does to the others' weights is not bounded.
     pub fn each_private_mean(self, private: Private<'_>, round: u32, visit: impl FnMut(&str, usize, &[f32])) {
         assert!(self.by_loss.is_none(), "a configuration with both is refused");
-        let noise = |sums: &mut IntegerSet, scale| private.add_noise(sums, scale, round);
+        let count = (self.within, self.terms.terms());
+        let noise = |sums: &mut IntegerSet, scale| private.add_noise(sums, scale, round, count);
         self.terms.each_share(noise, private.mechanism.expected(), visit);
     }
 
@@ -204,16 +209,16 @@ const LOSSES: &str = "losses";
 
 impl ToRecord for WeightedSum {
     fn into_record(self) -> Record {
-        let by_loss = self.by_loss.is_some();
+        let scalars = (self.by_loss.is_some(), self.within);
         let parts = self.by_loss.into_iter().flatten().map(|(room, sum)| (format!("{BY_LOSS}{room}."), sum));
         let parts = parts.chain([(TERMS.to_owned(), self.terms)]);
-        Record::join(&by_loss, parts.map(|(prefix, sum)| (prefix, sum.into_record())))
+        Record::join(&scalars, parts.map(|(prefix, sum)| (prefix, sum.into_record())))
     }
 
     fn from_record(record: Record) -> Result<Self, RecordError> {
         const EXPECTED: &str = "a weighted sum";
         let incomplete = || RecordError::Incomplete { expected: EXPECTED };
-        let (by_loss, mut parts): (bool, _) = record.split(EXPECTED)?;
+        let ((by_loss, within), mut parts): ((bool, u64), _) = record.split(EXPECTED)?;
         let terms = ExactSum::from_record(parts.remove(TERMS).ok_or_else(incomplete)?)?;
         let mut sums = BTreeMap::new();
         for room in [SMALL_LOSS, MAX_LOSS] {
@@ -224,7 +229,7 @@ impl ToRecord for WeightedSum {
             sums.insert(room, part);
         }
         if parts.is_empty() {
-            Ok(Self { terms, by_loss: by_loss.then_some(sums), hidden: [0; 2] })
+            Ok(Self { terms, by_loss: by_loss.then_some(sums), hidden: [0; 2], within })
         } else {
             Err(incomplete())
         }

@@ -7,6 +7,7 @@ use super::super::Raw;
 use super::secure::cohort;
 use super::{Combinations, Shown};
 use crate::config::Sampling;
+use crate::privacy::adaptive::AdaptiveClip;
 use crate::privacy::{Promise, is_no_promise};
 
 impl Combinations<'_> {
@@ -74,11 +75,18 @@ impl Combinations<'_> {
             }
             (Sampling::Poisson, None) | (Sampling::None, Some(_)) => {}
         }
-        let mechanism = Mechanism { clip, noise, rate: table.rate, devices };
+        let mut mechanism = Mechanism { clip, noise, rate: table.rate, devices, count_noise: None };
+        let adaptive = self.adaptive_clip(raw, &mut mechanism);
         let participations = table.max_participations;
         let device_noise = if hidden { self.device_noise(raw, &mechanism, architecture) } else { None };
-        let promise =
-            Promise { mechanism, participations, device_noise, delta: table.delta, budget: table.epsilon };
+        let promise = Promise {
+            mechanism,
+            adaptive,
+            participations,
+            device_noise,
+            delta: table.delta,
+            budget: table.epsilon,
+        };
         if let Some(budget) = table.epsilon
             && promise.affordable(1) == 0
         {
@@ -93,6 +101,33 @@ impl Combinations<'_> {
             self.refuse(&[noise, rate_key, budget], &reason);
         }
         Some(promise)
+    }
+
+    /// How the bound on updates adapts, if it does; gives the mechanism the noise of that.
+    fn adaptive_clip(&mut self, raw: &mut Raw, mechanism: &mut Mechanism) -> Option<AdaptiveClip> {
+        let table = raw.privacy.adaptive_clip.as_mut()?;
+        let (adaptive, deviation) = table.complete(mechanism.noise, mechanism.expected());
+        if raw.secure_aggregation.enabled {
+            let reason = "the bound follows the lengths of single updates, and of hidden updates the server sees the sum alone: leave \
+                          privacy.adaptive-clip out";
+            let key = ("privacy.adaptive-clip", "[privacy.adaptive-clip]".to_owned());
+            self.refuse(&[key, super::secure::enabled()], reason);
+            return None;
+        }
+        mechanism.count_noise = Some(deviation);
+        if mechanism.noise_of_sum().is_none() {
+            let noise = ("privacy.noise", format!("privacy.noise = {}", mechanism.noise));
+            let of_count =
+                ("privacy.adaptive-clip.noise", format!("privacy.adaptive-clip.noise = {deviation}"));
+            let reason = format!(
+                "the number of updates within the bound takes more of the account than it may, and the sum would need more than ten \
+                 times its noise; set privacy.adaptive-clip.noise to {} or more, or leave it out",
+                mechanism.noise
+            );
+            self.refuse(&[noise, of_count], &reason);
+            mechanism.count_noise = None;
+        }
+        Some(adaptive)
     }
 
     /// The noise that devices add to updates of this network before they hide them.
@@ -194,6 +229,7 @@ mod tests {
     use shared::id::RunId;
 
     use crate::config::{Config, ConfigErrors, Raw};
+    use crate::privacy::adaptive::{AdaptiveClip, AdaptiveClipTable};
 
     const PRIVATE: [&str; 4] =
         ["privacy.clip=1", "privacy.noise=1", "privacy.rate=0.5", "aggregation.weights=uniform"];
@@ -219,6 +255,29 @@ mod tests {
     }
 
     #[test]
+    fn a_bound_that_adapts_has_its_noise_and_costs_no_epsilon() {
+        let of = |given: &[&str]| read(&[&PRIVATE[..], given].concat()).expect("valid");
+        let fixed = of(&["data.clients=200"]);
+        let adaptive = of(&["data.clients=200", "privacy.adaptive-clip={}"]);
+        let promised = adaptive.promise.expect("private");
+        assert_eq!(promised.mechanism.count_noise, Some(5.0), "a twentieth of 100");
+        assert_eq!(promised.adaptive, Some(AdaptiveClip { quantile: 0.5, rate: 0.2 }));
+        let noted = AdaptiveClipTable { quantile: Some(0.5), rate: Some(0.2), noise: Some(5.0) };
+        assert_eq!(adaptive.effective.privacy.adaptive_clip, Some(noted));
+        let few = of(&["privacy.adaptive-clip.quantile=0.9"]).promise.expect("private");
+        assert_eq!((few.mechanism.count_noise, few.adaptive.map(|of| of.quantile)), (Some(1.0), Some(0.9)));
+        let epsilon = |config: &Config| config.promise.map(|promise| promise.epsilon(3).to_bits());
+        assert_eq!(epsilon(&adaptive), epsilon(&fixed));
+        let again = Config::validate(&adaptive.effective, RunId::from_bytes([1; 8])).expect("its own");
+        assert_eq!(again, adaptive);
+        assert_eq!(fixed.effective.privacy.adaptive_clip, None);
+        for out_of_range in ["quantile=0", "quantile=1", "rate=0", "rate=1.5", "noise=0", "noise=1e7"] {
+            let given = [format!("privacy.adaptive-clip.{out_of_range}")];
+            assert!(Raw::layered(None, &given).is_err(), "{out_of_range}");
+        }
+    }
+
+    #[test]
     fn what_breaks_the_guarantee_is_refused_with_a_way_out() {
         for (overrides, parts) in [
             (&["aggregation.weights=samples"][..], &["aggregation.weights", "uniform"][..]),
@@ -234,6 +293,14 @@ mod tests {
             (&["privacy.delta=0.2"], &["one in the number of devices"]),
             (&["privacy.rate=0.001"], &["less than one device"]),
             (&["privacy.epsilon=0.1"], &["one round spends", "privacy plan"]),
+            (
+                &["privacy.adaptive-clip.noise=0.5"],
+                &["privacy.adaptive-clip.noise = 0.5", "privacy.noise = 1", "noise to 1 or more"],
+            ),
+            (
+                &["privacy.adaptive-clip={}", "secure-aggregation.enabled=true", "privacy.rate=1"],
+                &["[privacy.adaptive-clip]", "secure-aggregation.enabled = true", "the sum alone"],
+            ),
             (&["privacy.sampling=none"], &["privacy.sampling = \"none\"", "set privacy.max-participations"]),
             (
                 &["privacy.max-participations=3"],
@@ -250,7 +317,13 @@ mod tests {
                 assert!(refused.contains(part), "{overrides:?}: {part:?} is not in {refused:?}");
             }
         }
-        for alone in ["privacy.clip=1", "privacy.noise=1", "privacy.epsilon=3", "privacy.rate=0.5"] {
+        for alone in [
+            "privacy.adaptive-clip={}",
+            "privacy.clip=1",
+            "privacy.noise=1",
+            "privacy.epsilon=3",
+            "privacy.rate=0.5",
+        ] {
             let refused = read(&[alone]).err().map(|errors| errors.to_string()).unwrap_or_default();
             assert!(refused.contains("needs both"), "{alone}: {refused}");
         }

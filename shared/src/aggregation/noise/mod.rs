@@ -19,6 +19,7 @@ mod bernoulli;
 mod devices;
 mod gaussian;
 mod poisson;
+mod share;
 
 use models::params::IntegerSet;
 use rand::SeedableRng;
@@ -32,18 +33,23 @@ use crate::secret::Secret;
 use crate::seed::Seed;
 pub use devices::DeviceNoise;
 use gaussian::{DiscreteGaussian, MAX_SIGMA};
+pub use share::{LEAST_COUNT_NOISE, MOST_COUNT_NOISE, NoisedShare};
 
 /// How a round's sum is made private.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Mechanism {
     /// C: the greatest length of an update.
     pub clip: f64,
-    /// z: the deviation of the noise, as a multiple of what one device changes; from [`LEAST_NOISE`] to [`MOST_NOISE`].
+    /// z: the deviation of the noise, as a multiple of what one device changes; from [`LEAST_NOISE`] to [`MOST_NOISE`]. It is that of all
+    /// that a round gives away.
     pub noise: f64,
     /// q: the probability with which a round asks a device; 1 for all in every round.
     pub rate: f64,
     /// N: the number of devices for which the sum is divided. No device changes it.
     pub devices: u32,
+    /// `sigma_b`: the deviation of the noise of the number of updates within the bound, from [`LEAST_COUNT_NOISE`] to
+    /// [`MOST_COUNT_NOISE`]; `None` if they are not counted.
+    pub count_noise: Option<f64>,
 }
 
 /// The least noise that there is: with less an account says nothing.
@@ -62,6 +68,8 @@ pub struct Private<'a> {
     pub mechanism: Mechanism,
     /// The run's secret, from which the noise comes.
     pub secret: &'a Secret,
+    /// Where the noised share of updates within the bound is put, for a caller that goes on with it.
+    pub share: Option<&'a NoisedShare>,
 }
 
 /// What roundings of floating-point numbers may add to a clipped update, relative to it: that of its length by less than `2^-53` for
@@ -87,7 +95,12 @@ impl Mechanism {
     pub fn scale(&self, max_abs: f32) -> Scale {
         // Half of the greatest sigma, so that there is room for what rounding adds.
         let target = (MAX_SIGMA as f64).log2() - 1.0;
-        Scale::with_exponent(max_abs, (target - (self.noise * self.clip).log2()).floor() as i32)
+        Scale::with_exponent(max_abs, (target - (self.drawn_noise() * self.clip).log2()).floor() as i32)
+    }
+
+    /// The noise that is drawn for the sum.
+    fn drawn_noise(&self) -> f64 {
+        self.noise_of_sum().expect("a configuration that leaves none is refused")
     }
 
     /// z S: the deviation of the noise of sums of this number of values, in units of their scale, rounded up.
@@ -95,7 +108,7 @@ impl Mechanism {
     /// # Panics
     /// If the scale is not [the mechanism's](Self::scale).
     fn sigma(&self, scale: Scale, values: usize) -> u64 {
-        let sigma = (self.noise * sensitivity(self.clip, scale, values as u64)).ceil();
+        let sigma = (self.drawn_noise() * sensitivity(self.clip, scale, values as u64)).ceil();
         assert!(sigma >= 1.0 && sigma <= MAX_SIGMA as f64, "the scale is chosen for the noise");
         sigma as u64
     }
@@ -126,11 +139,15 @@ fn seed<'a>(secret: &Secret, round: u32, numbers: impl Iterator<Item = (&'a str,
 }
 
 impl Private<'_> {
-    /// Adds the noise of this round to a sum, on all threads and to the same bytes on any number of them.
-    pub(super) fn add_noise(&self, sums: &mut IntegerSet, scale: Scale, round: u32) {
+    /// Adds the noise of this round to a sum, on all threads and to the same bytes on any number of them, and that of the `count`, how many
+    /// of its terms are within the bound and how many it has.
+    pub(super) fn add_noise(&self, sums: &mut IntegerSet, scale: Scale, round: u32, count: (u64, u64)) {
         let values = sums.values().map(|sum| sum.values().len()).sum();
         let gaussian = DiscreteGaussian::new(self.mechanism.sigma(scale, values));
         let seed = seed(self.secret, round, sums.iter().map(|(name, sum)| (name.as_str(), sum.values())));
+        if let Some(share) = self.share {
+            self.mechanism.put_share(share, count, &seed);
+        }
         for (name, sum) in sums {
             let seed = seed.derive_bytes("tensor", name.as_bytes());
             sum.values_mut().par_chunks_mut(CHUNK).enumerate().for_each(|(index, sum)| {

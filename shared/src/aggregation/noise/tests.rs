@@ -2,8 +2,9 @@ use models::params::{Array, ParamSet};
 
 use super::*;
 use crate::aggregation::{WeightedSum, Weights};
+use crate::record::ToRecord as _;
 
-const MECHANISM: Mechanism = Mechanism { clip: 2.0, noise: 1.0, rate: 0.5, devices: 8 };
+const MECHANISM: Mechanism = Mechanism { clip: 2.0, noise: 1.0, rate: 0.5, devices: 8, count_noise: None };
 
 fn set(values: &[f32]) -> ParamSet {
     ParamSet::from_iter([("w".to_owned(), Array::new([values.len()], values.to_vec()).expect("one axis"))])
@@ -23,7 +24,7 @@ fn summed(mechanism: &Mechanism, updates: &[&[f32]]) -> WeightedSum {
 fn mean(mechanism: Mechanism, secret: &Secret, round: u32, updates: &[&[f32]]) -> Vec<f32> {
     let mut found = Vec::new();
     let visit = |_: &str, _: usize, values: &[f32]| found.extend_from_slice(values);
-    summed(&mechanism, updates).each_private_mean(Private { mechanism, secret }, round, visit);
+    summed(&mechanism, updates).each_private_mean(Private { mechanism, secret, share: None }, round, visit);
     found
 }
 
@@ -39,7 +40,7 @@ fn the_mean_is_the_clipped_sum_over_the_expected_cohort_and_noise_of_its_deviati
         MECHANISM,
         Mechanism { noise: 0.01, ..MECHANISM },
         Mechanism { noise: 1000.0, clip: 1e-3, ..MECHANISM },
-        Mechanism { noise: 3.7, clip: 40.0, rate: 1.0, devices: 3 },
+        Mechanism { noise: 3.7, clip: 40.0, rate: 1.0, devices: 3, count_noise: None },
     ] {
         let found = mean(mechanism, &secret, 1, &[&one, &long, &nothing]);
         let deviation = mechanism.noise * mechanism.clip / mechanism.expected();
@@ -58,7 +59,7 @@ fn a_round_of_nobody_is_noise() {
     let secret = Secret::new(&[7; 32]);
     let empty = WeightedSum::new(&template, MECHANISM.scale(1000.0), Weights::Uniform);
     let mut found = Vec::new();
-    let private = Private { mechanism: MECHANISM, secret: &secret };
+    let private = Private { mechanism: MECHANISM, secret: &secret, share: None };
     empty.each_private_mean(private, 3, |_, _, values| found.extend_from_slice(values));
     assert!(found.iter().filter(|value| **value != 0.0).count() > 90, "{found:?}");
 }
@@ -76,6 +77,42 @@ fn noise_is_the_same_again_and_another_for_another_round_secret_or_sum() {
     let differences: Vec<f32> = first.iter().zip(&without).map(|(a, b)| a - b).collect();
     let apart = differences.iter().filter(|value| (**value - differences[0]).abs() > 1e-3).count();
     assert!(apart > 40, "{differences:?}");
+}
+
+#[test]
+fn the_sum_has_the_noise_that_the_count_leaves_it_and_the_count_is_that_of_updates_within_the_bound() {
+    let values = 20_000;
+    let one = |length: f32| (0..values).map(|i| if i == 0 { length } else { 0.0 }).collect::<Vec<f32>>();
+    // Of the bound, 2, itself, below it, and above it.
+    let updates = [one(2.0), one(0.5), one(2.001), one(70.0), one(0.0)];
+    let updates: Vec<&[f32]> = updates.iter().map(Vec::as_slice).collect();
+    let mechanism = Mechanism { count_noise: Some(0.6), ..MECHANISM };
+    let template = Template::of(&set(updates[0]));
+    let sum = |updates: &[&[f32]]| summed(&mechanism, updates);
+    let mut merged = sum(&updates[..2]);
+    merged.merge(&sum(&updates[2..])).expect("sums of one round");
+    assert!(merged == sum(&updates));
+    let (mut shares, mut found) = (Vec::new(), Vec::new());
+    for secret in 0..200 {
+        let (secret, place) = (Secret::new(&[secret; 32]), NoisedShare::default());
+        let small: Vec<&[f32]> = updates.iter().map(|update| &update[..2]).collect();
+        let (sum, values) =
+            if shares.is_empty() { (merged.clone(), &mut found) } else { (sum(&small), &mut Vec::new()) };
+        let private = Private { mechanism, secret: &secret, share: Some(&place) };
+        sum.each_private_mean(private, 1, |_, _, mean| values.extend_from_slice(mean));
+        shares.push(place.get().expect("it was put"));
+    }
+    // 3 of 5 over a cohort of 4, and noise of 0.6.
+    let exact = (3.0 - 2.5) / 4.0 + 0.5;
+    let (mean, error) = (shares.iter().sum::<f64>() / 200.0, 0.6 / 4.0 / 200f64.sqrt());
+    assert!((mean - exact).abs() < 4.0 * error, "{mean}, not {exact}");
+    let square = found[1..].iter().map(|value| f64::from(*value).powi(2)).sum::<f64>();
+    let measured = (square / (values - 1) as f64).sqrt();
+    let of_sum = (1f64 - 1.2f64.powi(-2)).powf(-0.5);
+    let deviation = of_sum * mechanism.clip / mechanism.expected();
+    assert!((measured / deviation - 1.0).abs() < 0.025, "{measured}, not {deviation}");
+    let again = WeightedSum::from_record(merged.clone().into_record()).expect("its own record");
+    assert!(again == merged && template.parameters() == values);
 }
 
 #[test]
@@ -97,7 +134,7 @@ fn noise_for_1_66_million_values() {
     let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build().expect("one thread");
     let sum = summed(&MECHANISM, &[&vec![0.1; 1_663_370]]);
     let begun = std::time::Instant::now();
-    let private = Private { mechanism: MECHANISM, secret: &secret };
+    let private = Private { mechanism: MECHANISM, secret: &secret, share: None };
     pool.install(|| sum.each_private_mean(private, 1, |_, _, _| {}));
     let seconds = begun.elapsed().as_secs_f64();
     println!("noise for 1,663,370 values on one core: {seconds:.2} s");

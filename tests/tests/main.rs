@@ -50,6 +50,7 @@ mod personalisation;
 mod plain_ensembles;
 mod power;
 mod privacy;
+mod privacy_adaptive;
 mod processes;
 mod prose;
 mod python_package;

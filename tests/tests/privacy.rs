@@ -267,6 +267,8 @@ fn the_plan_is_said_and_nonsense_is_refused() {
     assert_eq!(said.code, Some(0), "{}", said.text);
     assert!(said.text.contains("   100    0.100000    0.9999  0.01000 x clip"), "{}", said.text);
     assert!(said.text.contains("noise = 0.9999\nrate = 0.1\ndevices = 1000"), "{}", said.text);
+    // The number of updates within a bound that adapts takes 1 / (2 * 5)^2 of 1 / 0.9999^2.
+    assert!(said.text.contains("that of the mean is 0.01005 x clip"), "{}", said.text);
     let json = plan(&[&asked[..], &["--epsilon", "7.05", "--json"]].concat());
     let rows: serde_json::Value = serde_json::from_str(&json.text).unwrap();
     assert_eq!((rows[0]["noise"].as_f64(), rows[3]["cohort"].as_u64()), (Some(0.9999), Some(800)));

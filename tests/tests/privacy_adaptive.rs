@@ -74,8 +74,8 @@ async fn bounds_follow_the_noised_shares_of_the_records_and_cost_no_epsilon() {
     }
     let (_, _, metadata) = models::read_model(&mut &fs::read(run.directory().model()).unwrap()[..]).unwrap();
     assert_eq!(metadata["privacy"], said);
-    let report = fs::read_to_string(run.directory().root().join("report.html")).unwrap();
-    assert!(report.contains("within-clip"), "the report lacks it");
+    let rounds = fs::read_to_string(run.directory().rounds()).unwrap();
+    assert_eq!(rounds.matches("\"within-clip\":").count(), 12, "{rounds}");
 }
 
 #[tokio::test]

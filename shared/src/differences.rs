@@ -130,7 +130,7 @@ impl Base {
             }
         }
         let seed = spec.root_seed().derive_numbered("round", u64::from(round)).derive("broadcast");
-        let compression = Compression { format: Format::Int8, seed: *seed.as_bytes() };
+        let compression = Compression { format: Format::Int8, sparse: false, seed: *seed.as_bytes() };
         let beside = Beside { from: self.digest, scalars: model.scalars };
         Ok(Record::with_scalars(tensors, &beside).to_compressed(&compression, &spare).into())
     }

@@ -1,24 +1,27 @@
 //! Compressed sets as bytes: still safetensors, which any of its readers opens.
 //!
 //! ```text
-//! w           I8, of the tensor's shape, or U8 where two values share a byte
+//! w           I8, of the tensor's shape, or U8 where two values share a byte; where zeros are left out, the other values in any format
 //! w.scale     F32, a scale for each chunk or block
+//! w.at        U8, the positions of the values that are not zero
 //! metadata    "compressed": the signs' seed, and for each such tensor its format, and its shape where its bytes do not say it
 //! ```
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::io::{self, Read, Write};
+mod read;
 
-use bytes::Bytes;
+pub use read::{Marked, from_pieces, marked_from_pieces, read};
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+use half::{bf16, f16};
+use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 
 use safetensors::Dtype;
 
-use super::{Compression, Format, LEAST, int4, int8};
-use crate::params::codec::{
-    Declared, DecodeError, Limits, Number, Pieces, check_names, header, read_array, read_each, write_head,
-    write_values,
-};
+use super::{Compression, Format, LEAST, int4, int8, positions};
+use crate::params::codec::{Number, check_names, header, write_head, write_values};
 use crate::params::{Array, ParamSet, Precision, element_count};
 
 /// Floating point, and bytes that stand for it.
@@ -60,6 +63,8 @@ impl Number for Packed {
 const KEY: &str = "compressed";
 /// What the name of a tensor's scales ends with.
 const SCALE: &str = ".scale";
+/// What the name of a tensor's positions ends with.
+const AT: &str = ".at";
 
 /// What the metadata says.
 #[derive(Serialize, Deserialize)]
@@ -77,6 +82,38 @@ enum How {
     Int8,
     /// With the shape.
     Int4(Vec<usize>),
+    /// With the shape, the number of values that are there, and their format.
+    Sparse {
+        shape: Vec<usize>,
+        kept: usize,
+        #[serde(default, skip_serializing_if = "Values::is_float")]
+        values: Values,
+    },
+}
+
+/// The format of values beside which zeros are left out.
+#[derive(Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Values {
+    #[default]
+    Float,
+    Int8,
+    Int4,
+}
+
+impl Values {
+    #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+    fn is_float(&self) -> bool {
+        *self == Self::Float
+    }
+
+    fn of(format: Format) -> Self {
+        match format {
+            Format::Float(_) => Self::Float,
+            Format::Int8 => Self::Int8,
+            Format::Int4 => Self::Int4,
+        }
+    }
 }
 
 fn words(seed: [u8; 32]) -> [u64; 4] {
@@ -134,6 +171,81 @@ pub fn compresses(params: &ParamSet, name: &str, spare: &dyn Fn(&str) -> bool) -
         && params.get(&format!("{name}{SCALE}")).is_none()
 }
 
+/// Whether [`to_bytes`] leaves zeros out of this tensor, if it has enough of them and the [compression](Compression::sparse) says so.
+pub fn leaves_out(params: &ParamSet, name: &str, spare: &dyn Fn(&str) -> bool) -> bool {
+    compresses(params, name, spare) && params.get(&format!("{name}{AT}")).is_none()
+}
+
+/// Writes values in a format, with the randomness of the whole set.
+struct Packer {
+    format: Format,
+    signs: ChaCha8Rng,
+    rounding: ChaCha8Rng,
+}
+
+/// Values in a format.
+struct PackedValues {
+    number: Packed,
+    bytes: Vec<u8>,
+    scales: Vec<f32>,
+}
+
+impl Packer {
+    fn pack(&mut self, values: &[f32], format: Format) -> PackedValues {
+        let (mut bytes, mut scales) = (Vec::with_capacity(bytes_of(values.len(), format)), Vec::new());
+        let number = match format {
+            Format::Float(precision) => {
+                match precision {
+                    Precision::F32 => {
+                        write_values(values, &mut bytes).expect("writing to a vector does not fail");
+                    }
+                    Precision::F16 => {
+                        bytes.extend(values.iter().flat_map(|&value| f16::from_f32(value).to_le_bytes()));
+                    }
+                    Precision::BF16 => {
+                        bytes.extend(values.iter().flat_map(|&value| bf16::from_f32(value).to_le_bytes()));
+                    }
+                }
+                Packed::Float(precision)
+            }
+            Format::Int8 => {
+                int8::compress(values, &mut self.rounding, &mut bytes, &mut scales);
+                Packed::Signed
+            }
+            Format::Int4 => {
+                int4::compress(values, &mut self.signs, &mut self.rounding, &mut bytes, &mut scales);
+                Packed::Unsigned
+            }
+        };
+        PackedValues { number, bytes, scales }
+    }
+
+    /// The tensor's values that are not zero, and the bytes of their positions, if both take fewer bytes than all values.
+    fn sparse(&self, array: &Array) -> Option<(Vec<f32>, Vec<u8>)> {
+        let values = array.values();
+        let there = |&(_, value): &(usize, &f32)| value.to_bits() != 0;
+        let at: Vec<usize> = values.iter().enumerate().filter(there).map(|(at, _)| at).collect();
+        let format = of_kept(at.len(), self.format);
+        let room = bytes_of(values.len(), self.format).checked_sub(bytes_of(at.len(), format))?;
+        let positions = positions::encode(values.len(), &at);
+        (positions.len() < room).then(|| (at.into_iter().map(|at| values[at]).collect(), positions))
+    }
+}
+
+/// The format of this number of values beside which zeros are left out: few are exact.
+fn of_kept(kept: usize, format: Format) -> Format {
+    if kept < LEAST && !matches!(format, Format::Float(_)) { Format::Float(Precision::F32) } else { format }
+}
+
+/// The bytes of a number of values, with their scales.
+fn bytes_of(values: usize, format: Format) -> usize {
+    match format {
+        Format::Float(precision) => precision.bytes() * values,
+        Format::Int8 => values + 4 * int8::scales(values),
+        Format::Int4 => int4::bytes(values) + 4 * int4::scales(values),
+    }
+}
+
 /// [`to_bytes`](crate::params::codec::to_bytes) of a set whose tensors are compressed, but for those that are short or that `spare` names, which are
 /// exact.
 ///
@@ -146,31 +258,44 @@ pub fn to_bytes(
     metadata: &BTreeMap<String, String>,
 ) -> io::Result<Vec<u8>> {
     check_names(params)?;
-    let (mut signs, mut rounding) = (Compression::signs(compression.seed), compression.rounding());
+    let Compression { format, sparse, seed } = *compression;
+    let mut packer = Packer { format, signs: Compression::signs(seed), rounding: compression.rounding() };
     let mut described = Described { signs: None, tensors: BTreeMap::new() };
     let mut stored: BTreeMap<String, Stored<'_>> = BTreeMap::new();
     for (name, array) in params {
-        let (count, of_scales) = (array.values().len(), format!("{name}{SCALE}"));
         if !compresses(params, name, spare) {
             stored.insert(name.to_owned(), Stored::Plain(array));
             continue;
         }
-        let (mut bytes, mut scales) = (Vec::with_capacity(count), Vec::new());
         let shape = array.shape().to_vec();
-        let (how, number, shape) = match compression.format {
-            Format::Int8 => {
-                int8::compress(array.values(), &mut rounding, &mut bytes, &mut scales);
-                (How::Int8, Packed::Signed, shape)
-            }
-            Format::Int4 => {
-                int4::compress(array.values(), &mut signs, &mut rounding, &mut bytes, &mut scales);
-                described.signs = Some(words(compression.seed));
-                (How::Int4(shape), Packed::Unsigned, vec![bytes.len()])
+        let found = if sparse && leaves_out(params, name, spare) { packer.sparse(array) } else { None };
+        let (how, packed, shape) = if let Some((kept, positions)) = found {
+            let (format, length) = (of_kept(kept.len(), format), vec![positions.len()]);
+            let packed = packer.pack(&kept, format);
+            stored.insert(format!("{name}{AT}"), Stored::Bytes(Packed::Unsigned, positions, length));
+            let how = How::Sparse { shape, kept: kept.len(), values: Values::of(format) };
+            let length = packed.bytes.len() / packed.number.bytes();
+            (Some(how), packed, vec![length])
+        } else {
+            let packed = packer.pack(array.values(), format);
+            match format {
+                Format::Float(_) => (None, packed, shape),
+                Format::Int8 => (Some(How::Int8), packed, shape),
+                Format::Int4 => {
+                    let length = vec![packed.bytes.len()];
+                    (Some(How::Int4(shape)), packed, length)
+                }
             }
         };
-        described.tensors.insert(name.to_owned(), how);
-        let scales_shape = [scales.len()];
-        stored.insert(of_scales, Stored::Scales(scales, scales_shape));
+        let PackedValues { number, bytes, scales } = packed;
+        if number == Packed::Unsigned {
+            described.signs = Some(words(seed));
+        }
+        described.tensors.extend(how.map(|how| (name.to_owned(), how)));
+        if !matches!(number, Packed::Float(_)) {
+            let length = [scales.len()];
+            stored.insert(format!("{name}{SCALE}"), Stored::Scales(scales, length));
+        }
         stored.insert(name.to_owned(), Stored::Bytes(number, bytes, shape));
     }
     let mut metadata = metadata.clone();
@@ -187,144 +312,6 @@ pub fn to_bytes(
     out.reserve_exact(length);
     stored.values().try_for_each(|tensor| tensor.write(&mut out))?;
     Ok(out)
-}
-
-/// [`read`](crate::params::codec::read) of a set that may be compressed; its values are what the compressed ones stand for. As many bytes as they take in
-/// `f32` count against [`Limits::max_values`]; if that is 0, no tensor may be compressed.
-///
-/// # Errors
-/// As [`read`](crate::params::codec::read), and [`DecodeError::Compressed`].
-pub fn read(
-    input: &mut dyn Read,
-    limits: Limits,
-) -> Result<(ParamSet, BTreeMap<String, String>), DecodeError> {
-    let (mut found, mut buffer) = (Found::within(limits), Vec::new());
-    let metadata = read_each(input, limits, |input, tensor: Declared<Packed>| {
-        found.take(input, tensor, |input, tensor| read_array(input, tensor, &mut buffer))
-    })?;
-    found.decompress(metadata).map(|(params, _, metadata)| (params, metadata))
-}
-
-/// [`from_pieces`](crate::params::codec::from_pieces) of a set that may be compressed.
-///
-/// # Errors
-/// As [`read`].
-pub fn from_pieces(
-    pieces: &[Bytes],
-    limits: Limits,
-) -> Result<(ParamSet, BTreeMap<String, String>), DecodeError> {
-    marked_from_pieces(pieces, limits).map(|(params, _, metadata)| (params, metadata))
-}
-
-/// [`from_pieces`] with the names of the tensors that were compressed.
-///
-/// # Errors
-/// As [`read`].
-pub fn marked_from_pieces(pieces: &[Bytes], limits: Limits) -> Result<Marked, DecodeError> {
-    let (mut found, mut buffer) = (Found::within(limits), Vec::new());
-    let metadata = read_each(Pieces::of(pieces), limits, |pieces, tensor: Declared<Packed>| {
-        found.take(pieces, tensor, |pieces, tensor| pieces.array(tensor, &mut buffer))
-    })?;
-    found.decompress(metadata)
-}
-
-/// A set, the names of its tensors that were compressed, and the metadata.
-pub type Marked = (ParamSet, BTreeSet<String>, BTreeMap<String, String>);
-
-/// The tensors of a file, of which some are compressed.
-struct Found {
-    limits: Limits,
-    params: ParamSet,
-    bytes: BTreeMap<String, (Packed, Vec<usize>, Vec<u8>)>,
-}
-
-impl Found {
-    fn within(limits: Limits) -> Self {
-        Self { limits, params: ParamSet::new(), bytes: BTreeMap::new() }
-    }
-
-    fn take<R: Read>(
-        &mut self,
-        input: &mut R,
-        tensor: Declared<Packed>,
-        array: impl FnOnce(&mut R, &Declared) -> Result<Array, DecodeError>,
-    ) -> Result<(), DecodeError> {
-        let Declared { name, number, shape, count } = tensor;
-        match number {
-            Packed::Float(number) => {
-                let tensor = Declared { name, number, shape, count };
-                let array = array(input, &tensor)?;
-                self.params.insert(tensor.name, array);
-            }
-            Packed::Signed | Packed::Unsigned if self.limits.max_values == 0 => {
-                return Err(DecodeError::UnsupportedType { tensor: name, dtype: number.dtype() });
-            }
-            Packed::Signed | Packed::Unsigned => {
-                let mut bytes = Vec::new();
-                // Memory grows with what has arrived.
-                input.take(count as u64).read_to_end(&mut bytes).map_err(DecodeError::Io)?;
-                if bytes.len() < count {
-                    return Err(DecodeError::Truncated { within: format!("data of tensor `{name}`") });
-                }
-                self.bytes.insert(name, (number, shape, bytes));
-            }
-        }
-        Ok(())
-    }
-
-    fn decompress(mut self, mut metadata: BTreeMap<String, String>) -> Result<Marked, DecodeError> {
-        let wrong = |tensor: &str, reason: &'static str| DecodeError::Compressed {
-            tensor: tensor.to_owned(),
-            reason,
-        };
-        let described = match metadata.remove(KEY) {
-            Some(json) => serde_json::from_str(&json).map_err(DecodeError::Header)?,
-            None => Described { signs: None, tensors: BTreeMap::new() },
-        };
-        let mut signs = described.signs.map(|words| Compression::signs(seed(words)));
-        let (mut room, mut compressed) = (self.limits.max_values / 4, BTreeSet::new());
-        for (name, how) in described.tensors {
-            let (number, shape, bytes) =
-                self.bytes.remove(&name).ok_or_else(|| wrong(&name, "it is not there"))?;
-            let (expected, shape) = match how {
-                How::Int8 => (Packed::Signed, shape),
-                How::Int4(shape) => (Packed::Unsigned, shape),
-            };
-            if number != expected {
-                return Err(wrong(&name, "its values are of another type"));
-            }
-            let count = element_count(&shape).filter(|&count| count as u64 <= room);
-            let count = count.ok_or_else(|| wrong(&name, "its values are more than are accepted"))?;
-            room -= count as u64;
-            let scales = self.params.remove(&format!("{name}{SCALE}"));
-            let scales = scales.ok_or_else(|| wrong(&name, "it has no scales"))?;
-            let fits = match number {
-                Packed::Unsigned => {
-                    int4::bytes(count) == bytes.len() && int4::scales(count) == scales.values().len()
-                }
-                _ => count == bytes.len() && int8::scales(count) == scales.values().len(),
-            };
-            if !fits {
-                return Err(wrong(&name, "its bytes and scales are not as many as its shape needs"));
-            }
-            let mut values = Vec::with_capacity(count);
-            if number == Packed::Unsigned {
-                let signs = signs.as_mut().ok_or_else(|| wrong(&name, "the seed of its signs is missing"))?;
-                int4::decompress(count, &bytes, scales.values(), signs, &mut values);
-            } else {
-                int8::decompress(&bytes, scales.values(), &mut values);
-            }
-            let array = Array::new(shape, values).expect("as many values as the shape needs");
-            if self.params.insert(name.clone(), array).is_some() {
-                return Err(wrong(&name, "it is there twice"));
-            }
-            compressed.insert(name);
-        }
-        match self.bytes.into_iter().next() {
-            Some((name, _)) => Err(wrong(&name, "nothing says how it is compressed")),
-            None => Ok((self.params, compressed, metadata)),
-        }
-    }
 }
 
 #[cfg(test)]

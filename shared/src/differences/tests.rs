@@ -132,7 +132,7 @@ fn what_the_base_lacks_comes_whole_and_what_is_gone_is_gone() {
     // A server that changes what is not there.
     let mut lone = ParamSet::new();
     lone.insert("c", Array::new([300], vec![1.0; 300]).unwrap());
-    let compression = Compression { format: Format::Int8, seed: [1; 32] };
+    let compression = Compression { format: Format::Int8, sparse: false, seed: [1; 32] };
     let beside = Beside { from: base.digest(), scalars: Vec::new() };
     let sent = Record::with_scalars(lone, &beside).to_compressed(&compression, &|_| false);
     let error = base.after(&sent.into()).unwrap_err();

@@ -25,6 +25,9 @@ pub const WORDS: &[&str] = &[
     "\"dtype\":\"U8\"",
     "\"dtype\":\"I8\"",
     "{\"int4\":[300]}",
+    "{\"sparse\":{\"shape\":[3,100],\"kept\":3}}",
+    "\"values\":\"int8\"",
+    ".at",
     "compressed",
     "\"int8\"",
     "\"dtype\":\"U16\"",
@@ -172,8 +175,7 @@ pub fn compressed(mut bytes: &[u8]) -> Seen {
     let limits = Limits { max_bytes: 1 << 40, max_values: 16 << 20, ..Limits::default() };
     let found = compression::read(&mut bytes, limits);
     if let Ok((params, metadata)) = &found {
-        for format in [Format::Int8, Format::Int4] {
-            let compression = Compression { format, seed: [3; 32] };
+        for compression in compressions() {
             let again =
                 compression::to_bytes(params, &compression, &|_| false, metadata).expect("no reserved name");
             let limits = Limits { max_bytes: 1 << 40, max_values: 1 << 40, ..limits };
@@ -194,11 +196,22 @@ pub fn compressed_seeds() -> Vec<Vec<u8>> {
     let mut params = small();
     let values = (0_u16..300).map(|value| (f32::from(value) * 0.3).sin()).collect();
     params.insert("body.weight", Array::new([3, 100], values).expect("as many values"));
-    let written = |format| {
-        let compression = Compression { format, seed: [3; 32] };
-        compression::to_bytes(&params, &compression, &|_| false, &BTreeMap::new()).expect("no reserved name")
+    let written = |params: &ParamSet, compression| {
+        compression::to_bytes(params, &compression, &|_| false, &BTreeMap::new()).expect("no reserved name")
     };
-    [Format::Int8, Format::Int4].map(written).into()
+    let mut few = params.clone();
+    compression::keep_largest(&mut few, 0.02, &|_| false);
+    compressions()
+        .map(|compression| written(if compression.sparse { &few } else { &params }, compression))
+        .collect()
+}
+
+/// Every format, with zeros and without them.
+fn compressions() -> impl Iterator<Item = Compression> {
+    let compression = |format, sparse| Compression { format, sparse, seed: [3; 32] };
+    [Format::Int8, Format::Int4, Format::Float(Precision::F32), Format::Float(Precision::F16)]
+        .into_iter()
+        .flat_map(move |format| [false, true].map(|sparse| compression(format, sparse)))
 }
 
 /// A network of every kind of layer that small models have.

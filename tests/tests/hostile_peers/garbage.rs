@@ -203,7 +203,7 @@ fn bad_payloads(honest: &ParamSet) -> Vec<BadPayload> {
     };
     let mut cut = bytes(honest.clone());
     cut.truncate(cut.len() - 4);
-    let compression = Compression { format: Format::Int8, seed: [1; 32] };
+    let compression = Compression { format: Format::Int8, sparse: false, seed: [1; 32] };
     let compressed =
         Record { tensors: honest.clone(), ..Record::default() }.to_compressed(&compression, &|_| false);
     vec![

@@ -1,7 +1,7 @@
 //! Client state: what a device keeps of a run from round to round, and what holds when device and server disagree on it.
 //!
 //! Some algorithms keep something on the device ([`Algorithm::Local`](crate::algorithm::Algorithm::Local)), and so does every
-//! algorithm whose buffers or optimiser's state stay there. Such state *stands after an update*: the client's last one that counted. The
+//! algorithm whose buffers or optimiser's state stay there, or whose updates leave something out. Such state *stands after an update*: the client's last one that counted. The
 //! server knows that update as well, by its round and its [fingerprint](crate::message::TrainReport::fingerprint), and keeps it in the run's folder, so that a backup of the folder has it. Both say it on every
 //! connection, the server by [`Counted`](crate::message::ToClient::Counted) and the device by
 //! [`ClientState`](crate::message::ToServer::ClientState); both compare, and both tell their people of a [`Difference`].
@@ -22,6 +22,7 @@
 //! | `fedmatch` | what the client's last model gives for a fixed image | as `moon`: the client's next round compares with it |
 //! | `local` | the client's own model | it is the result: a newer one has learned from more rounds, an older one from fewer |
 //! | any, with buffers on the device | the statistics of its samples | they go on from there; the next batches move them on |
+//! | any, with `update.top-k` | what was left out of updates | of an earlier round, the client sends again what it has sent since; without any, it never sends what it had left out |
 //! | any, with `training.keep-optimizer` | velocity or moments | the first steps of the client's next round go along other ones; they fade as fast as the optimiser forgets |
 //!
 //! Personal models do not depend on earlier ones: each is made from its round's broadcast and the device's samples.
@@ -39,6 +40,7 @@ pub fn is_kept(spec: &RunSpec) -> bool {
     registry::build(&spec.algorithm).is_ok_and(|algorithm| algorithm.keeps_state())
         || spec.aggregation.buffers == Buffers::Local && has_buffers(spec)
         || spec.training.keeps_optimizer()
+        || spec.update.top_k.is_some()
 }
 
 fn has_buffers(spec: &RunSpec) -> bool {
@@ -155,6 +157,13 @@ mod tests {
         spec.aggregation.buffers = Buffers::Local;
         assert_eq!(is_kept(&spec), has_buffers(&spec));
         assert!(is_kept(&RunSpec::example("scaffold")));
+    }
+
+    #[test]
+    fn what_is_left_out_of_updates_is_state() {
+        let mut spec = RunSpec::example("fedavg");
+        spec.update.top_k = Some(1.0);
+        assert!(is_kept(&spec));
     }
 
     #[test]

@@ -66,19 +66,28 @@ pub fn estimate(spec: &RunSpec, samples: u64) -> Result<RoundMemory, EstimateErr
     // What the optimiser has kept is read before the round's training, and again beside its own when that ends.
     let kept =
         if spec.training.keeps_optimizer() { spec.training.optimizer.to_engine().moments() } else { 0 };
-    let held =
-        received.saturating_add(times(client.held)).saturating_add(times(kept as u32)).saturating_add(frozen);
-
     let sent = times(client.sent);
+    // What was left out of updates is read with the rest of the client's state, before the round's training.
+    let memory = if spec.update.top_k.is_some() { sent } else { 0 };
+    let held = received
+        .saturating_add(times(client.held))
+        .saturating_add(times(kept as u32))
+        .saturating_add(memory)
+        .saturating_add(frozen);
+
     // Hidden, every value is a whole number of 8 bytes beside the update, and once more, in its format, while that is encoded.
     let encoded = if spec.secure.enabled {
         sent.saturating_mul(2) + sent / 4 * spec.secure.integers.bytes() as u64
     } else {
-        sent / 4 * spec.update.precision.most_bytes()
+        sent / 4 * spec.update.most_bytes()
     };
     // In f32 it is sent from where it lies; other formats are encoded beside it.
-    let beside = if spec.secure.enabled || spec.update.precision == UpdateFormat::F32 { 0 } else { encoded };
-    let mut phases = vec![RoundMemory { models: sent.saturating_add(beside), batches: 0 }];
+    let as_it_lies = spec.update.precision == UpdateFormat::F32 && !spec.update.is_compressed();
+    let beside = if spec.secure.enabled || as_it_lies { 0 } else { encoded };
+    // Where values are left out: what is left out now, and what the server reads.
+    let left_out = memory.saturating_mul(2);
+    let mut phases =
+        vec![RoundMemory { models: sent.saturating_add(beside).saturating_add(left_out), batches: 0 }];
     // What differences are to stays for those of the next round.
     let base = if format.is_difference() { received } else { 0 };
     if format.is_difference() {

@@ -1,8 +1,8 @@
 //! Updates as their clients send them, and as the server reads them.
 
-use models::ParameterKind;
-use models::compression::Compression;
+use models::compression;
 use models::params::codec::Limits;
+use models::{ParamSet, ParameterKind};
 
 use crate::payload::Payload;
 use crate::record::{Record, RecordError};
@@ -13,17 +13,31 @@ use crate::spec::RunSpec;
 /// are others in every round and on every client.
 #[must_use]
 pub fn payload(update: &Record, spec: &RunSpec, seed: &Seed) -> Payload {
-    let format = spec.update.precision;
-    match (format.compression(), format.precision()) {
-        (Some(format), _) => {
-            let compression = Compression { format, seed: *seed.derive("compression").as_bytes() };
-            let buffers = buffers(spec);
-            // An algorithm with several sets puts a prefix before the names of each.
-            let spare = |name: &str| buffers.iter().any(|buffer| name.ends_with(buffer.as_str()));
-            update.to_compressed(&compression, &spare).into()
-        }
-        (None, precision) => update.to_payload(precision.unwrap_or_default()),
+    match spec.update.compression(*seed.derive("compression").as_bytes()) {
+        Some(compression) => update.to_compressed(&compression, &spared(spec)).into(),
+        None => update.to_payload(spec.update.precision.precision().unwrap_or_default()),
     }
+}
+
+/// Makes all values of an update zero but the largest, if the run sends a share of them: those are left out of its bytes.
+pub(crate) fn keep_largest(update: &mut Record, spec: &RunSpec) {
+    if let Some(share) = spec.update.top_k {
+        compression::keep_largest(&mut update.tensors, share, &spared(spec));
+    }
+}
+
+/// The tensors of an update that are not sent whole.
+pub(crate) fn incomplete(tensors: &ParamSet, spec: &RunSpec) -> ParamSet {
+    let spared = spared(spec);
+    let left_out = tensors.iter().filter(|(name, _)| compression::leaves_out(tensors, name, &spared));
+    left_out.map(|(name, array)| (name.to_owned(), array.clone())).collect()
+}
+
+/// Which tensors of an update are exact: statistics, whose errors nothing averages out.
+fn spared(spec: &RunSpec) -> impl Fn(&str) -> bool + use<> {
+    let buffers = buffers(spec);
+    // An algorithm with several sets puts a prefix before the names of each.
+    move |name| buffers.iter().any(|buffer| name.ends_with(buffer.as_str()))
 }
 
 /// What the server reads of an update that a client sends so.

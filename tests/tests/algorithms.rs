@@ -56,6 +56,7 @@ fn algorithm(name: &str) -> Vec<String> {
         mixture: Mixture::CLIENTS,
         private: None,
         secure: false,
+        top_k: None,
         late: false,
     };
     let model = if built.conflicts(&settings).is_empty() { "linear" } else { "mlp-2nn" };

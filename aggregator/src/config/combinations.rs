@@ -3,6 +3,7 @@
 mod evaluation;
 mod privacy;
 mod secure;
+mod top_k;
 
 use std::time::Duration;
 
@@ -98,8 +99,14 @@ impl Combinations<'_> {
         }
     }
 
+    /// What single updates may be: late, or a few of their values.
+    pub(super) fn updates(&mut self, raw: &Raw) {
+        self.lateness(raw);
+        self.top_k(raw);
+    }
+
     /// Late updates were learned from other models than those beside them.
-    pub(super) fn lateness(&mut self, raw: &Raw) {
+    fn lateness(&mut self, raw: &Raw) {
         let rule = &raw.aggregation.rule;
         if raw.round.staleness.enabled && !matches!(rule, Rule::Mean {} | Rule::ClippedMean { .. }) {
             let keys = [

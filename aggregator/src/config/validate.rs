@@ -129,6 +129,7 @@ pub(super) fn validate(layers: Layers, data_root: Option<&Path>, run: RunId) -> 
         late: raw.round.staleness.enabled,
         private: raw.privacy.clip,
         secure: raw.secure_aggregation.enabled,
+        top_k: raw.update.top_k,
     };
     let data = samples.as_ref().map(|samples| &samples.spec);
     let (algorithm, architecture) = match algorithm(&mut raw, &settings, data, &mut checks) {
@@ -137,7 +138,7 @@ pub(super) fn validate(layers: Layers, data_root: Option<&Path>, run: RunId) -> 
     };
     checks.aggregation(&raw.aggregation);
     checks.enough(&raw);
-    checks.lateness(&raw);
+    checks.updates(&raw);
     if let Some(architecture) = &architecture {
         checks.buffers(&raw, architecture);
         checks.matching(&raw, architecture);

@@ -402,7 +402,7 @@ impl Run {
             return 4 * self.config.spec.secure.integers.bytes() as u64 * self.template.parameters() as u64
                 + PAYLOAD_SLACK;
         }
-        let width = self.config.spec.update.precision.most_bytes();
+        let width = self.config.spec.update.most_bytes();
         // An algorithm may send more than one set of parameters; four are more than any sends.
         4 * width * self.template.parameters() as u64 + PAYLOAD_SLACK
     }
@@ -410,7 +410,7 @@ impl Run {
     /// What is accepted of an update: compressed ones where the run has such.
     pub(super) fn accepted(&self) -> Limits {
         let max_bytes = self.max_payload();
-        let compressed = self.config.spec.update.precision.compression().is_some();
+        let compressed = self.config.spec.update.is_compressed();
         Limits { max_bytes, max_values: if compressed { max_bytes } else { 0 }, ..Limits::default() }
     }
 
@@ -429,7 +429,7 @@ impl Run {
 
     /// Whether accepted updates are kept as what they stand for, and not as they came.
     pub(super) fn expands(&self) -> bool {
-        self.reads_in_step() && self.config.spec.update.precision.compression().is_some()
+        self.reads_in_step() && self.config.spec.update.is_compressed()
     }
 
     fn open_round(&self, opening: &Opening) -> Result<OpenRound, RunError> {

@@ -222,6 +222,7 @@ fn learns_what_it_can(spec: &RunSpec) -> Result<(), TaskError> {
         mixture: Mixture::CLIENTS,
         private: None,
         secure: false,
+        top_k: None,
         late: false,
     };
     if Setting::Numbers.made(&settings).is_none() {

@@ -9,7 +9,8 @@
 //! The columns are the [`Setting`]s. For every algorithm, a rule that withstands wrong updates counts all
 //! clients alike and asks for uniform weights, matching knows no weights by loss and needs a network whose layers stand one
 //! after the other ([`Chain`](crate::aggregation::Chain)), no round may close with fewer updates than the rule needs
-//! ([`Rule::least`]), and late updates, which were learned from another model, are for the mean and the clipped mean alone.
+//! ([`Rule::least`]), and late updates, which were learned from another model, are for the mean and the clipped mean alone. So are
+//! updates of which a few values are sent, and those neither in private runs nor with secure aggregation.
 
 use std::fmt::Display;
 
@@ -69,6 +70,8 @@ pub enum Setting {
     Private,
     /// The server learns the sum of updates alone.
     Secure,
+    /// A share of an update's values is sent, and what is left out is added to the next one.
+    TopK,
 }
 
 /// A choice that an algorithm makes no sense with, and why; what to do instead belongs to the reason.
@@ -91,6 +94,8 @@ pub struct Settings<'a> {
     pub private: Option<f64>,
     /// Whether the server learns the sum of updates alone.
     pub secure: bool,
+    /// The share of an update's values that are sent, if not all are.
+    pub top_k: Option<f64>,
 }
 
 /// A choice that was made and is refused.
@@ -108,7 +113,8 @@ impl Setting {
     /// If it was made: the key that made it, and the key with its value.
     #[must_use]
     pub fn made(self, settings: &Settings<'_>) -> Option<(String, String)> {
-        let Settings { training, aggregation, architecture, mixture, late, private, secure } = settings;
+        let Settings { training, aggregation, architecture, mixture, late, private, secure, top_k } =
+            settings;
         let Aggregation { weights, rule, server_optimizer, buffers } = aggregation;
         let optimizer = training.optimizer;
         let momentum = optimizer.to_engine().descent().map_or(0.0, |sgd| sgd.momentum);
@@ -179,6 +185,7 @@ impl Setting {
             }
             Self::Private => set("privacy.clip", (*private)?),
             Self::Secure if *secure => set("secure-aggregation.enabled", true),
+            Self::TopK => set("update.top-k", (*top_k)?),
             _ => return None,
         })
     }
@@ -218,7 +225,7 @@ mod tests {
     use crate::spec::{Measures, RunSpec};
 
     /// All of them.
-    const ALL: [Setting; 24] = [
+    const ALL: [Setting; 25] = [
         Setting::Epochs,
         Setting::Batches,
         Setting::Momentum,
@@ -243,6 +250,7 @@ mod tests {
         Setting::Numbers,
         Setting::Private,
         Setting::Secure,
+        Setting::TopK,
     ];
 
     /// Every way to make a choice, with the name of its column.
@@ -285,6 +293,7 @@ mod tests {
             Setting::Numbers => ("numbers", vec![(plain, mean)]),
             Setting::Private => ("private", vec![(plain, mean)]),
             Setting::Secure => ("secure", vec![(plain, mean)]),
+            Setting::TopK => ("top-k", vec![(plain, mean)]),
             Setting::UniformWeights => {
                 ("uniform-weights", vec![(plain, Aggregation { weights: Weights::Uniform, ..mean })])
             }
@@ -368,6 +377,7 @@ mod tests {
                         late: choice == Setting::Late,
                         private: (choice == Setting::Private).then_some(1.0),
                         secure: choice == Setting::Secure,
+                        top_k: (choice == Setting::TopK).then_some(0.01),
                     };
                     let (key, shown) = choice.made(&settings).expect("made");
                     let made: Vec<_> = ALL.iter().filter(|other| other.made(&settings).is_some()).collect();

@@ -45,6 +45,10 @@ impl OneShot for Ensemble {
             "ensemble keeps every client's model, and the server would see a sum alone: use fedavg",
         ),
         (
+            Setting::TopK,
+            "ensemble has one round, and what an update leaves out is for the next one: leave update.top-k out",
+        ),
+        (
             Setting::Private,
             "ensemble keeps the models of single devices, and no noise on a sum hides those: use fedavg",
         ),

@@ -11,7 +11,7 @@ use models::params::ParamSet;
 use super::kept::Kept;
 use super::{
     AggregateError, Algorithm, Answering, Client, ClientMemory, Closed, Conflict, Contribution, Round,
-    Settings, TrainError, combinations,
+    Settings, TrainError, combinations, error_feedback,
 };
 use crate::aggregation::{MergeError, StoredUpdates};
 use crate::message::{Rejection, reason};
@@ -183,6 +183,7 @@ impl<A: Algorithm> ErasedAlgorithm for A {
         let (mut state, kept) = decode_local::<A>(local)?;
         client.restore(kept);
         let update = Algorithm::train(self, client, received, &mut state)?.into_record();
+        let update = error_feedback::apply(client, update)?;
         let mut local = state.into_record();
         client.take_kept().put(&mut local);
         let local = Some(local).filter(|record| *record != Record::default());

@@ -58,6 +58,10 @@ impl OneShot for Fafi {
             "fafi keeps every client's model, and the server would see a sum alone: use fedavg",
         ),
         (
+            Setting::TopK,
+            "fafi has one round, and what an update leaves out is for the next one: leave update.top-k out",
+        ),
+        (
             Setting::Private,
             "fafi keeps the models of single devices, and no noise on a sum hides those: use fedavg",
         ),

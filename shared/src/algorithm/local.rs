@@ -33,6 +33,10 @@ impl Algorithm for Local {
             Setting::Opaque,
             "local tests the models of single clients by our engine, which has no layers of them: use fedavg",
         ),
+        (
+            Setting::TopK,
+            "local sends whole models to be tested, and one of a few values is no client's: leave update.top-k out",
+        ),
         (Setting::UniformWeights, ALONE),
         (Setting::LossWeights, ALONE),
         (Setting::ServerSgd, ALONE),

@@ -30,9 +30,9 @@
 //! is broadcast, train, fold and merge with the same associated types, so that `Broadcast` and `Update` of such an algorithm
 //! are enums with a variant for each pass. The task message names the pass; without the capability there is one.
 //!
-//! *Control of what is sent* (a mask, top-k, a low-rank factor). A codec that the run chooses stands between `Update` and the record
+//! *Control of what is sent* (a mask, a low-rank factor). A codec that the run chooses stands between `Update` and the record
 //! that travels, after [`Algorithm::train`] and before [`Algorithm::check`]: in [`outgoing`](crate::outgoing), which all updates pass and which
-//! has those of `update.precision`. An algorithm that never sends some tensors leaves them out of its update, as buffers that stay on the device
+//! has those of `update.precision` and `update.top-k`. What it leaves out is client state and rests beside `Local` (`error_feedback.rs`). An algorithm that never sends some tensors leaves them out of its update, as buffers that stay on the device
 //! are left out today ([`Client::delta`]), and [`Round::template`] says what the server expects.
 //!
 //! # A complete algorithm
@@ -117,6 +117,7 @@ mod client;
 mod client_memory;
 pub mod combinations;
 mod erased;
+mod error_feedback;
 pub(crate) mod frozen_features;
 pub mod hidden;
 mod interface;

@@ -111,6 +111,11 @@ impl Algorithm for Scaffold {
             "scaffold moves its control variates with the model, and a late update holds what was true of another one: leave \
              round.staleness.enabled out",
         ),
+        (
+            Setting::TopK,
+            "scaffold's control variates say how a client's gradients differ from the mean, and variates of which a few values are sent \
+             differ from the server's: use fedavg, or update.precision = \"int8\"",
+        ),
     ];
     type Global = Centre;
     /// `c_k`, without tensors as long as it is zero.

@@ -1,9 +1,10 @@
 //! `[update]`: what travels between server and clients.
 
 use std::fmt;
+use std::ops::Bound::{Excluded, Included};
 
 use models::Precision;
-use models::compression;
+use models::compression::{self, Compression};
 use serde::{Deserialize, Serialize};
 
 use crate::settings::Kind;
@@ -19,6 +20,11 @@ crate::section! {
         /// The last two are unbiased, and take a quarter and an eighth of f32 ([`compression`]); statistics of normalisation layers and
         /// what is short stay f32.
         pub precision: UpdateFormat = UpdateFormat::F32;
+        /// Share of an update's values that are sent, the largest; what is left out is added to the device's next update
+        ///
+        /// It is one of every tensor's values; statistics of normalisation layers and what is short are sent whole and in f32. The others
+        /// are sent in the format of `precision`.
+        pub top_k: Option<f64> = None, in Kind::Number(Excluded(0.0), Included(1.0)), unset "all";
         /// Of models on it: f32, f16, bf16 or int8
         ///
         /// The last is that of differences to the model that a device has ([`differences`](crate::differences)); a device without one, or
@@ -34,6 +40,29 @@ impl Update {
     #[must_use]
     pub fn broadcast(&self) -> ModelFormat {
         self.broadcast.or(self.precision.precision().map(ModelFormat::from)).unwrap_or(ModelFormat::BF16)
+    }
+
+    /// How updates are compressed, with this seed, if they are.
+    #[must_use]
+    pub fn compression(&self, seed: [u8; 32]) -> Option<Compression> {
+        let sparse = self.top_k.is_some();
+        let floats = self.precision.precision().filter(|_| sparse).map(compression::Format::Float);
+        let format = self.precision.compression().or(floats)?;
+        Some(Compression { format, sparse, seed })
+    }
+
+    /// Whether updates are compressed.
+    #[must_use]
+    pub fn is_compressed(&self) -> bool {
+        self.compression([0; 32]).is_some()
+    }
+
+    /// The most bytes that a value of an update takes: tensors that are too short to be compressed stay f32, and zeros are left out of
+    /// those alone that take fewer bytes so.
+    #[must_use]
+    pub fn most_bytes(&self) -> u64 {
+        let whole = self.precision.precision().filter(|_| !self.is_compressed());
+        whole.map_or(4, |precision| precision.bytes() as u64)
     }
 }
 
@@ -130,12 +159,6 @@ impl UpdateFormat {
             Self::Int8 => Some(compression::Format::Int8),
             Self::Int4 => Some(compression::Format::Int4),
         }
-    }
-
-    /// The most bytes that a value takes: tensors that are too short to be compressed stay f32.
-    #[must_use]
-    pub fn most_bytes(self) -> u64 {
-        self.precision().map_or(4, |precision| precision.bytes() as u64)
     }
 }
 

@@ -182,6 +182,7 @@ fn an_algorithm_that_takes_a_mixture_has_a_model_to_mix() {
             late: false,
             private: None,
             secure: false,
+            top_k: None,
         };
         let refused = algorithm.conflicts(&settings).iter().any(|conflict| conflict.key == "server.mixing");
         let mut global = algorithm.init(initial(&spec));

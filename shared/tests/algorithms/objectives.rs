@@ -248,6 +248,7 @@ fn every_algorithm_measures_what_is_asked_for_and_nothing_else() {
             late: false,
             private: None,
             secure: false,
+            top_k: None,
         };
         if built.ensemble().is_some() || !built.conflicts(&settings).is_empty() {
             continue;

@@ -152,6 +152,11 @@ impl Algorithm for FedMatch {
             "fedmatch keeps its clients together by the models of the round, and a late update comes from another one: leave \
              round.staleness.enabled out",
         ),
+        (
+            Setting::TopK,
+            "fedmatch keeps single clients' models as helpers of others, and the model of a few values of an update is no client's: leave \
+             update.top-k out",
+        ),
     ];
     type Global = Parts<ServerModel>;
     /// What the client's own last model gives for the fixed image; without tensors before its first round.

@@ -1,0 +1,45 @@
+//! Error feedback: what an update leaves out is added to the client's next one.
+//!
+//! Stich, Cordonnier, Jaggi: *Sparsified SGD with Memory*, NeurIPS 2018 (arXiv 1809.07599), Algorithm 1; with local steps Basu, Data,
+//! Karakus, Diggavi: *Qsparse-local-SGD*, NeurIPS 2019 (arXiv 1906.02367), Algorithm 1.
+//!
+//! ```text
+//! u_t = delta_t + m_t            m_0 = 0
+//! s_t = the k largest of each tensor of u_t, as the server reads them
+//! m_{t+1} = u_t - s_t            s_0 + ... + s_t + m_{t+1} = delta_0 + ... + delta_t
+//! ```
+//!
+//! `m` is client state, so that t counts the rounds in which the client's update counted: what is learned in another one is lost as without
+//! it, and `m` stays. The rounding of `update.precision` is part of what is left out.
+
+use super::{Client, TrainError};
+use crate::outgoing;
+use crate::record::Record;
+
+/// What the client sends of its update in a run with `update.top-k`, zeros where it sends nothing; without that, the update. What is
+/// left out is kept.
+///
+/// # Errors
+/// [`TrainError::Local`] if what was left out before is not of this update.
+pub(super) fn apply(client: &mut Client<'_>, mut update: Record) -> Result<Record, TrainError> {
+    if client.spec.update.top_k.is_none() {
+        return Ok(update);
+    }
+    let mut kept = client.take_kept();
+    for (name, left_out) in &kept.left_out {
+        let learned = update.tensors.get_mut(name).filter(|learned| learned.shape() == left_out.shape());
+        let Some(learned) = learned else {
+            return Err(TrainError::Local(format!("what was left out of `{name}` is not of this update")));
+        };
+        learned.values_mut().iter_mut().zip(left_out.values()).for_each(|(value, left)| *value += left);
+    }
+    kept.left_out = outgoing::incomplete(&update.tensors, client.spec);
+    outgoing::keep_largest(&mut update, client.spec);
+    let read = client.received(update.clone())?;
+    for (name, left_out) in kept.left_out.iter_mut() {
+        let sent = read.tensors.get(name).expect("what is read has the tensors of what is sent").values();
+        left_out.values_mut().iter_mut().zip(sent).for_each(|(value, sent)| *value -= sent);
+    }
+    client.restore(kept);
+    Ok(update)
+}

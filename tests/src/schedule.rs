@@ -30,7 +30,7 @@ enum Check {
 }
 
 /// Federations of four devices. Of those that wait for all devices, the model must be that of a run without faults.
-const FEDERATIONS: [(&str, Check, &[&str]); 15] = [
+const FEDERATIONS: [(&str, Check, &[&str]); 16] = [
     ("fedavg", Check::Bits, &["round.min-updates=4"]),
     ("scaffold, local state", Check::Bits, &["round.min-updates=4", "algorithm.scaffold={}"]),
     (
@@ -87,6 +87,11 @@ const FEDERATIONS: [(&str, Check, &[&str]); 15] = [
         "models as differences",
         Check::Bits,
         &["round.min-updates=4", "update.broadcast=int8", "model.name=mlp-2nn"],
+    ),
+    (
+        "a few values of an update, the others kept on devices",
+        Check::Bits,
+        &["round.min-updates=4", "update.top-k=0.02", "update.precision=f16"],
     ),
 ];
 

@@ -150,6 +150,23 @@ async fn nor_do_they_with_8_and_4_bits_on_the_wire() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nor_do_they_with_a_few_values_on_the_wire() {
+    let full = the_same_everywhere(&["run.rounds=2"]).await;
+    let all = the_same_everywhere(&["run.rounds=2", "update.top-k=1"]).await;
+    assert!(all.model == full.model && all.file == full.file, "all values are those of f32, to the bit");
+    for more in [
+        &["run.rounds=4"][..],
+        // Clients that miss rounds, values in few bits, state of another kind beside it, and attackers.
+        &["run.rounds=6", "round.fraction=0.5", "update.precision=int4"],
+        &["algorithm.moon={}", "model.name=mlp-2nn", "update.precision=f16"],
+        &["aggregation.server-optimizer.adam={}", "training.chunks=3", "update.precision=int8"],
+        &["simulation.attackers=0.25", "simulation.attack.sign-flip={}"],
+    ] {
+        the_same_everywhere(&[&["update.top-k=0.02"], more].concat()).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nor_do_they_with_models_as_differences() {
     let differences = ["update.broadcast=int8", "model.name=mlp-2nn"];
     for more in [

@@ -70,6 +70,7 @@ mod systemd;
 mod tasks;
 mod tensorboard;
 mod texts;
+mod top_k;
 mod unlabelled_devices;
 mod upgrade;
 mod weight_bounds;

@@ -22,10 +22,11 @@ const LIMIT: Duration = Duration::from_hours(24);
 const RUN: RunId = RunId::from_bytes([9; 8]);
 
 /// What clients keep, and the settings that make them.
-const KEPT: [(&str, &[&str]); 4] = [
+const KEPT: [(&str, &[&str]); 5] = [
     ("scaffold", &["algorithm.scaffold={}", "training.batch=0"]),
     ("moon", &["algorithm.moon={}", "model.name=mlp-2nn", "data.max-samples=40"]),
     ("local", &["algorithm.local={}"]),
+    ("what updates leave out", &["update.top-k=0.02", "update.precision=int8"]),
     (
         "personal models",
         &[
@@ -208,13 +209,16 @@ fn a_backup_that_does_not_belong_to_the_other_side_is_told_on_both() {
     let moon = &["algorithm.moon={}", "model.name=mlp-2nn", "data.max-samples=40"][..];
     let mut twice = [vec![(2, Some(12), Some(12))], all(five, fifteen)].concat();
     twice.sort_unstable();
-    let rows: [(&str, &[&str], Fault, Told); 7] = [
+    let top_k = &["update.top-k=0.02"][..];
+    let rows: [(&str, &[&str], Fault, Told); 9] = [
         ("fedavg keeps nothing", &[], Fault::Run, Vec::new()),
         ("scaffold, the run", scaffold, Fault::Run, all(five, fifteen)),
         ("moon, the run", moon, Fault::Run, all(five, fifteen)),
         ("scaffold, a device", scaffold, Fault::Device, vec![(2, fifteen, five)]),
         ("scaffold, a device without its state", scaffold, Fault::LostState, vec![(2, fifteen, None)]),
         ("scaffold, the run and all devices", scaffold, Fault::Both, Vec::new()),
+        ("what updates leave out, a device", top_k, Fault::Device, vec![(2, fifteen, five)]),
+        ("what updates leave out, lost", top_k, Fault::LostState, vec![(2, fifteen, None)]),
         (
             "scaffold, the run and later a device of the rounds before",
             scaffold,

@@ -12,6 +12,7 @@ mod objectives;
 mod quadratics;
 mod rejection;
 mod robust;
+mod top_k;
 mod training;
 mod variates;
 

@@ -15,7 +15,7 @@
 
 /// The most low bits of a gap.
 const MOST_LOW: u32 = 31;
-/// The most bits that are written or read at a time: so many fit into a word from any bit of a byte on.
+/// The most bits that are written or read at a time: they fit into a word from any bit of a byte on.
 const WORD: usize = 56;
 
 /// The low bits of the gaps of `kept` positions among `count`.

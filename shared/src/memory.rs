@@ -252,6 +252,14 @@ mod tests {
     }
 
     #[test]
+    fn what_updates_leave_out_is_counted() {
+        let mut sparse = spec("fedavg");
+        sparse.update.top_k = Some(0.01);
+        let (whole, part) = (estimate(&spec("fedavg"), 600).unwrap(), estimate(&sparse, 600).unwrap());
+        assert!(part.models >= whole.models + MODEL, "{part:?} {whole:?}");
+    }
+
+    #[test]
     fn personal_models_are_counted() {
         let mut with = spec("fedavg");
         with.personalisation.method = Some(Methods(vec![Method::Mfe]));

@@ -198,6 +198,15 @@ mod tests {
                 Some(format).filter(|_| format.compression().is_none())
             );
         }
+        for (top_k, precision, most) in [
+            (None, UpdateFormat::F16, 2),
+            (None, UpdateFormat::Int4, 4),
+            (Some(0.1), UpdateFormat::F16, 4),
+            (Some(0.1), UpdateFormat::F32, 4),
+        ] {
+            let update = Update { top_k, precision, ..Update::default() };
+            assert_eq!((update.most_bytes(), update.is_compressed()), (most, most == 4), "{update:?}");
+        }
         for format in [ModelFormat::F32, ModelFormat::F16, ModelFormat::BF16, ModelFormat::Int8] {
             assert_eq!(serde_json::to_string(&format).unwrap(), format!("\"{format}\""));
             assert_eq!(ModelFormat::from(format.whole()) == format, !format.is_difference());

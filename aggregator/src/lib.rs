@@ -23,7 +23,7 @@
 //! | [`serve`] | the server for real devices |
 //! | [`simulate`] | simulation of a federation in one process (feature `simulate`, on by default) |
 //! | [`compare`] | experiments: comparison of variants on paired seeds (feature `simulate`) |
-//! | `cluster` | what several aggregators share: a store in PostgreSQL (feature `cluster`) |
+//! | `cluster` | what several aggregators share: a store in `PostgreSQL` (feature `cluster`) |
 //! | [`cli`] | the command line |
 //! | [`page`] | the page of a run, at any time, from what lies in its directory |
 //! | [`runs`] | runs as things: found by name, listed, deleted, archived |

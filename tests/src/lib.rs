@@ -19,7 +19,7 @@
 //! | [`exported`] | exported networks in Python beside our own engine |
 //! | [`python`] | a Python with numpy, or with PyTorch |
 //! | [`process`] | a running program: its lines, its end, signals |
-//! | `postgres` | a PostgreSQL server of the test's own |
+//! | `postgres` | a `PostgreSQL` server of the test's own |
 //! | [`testbed`] | a folder with configuration, data and states: a federation of processes |
 //! | [`in_process`] | an aggregator that serves real connections from this process |
 //! | [`imports`] | which files and folders of a crate import each other |

@@ -1,4 +1,4 @@
-//! A PostgreSQL server of the test's own: in a temporary folder, on a free port, ended with the test.
+//! A `PostgreSQL` server of the test's own: in a temporary folder, on a free port, ended with the test.
 
 use std::fs;
 use std::net::TcpListener;
@@ -11,7 +11,7 @@ use postgres::{Client, NoTls};
 
 use crate::process::until;
 
-/// Whom the server runs as where the tests run as root, which PostgreSQL refuses to.
+/// Whom the server runs as where the tests run as root, which `PostgreSQL` refuses to.
 const UNPRIVILEGED: u32 = 65_534;
 
 /// A server. It is killed when this is dropped.
@@ -24,7 +24,7 @@ pub struct Postgres {
 }
 
 impl Postgres {
-    /// Starts one. Without PostgreSQL on this machine it says so and gives `None`: the test is skipped.
+    /// Starts one. Without `PostgreSQL` on this machine it says so and gives `None`: the test is skipped.
     ///
     /// # Panics
     /// If it is there and does not start.
@@ -156,7 +156,7 @@ impl Drop for Postgres {
     }
 }
 
-/// The folder of PostgreSQL's programs: Debian keeps them off the path, one folder for each version.
+/// The folder of `PostgreSQL`'s programs: Debian keeps them off the path, one folder for each version.
 fn programs() -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let debian = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();

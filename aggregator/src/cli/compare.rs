@@ -76,20 +76,27 @@ pub(super) struct CompareArgs {
     /// Run nothing: gather the runs of all shards from the folders that these had as --out, and make the tables in --out
     #[arg(long, value_name = "DIR", num_args = 1..)]
     collect: Vec<PathBuf>,
-    /// Share the experiment with all who give the same command on other machines: each takes the next free run. URL is
-    /// that of a PostgreSQL database, postgres://USER@HOST/DATABASE, with the password in PGPASSWORD
+    #[command(flatten)]
+    sharing: Sharing,
+    /// Print one JSON object with every number of the tables, and nothing else on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+/// Work on an experiment with other machines.
+#[derive(Debug, Args)]
+struct Sharing {
+    /// Share the experiment with all who give the same command on other machines: each takes the next free run. URL is that of a
+    /// `PostgreSQL` database, as `postgres://USER@HOST/DATABASE`, with the password in PGPASSWORD
     #[arg(long, value_name = "URL", conflicts_with_all = ["shard", "collect"])]
     store: Option<String>,
-    /// With --store: the seconds after which what a run has goes to the store, for the worker that takes it over if this machine fails; 0 for every
-    /// round
+    /// With --store: the seconds after which what a run has goes to the store, for the worker that takes it over if this machine
+    /// fails; 0 for every round
     #[arg(long, value_name = "SECONDS", requires = "store", default_value_t = 120, value_parser = whole::<u32>(0..=86_400))]
     keep_every: u32,
     /// Run nothing: remove what the store has of the experiment
     #[arg(long, requires = "store", conflicts_with_all = ["plan", "replace", "json"])]
     forget: bool,
-    /// Print one JSON object with every number of the tables, and nothing else on standard output
-    #[arg(long)]
-    json: bool,
 }
 
 impl From<ExperimentError> for Failure {
@@ -128,12 +135,12 @@ pub(super) fn compare(arguments: &CompareArgs) -> Result<(), Failure> {
     if let Some(shard) = arguments.shard {
         return part::run(plan, shard, &out, arguments);
     }
-    if let Some(store) = arguments.store.as_ref().filter(|_| arguments.forget) {
+    if let Some(store) = arguments.sharing.store.as_ref().filter(|_| arguments.sharing.forget) {
         return forget(&plan, store);
     }
     let runs = out.join("runs");
     if arguments.plan {
-        if let Some(store) = &arguments.store {
+        if let Some(store) = &arguments.sharing.store {
             tell_store(&plan, store)?;
         }
         // Nothing is written, so it may be asked while another process is at it.
@@ -157,7 +164,7 @@ fn team<'a>(
     out: &'a Path,
     arguments: &'a CompareArgs,
 ) -> impl Fn(&Plan, &terminal::StopRequest) -> Result<Box<dyn Team>, Failure> + 'a {
-    move |plan, stop| match &arguments.store {
+    move |plan, stop| match &arguments.sharing.store {
         Some(address) => Ok(Box::new(store::join(plan, out, address, arguments, &stop.stopped)?)),
         None => Ok(Box::new(Alone)),
     }
@@ -169,7 +176,7 @@ fn team(
     _: &Path,
     arguments: &CompareArgs,
 ) -> impl Fn(&Plan, &terminal::StopRequest) -> Result<Box<dyn Team>, Failure> {
-    let shared = arguments.store.is_some();
+    let shared = arguments.sharing.store.is_some();
     move |_, _| if shared { Err(without_store()) } else { Ok(Box::new(Alone)) }
 }
 

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The address of a store, with all that it takes to connect.
 ///
-/// What does not belong on a command line comes from the environment, under the names that PostgreSQL's own programs know: `PGPASSWORD`,
+/// What does not belong on a command line comes from the environment, under the names that `PostgreSQL`'s own programs know: `PGPASSWORD`,
 /// and `PGSSLROOTCERT`, the certificates of the authorities by which the database's certificate is checked. With these, connections are
 /// encrypted and the database's name is checked, regardless of `sslmode`.
 #[derive(Clone)]
@@ -53,7 +53,7 @@ impl StoreAddress {
             config.password(password.as_encoded_bytes());
         }
         let tls = match roots {
-            Some(path) => Some(verifying(path.into())?),
+            Some(path) => Some(verifying(Path::new(&path))?),
             None if config.get_ssl_mode() == SslMode::Require => {
                 return Err(refused(
                     "sslmode=require checks the database's certificate, and PGSSLROOTCERT names no certificates to check it with",
@@ -78,10 +78,10 @@ impl StoreAddress {
 }
 
 /// Connections whose other side is checked with the certificates in this file.
-fn verifying(path: PathBuf) -> Result<MakeRustlsConnect, StoreError> {
-    let refused = |reason: String| StoreError::Certificates { path: path.clone(), reason };
+fn verifying(path: &Path) -> Result<MakeRustlsConnect, StoreError> {
+    let refused = |reason: String| StoreError::Certificates { path: path.to_owned(), reason };
     let mut roots = RootCertStore::empty();
-    for certificate in CertificateDer::pem_file_iter(&path).map_err(|error| refused(error.to_string()))? {
+    for certificate in CertificateDer::pem_file_iter(path).map_err(|error| refused(error.to_string()))? {
         let certificate = certificate.map_err(|error| refused(error.to_string()))?;
         roots.add(certificate).map_err(|error| refused(error.to_string()))?;
     }

@@ -92,7 +92,7 @@ impl StoreError {
 /// What the database says, with what to do where that is known.
 fn told(error: &postgres::Error) -> String {
     let text = causes(error);
-    let advice = match error.code().map(|code| code.code()) {
+    let advice = match error.code().map(postgres::error::SqlState::code) {
         Some("28000" | "28P01") => ": set PGPASSWORD, or name another user",
         Some("3D000") => ": make it with `createdb`, or name another database",
         Some("42501") => {

@@ -20,6 +20,8 @@ use crate::storage::{Disk, FileLayer as _};
 
 /// The bytes of a part.
 const PART: usize = 1 << 20;
+/// The same, as the store counts.
+const PART_LENGTH: i64 = 1 << 20;
 
 /// A file of a run, or a folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,7 +30,7 @@ struct Held {
     path: String,
     /// The SHA-256 of what it holds; `None` for a folder.
     digest: Option<Vec<u8>>,
-    /// Its bytes.
+    /// Its bytes, as the store counts.
     bytes: i64,
 }
 
@@ -168,7 +170,7 @@ pub fn fetch(
         let mut hash = Sha256::new();
         let mut bytes = 0;
         while bytes < file.bytes {
-            let number = i32::try_from(bytes / PART as i64).unwrap_or(i32::MAX);
+            let number = i32::try_from(bytes / PART_LENGTH).unwrap_or(i32::MAX);
             let part = connection.lasting(patience, &mut |client| {
                 client.query_opt(
                     "SELECT content FROM experiment_parts WHERE experiment = $1 AND run = $2 AND digest = $3 AND part = $4",
@@ -181,7 +183,7 @@ pub fn fetch(
                 .filter(|part: &Vec<u8>| !part.is_empty())
                 .ok_or_else(|| damaged(format!("part {number} of {} is not there", file.path)))?;
             hash.update(&part);
-            bytes += part.len() as i64;
+            bytes += i64::try_from(part.len()).unwrap_or(i64::MAX);
             written.write_all(&part).map_err(disk("write", &path))?;
         }
         if bytes != file.bytes || hash.finalize()[..] != digest {
@@ -204,7 +206,7 @@ fn digest(path: &Path) -> Result<(Vec<u8>, i64), StoreError> {
     let (mut hash, mut bytes) = (Sha256::new(), 0);
     read_parts(path, &mut |part| {
         hash.update(part);
-        bytes += part.len() as i64;
+        bytes += i64::try_from(part.len()).unwrap_or(i64::MAX);
         Ok(true)
     })?;
     Ok((hash.finalize().to_vec(), bytes))

@@ -1,8 +1,8 @@
-//! What several aggregators share: a store in PostgreSQL.
+//! What several aggregators share: a store in `PostgreSQL`.
 //!
 //! The store has what must be the same for all of them, and every write that decides something names the epoch of the lease under which it
 //! is made: a process that was away for longer than its lease writes nothing any more. Time is that of the database alone. The SQL is what
-//! CockroachDB and YugabyteDB speak too: no advisory locks, no procedures, no notifications.
+//! `CockroachDB` and `YugabyteDB` speak too: no advisory locks, no procedures, no notifications.
 //!
 //! | module | what it is |
 //! |---|---|

@@ -4,10 +4,10 @@ use postgres::error::SqlState;
 use postgres::{Client, Error};
 
 /// What each version adds. A version that was released is never changed.
-const MIGRATIONS: [&str; 1] = [include_str!("schema/1.sql")];
+const MIGRATIONS: [(i64, &str); 1] = [(1, include_str!("schema/1.sql"))];
 
 /// The newest version.
-pub const KNOWN: i64 = MIGRATIONS.len() as i64;
+pub const KNOWN: i64 = MIGRATIONS[MIGRATIONS.len() - 1].0;
 
 /// Makes the tables, or brings them to the newest version, and returns the version that is there then. Several may try at once.
 ///
@@ -56,7 +56,7 @@ fn migrate(client: &mut Client, from: i64) -> Result<(), Error> {
     let found: i64 = transaction.query_one("SELECT version FROM federation_schema FOR UPDATE", &[])?.get(0);
     // Another process may have been at it.
     if found == from {
-        for migration in &MIGRATIONS[usize::try_from(from).unwrap_or_default()..] {
+        for (_, migration) in MIGRATIONS.iter().filter(|(version, _)| *version > from) {
             transaction.batch_execute(migration)?;
         }
         transaction.execute("UPDATE federation_schema SET version = $1", &[&KNOWN])?;

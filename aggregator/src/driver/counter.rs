@@ -2,7 +2,7 @@
 
 use shared::message::{ToClient, ToServer};
 
-use crate::run::Traffic;
+use crate::run::{Broadcast, Run, Traffic};
 
 /// Counts what is sent and received.
 ///
@@ -16,8 +16,13 @@ pub(super) struct Counter {
 }
 
 impl Counter {
-    /// With what was counted `earlier` of the open round. Whether the clients are those of a simulation that goes on.
-    pub(super) fn new(earlier: Traffic, goes_on: bool) -> Self {
+    /// That of a run which goes on after this many closed rounds, in a round that was open before if there is one.
+    pub(super) fn of(run: &Run, reopened: Option<&Broadcast>, closed: u32) -> Self {
+        let earlier = reopened.map_or(Traffic::default(), |broadcast| run.earlier_traffic(broadcast));
+        Self::new(earlier, run.is_simulated() && closed > 0)
+    }
+
+    fn new(earlier: Traffic, goes_on: bool) -> Self {
         Self { sum: earlier, greetings: !goes_on }
     }
 

@@ -30,7 +30,7 @@ use crate::coordinator::{
 use crate::events::{Events, Notice, Party, Sink, TaskResult};
 use crate::peer::{FromPeer, ToPeer};
 use crate::round::Tally;
-use crate::run::{Broadcast, OwnProgress, Run, RunError, Traffic, Upload, disk};
+use crate::run::{Broadcast, OwnProgress, Run, RunError, Upload, disk};
 use crate::storage::{Disk, FileLayer as _};
 use counter::Counter;
 use disk_space::DiskSpace;
@@ -75,9 +75,8 @@ pub async fn drive(
         }
         _ => None,
     };
-    let earlier = reopened.as_ref().map_or(Traffic::default(), |broadcast| run.earlier_traffic(broadcast));
     let frozen = Frozen::of(&run);
-    let traffic = Counter::new(earlier, run.is_simulated() && resume.closed > 0);
+    let traffic = Counter::of(&run, reopened.as_deref(), resume.closed);
     let coordinator = Coordinator::new(run.spec().clone(), policy, resume, Duration::ZERO);
     let (jobs, job_queue) = std::sync::mpsc::channel();
     let (done_sender, mut done) = mpsc::unbounded_channel();

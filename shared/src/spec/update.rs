@@ -204,7 +204,7 @@ mod tests {
             (Some(0.1), UpdateFormat::F16, 4),
             (Some(0.1), UpdateFormat::F32, 4),
         ] {
-            let update = Update { top_k, precision, ..Update::default() };
+            let update = Update { precision, top_k, ..Update::default() };
             assert_eq!((update.most_bytes(), update.is_compressed()), (most, most == 4), "{update:?}");
         }
         for format in [ModelFormat::F32, ModelFormat::F16, ModelFormat::BF16, ModelFormat::Int8] {

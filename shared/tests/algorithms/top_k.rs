@@ -36,7 +36,9 @@ fn rounds(spec: &RunSpec, numbers: &[u32]) -> (Vec<ParamSet>, Option<Record>) {
 
 fn sum(updates: &[ParamSet]) -> ParamSet {
     let mut sum = updates[0].zeros_like();
-    updates.iter().for_each(|update| sum.add(update).unwrap());
+    for update in updates {
+        sum.add(update).unwrap();
+    }
     sum
 }
 

@@ -25,12 +25,15 @@ pub(super) struct Ended {
     pub(super) outcome: Result<(), Failure>,
 }
 
+/// Makes those who work on a plan, who are asked to stop together.
+pub(super) type Gather<'a> = dyn Fn(&Plan, &StopRequest) -> Result<Box<dyn Team>, Failure> + 'a;
+
 /// Executes all runs of `plan` that have rounds to go. A run that fails keeps none of the others from their work.
 pub(super) fn run_in_stages(
     plan: &mut Plan,
     out: &Path,
     arguments: &CompareArgs,
-    team: &dyn Fn(&Plan, &StopRequest) -> Result<Box<dyn Team>, Failure>,
+    team: &Gather<'_>,
 ) -> Result<Ended, Failure> {
     let runs = out.join("runs");
     // Of all stages: a request to stop between two of them counts as well.

@@ -46,7 +46,7 @@ pub(super) fn join(
 ) -> Result<Workers, Failure> {
     let address = StoreAddress::from_environment(store)?;
     let arithmetic = Processor::backend(arguments.device)?.arithmetic().to_owned();
-    let interval = Duration::from_secs(arguments.keep_every.into());
+    let interval = Duration::from_secs(arguments.sharing.keep_every.into());
     let shown = address.to_string();
     let workers = Workers::join(address, plan, out, &arithmetic, interval, stop)?;
     if let Some(text) = workers.namesake()? {

@@ -72,6 +72,9 @@ pub struct Workers {
     trouble: Mutex<Option<WorkersError>>,
 }
 
+/// What is asked of the store. `None` if it was given up.
+type Question<'a, T> = dyn FnMut(&mut Connection, &mut dyn Patience) -> Result<Option<T>, StoreError> + 'a;
+
 /// Waits until all are stopped.
 struct UntilStopped<'a>(&'a watch::Receiver<bool>);
 
@@ -312,10 +315,7 @@ impl Workers {
     }
 
     /// Asks the store, through outages.
-    fn ask<T>(
-        &self,
-        question: &mut dyn FnMut(&mut Connection, &mut dyn Patience) -> Result<Option<T>, StoreError>,
-    ) -> Result<T, WorkersError> {
+    fn ask<T>(&self, question: &mut Question<'_, T>) -> Result<T, WorkersError> {
         let mut connection = self.connection();
         let answer = question(&mut connection, &mut UntilStopped(&self.stop))?;
         lock(&self.connections).push(connection);

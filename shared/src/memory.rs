@@ -68,7 +68,8 @@ pub fn estimate(spec: &RunSpec, samples: u64) -> Result<RoundMemory, EstimateErr
         if spec.training.keeps_optimizer() { spec.training.optimizer.to_engine().moments() } else { 0 };
     let sent = times(client.sent);
     // What was left out of updates is read with the rest of the client's state, before the round's training.
-    let memory = if spec.update.top_k.is_some() { sent } else { 0 };
+    // It lies there twice: as it was read, and decoded.
+    let memory = if spec.update.top_k.is_some() { sent.saturating_mul(2) } else { 0 };
     let held = received
         .saturating_add(times(client.held))
         .saturating_add(times(kept as u32))

@@ -50,6 +50,7 @@ pub fn received(update: Record, spec: &RunSpec, seed: &Seed) -> Result<Record, R
     }
     let payload = payload(&update, spec, seed);
     let limits = Limits { max_bytes: payload.len() as u64, max_values: u64::MAX, ..Limits::default() };
+    let limits = limits.of_compressed();
     Record::update_from_payload(&payload, limits)
 }
 

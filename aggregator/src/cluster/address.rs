@@ -7,7 +7,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use postgres::config::{Host, SslMode};
+use postgres::config::{Host, SslMode, TargetSessionAttrs};
 use postgres::{Client, Config, NoTls};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
@@ -49,6 +49,12 @@ impl StoreAddress {
         if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
             return Err(refused("the address names no host"));
         }
+        let strange = |host: &Host| matches!(host, Host::Tcp(name) if name.contains('@'));
+        if config.get_hosts().iter().any(strange) {
+            return Err(refused(
+                "the address has more than one @: write one that is part of the password as %40",
+            ));
+        }
         if let Some(password) = password.filter(|_| config.get_password().is_none()) {
             config.password(password.as_encoded_bytes());
         }
@@ -65,6 +71,10 @@ impl StoreAddress {
             config.ssl_mode(SslMode::Require);
         }
         config.application_name("aggregator").connect_timeout(PATIENCE).tcp_user_timeout(PATIENCE);
+        // A host that failed is noticed in half a minute also where an answer is awaited.
+        config.keepalives_idle(PATIENCE).keepalives_interval(PATIENCE / 2).keepalives_retries(3);
+        // Of several hosts the one that can be written: after a failover it is another one.
+        config.target_session_attrs(TargetSessionAttrs::ReadWrite);
         Ok(Self { config, tls })
     }
 
@@ -146,7 +156,14 @@ mod tests {
 
     #[test]
     fn what_is_no_address_is_refused_without_being_repeated() {
-        for text in ["", "db.lab", "mysql://db", "postgres://", "postgres://a:secret@db/x?nonsense=1"] {
+        for text in [
+            "",
+            "db.lab",
+            "mysql://db",
+            "postgres://",
+            "postgres://a:secret@db/x?nonsense=1",
+            "postgres://a:b@secret@db/x",
+        ] {
             let refused = address(text).expect_err(text).to_string();
             assert!(refused.contains("postgres://USER@HOST") && !refused.contains("secret"), "{refused}");
         }

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use postgres::error::SqlState;
 use postgres::{Client, Error};
 
 use super::address::StoreAddress;
@@ -65,7 +66,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Does this, connecting first where there is no connection. Nothing is tried again.
+    /// Does this, connecting first where there is no connection. It is tried again at once where a connection that was used before
+    /// turns out to have ended.
     ///
     /// # Errors
     /// [`StoreError::Refused`].
@@ -73,20 +75,37 @@ impl Connection {
         &mut self,
         work: &mut dyn FnMut(&mut Client) -> Result<T, Error>,
     ) -> Result<T, StoreError> {
-        let done = match &mut self.client {
-            Some(Connected(client)) if !client.is_closed() => work(client),
-            client => match self.address.connect() {
-                Ok(made) => work(&mut client.insert(Connected(made)).0),
-                Err(error) => Err(error),
+        let used = self.client.take_if(|Connected(client)| !client.is_closed());
+        let done = match used {
+            Some(Connected(client)) => match self.attempt(client, work) {
+                // It may have been cut long ago, which is only noticed now.
+                Err(error) if error.code().is_none() => self.anew(work),
+                done => done,
             },
+            None => self.anew(work),
         };
-        done.map_err(|source| {
-            if source.code().is_none() {
-                // The next question on such a connection might get the answer to an earlier one.
-                self.client = None;
-            }
-            StoreError::Refused { store: self.address.to_string(), source }
-        })
+        done.map_err(|source| StoreError::Refused { store: self.address.to_string(), source })
+    }
+
+    fn anew<T>(&mut self, work: &mut dyn FnMut(&mut Client) -> Result<T, Error>) -> Result<T, Error> {
+        let client = self.address.connect()?;
+        self.attempt(client, work)
+    }
+
+    /// Does this with a client, which is kept unless it is of no use any more.
+    fn attempt<T>(
+        &mut self,
+        mut client: Client,
+        work: &mut dyn FnMut(&mut Client) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let done = work(&mut client);
+        // Without a code from the database, the next question might get the answer to an earlier one; and one that only reads is left.
+        let of_no_use =
+            |error: &Error| error.code().is_none_or(|code| *code == SqlState::READ_ONLY_SQL_TRANSACTION);
+        if !done.as_ref().is_err_and(of_no_use) {
+            self.client = Some(Connected(client));
+        }
+        done
     }
 
     /// Does this as often as it takes: outages are waited through, with growing pauses. `None` once `patience` gives up.

@@ -77,8 +77,8 @@ impl StoreError {
     pub fn is_outage(&self) -> bool {
         let Self::Refused { source, .. } = self else { return false };
         source.code().is_none_or(|code| {
-            // Connection, transaction rollback, resources, intervention of the operator.
-            ["08", "40", "53", "57"].iter().any(|class| code.code().starts_with(class))
+            // Connection, transaction rollback, resources, intervention of the operator, and a server that was made one that only reads.
+            ["08", "25006", "40", "53", "57"].iter().any(|class| code.code().starts_with(class))
         })
     }
 

@@ -62,6 +62,10 @@ pub fn keep(
     let Some(known) = known else { return Ok(Kept::GivenUp) };
     let mut files = Vec::new();
     for entry in contents(directory.root())? {
+        // What other programs leave, such as file managers and network file systems.
+        if entry.name.split('/').any(|part| part.starts_with('.')) {
+            continue;
+        }
         if entry.folder {
             files.push(Held { path: entry.name, digest: None, bytes: 0 });
             continue;
@@ -141,7 +145,18 @@ fn already(
     })
 }
 
-/// Writes what the store has of a run into the folder `into`, which is there and empty. `false` if it was given up.
+/// How a run came from the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fetched {
+    /// All of it is there.
+    Whole,
+    /// Its worker put another state into the store meanwhile.
+    Replaced,
+    /// It was given up, see [`Patience`].
+    GivenUp,
+}
+
+/// Writes what the store has of a run into the folder `into`, which is there and empty.
 ///
 /// # Errors
 /// Those of the disk and, but for outages, of the database; and what it holds is damaged.
@@ -151,18 +166,18 @@ pub fn fetch(
     experiment: &ExperimentId,
     run: &str,
     into: &Path,
-) -> Result<bool, StoreError> {
+) -> Result<Fetched, StoreError> {
     let damaged = |reason: String| StoreError::Damaged { run: run.to_owned(), reason };
     let Some(files) = connection.lasting(patience, &mut |client| held(client, experiment, run))? else {
-        return Ok(false);
+        return Ok(Fetched::GivenUp);
     };
-    for file in files {
+    for file in &files {
         // It comes from other machines.
         if file.path.split('/').any(|part| part.is_empty() || part.starts_with('.') || part.contains('\\')) {
             return Err(damaged(format!("it has a file {:?}", file.path)));
         }
         let path = into.join(&file.path);
-        let Some(digest) = file.digest else {
+        let Some(digest) = &file.digest else {
             Disk.create_dir(&path).map_err(disk("create", &path))?;
             continue;
         };
@@ -174,24 +189,31 @@ pub fn fetch(
             let part = connection.lasting(patience, &mut |client| {
                 client.query_opt(
                     "SELECT content FROM experiment_parts WHERE experiment = $1 AND run = $2 AND digest = $3 AND part = $4",
-                    &[&&experiment[..], &run, &digest, &number],
+                    &[&&experiment[..], &run, digest, &number],
                 )
             })?;
-            let Some(part) = part else { return Ok(false) };
-            let part: Vec<u8> = part
-                .map(|row| row.get(0))
-                .filter(|part: &Vec<u8>| !part.is_empty())
-                .ok_or_else(|| damaged(format!("part {number} of {} is not there", file.path)))?;
+            let Some(part) = part else { return Ok(Fetched::GivenUp) };
+            let part = part.map(|row| row.get(0)).filter(|part: &Vec<u8>| !part.is_empty());
+            let Some(part) = part else {
+                let Some(now) = connection.lasting(patience, &mut |client| held(client, experiment, run))?
+                else {
+                    return Ok(Fetched::GivenUp);
+                };
+                if now != files {
+                    return Ok(Fetched::Replaced);
+                }
+                return Err(damaged(format!("part {number} of {} is not there", file.path)));
+            };
             hash.update(&part);
             bytes += i64::try_from(part.len()).unwrap_or(i64::MAX);
             written.write_all(&part).map_err(disk("write", &path))?;
         }
-        if bytes != file.bytes || hash.finalize()[..] != digest {
+        if bytes != file.bytes || hash.finalize()[..] != digest[..] {
             return Err(damaged(format!("{} has another digest than it had", file.path)));
         }
         written.sync().map_err(disk("write", &path))?;
     }
-    Ok(true)
+    Ok(Fetched::Whole)
 }
 
 fn held(client: &mut Client, experiment: &ExperimentId, run: &str) -> Result<Vec<Held>, Error> {

@@ -22,6 +22,13 @@ const USUAL_NOISE: f64 = 0.05;
 /// The quantile where nothing is said: with one half, devices that stay away do not move it.
 const USUAL_QUANTILE: f64 = 0.5;
 
+/// The least quantile. Each device that stays away counts as half within the bound: with fewer than half of those that are expected, a
+/// quantile further from one half is never met, and the bound would move for ever.
+const LEAST_QUANTILE: f64 = 0.25;
+
+/// The greatest one.
+const MOST_QUANTILE: f64 = 0.75;
+
 /// The rate where nothing is said, which is the paper's.
 const USUAL_RATE: f64 = 0.2;
 
@@ -30,7 +37,7 @@ section! {
     #[derive(Copy)]
     pub struct AdaptiveClipTable {
         /// gamma: the share of updates that the bound comes to leave as they are
-        pub quantile: Option<f64> = None, in Kind::Number(Excluded(0.0), Excluded(1.0)), unset "with {} 0.5";
+        pub quantile: Option<f64> = None, in Kind::Number(Included(LEAST_QUANTILE), Included(MOST_QUANTILE)), unset "with {} 0.5";
         /// eta: how fast the bound moves, in powers of e for a round
         pub rate: Option<f64> = None, in Kind::Number(Excluded(0.0), Included(1.0)), unset "with {} 0.2";
         /// sigma: deviation of the noise on their number

@@ -8,7 +8,7 @@
 
 use models::Limits;
 use models::params::codec::TensorStream;
-use shared::aggregation::NoisedShare;
+use shared::aggregation::{LEAST_CLIP, MOST_CLIP, NoisedShare};
 
 use super::error::{damaged, disk};
 use super::{Run, RunError};
@@ -40,7 +40,7 @@ impl Run {
             path: path.clone(),
             reason: "it does not say to which length updates are clipped in the next round".to_owned(),
         };
-        self.clip = Some(clip.filter(|clip: &f64| clip.is_finite() && *clip > 0.0).ok_or_else(damaged)?);
+        self.clip = Some(clip.filter(|clip| (LEAST_CLIP..=MOST_CLIP).contains(clip)).ok_or_else(damaged)?);
         Ok(())
     }
 

@@ -410,8 +410,10 @@ impl Run {
     /// What is accepted of an update: compressed ones where the run has such.
     pub(super) fn accepted(&self) -> Limits {
         let max_bytes = self.max_payload();
-        let compressed = self.config.spec.update.is_compressed();
-        Limits { max_bytes, max_values: if compressed { max_bytes } else { 0 }, ..Limits::default() }
+        if !self.config.spec.update.is_compressed() {
+            return Limits { max_bytes, max_values: 0, ..Limits::default() };
+        }
+        Limits { max_bytes, max_values: max_bytes, ..Limits::default() }.of_compressed()
     }
 
     /// The bytes that came of an accepted update, by the length of its file, or of what the file says was received.

@@ -9,8 +9,9 @@
 //! m_{t+1} = u_t - s_t            s_0 + ... + s_t + m_{t+1} = delta_0 + ... + delta_t
 //! ```
 //!
-//! `m` is client state, so that t counts the rounds in which the client's update counted: what is learned in another one is lost as without
-//! it, and `m` stays. The rounding of `update.precision` is part of what is left out.
+//! `m` is client state, so that t counts the rounds in which the server accepted the client's update: what is learned in another one is
+//! lost as without it, and `m` stays. A round that ends without a result after it accepted an update loses that update, which holds what
+//! was left out of earlier ones and sent now; so does a rule that shortens updates lose what it takes of one. The rounding of `update.precision` is part of what is left out.
 
 use super::{Client, TrainError};
 use crate::outgoing;

@@ -29,6 +29,7 @@ struct Display<'a> {
     progress: Progress,
     failures: Vec<(String, String)>,
     stopped: bool,
+    begun: usize,
 }
 
 impl Display<'_> {
@@ -36,7 +37,7 @@ impl Display<'_> {
         let run = &self.plan.runs[position];
         let mut said = None;
         match step {
-            Step::Begun(_) => {}
+            Step::Begun(_) => self.begun += 1,
             Step::Round(record, took) => {
                 self.progress.closed(position, record.round, *took);
                 let accuracy =
@@ -95,6 +96,8 @@ impl Display<'_> {
 pub(super) struct Worked {
     /// Whether it was stopped before all of them had ended.
     pub(super) stopped: bool,
+    /// How often a run was begun or continued here.
+    pub(super) begun: usize,
     /// The names of the runs that did not complete, and why.
     pub(super) failures: Vec<(String, String)>,
 }
@@ -126,7 +129,7 @@ pub(super) fn run_all(
     ));
     let progress = Progress::new(plan, rounds, left, spread.jobs);
     let bar = progress_bar(progress.rounds().1, "{bar:8} {prefix}  {wide_msg}");
-    let display = Mutex::new(Display { plan, bar, progress, failures: Vec::new(), stopped: false });
+    let display = Mutex::new(Display { plan, bar, progress, failures: Vec::new(), stopped: false, begun: 0 });
     // A shard knows of its own runs alone, and others may work in its folder.
     let live = arguments
         .shard
@@ -146,7 +149,7 @@ pub(super) fn run_all(
     if stopped {
         terminal::tell("stopped: the same command continues the experiment");
     }
-    team.trouble().map_or(Ok(Worked { stopped, failures: display.failures }), Err)
+    team.trouble().map_or(Ok(Worked { stopped, begun: display.begun, failures: display.failures }), Err)
 }
 
 /// Bytes that programs can have without others losing theirs, where the system says so.

@@ -46,12 +46,16 @@ pub(super) fn run_in_stages(
     let settled = |plan: &Plan| {
         // What is here of another state of the experiment is told before anything comes from elsewhere, and what came is looked at as well.
         settle(plan, standing(plan, &runs), out, arguments.replace)?;
+        if *stop.stopped.borrow() {
+            return Ok(standing(plan, &runs));
+        }
         team.meet(plan, &runs)?;
         settle(plan, standing(plan, &runs), out, arguments.replace)
     };
     let (mut standing, mut rounds) = choose(plan, settled, &runs)?;
     let mut failures: Vec<(String, String)> = Vec::new();
     let mut stopped = false;
+    let (mut idle, mut before) = (false, Vec::new());
     let mut outcome = Ok(());
     while !stopped && outcome.is_ok() {
         let mut left = left(plan, &standing, &rounds);
@@ -60,8 +64,23 @@ pub(super) fn run_in_stages(
         if left.is_empty() {
             break;
         }
+        let names = |left: &[usize]| -> Vec<String> {
+            left.iter().map(|&run| plan.runs[run].config.spec.name.clone()).collect()
+        };
+        let now = names(&left);
+        if idle && before == now {
+            outcome = Err(Failure::NoProgress(format!(
+                "{} have ended elsewhere, and their results do not decide what follows: {}. Machines that compute otherwise, or other data, \
+                 give other results; run the experiment without --store, or remove it from the store (--forget) and run it anew",
+                counted(now.len(), "run"),
+                now.join(", ")
+            )));
+            break;
+        }
+        before = now;
         match run_all(plan, &rounds, &left, &runs, arguments, &*team, &stop) {
             Ok(worked) => {
+                idle = worked.begun == 0 && worked.failures.is_empty();
                 failures.extend(worked.failures);
                 stopped = worked.stopped;
             }
@@ -77,9 +96,12 @@ pub(super) fn run_in_stages(
             }
         }
     }
-    if let Some(text) = if stopped { None } else { team.remark()? } {
+    if let (false, Ok(()), Ok(Some(text))) = (stopped, &outcome, team.remark()) {
         terminal::tell(&format!("WARNING: {text}"));
     }
+    // What a request to stop has cut off is no error of its own.
+    let outcome =
+        if stopped || *stop.stopped.borrow() { stop.failure().map_or(outcome, Err) } else { outcome };
     let outcome = outcome.and_then(|()| match failures.len() {
         0 if stopped => stop.failure().map_or(Ok(()), Err),
         0 => chosen(plan),

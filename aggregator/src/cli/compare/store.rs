@@ -29,6 +29,7 @@ impl From<WorkersError> for Failure {
         match error {
             WorkersError::Store(error) => error.into(),
             WorkersError::Arrival(error) => error.into(),
+            forgotten @ WorkersError::Forgotten(_) => Self::environment(forgotten),
             WorkersError::Stopped => Self::environment(
                 "stopped before the store answered: the same command continues the experiment",
             ),

@@ -60,9 +60,10 @@ impl Held {
         lock(&self.runs).contains_key(run)
     }
 
-    /// Whether a run is to be looked at: it is another worker's, or what it has is to go to the store.
-    pub(super) fn is_due(&self, run: &str) -> bool {
-        lock(&self.runs).get(run).is_some_and(|held| held.lost || held.due <= Instant::now())
+    /// Whether a run is to be looked at: it is another worker's, or what it has is to go to the store, unless that `stays` here.
+    pub(super) fn is_due(&self, run: &str, stays: bool) -> bool {
+        let due = |held: &Holding| held.lost || (!stays && held.due <= Instant::now());
+        lock(&self.runs).get(run).is_some_and(due)
     }
 
     /// The claim of a run that is still this worker's, as far as it knows.

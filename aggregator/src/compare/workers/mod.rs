@@ -17,7 +17,7 @@ mod queue;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 use tracing::warn;
@@ -28,11 +28,14 @@ use crate::cluster::address::StoreAddress;
 use crate::cluster::connection::{Connection, Patience};
 use crate::cluster::error::StoreError;
 use crate::cluster::experiments::{self, Claim, Description, Stands, Then};
-use crate::cluster::files::{self, Kept};
+use crate::cluster::files::{self, Fetched, Kept};
 use crate::cluster::schema;
 use crate::report::standing::Process;
 use crate::storage::{Disk, FileLayer as _};
 use held::Held;
+
+/// Connections that are kept while they are idle.
+const IDLE: usize = 2;
 
 /// Why workers cannot share an experiment.
 #[derive(Debug, thiserror::Error)]
@@ -43,6 +46,12 @@ pub enum WorkersError {
     /// A run cannot be written into the experiment's folder.
     #[error(transparent)]
     Arrival(#[from] super::collect::error::CollectError),
+    /// The experiment was removed from the store while it was worked on.
+    #[error(
+        "the store has the run {0} no more: the experiment was removed from it, or the database lost what it had acknowledged. What is \
+         here stays, and the same command shares it anew"
+    )]
+    Forgotten(String),
     /// They were stopped.
     #[error("stopped")]
     Stopped,
@@ -70,6 +79,8 @@ pub struct Workers {
     failed: Mutex<BTreeSet<String>>,
     stop: watch::Receiver<bool>,
     trouble: Mutex<Option<WorkersError>>,
+    /// How many runs of others are waited for, as it was said last. Held by the one thread that asks the store what is free.
+    asking: Mutex<Option<usize>>,
 }
 
 /// What is asked of the store. `None` if it was given up.
@@ -135,6 +146,7 @@ impl Workers {
             failed: Mutex::default(),
             stop: stop.clone(),
             trouble: Mutex::default(),
+            asking: Mutex::default(),
         })
     }
 
@@ -203,7 +215,11 @@ impl Workers {
     /// Puts a run that is complete here into the store, unless another worker has it.
     fn offer(&self, run: &Planned, runs: &Path) -> Result<(), WorkersError> {
         let Some(claim) = self.claim(&[&run.config.spec.name])? else { return Ok(()) };
-        self.keep(run, &claim, runs, Then::HasEnded).map(drop)
+        // Its lease is renewed until it is there.
+        self.held.add(claim.clone(), Instant::now() + self.interval);
+        let kept = self.keep(run, &claim, runs, Then::HasEnded);
+        self.held.remove(&claim.name);
+        kept.map(drop)
     }
 
     /// The first of these runs that is free.
@@ -232,7 +248,7 @@ impl Workers {
             (rounds, then),
             &self.arithmetic,
         )?;
-        lock(&self.connections).push(connection);
+        self.put_back(connection);
         if kept == Kept::There && then == Then::HasEnded {
             lock(&self.same).insert(claim.name.clone());
         }
@@ -244,13 +260,18 @@ impl Workers {
         let (id, name) = (self.experiment.id, &run.config.spec.name);
         let old = run.directory(runs);
         transfer::arrival(&self.out, name, |draft| {
-            let whole = self.ask(&mut |connection, patience| {
-                // A draft that was begun and cut off by an outage is begun anew.
+            loop {
                 Disk.remove_dir(draft).map_err(crate::cluster::error::disk("remove", draft))?;
                 Disk.create_dir(draft).map_err(crate::cluster::error::disk("create", draft))?;
-                files::fetch(connection, patience, &id, name, draft).map(|whole| whole.then_some(()))
-            });
-            whole?;
+                let fetched = self.ask(&mut |connection, patience| {
+                    files::fetch(connection, patience, &id, name, draft).map(Some)
+                })?;
+                match fetched {
+                    Fetched::Whole => break,
+                    Fetched::Replaced => {}
+                    Fetched::GivenUp => return Err(WorkersError::Stopped),
+                }
+            }
             // It is an earlier state of the same run.
             Disk.remove_dir(old.root()).map_err(crate::cluster::error::disk("remove", old.root()))?;
             Ok::<(), WorkersError>(())
@@ -309,6 +330,14 @@ impl Workers {
         lock(&self.trouble).take()
     }
 
+    /// Keeps a connection for the next question, if there are not enough.
+    fn put_back(&self, connection: Connection) {
+        let mut idle = lock(&self.connections);
+        if idle.len() < IDLE {
+            idle.push(connection);
+        }
+    }
+
     fn connection(&self) -> Connection {
         let idle = lock(&self.connections).pop();
         idle.unwrap_or_else(|| Connection::new(self.address.clone()))
@@ -318,7 +347,7 @@ impl Workers {
     fn ask<T>(&self, question: &mut Question<'_, T>) -> Result<T, WorkersError> {
         let mut connection = self.connection();
         let answer = question(&mut connection, &mut UntilStopped(&self.stop))?;
-        lock(&self.connections).push(connection);
+        self.put_back(connection);
         answer.ok_or(WorkersError::Stopped)
     }
 }

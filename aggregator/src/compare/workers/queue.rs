@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 use super::{Workers, WorkersError, lock, wait};
-use crate::cluster::experiments::{Stands, Then};
+use crate::cluster::experiments::{Claim, Stands, Then};
 use crate::cluster::files::Kept;
-use crate::compare::plan::{Plan, Standing};
+use crate::compare::plan::{Plan, Planned, Standing};
 use crate::compare::queue::{Ended, Queue, Told};
 use crate::compare::step::Step;
 use crate::storage::{Disk, FileLayer as _};
@@ -55,54 +55,70 @@ impl Shared<'_> {
     }
 
     fn next(&self, stop: &watch::Receiver<bool>, tell: &Told<'_>) -> Result<Option<usize>, WorkersError> {
-        let mut waiting = None;
+        // One thread asks and waits for all.
+        let mut waiting = lock(&self.workers.asking);
         loop {
             let open = self.open();
             let free: Vec<&str> = open.iter().copied().filter(|name| !self.workers.held.has(name)).collect();
-            if free.is_empty() || *stop.borrow() {
+            if free.is_empty() || *stop.borrow() || lock(&self.workers.trouble).is_some() {
                 return Ok(None);
             }
             if let Some(claim) = self.workers.claim(&free)? {
                 let Some(position) = self.position(&claim.name) else { continue };
                 self.workers.held.add(claim.clone(), Instant::now() + self.workers.due());
-                if let Some(worker) = &claim.deserted {
-                    let text = format!(
-                        "{worker} has not been heard of for too long, and had got to round {} when it was last heard of",
-                        claim.rounds
-                    );
-                    tell(position, &Step::Shared(&text));
-                }
-                let run = &self.plan.runs[position];
-                let here = match run.standing(&Disk, self.runs) {
-                    Standing::Unfinished(rounds) => rounds,
-                    Standing::Absent => 0,
-                    _ => u32::MAX,
-                };
-                if claim.rounds > here {
-                    self.workers.fetch(run, self.runs)?;
-                }
+                drop(waiting);
+                self.begin(position, &claim, tell).inspect_err(|_| self.leave(&claim))?;
                 return Ok(Some(position));
             }
             let standing = self.workers.standing()?;
+            let is_there = |name: &&str| standing.iter().any(|stands| stands.name == **name);
+            if let Some(name) = free.iter().find(|name| !is_there(name)) {
+                return Err(WorkersError::Forgotten((*name).to_owned()));
+            }
             self.ended_elsewhere(&standing, tell);
             let others: Vec<&Stands> = standing
                 .iter()
                 .filter(|stands| !stands.ended && free.contains(&&*stands.name) && stands.worker.is_some())
                 .collect();
-            let said = others.len();
-            if waiting != Some(said) && said > 0 {
-                if let Some(position) = self.position(&others[0].name) {
-                    let by = others[0].worker.as_deref().unwrap_or_default();
-                    let more =
-                        if said > 1 { format!(", {} more elsewhere", said - 1) } else { String::new() };
-                    tell(position, &Step::Shared(&format!("still runs on {by}{more}; waiting")));
-                }
-                waiting = Some(said);
+            if let [first, more @ ..] = &others[..]
+                && *waiting != Some(others.len())
+                && let Some(position) = self.position(&first.name)
+            {
+                let by = first.worker.as_deref().unwrap_or_default();
+                let more =
+                    if more.is_empty() { String::new() } else { format!(", {} more elsewhere", more.len()) };
+                tell(position, &Step::Shared(&format!("still runs on {by}{more}; waiting")));
+                *waiting = Some(others.len());
             }
             if !wait(POLL, stop) {
                 return Ok(None);
             }
         }
+    }
+
+    /// Brings a run that was taken to where the store has it, if that is further than here.
+    fn begin(&self, position: usize, claim: &Claim, tell: &Told<'_>) -> Result<(), WorkersError> {
+        if let Some(worker) = &claim.deserted {
+            let text = format!(
+                "{worker} has not been heard of for too long, and had got to round {} when it was",
+                claim.rounds
+            );
+            tell(position, &Step::Shared(&text));
+        }
+        let run = &self.plan.runs[position];
+        let here = match run.standing(&Disk, self.runs) {
+            Standing::Unfinished(rounds) => rounds,
+            Standing::Absent => 0,
+            _ => u32::MAX,
+        };
+        if claim.rounds > here { self.workers.fetch(run, self.runs) } else { Ok(()) }
+    }
+
+    /// Leaves a run that cannot be worked on here to the others.
+    fn leave(&self, claim: &Claim) {
+        self.workers.held.remove(&claim.name);
+        // Without an answer its lease runs out.
+        let _ = self.workers.give_back(claim);
     }
 
     fn ended_elsewhere(&self, standing: &[Stands], tell: &Told<'_>) {
@@ -127,12 +143,13 @@ impl Shared<'_> {
             self.workers.held.remove(name);
             tell(
                 position,
-                &Step::Shared("was taken over by another worker, which heard nothing of this one"),
+                &Step::Shared(
+                    "was taken over by another worker, which had not heard of this one, or removed from the store",
+                ),
             );
             return Ok(false);
         };
-        // The secret of a private run stays on its machine, and without it the run does not go on elsewhere.
-        let stays = Disk.length(&run.directory(self.runs).secret()).is_ok_and(|length| length.is_some());
+        let stays = self.stays(run);
         let stopped = *stop.borrow();
         let then = match ended {
             Ended::Over => Then::HasEnded,
@@ -154,11 +171,22 @@ impl Shared<'_> {
                     self.workers.held.remove(name);
                     tell(
                         position,
-                        &Step::Shared("was taken over by another worker, which heard nothing of this one"),
+                        &Step::Shared(
+                            "was taken over by another worker, which had not heard of this one, or removed from the store",
+                        ),
                     );
                     return Ok(false);
                 }
-                Kept::GivenUp => return Ok(false),
+                Kept::GivenUp => {
+                    self.workers.held.remove(name);
+                    tell(
+                        position,
+                        &Step::Shared(
+                            "could not be put into the store before the end; the same command does",
+                        ),
+                    );
+                    return Ok(false);
+                }
             }
         }
         if goes_on {
@@ -166,12 +194,21 @@ impl Shared<'_> {
                 .held
                 .postpone(name, Instant::now() + self.workers.due().max(begun.elapsed() * SHARE));
         } else {
-            self.workers.held.remove(name);
             if ended == Ended::Over {
                 lock(&self.over).insert(position);
             }
+            self.workers.held.remove(name);
         }
         Ok(goes_on)
+    }
+
+    /// Whether a run that has not ended stays on its machine, and begins anew elsewhere: the secret of a private run is nowhere else, and a
+    /// process alone knows what its clients were sent before, where that decides how many bytes they are sent next.
+    fn stays(&self, run: &Planned) -> bool {
+        let spec = &run.config.spec;
+        Disk.length(&run.directory(self.runs).secret()).is_ok_and(|length| length.is_some())
+            || spec.update.broadcast().is_difference()
+            || spec.architecture.frozen.is_some()
     }
 
     /// Keeps what ended the work on all runs, for [`Workers::trouble`].
@@ -194,11 +231,14 @@ impl Queue for Shared<'_> {
     }
 
     fn interrupts(&self, position: usize) -> bool {
-        self.workers.held.is_due(self.name(position))
+        self.workers.held.is_due(self.name(position), self.stays(&self.plan.runs[position]))
     }
 
     fn put(&self, position: usize, ended: Ended, stop: &watch::Receiver<bool>, tell: &Told<'_>) -> bool {
         self.finish(position, ended, stop, tell).unwrap_or_else(|error| {
+            if let Some(claim) = self.workers.held.claim(self.name(position)) {
+                self.leave(&claim);
+            }
             self.note(error);
             false
         })

@@ -14,6 +14,14 @@ impl Combinations<'_> {
                           most of what it would compare is left out; use the mean or the clipped mean, or update.precision = \"int8\"";
             self.refuse(&[top_k.clone(), ("aggregation.rule", shown(rule))], reason);
         }
+        if raw.round.staleness.enabled {
+            let reason = "a late update counts less, and what it loses of what earlier ones left out is not sent again; leave one of \
+                          both out";
+            self.refuse(
+                &[top_k.clone(), ("round.staleness", "round.staleness.enabled = true".to_owned())],
+                reason,
+            );
+        }
         if let Some(clip) = raw.privacy.clip {
             let reason = "noise is added to every value of the sum, also to those that were not sent, and of what devices add to later \
                           updates the clip takes away; leave update.top-k out, update.precision = \"int8\" goes with [privacy]";
@@ -61,6 +69,7 @@ mod tests {
                 &["secure-aggregation.enabled=true", "secure-aggregation.min-devices=3"],
                 &["update.top-k = 0.01", "would show where the others are", "i32"],
             ),
+            (&["round.staleness.enabled=true"], &["update.top-k = 0.01", "a late update counts less"]),
             (&["algorithm.scaffold={}"], &["[algorithm.scaffold]", "control variates"]),
             (&["algorithm.fafi={}"], &["[algorithm.fafi]", "one round"]),
             (&["algorithm.ensemble={}"], &["[algorithm.ensemble]", "one round"]),
@@ -82,7 +91,6 @@ mod tests {
             &["aggregation.server-optimizer.adam={}", "aggregation.weights=loss"],
             &["algorithm.fednova={}"],
             &["algorithm.moon={}", "model.name=mlp-2nn"],
-            &["round.staleness.enabled=true"],
         ] {
             assert_eq!(refused(overrides), "", "{overrides:?}");
         }

@@ -71,6 +71,15 @@ impl Default for Limits {
     }
 }
 
+impl Limits {
+    /// The same for a set of which tensors are compressed: each comes with its scales and with the positions of its values, and is
+    /// named once more.
+    #[must_use]
+    pub fn of_compressed(self) -> Self {
+        Self { max_header: 4 * self.max_header, max_tensors: 3 * self.max_tensors, ..self }
+    }
+}
+
 /// [`write()`] into memory.
 ///
 /// # Errors

@@ -58,7 +58,8 @@ impl Mechanism {
     /// label that no tensor has, and from the number that it hides.
     pub(super) fn put_share(&self, share: &NoisedShare, (within, terms): (u64, u64), seed: &Seed) {
         let Some(deviation) = self.count_noise else { return };
-        let drawn = Noise::of(deviation).draw(&seed.derive_numbered("within", within));
+        let drawn =
+            Noise::of(deviation).draw(&seed.derive_numbered("within", within).derive_numbered("of", terms));
         let shifted = within as f64 - terms as f64 / 2.0 + drawn / 2.0;
         // A round is closed once, and a place is for one round.
         share.0.get_or_init(|| shifted / self.expected() + 0.5);

@@ -232,9 +232,16 @@ async fn who_has_taken_part_can_be_told_without_noise_and_not_with_it() {
     };
     let open = membership(&overfitted(&[])).await;
     assert!(open > 0.6, "{open}");
-    let private = overfitted(&["privacy.clip=1", "privacy.noise=1.5", "privacy.delta=1e-2"]);
-    let epsilon = private.config.promise.unwrap().epsilon(8);
-    let hidden = membership(&private).await;
+    // The attack finds more or less of one run by chance, according to its noise: it is the mean of several that tells.
+    let private = ["run.seed=1", "run.seed=2", "run.seed=3", "run.seed=4"].map(|seed| {
+        let settings = ["privacy.clip=1", "privacy.noise=1.5", "privacy.delta=1e-2"];
+        overfitted(&[&settings[..], &["simulation.reproducible-noise=true", "data.seed=1", seed]].concat())
+    });
+    let epsilon = private[0].config.promise.unwrap().epsilon(8);
+    let mut hidden = 0.0;
+    for scenario in &private {
+        hidden += membership(scenario).await / private.len() as f64;
+    }
     println!("without noise {open:.3}, with epsilon {epsilon:.1} {hidden:.3}");
     assert!((hidden - 0.5).abs() < 0.06, "{hidden}");
 }

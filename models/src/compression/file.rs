@@ -223,8 +223,7 @@ impl Packer {
     /// The tensor's values that are not zero, and the bytes of their positions, if both take fewer bytes than all values.
     fn sparse(&self, array: &Array) -> Option<(Vec<f32>, Vec<u8>)> {
         let values = array.values();
-        // No number is there too.
-        let there = |&(_, value): &(usize, &f32)| *value != 0.0;
+        let there = |&(_, value): &(usize, &f32)| value.to_bits() != 0;
         let at: Vec<usize> = values.iter().enumerate().filter(there).map(|(at, _)| at).collect();
         let format = of_kept(at.len(), self.format);
         let room = bytes_of(values.len(), self.format).checked_sub(bytes_of(at.len(), format))?;

@@ -20,7 +20,7 @@ crate::section! {
         /// The last two are unbiased, and take a quarter and an eighth of f32 ([`compression`]); statistics of normalisation layers and
         /// what is short stay f32.
         pub precision: UpdateFormat = UpdateFormat::F32;
-        /// Share of an update's values that are sent, the largest; what is left out is added to the device's next update
+        /// Share of an update's values that are sent, the largest; the rest is kept
         ///
         /// It is one of every tensor's values; statistics of normalisation layers and what is short are sent whole and in f32. The others
         /// are sent in the format of `precision`.

@@ -53,6 +53,6 @@ mod tests {
     fn all_runs_that_may_be_chosen_are_entered() {
         let text = "seeds = 2\n[variants.x]\nmodel.name = 'linear'\n[tune]\n\"training.batch\" = [4, 8]";
         let described = describe(&plan(text, "full").expect("a plan"));
-        assert_eq!(described.runs, ["x--batch=4--1", "x--batch=8--1", "x--batch=4--2", "x--batch=8--2"]);
+        assert_eq!(described.runs, ["x--4--1", "x--8--1", "x--4--2", "x--8--2"]);
     }
 }

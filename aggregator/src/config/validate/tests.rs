@@ -182,6 +182,7 @@ fn the_effective_configuration_leaves_no_default_open() {
         "round.timeout",
         "round.max-failed",
         "round.max-samples",
+        "update.top-k",
         "evaluate.command",
         "early-stopping.target",
         "early-stopping.patience",

@@ -34,6 +34,7 @@ mod hostile_peers;
 mod int8;
 mod interop;
 mod interruptions;
+mod killed_formats;
 mod killed_transfers;
 mod late;
 mod layers;

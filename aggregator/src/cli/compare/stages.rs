@@ -96,12 +96,15 @@ pub(super) fn run_in_stages(
             }
         }
     }
-    if let (false, Ok(()), Ok(Some(text))) = (stopped, &outcome, team.remark()) {
+    if !stopped
+        && outcome.is_ok()
+        && let Ok(Some(text)) = team.remark()
+    {
         terminal::tell(&format!("WARNING: {text}"));
     }
     // What a request to stop has cut off is no error of its own.
-    let outcome =
-        if stopped || *stop.stopped.borrow() { stop.failure().map_or(outcome, Err) } else { outcome };
+    let cut_off = outcome.is_err() && *stop.stopped.borrow();
+    let outcome = if cut_off { stop.failure().map_or(outcome, Err) } else { outcome };
     let outcome = outcome.and_then(|()| match failures.len() {
         0 if stopped => stop.failure().map_or(Ok(()), Err),
         0 => chosen(plan),

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
+use aggregator::cluster::experiments::{self, Claim, Description, Then, advance, renew, take};
+use aggregator::cluster::schema;
 use federation_tests::postgres::Postgres;
 use federation_tests::process::{Ended, Process, until};
 use postgres::Client;
@@ -277,6 +279,37 @@ fn what_is_no_store_or_of_another_program_is_refused() {
     let newer = store.compare(&testbed, "a", &[]);
     assert_eq!(newer.code, Some(3), "{}", newer.text);
     assert!(newer.text.contains("its format is 1000"), "{}", newer.text);
+}
+
+#[test]
+fn what_names_an_epoch_that_is_over_changes_nothing() {
+    let Some(postgres) = Postgres::start() else { return };
+    let mut client = postgres.client();
+    schema::prepare(&mut client).expect("tables");
+    let runs = vec!["x--1".to_owned()];
+    let experiment = Description { id: [7; 32], name: "x".to_owned(), form: "full".to_owned(), runs };
+    let id = experiment.id;
+    experiments::enter(&mut client, &experiment).expect("entered");
+    let first = take(&mut client, &id, &["x--1"], "a").expect("asked").expect("it is free");
+    assert_eq!(take(&mut client, &id, &["x--1"], "b").expect("asked"), None, "it is a's");
+    Store::expire(&mut client);
+    let second = take(&mut client, &id, &["x--1"], "b").expect("asked").expect("it is free");
+    assert_eq!((second.epoch, second.deserted.as_deref()), (first.epoch + 1, Some("a")));
+
+    let advances = |client: &mut Client, claim: &Claim, rounds| {
+        let mut transaction = client.transaction().expect("begun");
+        let done = advance(&mut transaction, &id, claim, (rounds, Then::GoesOn), "AVX2").expect("asked");
+        transaction.commit().expect("committed");
+        done
+    };
+    assert!(!advances(&mut client, &first, 9));
+    experiments::give_back(&mut client, &id, &first).expect("asked");
+    let held = |claim: &Claim| vec![(claim.name.clone(), claim.epoch)];
+    assert!(renew(&mut client, &id, &held(&first)).expect("asked").is_empty());
+    assert_eq!(renew(&mut client, &id, &held(&second)).expect("asked"), ["x--1"]);
+    assert!(advances(&mut client, &second, 5));
+    let stands = experiments::standing(&mut client, &id).expect("asked");
+    assert_eq!((stands[0].rounds, stands[0].worker.as_deref()), (5, Some("b")));
 }
 
 /// A key and a certificate for `name`, and the authority that vouches for it, all in this folder.

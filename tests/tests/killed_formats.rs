@@ -2,10 +2,8 @@
 //! simulation.
 #![cfg(unix)]
 
-use std::fs;
-
 use federation_tests::process::Process;
-use federation_tests::testbed::Testbed;
+use federation_tests::testbed::{Testbed, plant_secret};
 use serde_json::json;
 use shared::message::Verdict;
 use shared::seed::{Seed, below};
@@ -13,14 +11,11 @@ use shared::seed::{Seed, below};
 /// Rounds, in each of which one of both programs is killed.
 const ROUNDS: u32 = 5;
 
-/// Gives the run of the devices and that of the simulation one secret, as a process leaves it that dies while it begins a run.
+/// Gives the run of the devices and that of the simulation one secret.
 fn plant(testbed: &Testbed) {
-    let name = testbed.run().file_name().expect("the run has a name").to_owned();
+    let name = testbed.run().file_name().expect("the run has a name").to_string_lossy().into_owned();
     for runs in [testbed.run().parent().expect("it lies among runs").to_owned(), testbed.path("simulated")] {
-        let state = runs.join(&name).join("state");
-        fs::create_dir_all(&state).unwrap();
-        fs::write(state.join("lock"), "").unwrap();
-        fs::write(state.join("secret"), [9; 32]).unwrap();
+        plant_secret(&runs, &name, [9; 32]);
     }
 }
 

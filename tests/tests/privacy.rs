@@ -13,7 +13,7 @@ use federation_tests::copy_folder::copy_folder;
 use federation_tests::process::run;
 use federation_tests::programs::programs;
 use federation_tests::scenario::Scenario;
-use federation_tests::testbed::Testbed;
+use federation_tests::testbed::{Testbed, plant_secret};
 use federation_tests::whole_run::{finish, start, whole};
 use models::Backend;
 use shared::data::View;
@@ -23,14 +23,6 @@ const PRIVATE: [&str; 4] =
 
 fn scenario(more: &[&str]) -> Scenario {
     Scenario::small(&[&PRIVATE[..], more].concat())
-}
-
-/// Puts this secret where the run of this name begins, as a process leaves it that dies while it begins the run.
-fn plant(runs: &Path, name: &str, secret: u8) {
-    let state = runs.join(name).join("state");
-    fs::create_dir_all(&state).unwrap();
-    fs::write(state.join("lock"), "").unwrap();
-    fs::write(state.join("secret"), [secret; 32]).unwrap();
 }
 
 fn model(run: &Run) -> Vec<u8> {
@@ -126,7 +118,7 @@ async fn a_run_that_goes_on_has_the_noise_of_one_that_was_not_interrupted() {
     let of = |rounds: u32| scenario(&[&format!("run.rounds={rounds}"), "privacy.rate=0.6"]);
     let name = of(1).config.spec.name.clone();
     for runs in [&folder, &at_once] {
-        plant(runs.path(), &name, 7);
+        plant_secret(runs.path(), &name, [7; 32]);
     }
     drop(whole(folder.path(), &of(2)).await);
     copy_folder(folder.path(), elsewhere.path());
@@ -160,7 +152,7 @@ async fn devices_take_part_as_often_as_they_may_also_where_a_run_was_interrupted
     };
     let name = of(1).config.spec.name.clone();
     for runs in [&at_once, &folder] {
-        plant(runs.path(), &name, 7);
+        plant_secret(runs.path(), &name, [7; 32]);
     }
     let run = whole(at_once.path(), &of(40)).await;
     let accepted: usize = run.records().iter().map(|record| record.accepted).sum();
@@ -251,8 +243,8 @@ fn devices_give_the_bytes_of_the_simulation() {
     for more in [&[][..], &["update.precision=int8", "privacy.rate=0.7"]] {
         let testbed = Testbed::new(4, &[&PRIVATE[..], more].concat());
         let name = testbed.run().file_name().unwrap().to_string_lossy().into_owned();
-        plant(testbed.run().parent().unwrap(), &name, 9);
-        plant(&testbed.path("simulated"), &name, 9);
+        plant_secret(testbed.run().parent().unwrap(), &name, [9; 32]);
+        plant_secret(&testbed.path("simulated"), &name, [9; 32]);
         let server = testbed.serve();
         let devices: Vec<_> = (0..4).map(|index| testbed.join(index)).collect();
         if more.is_empty() {

@@ -144,7 +144,7 @@ fn a_power_failure_at_any_durable_step_changes_no_bound() {
 mod processes {
     use super::*;
     use federation_tests::process::Process;
-    use federation_tests::testbed::Testbed;
+    use federation_tests::testbed::{Testbed, plant_secret};
     use serde_json::json;
 
     fn testbed(rounds: &str) -> Testbed {
@@ -152,12 +152,9 @@ mod processes {
         let secret = &ADAPTIVE[..ADAPTIVE.len() - 1];
         let settings = [rounds, "round.min-updates=4", "update.precision=int8"];
         let testbed = Testbed::new(4, &[secret, &settings].concat());
-        let name = testbed.run().file_name().unwrap().to_owned();
+        let name = testbed.run().file_name().unwrap().to_string_lossy().into_owned();
         for runs in [testbed.run().parent().unwrap().to_owned(), testbed.path("simulated")] {
-            let state = runs.join(&name).join("state");
-            fs::create_dir_all(&state).unwrap();
-            fs::write(state.join("lock"), "").unwrap();
-            fs::write(state.join("secret"), [9; 32]).unwrap();
+            plant_secret(&runs, &name, [9; 32]);
         }
         testbed
     }

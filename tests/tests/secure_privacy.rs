@@ -10,7 +10,7 @@ use edge_client::masking::State;
 use edge_client::store::{DiskStore, Store as _};
 use federation_tests::process::Process;
 use federation_tests::scenario::Scenario;
-use federation_tests::testbed::Testbed;
+use federation_tests::testbed::{Testbed, plant_secret};
 use federation_tests::whole_run::whole;
 use shared::id::RunId;
 use shared::secret::Secret;
@@ -36,11 +36,8 @@ const SECRET: [u8; 32] = [9; 32];
 
 fn testbed(more: &[&str]) -> Testbed {
     let testbed = Testbed::new(4, &[&PRIVATE[..], &["round.min-updates=4"], more].concat());
-    let name = testbed.run().file_name().expect("the run has a name").to_owned();
-    let state = testbed.path("simulated").join(name).join("state");
-    fs::create_dir_all(&state).unwrap();
-    fs::write(state.join("lock"), "").unwrap();
-    fs::write(state.join("secret"), SECRET).unwrap();
+    let name = testbed.run().file_name().expect("the run has a name").to_string_lossy().into_owned();
+    plant_secret(&testbed.path("simulated"), &name, SECRET);
     testbed
 }
 

@@ -45,11 +45,10 @@ pub(super) fn run_in_stages(
     let team = team(plan, &stop)?;
     let settled = |plan: &Plan| {
         // What is here of another state of the experiment is told before anything comes from elsewhere, and what came is looked at as well.
-        settle(plan, standing(plan, &runs), out, arguments.replace)?;
-        if *stop.stopped.borrow() {
-            return Ok(standing(plan, &runs));
+        let settled = settle(plan, standing(plan, &runs), out, arguments.replace)?;
+        if *stop.stopped.borrow() || !team.meet(plan, &runs)? {
+            return Ok(settled);
         }
-        team.meet(plan, &runs)?;
         settle(plan, standing(plan, &runs), out, arguments.replace)
     };
     let (mut standing, mut rounds) = choose(plan, settled, &runs)?;

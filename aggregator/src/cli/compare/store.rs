@@ -99,7 +99,7 @@ pub(super) fn forget(plan: &Plan, store: &str) -> Result<(), Failure> {
 }
 
 impl Team for Workers {
-    fn meet(&self, plan: &Plan, runs: &Path) -> Result<(), Failure> {
+    fn meet(&self, plan: &Plan, runs: &Path) -> Result<bool, Failure> {
         Ok(Self::meet(self, plan, runs)?)
     }
 

@@ -8,8 +8,8 @@ use crate::compare::queue::{Own, Queue};
 
 /// Those who work on an experiment.
 pub(super) trait Team {
-    /// Exchanges what has ended with the others.
-    fn meet(&self, plan: &Plan, runs: &Path) -> Result<(), Failure>;
+    /// Exchanges what has ended with the others. Whether anything came.
+    fn meet(&self, plan: &Plan, runs: &Path) -> Result<bool, Failure>;
 
     /// Hands out the runs `left` of `plan`.
     fn queue<'a>(&'a self, plan: &'a Plan, left: &'a [usize], runs: &'a Path) -> Box<dyn Queue + 'a>;
@@ -25,8 +25,8 @@ pub(super) trait Team {
 pub(super) struct Alone;
 
 impl Team for Alone {
-    fn meet(&self, _: &Plan, _: &Path) -> Result<(), Failure> {
-        Ok(())
+    fn meet(&self, _: &Plan, _: &Path) -> Result<bool, Failure> {
+        Ok(false)
     }
 
     fn queue<'a>(&'a self, _: &'a Plan, left: &'a [usize], _: &'a Path) -> Box<dyn Queue + 'a> {

@@ -60,10 +60,14 @@ impl Held {
         lock(&self.runs).contains_key(run)
     }
 
-    /// Whether a run is to be looked at: it is another worker's, or what it has is to go to the store, unless that `stays` here.
-    pub(super) fn is_due(&self, run: &str, stays: bool) -> bool {
-        let due = |held: &Holding| held.lost || (!stays && held.due <= Instant::now());
-        lock(&self.runs).get(run).is_some_and(due)
+    /// Whether a run is another worker's by now.
+    pub(super) fn is_lost(&self, run: &str) -> bool {
+        lock(&self.runs).get(run).is_some_and(|held| held.lost)
+    }
+
+    /// Whether what a run has is to go to the store.
+    pub(super) fn is_due(&self, run: &str) -> bool {
+        lock(&self.runs).get(run).is_some_and(|held| held.due <= Instant::now())
     }
 
     /// The claim of a run that is still this worker's, as far as it knows.

@@ -189,11 +189,12 @@ impl Workers {
         }))
     }
 
-    /// Brings what others have ended into the experiment's folder, and what is complete here into the store.
+    /// Brings what others have ended into the experiment's folder, and what is complete here into the store. Whether anything came.
     ///
     /// # Errors
     /// Those of the store and of the disk.
-    pub fn meet(&self, plan: &Plan, runs: &Path) -> Result<(), WorkersError> {
+    pub fn meet(&self, plan: &Plan, runs: &Path) -> Result<bool, WorkersError> {
+        let mut came = false;
         for stands in self.standing()? {
             let Some(run) = plan.runs.iter().find(|run| run.config.spec.name == stands.name) else {
                 continue;
@@ -204,12 +205,13 @@ impl Workers {
                 if matches!(here, Standing::Absent | Standing::Unfinished(_)) {
                     self.fetch(run, runs)?;
                     lock(&self.same).insert(stands.name);
+                    came = true;
                 }
             } else if !stands.ended && here == Standing::Done {
                 self.offer(run, runs)?;
             }
         }
-        Ok(())
+        Ok(came)
     }
 
     /// Puts a run that is complete here into the store, unless another worker has it.

@@ -18,6 +18,10 @@ const POLL: Duration = Duration::from_secs(1);
 /// A run goes on for this many times the time that it took to bring what it has to the store.
 const SHARE: u32 = 20;
 
+/// What is said of a run that is not this worker's any more.
+const LOST: &str =
+    "was taken over by another worker, which had not heard of this one, or removed from the store";
+
 /// The runs `left` of a plan, which are those of all workers.
 pub(super) struct Shared<'a> {
     workers: &'a Workers,
@@ -139,16 +143,12 @@ impl Shared<'_> {
     ) -> Result<bool, WorkersError> {
         let name = self.name(position);
         let run = &self.plan.runs[position];
-        let Some(claim) = self.workers.held.claim(name) else {
+        let leaves = |why: &str| {
             self.workers.held.remove(name);
-            tell(
-                position,
-                &Step::Shared(
-                    "was taken over by another worker, which had not heard of this one, or removed from the store",
-                ),
-            );
-            return Ok(false);
+            tell(position, &Step::Shared(why));
+            Ok(false)
         };
+        let Some(claim) = self.workers.held.claim(name) else { return leaves(LOST) };
         let stays = self.stays(run);
         let stopped = *stop.borrow();
         let then = match ended {
@@ -167,25 +167,9 @@ impl Shared<'_> {
         } else if !(stays && goes_on) {
             match self.workers.keep(run, &claim, self.runs, then)? {
                 Kept::There => {}
-                Kept::Lost => {
-                    self.workers.held.remove(name);
-                    tell(
-                        position,
-                        &Step::Shared(
-                            "was taken over by another worker, which had not heard of this one, or removed from the store",
-                        ),
-                    );
-                    return Ok(false);
-                }
+                Kept::Lost => return leaves(LOST),
                 Kept::GivenUp => {
-                    self.workers.held.remove(name);
-                    tell(
-                        position,
-                        &Step::Shared(
-                            "could not be put into the store before the end; the same command does",
-                        ),
-                    );
-                    return Ok(false);
+                    return leaves("could not be put into the store before the end; the same command does");
                 }
             }
         }
@@ -231,7 +215,9 @@ impl Queue for Shared<'_> {
     }
 
     fn interrupts(&self, position: usize) -> bool {
-        self.workers.held.is_due(self.name(position), self.stays(&self.plan.runs[position]))
+        let (held, run) = (&self.workers.held, self.name(position));
+        // The disk is looked at last: this is asked after every round.
+        held.is_lost(run) || (held.is_due(run) && !self.stays(&self.plan.runs[position]))
     }
 
     fn put(&self, position: usize, ended: Ended, stop: &watch::Receiver<bool>, tell: &Told<'_>) -> bool {

@@ -10,6 +10,7 @@ mod metric;
 pub mod positional;
 mod refusal;
 pub mod secure;
+mod servers;
 mod verdict;
 
 use std::fmt;
@@ -31,6 +32,7 @@ pub use counted_update::CountedUpdate;
 pub use metric::{Fraction, MAX_METRICS, Metric, Metrics};
 pub use refusal::Refusal;
 pub use secure::{Rounding, SecureAnswer, SecureStep};
+pub use servers::MAX_SERVERS;
 pub use verdict::{Discard, Rejection, Verdict};
 
 /// Characters of a reason that a message carries.
@@ -248,6 +250,13 @@ pub enum ToClient {
         digest: Digest,
         /// The lengths of the differences that the payload consists of, the oldest first; none if it is the model itself.
         differences: Vec<u64>,
+    },
+    /// Where the server is reached, with the same key everywhere: the device keeps the newest list, and tries these addresses beside
+    /// those that its owner gave it. After the welcome, once a connection, if there are any. An empty list removes the former one.
+    Servers {
+        /// `HOST:PORT` or `IP:PORT`, at most [`MAX_SERVERS`].
+        #[serde(deserialize_with = "servers::bounded")]
+        addresses: Vec<String>,
     },
 }
 

@@ -56,7 +56,7 @@ pub struct Ticket {
     pub server: PublicKey,
     /// The secret that admits a new device.
     pub secret: TicketSecret,
-    /// The server's addresses, `HOST:PORT` or `IP:PORT`, in the order in which devices try them.
+    /// The server's addresses, `HOST:PORT` or `IP:PORT`. Each device tries them in an order of its own.
     pub addresses: Vec<String>,
 }
 
@@ -131,6 +131,21 @@ mod tests {
         assert_eq!(text.to_uppercase().parse(), Ok(ticket()));
         assert_eq!(format!(" {text}\n").parse(), Ok(ticket()));
         assert!(text.len() < 160, "{} characters", text.len());
+    }
+
+    /// Tickets are printed and handed out: programs of any age read them.
+    #[test]
+    fn tickets_of_one_address_and_of_several_keep_their_text() {
+        let one = Ticket { addresses: vec!["lab.example:4433".to_owned()], ..ticket() };
+        let [one, several] = [one, ticket()].map(|ticket| ticket.to_string());
+        assert_eq!(
+            one,
+            "fed15jfgyy7ctrjavpxvkb5rglwf7gkuo5vox27hxescd3vgsfcg2iwhg2lyorswk3raebwgk5dumvzhgaiqnrqweltfpbqw24dmmu5dinbtgpytf3ud"
+        );
+        assert_eq!(
+            several,
+            "fed15jfgyy7ctrjavpxvkb5rglwf7gkuo5vox27hxescd3vgsfcg2iwhg2lyorswk3raebwgk5dumvzhgaqrge4telrrgy4c4mjogeydunbugmzq43dbmixgy33dmfwdunbugmzvwhbsy4"
+        );
     }
 
     #[test]

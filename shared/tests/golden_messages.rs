@@ -354,7 +354,16 @@ fn base_tasks() -> Vec<(&'static str, ToClient)> {
 
 /// What a server may say.
 fn all_to_client() -> Vec<(&'static str, ToClient)> {
-    [to_client(), secure_steps(), base_tasks()].concat()
+    [to_client(), secure_steps(), base_tasks(), servers()].concat()
+}
+
+/// Where a server is reached.
+fn servers() -> Vec<(&'static str, ToClient)> {
+    let addresses = ["lab.example:4433", "192.0.2.7:4434", "[2001:db8::7]:4433"].map(str::to_owned).into();
+    vec![
+        ("servers", ToClient::Servers { addresses }),
+        ("servers-none", ToClient::Servers { addresses: Vec::new() }),
+    ]
 }
 
 /// The steps of secure aggregation.
@@ -510,6 +519,7 @@ fn every_variant_has_an_example() {
                 SecureStep::Reveal { .. } => 41,
             },
             ToClient::BaseTask { .. } => 43,
+            ToClient::Servers { .. } => 44,
             ToClient::Refused(refusal) => match refusal {
                 Refusal::Shape { .. } => 3,
                 Refusal::Classes { .. } => 4,
@@ -546,7 +556,7 @@ fn every_variant_has_an_example() {
             },
         })
         .collect();
-    assert_eq!(to_client, (0..=43).collect());
+    assert_eq!(to_client, (0..=44).collect());
 }
 
 fn truncate<T: Serialize + DeserializeOwned + Debug>(messages: &[(&'static str, T)]) {

@@ -281,14 +281,15 @@ impl Session {
             ToClient::Refused(refusal) if refusal.may_pass() => {}
             ToClient::Refused(refusal) if refusal.is_about_samples() => self.samples_refused(now, refusal),
             ToClient::Refused(refusal) => self.end(SessionEnd::Refused(refusal)),
-            // The transport handles the server's key and resumed transfers, and gives every task as the plain one; the driver handles
-            // frozen parameters and secure aggregation.
+            // The transport handles the server's key, its addresses and resumed transfers, and gives every task as the plain one; the
+            // driver handles frozen parameters and secure aggregation.
             ToClient::ServerKey { .. }
             | ToClient::ResumePoint(_)
             | ToClient::TaskRest { .. }
             | ToClient::TaskAfterFailures { .. }
             | ToClient::BaseTask { .. }
             | ToClient::Frozen { .. }
+            | ToClient::Servers { .. }
             | ToClient::Secure { .. } => {}
             ToClient::Conditions(conditions) => self.conditions = conditions,
             ToClient::Counted { update } => self.counted = Some(Stands(update)),

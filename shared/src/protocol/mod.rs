@@ -10,7 +10,7 @@
 //! | 3 | tickets, new keys of servers, transfers that go on where they were cut, and refusals for these |
 //! | 4 | what a run asks of a device before it trains, and a device's *not now* |
 //! | 5 | how many samples a device leaves out |
-//! | 6 | the run specification as text, which can grow; a device's word that it cannot follow one; two reasons for a rejection, one for a refusal; which client state a device keeps, and must have; how a device is to read its samples; that it cannot test the run's models; how many rounds have failed before a task; frozen parameters; secure aggregation; models as differences |
+//! | 6 | the run specification as text, which can grow; a device's word that it cannot follow one; two reasons for a rejection, one for a refusal; which client state a device keeps, and must have; how a device is to read its samples; that it cannot test the run's models; how many rounds have failed before a task; frozen parameters; secure aggregation; models as differences; the server's other addresses |
 //!
 //! # What may change, and how
 //!
@@ -149,6 +149,7 @@ impl ToClient {
             | Self::Frozen { .. }
             | Self::Secure { .. }
             | Self::BaseTask { .. }
+            | Self::Servers { .. }
             | Self::Receipt {
                 verdict:
                     Verdict::Rejected(Rejection::Diverged | Rejection::NothingToLearn)
@@ -243,6 +244,9 @@ mod tests {
         }
         let key = crate::identity::PublicKey::from_bytes([1; 32]);
         assert_eq!(ToClient::ServerKey { key }.for_peer(Protocol::V2), None);
+        let servers = ToClient::Servers { addresses: vec!["lab:4433".to_owned()] };
+        assert_eq!(servers.clone().for_peer(Protocol::V5), None);
+        assert_eq!(servers.clone().for_peer(Protocol::V6), Some(servers));
         let over = ToClient::Finished { rounds: 3 };
         assert_eq!(over.clone().for_peer(Protocol::V2), Some(over));
     }

@@ -13,6 +13,7 @@
 //! | [`sensors`] | whether the device meets a run's conditions for training |
 //! | [`system`] | what the operating system reports of the device |
 //! | [`transport`] | the channel between the driver and a transport |
+//! | [`address_book`] | the addresses of the server, and the order in which they are tried |
 //! | [`quic`], [`trust`] | the QUIC transport, and the server that it trusts |
 //! | [`doctor`] | checks for what keeps the device from taking part |
 //! | [`mod@bench`] | the speed of training on this device |
@@ -25,6 +26,7 @@
 //! | [`evaluate`] | tests of the personal model |
 //! | [`cli`] | the command line |
 
+pub mod address_book;
 pub mod allowance;
 pub mod answer;
 pub mod bench;

@@ -13,6 +13,8 @@ use shared::payload::Payload;
 use shared::protocol::Protocol;
 use tokio::sync::mpsc;
 
+use crate::address_book::Pass;
+
 /// A message from client to server. Boxed, because a channel allocates room for dozens at once and most clients are idle.
 #[derive(Clone, Debug)]
 pub enum Outgoing {
@@ -67,6 +69,8 @@ pub enum Incoming {
 pub struct Channel {
     /// The server's address, for people.
     pub server: String,
+    /// Whether the server has addresses that this attempt, and those before it in the same pass, have not tried.
+    pub elsewhere: bool,
     /// Messages to the server.
     pub outgoing: mpsc::UnboundedSender<Outgoing>,
     /// Messages from the server.
@@ -132,6 +136,6 @@ fn version(version: Option<&Protocol>) -> Cow<'static, str> {
 
 /// Connects to one server. Each attempt runs in a task of its own on a clone.
 pub trait Connector: Clone + Send + 'static {
-    /// Makes one attempt.
-    fn connect(&mut self) -> impl Future<Output = Result<Channel, ConnectError>> + Send;
+    /// Makes one attempt, at these of the server's addresses.
+    fn connect(&mut self, pass: Pass) -> impl Future<Output = Result<Channel, ConnectError>> + Send;
 }

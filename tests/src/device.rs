@@ -295,7 +295,7 @@ impl Device {
     ) -> Result<(), StoreError> {
         let session = self.session.as_mut().expect("it has asked for this");
         match action {
-            Action::Connect => effects.push(Effect::Connect),
+            Action::Connect(_) => effects.push(Effect::Connect),
             Action::Read(_) | Action::HangUp => unreachable!("this device has read its samples"),
             Action::Send(message) => effects.push(Effect::Deliver(Box::new(message), None)),
             Action::Sync { round } => {

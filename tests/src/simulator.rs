@@ -305,7 +305,10 @@ impl Simulator {
             }
             Happening::ServerLearnsOfCut(peer) => self.server_event(ServerEvent::Disconnected { peer }),
             Happening::DeviceLearnsOfCut(peer) => {
-                self.device_event(peer, DeviceEvent::Disconnected { reason: "cut".to_owned() });
+                self.device_event(
+                    peer,
+                    DeviceEvent::Disconnected { reason: "cut".to_owned(), elsewhere: false },
+                );
                 self.connections.remove(&peer);
             }
             Happening::Trained { device, trained } => {

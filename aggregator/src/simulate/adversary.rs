@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use edge_client::address_book::Pass;
 use edge_client::transport::{Channel, ConnectError, Connector, Outgoing};
 use models::Limits;
 use shared::data::{DataError, View};
@@ -118,10 +119,10 @@ pub(super) struct Distorting<C> {
 }
 
 impl<C: Connector> Connector for Distorting<C> {
-    async fn connect(&mut self) -> Result<Channel, ConnectError> {
-        let channel = self.connector.connect().await?;
+    async fn connect(&mut self, pass: Pass) -> Result<Channel, ConnectError> {
+        let channel = self.connector.connect(pass).await?;
         let Some(distortion) = self.distortion.clone() else { return Ok(channel) };
-        let Channel { server, outgoing: to_server, incoming } = channel;
+        let Channel { server, elsewhere, outgoing: to_server, incoming } = channel;
         let (outgoing, mut from_client) = mpsc::unbounded_channel();
         // The task ends when the client drops its end of the channel, and then drops the other.
         tokio::spawn(async move {
@@ -131,7 +132,7 @@ impl<C: Connector> Connector for Distorting<C> {
                 }
             }
         });
-        Ok(Channel { server, outgoing, incoming })
+        Ok(Channel { server, elsewhere, outgoing, incoming })
     }
 }
 

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use edge_client::address_book::Pass;
 use edge_client::transport::{Channel, ConnectError, Connector, Incoming, Outgoing};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -52,7 +53,7 @@ impl MemoryConnector {
 }
 
 impl Connector for MemoryConnector {
-    async fn connect(&mut self) -> Result<Channel, ConnectError> {
+    async fn connect(&mut self, _: Pass) -> Result<Channel, ConnectError> {
         let hub = self.0.clone();
         let peer = PeerId(hub.next.fetch_add(1, Ordering::Relaxed));
         let (outgoing, mut from_client) = mpsc::unbounded_channel();
@@ -82,7 +83,7 @@ impl Connector for MemoryConnector {
             let _ = to_client.send(Incoming::Closed { reason: ended.clone() });
             let _ = hub.driver.send(FromPeer::Disconnected { peer, reason: ended, parted });
         });
-        Ok(Channel { server: "this process".to_owned(), outgoing, incoming })
+        Ok(Channel { server: "this process".to_owned(), elsewhere: false, outgoing, incoming })
     }
 }
 

@@ -1,6 +1,7 @@
 //! Events of `join`, as lines for people or JSON for programs.
 
 mod hiding;
+mod server;
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -272,23 +273,11 @@ pub(super) fn left_out(skipped: &Skipped) -> Option<String> {
 fn said_of_notice(notice: &Notice) -> Option<Said> {
     let (line, object) = match notice {
         Notice::Receiving { .. } | Notice::Progress(_) | Notice::Alive => return None,
-        Notice::Connected { server } => {
-            (format!("connected to {server}"), json!({ "event": "connected", "server": server }))
-        }
-        Notice::Disconnected { reason, retry, .. } => {
-            let retry = retry.as_secs_f64();
-            (
-                format!("not connected: {reason}; trying again in {retry:.1} s"),
-                json!({ "event": "disconnected", "reason": reason, "retry_seconds": retry }),
-            )
-        }
-        Notice::TurnedBack { refusal } => (
-            format!("not yet: {refusal}; trying again until then"),
-            json!({ "event": "turned-back", "reason": refusal.to_string() }),
-        ),
-        Notice::ServerKey { key } => {
-            ("the server has a new key".to_owned(), json!({ "event": "server-key", "key": key }))
-        }
+        Notice::Connected { .. }
+        | Notice::Disconnected { .. }
+        | Notice::TurnedBack { .. }
+        | Notice::ServerKey { .. }
+        | Notice::Servers { .. } => return server::said(notice),
         Notice::Joined { spec } => joined(spec),
         Notice::Training { round, work } => {
             let (what, event) = match work.purpose() {

@@ -293,9 +293,9 @@ impl<'a, C: Connector, S: Store> Driver<'a, C, S> {
                     self.ask_for_frozen();
                 }
                 if lost
-                    && let (Some((server, reason)), Some(next)) = (self.lost.take(), self.session.deadline())
+                    && let (Some((server, reason)), Some(retry)) =
+                        (self.lost.take(), self.session.next_attempt(started.elapsed()))
                 {
-                    let retry = next.saturating_sub(started.elapsed());
                     (self.notice)(Notice::Disconnected { server, reason, retry });
                 }
             }
@@ -307,9 +307,9 @@ impl<'a, C: Connector, S: Store> Driver<'a, C, S> {
         while let Some(action) = self.session.poll() {
             debug!(?action);
             match action {
-                Action::Connect => {
+                Action::Connect(pass) => {
                     let mut connector = self.connector.clone();
-                    self.connecting = Some(tokio::spawn(async move { connector.connect().await }));
+                    self.connecting = Some(tokio::spawn(async move { connector.connect(pass).await }));
                 }
                 Action::Send(message) => self.send(Outgoing::Message(Box::new(message))),
                 Action::HangUp => self.channel = None,
@@ -408,7 +408,7 @@ impl<'a, C: Connector, S: Store> Driver<'a, C, S> {
                 };
                 let reason = error.to_string();
                 self.lost = Some((server.to_owned(), reason.clone()));
-                Ok(Some(Event::Disconnected { reason }))
+                Ok(Some(Event::Disconnected { reason, elsewhere: false }))
             }
         }
     }
@@ -424,6 +424,9 @@ impl<'a, C: Connector, S: Store> Driver<'a, C, S> {
                         (self.notice)(Notice::TurnedBack { refusal: refusal.clone() });
                     }
                     ToClient::ServerKey { key } => (self.notice)(Notice::ServerKey { key: *key }),
+                    ToClient::Servers { addresses } => {
+                        (self.notice)(Notice::Servers { addresses: addresses.clone() });
+                    }
                     _ => {}
                 }
                 Event::Message(message)
@@ -441,9 +444,13 @@ impl<'a, C: Connector, S: Store> Driver<'a, C, S> {
             }
             Incoming::Frozen { digest: _, payload } => return self.frozen_received(&payload),
             Incoming::Closed { reason } => {
-                let server = self.channel.take().map(|channel| channel.server).unwrap_or_default();
+                let (server, elsewhere) = self
+                    .channel
+                    .take()
+                    .map(|channel| (channel.server, channel.elsewhere))
+                    .unwrap_or_default();
                 self.lost = Some((server, reason.clone()));
-                Event::Disconnected { reason }
+                Event::Disconnected { reason, elsewhere }
             }
         })
     }

@@ -18,7 +18,7 @@ pub enum Notice {
         /// The server's address.
         server: String,
     },
-    /// There is no connection, or it was lost; the client tries again after `retry`.
+    /// There is no connection, or it was lost; the client tries again after `retry`, at once at another address of the server.
     Disconnected {
         /// The server's address.
         server: String,
@@ -36,6 +36,11 @@ pub enum Notice {
     ServerKey {
         /// The new key.
         key: PublicKey,
+    },
+    /// The server is reached at these addresses, and its key is the same everywhere. None removes those that it has told before.
+    Servers {
+        /// `HOST:PORT` or `IP:PORT`.
+        addresses: Vec<String>,
     },
     /// The server admitted the client to its run.
     Joined {

@@ -16,6 +16,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use shared::data::View;
 
 use super::*;
+use crate::address_book::Pass;
 use crate::failure::Blame;
 use crate::store::{MemoryStore, Standing, SyncHandle, Update};
 use crate::task::TestSamples;
@@ -30,7 +31,7 @@ struct Server {
 fn connection() -> (Channel, Server) {
     let (to_server, outgoing) = unbounded_channel();
     let (to_client, incoming) = unbounded_channel();
-    let link = Channel { server: "lab:4433".to_owned(), outgoing: to_server, incoming };
+    let link = Channel { server: "lab:4433".to_owned(), elsewhere: false, outgoing: to_server, incoming };
     (link, Server { incoming: to_client, outgoing })
 }
 
@@ -91,7 +92,7 @@ impl Attempts {
 }
 
 impl Connector for Attempts {
-    async fn connect(&mut self) -> Result<Channel, ConnectError> {
+    async fn connect(&mut self, _: Pass) -> Result<Channel, ConnectError> {
         let next = self.0.lock().unwrap().pop_front();
         match next {
             Some(attempt) => attempt,

@@ -1,75 +1,92 @@
-//! Dialling several addresses, some of them names to look up first: the first that answers is taken.
+//! Dialling several addresses in their order, some of them names to look up first: the first that answers is taken.
 //!
-//! An unreachable name server must not delay an address that needs no lookup, so each name is looked up in parallel, and dialled
-//! once its addresses are known.
+//! The next address has its turn as soon as an earlier one fails, or is silent for a moment: a name server or a host that does not
+//! answer delays the others by that moment alone.
 
-use std::collections::BTreeSet;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::panic;
 use std::time::Duration;
 
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::timeout;
 
 use crate::transport::ConnectError;
 
-/// Delay between the attempts at two addresses.
+/// Silence after which the next address has its turn.
 const STAGGER: Duration = Duration::from_millis(300);
-/// Limit of addresses that are tried.
-const MAX_ADDRESSES: usize = 16;
+/// Longer than any attempt takes.
+const LONGEST: Duration = Duration::from_mins(1);
+/// Limit of addresses that are dialled: all that an owner and a server can name.
+const MAX_ADDRESSES: usize = 128;
 
-/// A finished step.
+/// A finished step of an address, by its place among those that are tried.
 enum Step<T> {
-    LookedUp(Result<Vec<SocketAddr>, ConnectError>),
-    Dialled(Result<T, ConnectError>),
+    LookedUp(usize, Result<Vec<SocketAddr>, ConnectError>),
+    Dialled(usize, Result<T, ConnectError>),
 }
 
-/// Dials `addresses` (`HOST:PORT` or `IP:PORT`), one shortly after the other; those that need no `lookup` come first. If none
-/// answers, returns the most informative error.
+/// What has its turn next.
+enum Turn<'a> {
+    Name(&'a str),
+    Address(SocketAddr),
+}
+
+impl<'a> Turn<'a> {
+    fn of(address: &'a str) -> Self {
+        address.parse().map_or(Self::Name(address), Self::Address)
+    }
+}
+
+/// Dials `addresses` (`HOST:PORT` or `IP:PORT`), one shortly after the other, each name after its `lookup`. Returns what the first
+/// that answers has said, and its place among them; if none answers, the most informative error.
 pub(super) async fn first<T, L, D>(
     addresses: &[String],
     lookup: impl Fn(String) -> L,
     dial: impl Fn(SocketAddr) -> D,
-) -> Result<T, ConnectError>
+) -> Result<(T, usize), ConnectError>
 where
     T: Send + 'static,
     L: Future<Output = Result<Vec<SocketAddr>, ConnectError>> + Send + 'static,
     D: Future<Output = Result<T, ConnectError>> + Send + 'static,
 {
-    let mut steps = JoinSet::new();
-    let mut known = BTreeSet::new();
-    let mut next = Instant::now();
-    let mut begin = |steps: &mut JoinSet<_>, address| {
-        if known.len() < MAX_ADDRESSES && known.insert(address) {
-            let moment = next.max(Instant::now());
-            next = moment + STAGGER;
-            let attempt = dial(address);
-            steps.spawn(async move {
-                sleep_until(moment).await;
-                Step::Dialled(attempt.await)
-            });
-        }
-    };
-    for address in addresses {
-        if let Ok(address) = address.parse() {
-            begin(&mut steps, address);
-        } else {
-            let looked_up = lookup(address.clone());
-            steps.spawn(async move { Step::LookedUp(looked_up.await) });
-        }
-    }
+    // The next one is the last.
+    let turns = addresses.iter().map(|address| Turn::of(address)).enumerate();
+    let mut turns: Vec<_> = turns.rev().collect();
+    let (mut steps, mut known) = (JoinSet::new(), Vec::new());
     let mut failed = None;
-    while let Some(step) = steps.join_next().await {
+    loop {
+        match turns.pop() {
+            Some((place, Turn::Name(name))) => {
+                let looked_up = lookup(name.to_owned());
+                steps.spawn(async move { Step::LookedUp(place, looked_up.await) });
+            }
+            Some((place, Turn::Address(address))) => {
+                // Several names may stand for one address.
+                if known.len() == MAX_ADDRESSES || known.contains(&address) {
+                    continue;
+                }
+                known.push(address);
+                let dialled = dial(address);
+                steps.spawn(async move { Step::Dialled(place, dialled.await) });
+            }
+            None if steps.is_empty() => {
+                return Err(failed.unwrap_or_else(|| ConnectError::Local("no address to try".to_owned())));
+            }
+            None => {}
+        }
+        let patience = if turns.is_empty() { LONGEST } else { STAGGER };
+        let Ok(Some(step)) = timeout(patience, steps.join_next()).await else { continue };
         let error = match step {
-            Ok(Step::Dialled(Ok(answer))) => return Ok(answer),
-            Ok(Step::LookedUp(Ok(found))) => {
-                for address in found {
-                    begin(&mut steps, address);
+            Ok(Step::Dialled(place, Ok(answer))) => return Ok((answer, place)),
+            Ok(Step::LookedUp(place, Ok(found))) => {
+                // The turn of a name is that of its addresses.
+                for address in found.into_iter().rev() {
+                    turns.push((place, Turn::Address(address)));
                 }
                 continue;
             }
-            Ok(Step::Dialled(Err(error)) | Step::LookedUp(Err(error))) => error,
+            Ok(Step::Dialled(_, Err(error)) | Step::LookedUp(_, Err(error))) => error,
             Err(panicked) => panic::resume_unwind(panicked.into_panic()),
         };
         failed = Some(match failed {
@@ -77,7 +94,6 @@ where
             _ => error,
         });
     }
-    Err(failed.unwrap_or_else(|| ConnectError::Local("no address to try".to_owned())))
 }
 
 /// How informative an error is, among those of several addresses.
@@ -132,6 +148,7 @@ mod tests {
         let limit = Duration::from_mins(1);
         let result =
             tokio::time::timeout(limit, first(&names, lookup, dial)).await.expect("nothing delays it");
+        let result = result.map(|(address, _)| address);
         let dialled = std::mem::take(&mut *dialled.lock().unwrap());
         (result, dialled)
     }
@@ -150,6 +167,21 @@ mod tests {
         let (result, dialled) = tried(&["ab:1", "10.0.0.0:4433", "bc:1"], second).await;
         assert_eq!(result, Ok(address(2)));
         assert_eq!(dialled, [address(0), address(1), address(2)]);
+    }
+
+    #[tokio::test]
+    async fn silence_delays_the_next_address_only_for_a_moment() {
+        let dial = |at| async move {
+            match at {
+                _ if at == address(1) => Err(unreachable("refused")),
+                _ if at == address(2) => std::future::pending().await,
+                _ => Ok(at),
+            }
+        };
+        let lookup = |_| async { Err(unreachable("no such name")) };
+        let hosts = [1, 2, 2, 1, 3, 4];
+        let all: Vec<String> = hosts.map(|host| address(host).to_string()).into();
+        assert_eq!(first(&all, lookup, dial).await, Ok((address(3), 4)));
     }
 
     #[tokio::test]

@@ -75,14 +75,8 @@ pub(super) async fn serve(
                 ToClient::ResumePoint(partial) => {
                     *begun.lock().unwrap_or_else(PoisonError::into_inner) = Some(partial);
                 }
-                ToClient::ServerKey { key } => {
-                    connector.trust.renew(key);
-                    let _ = events.send(Incoming::Message(ToClient::ServerKey { key }));
-                }
                 message => {
-                    if matches!(message, ToClient::Welcome { .. }) {
-                        *connector.ticket.lock().unwrap_or_else(PoisonError::into_inner) = None;
-                    }
+                    connector.heard(&message);
                     let _ = events.send(Incoming::Message(message));
                 }
             }

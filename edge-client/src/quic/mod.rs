@@ -16,8 +16,9 @@ use rustls::pki_types::CertificateDer;
 use rustls::sign::CertifiedKey;
 use shared::congestion::Congestion;
 use shared::frame;
+use shared::id::ClientId;
 use shared::identity::{SecretKey, tls};
-use shared::message::ToServer;
+use shared::message::{ToClient, ToServer};
 use shared::protocol::Protocol;
 use shared::ticket::TicketSecret;
 use socket2::{Domain, Socket, Type};
@@ -25,6 +26,7 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tracing::debug;
 
+use crate::address_book::{Pass, SharedAddressBook};
 use crate::store::SharedDownload;
 use crate::transport::{Channel, ConnectError, Connector, Incoming};
 use crate::trust::Trust;
@@ -82,7 +84,9 @@ pub struct Reached {
 /// Connects to one server over QUIC.
 #[derive(Clone, Debug)]
 pub struct QuicConnector {
-    addresses: Vec<String>,
+    addresses: SharedAddressBook,
+    /// This device.
+    client: ClientId,
     trust: Trust,
     key: Arc<CertifiedKey>,
     ticket: Arc<Mutex<Option<TicketSecret>>>,
@@ -97,9 +101,10 @@ impl QuicConnector {
     /// Connects to the server at any of `addresses` (`HOST:PORT` or `IP:PORT`), if `trust` accepts it, and authenticates with
     /// `key`.
     #[must_use]
-    pub fn new(addresses: Vec<String>, trust: Trust, key: &SecretKey) -> Self {
+    pub fn new(addresses: impl Into<SharedAddressBook>, trust: Trust, key: &SecretKey) -> Self {
         Self {
-            addresses,
+            addresses: addresses.into(),
+            client: key.public().client(),
             trust,
             key: tls::shown(key),
             ticket: Arc::default(),
@@ -136,7 +141,7 @@ impl QuicConnector {
     }
 
     fn unreachable(&self, reason: impl std::fmt::Display) -> ConnectError {
-        let (server, reason) = (self.addresses.join(" or "), reason.to_string());
+        let (server, reason) = (self.addresses.lock().to_string(), reason.to_string());
         // A single address is not named twice.
         let alone = reason.strip_prefix(&server).and_then(|rest| rest.strip_prefix(": ")).map(str::to_owned);
         ConnectError::Unreachable { server, reason: alone.unwrap_or(reason) }
@@ -190,7 +195,7 @@ impl QuicConnector {
     /// Connects, measures the network, and closes the connection. Sends no message, and stores nothing.
     pub async fn reach(&self) -> Result<Reached, ConnectError> {
         let began = Instant::now();
-        let (endpoint, connection) = self.dial().await?;
+        let (endpoint, connection) = self.dial(Pass::All).await?;
         agreed(&connection)?;
         let handshake = began.elapsed();
         let address = connection.remote_address();
@@ -208,6 +213,20 @@ impl QuicConnector {
         Ok(reached)
     }
 
+    /// What the authenticated server says that concerns the next connection.
+    fn heard(&self, message: &ToClient) {
+        match message {
+            ToClient::ServerKey { key } => self.trust.renew(*key),
+            ToClient::Servers { addresses } => self.addresses.lock().told(addresses.clone()),
+            ToClient::PositionalWelcome { .. } => self.addresses.lock().admitted(),
+            ToClient::Welcome { .. } => {
+                self.addresses.lock().admitted();
+                *self.ticket.lock().unwrap_or_else(PoisonError::into_inner) = None;
+            }
+            _ => {}
+        }
+    }
+
     /// The addresses of a name. After the timeout the system's lookup still runs, and its result is dropped.
     async fn lookup(&self, name: &str) -> Result<Vec<SocketAddr>, ConnectError> {
         let unknown = |reason: &dyn std::fmt::Display| self.unreachable(format_args!("{name}: {reason}"));
@@ -217,8 +236,8 @@ impl QuicConnector {
         if found.is_empty() { Err(unknown(&"its name has no address")) } else { Ok(found) }
     }
 
-    /// Dials all addresses, one shortly after the other, and takes the first that answers.
-    async fn dial(&self) -> Result<(Endpoint, Connection), ConnectError> {
+    /// Dials the addresses of a pass, one shortly after the other, and takes the first that answers.
+    async fn dial(&self, pass: Pass) -> Result<(Endpoint, Connection), ConnectError> {
         let lookup = |name: String| {
             let connector = self.clone();
             async move { connector.lookup(&name).await }
@@ -227,7 +246,10 @@ impl QuicConnector {
             let connector = Self { trust: self.trust.attempt(), ..self.clone() };
             async move { connector.dial_at(address).await }
         };
-        addresses::first(&self.addresses, lookup, dial).await
+        let tried = self.addresses.lock().begin(pass, self.client);
+        let (answer, place) = addresses::first(&tried, lookup, dial).await?;
+        self.addresses.lock().answered(&tried[..=place]);
+        Ok(answer)
     }
 
     async fn dial_at(&self, address: SocketAddr) -> Result<(Endpoint, Connection), ConnectError> {
@@ -291,8 +313,8 @@ fn bind(address: SocketAddr) -> std::io::Result<std::net::UdpSocket> {
 }
 
 impl Connector for QuicConnector {
-    async fn connect(&mut self) -> Result<Channel, ConnectError> {
-        let (endpoint, connection) = self.dial().await?;
+    async fn connect(&mut self, pass: Pass) -> Result<Channel, ConnectError> {
+        let (endpoint, connection) = self.dial(pass).await?;
         let spoken = agreed(&connection)?;
         let shown =
             connection.peer_identity().and_then(|shown| shown.downcast::<Vec<CertificateDer<'_>>>().ok());
@@ -321,7 +343,8 @@ impl Connector for QuicConnector {
             let _ = events.send(Incoming::Closed { reason });
             let _ = timeout(LINGER, endpoint.wait_idle()).await;
         });
-        Ok(Channel { server, outgoing, incoming })
+        let elsewhere = self.addresses.lock().has_rest();
+        Ok(Channel { server, elsewhere, outgoing, incoming })
     }
 }
 

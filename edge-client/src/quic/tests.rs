@@ -25,7 +25,7 @@ fn server(byte: u8, protocols: &[&[u8]]) -> (Endpoint, String) {
 /// A device that trusts the server with the key of 1.
 fn connector(addresses: &[&str]) -> QuicConnector {
     let trust = Trust::new(Some(SecretKey::from_bytes([1; 32]).public()));
-    let addresses = addresses.iter().map(|&address| address.to_owned()).collect();
+    let addresses: Vec<String> = addresses.iter().map(|&address| address.to_owned()).collect();
     QuicConnector::new(addresses, trust, &SecretKey::from_bytes([9; 32]))
 }
 
@@ -48,11 +48,11 @@ async fn a_server_of_another_age_is_told_from_one_that_is_not_there() {
         let missing = ConnectError::NoCommonProtocol { server: address.clone() };
         let mut connector = connector(&[&address]);
         assert_eq!(connector.reach().await, Err(missing.clone()), "{protocols:?}");
-        assert_eq!(connector.connect().await.err(), Some(missing), "{protocols:?}");
+        assert_eq!(connector.connect(Pass::All).await.err(), Some(missing), "{protocols:?}");
     }
     let (endpoint, address) = server(1, &[b"federation/7", b"federation/3"]);
     tokio::spawn(answer(endpoint));
-    assert!(connector(&[&address]).connect().await.is_ok(), "an older version that both speak");
+    assert!(connector(&[&address]).connect(Pass::All).await.is_ok(), "an older version that both speak");
 }
 
 #[tokio::test]
@@ -62,10 +62,10 @@ async fn of_several_answers_the_one_that_helps_most_is_told() {
     tokio::spawn(answer(other));
     tokio::spawn(answer(old));
     for addresses in [[&first[..], &second], [&second, &first]] {
-        let error = connector(&addresses).connect().await.err();
+        let error = connector(&addresses).connect(Pass::All).await.err();
         assert_eq!(error, Some(ConnectError::NoCommonProtocol { server: second.clone() }));
     }
-    let error = connector(&[&first]).connect().await.err();
+    let error = connector(&[&first]).connect(Pass::All).await.err();
     assert!(matches!(error, Some(ConnectError::Untrusted { .. })), "{error:?}");
 }
 
@@ -80,7 +80,7 @@ async fn an_older_server_is_not_told_what_it_does_not_know() {
             control.read_to_end(1000).await.unwrap()
         };
         let speaks = async {
-            let link = connector(&[&address]).connect().await.unwrap();
+            let link = connector(&[&address]).connect(Pass::All).await.unwrap();
             for message in [&skipped, &ToServer::Goodbye] {
                 link.outgoing.send(Outgoing::Message(Box::new(message.clone()))).unwrap();
             }
@@ -91,5 +91,34 @@ async fn an_older_server_is_not_told_what_it_does_not_know() {
         let said = [understood.then_some(&skipped), Some(&ToServer::Goodbye)];
         let said: Vec<_> = said.into_iter().flatten().flat_map(|message| frame::encode(message, 0)).collect();
         assert_eq!(heard, said, "{}", String::from_utf8_lossy(protocol));
+    }
+}
+
+/// Says to the first device that speaks where else the server is.
+async fn tell_addresses(server: Endpoint) {
+    let Some(incoming) = server.accept().await else { return };
+    let Ok(connection) = incoming.await else { return };
+    let (mut control, _messages) = connection.accept_bi().await.unwrap();
+    let servers = ToClient::Servers { addresses: vec!["vpn:4433".to_owned()] };
+    control.write_all(&frame::encode(&servers, 0)).await.unwrap();
+    connection.closed().await;
+}
+
+#[tokio::test]
+async fn addresses_are_learned_from_the_trusted_server_alone() {
+    for (byte, believed) in [(1, true), (2, false)] {
+        let (endpoint, address) = server(byte, &[b"federation/6"]);
+        tokio::spawn(tell_addresses(endpoint));
+        let mut connector = connector(&[&address]);
+        let connected = connector.connect(Pass::All).await;
+        assert_eq!(connected.is_ok(), believed);
+        if let Ok(mut channel) = connected {
+            assert!(!channel.elsewhere);
+            channel.outgoing.send(Outgoing::Message(Box::new(ToServer::Goodbye))).unwrap();
+            let heard = channel.incoming.recv().await;
+            assert!(matches!(heard, Some(Incoming::Message(ToClient::Servers { .. }))), "{heard:?}");
+        }
+        let order = connector.addresses.lock().order(connector.client);
+        assert_eq!(order.contains(&"vpn:4433".to_owned()), believed, "{order:?}");
     }
 }

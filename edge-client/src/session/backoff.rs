@@ -40,9 +40,14 @@ impl Backoff {
 
     /// A connection with a welcome was lost.
     pub(super) fn disconnected(&mut self, now: Duration) {
-        if now >= self.welcomed + LASTING {
+        if self.lasted(now) {
             self.reset();
         }
+    }
+
+    /// Whether the connection with the last welcome has lasted until now.
+    pub(super) fn lasted(&self, now: Duration) -> bool {
+        now >= self.welcomed + LASTING
     }
 
     /// The next delay is the first one again.

@@ -11,6 +11,7 @@ use shared::message::{
 };
 use shared::spec::{Reading, RunSpec, SpecError};
 
+use crate::address_book::Pass;
 use crate::allowance::{Allowance, TooLarge};
 use crate::failure::Failure;
 
@@ -74,6 +75,8 @@ pub enum Event {
     Disconnected {
         /// Why, for people.
         reason: String,
+        /// Whether the server has addresses that were not tried since the last attempt at all of them.
+        elsewhere: bool,
     },
     /// A message from the server. The driver holds the payload of a task.
     Message(ToClient),
@@ -128,8 +131,8 @@ pub enum Event {
 /// What the session asks of the driver.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
-    /// Connect to the server.
-    Connect,
+    /// Connect to the server, at these of its addresses.
+    Connect(Pass),
     /// Send a message without payload.
     Send(ToServer),
     /// Close the connection, read the samples in this way, then report [`Event::Read`].

@@ -11,6 +11,7 @@
 //! | `Waiting` | its moment | `Connecting` | `Connect` |
 //! | `Connecting` | connected | `Greeting` | sends hello |
 //! | `Connecting`, `Greeting`, `Joined` | disconnected | `Waiting` | backs off with jitter; a welcome resets the backoff, but while an update is held only a connection that lasts does |
+//! | `Greeting`, `Joined` with a held update and not for long | disconnected, and the server has addresses that were not tried | `Connecting` | `Connect` to the rest of them |
 //! | `Greeting` | how to read the samples, when it has asked | `Reading` | `Read` |
 //! | `Reading` | read | `Connecting` | `Connect` |
 //! | `Reading` | cannot be read | `Over` | `Finish` |
@@ -74,6 +75,7 @@ use shared::message::{
 };
 use shared::spec::{Reading, RunSpec, SpecError};
 
+use crate::address_book::Pass;
 use crate::task::{fits, hides};
 use backoff::{Backoff, MAX_DELAY};
 
@@ -133,6 +135,10 @@ pub struct Session {
     /// A task that failed after the hello had declared it held: the server will not send it again.
     failed: Option<(TaskId, String)>,
     backoff: Backoff,
+    /// The addresses of the next attempt.
+    pass: Pass,
+    /// Why the server has said on this connection to come again later.
+    put_off: Option<Refusal>,
     actions: VecDeque<Action>,
 }
 
@@ -164,6 +170,8 @@ impl Session {
             leaving: None,
             early: None,
             failed: None,
+            pass: Pass::All,
+            put_off: None,
             actions: VecDeque::new(),
         };
         session.settle(now);
@@ -185,6 +193,16 @@ impl Session {
             | ConnState::Reading
             | ConnState::Leaving(_)
             | ConnState::Over => None,
+        }
+    }
+
+    /// Time until the next attempt to connect; zero while one is made, `None` if there is none.
+    #[must_use]
+    pub fn next_attempt(&self, now: Duration) -> Option<Duration> {
+        match self.connection {
+            ConnState::Waiting(moment) => Some(moment.saturating_sub(now)),
+            ConnState::Connecting => Some(Duration::ZERO),
+            _ => None,
         }
     }
 
@@ -213,16 +231,7 @@ impl Session {
         }
         match event {
             Event::Connected => self.greet(),
-            Event::Disconnected { .. } => match self.connection {
-                ConnState::Waiting(_) | ConnState::Reading => {}
-                ConnState::Leaving(_) => self.connection = ConnState::Leaving(false),
-                connection => {
-                    if matches!(connection, ConnState::Joined(_)) {
-                        self.backoff.disconnected(now);
-                    }
-                    self.connection = ConnState::Waiting(now + self.backoff.next());
-                }
-            },
+            Event::Disconnected { elsewhere, .. } => self.disconnected(now, elsewhere),
             Event::Message(message) => self.message(now, message),
             Event::Read(read) => self.samples_read(now, read),
             Event::Progressed(progress) => self.progress = progress,
@@ -245,8 +254,37 @@ impl Session {
         self.settle(now);
     }
 
+    /// The next attempt: at once at another address, `elsewhere`, if this one does not serve the device; otherwise at all of them, after a
+    /// delay.
+    fn disconnected(&mut self, now: Duration, elsewhere: bool) {
+        let unserved = match self.connection {
+            ConnState::Waiting(_) | ConnState::Reading | ConnState::Over => return,
+            ConnState::Leaving(_) => {
+                self.connection = ConnState::Leaving(false);
+                return;
+            }
+            // Every address was tried.
+            ConnState::Connecting => false,
+            // What an operator has to decide is the same everywhere.
+            ConnState::Greeting => self.put_off.is_none(),
+            // A server without room for an update cuts the connection.
+            ConnState::Joined(_) => {
+                self.backoff.disconnected(now);
+                matches!(self.activity, Activity::Holding(_)) && !self.backoff.lasted(now)
+            }
+        };
+        let delay = if unserved && elsewhere {
+            self.pass = Pass::Rest;
+            Duration::ZERO
+        } else {
+            self.backoff.next()
+        };
+        self.connection = ConnState::Waiting(now + delay);
+    }
+
     fn greet(&mut self) {
         self.connection = ConnState::Greeting;
+        self.put_off = None;
         self.early = None;
         self.failed = None;
         self.conditions = Eligibility::default();
@@ -278,7 +316,7 @@ impl Session {
         match message {
             ToClient::Welcome { spec, wants } => self.welcome(now, registry::read_spec(&spec), wants),
             ToClient::PositionalWelcome { spec, wants } => self.welcome(now, spec.into_spec(), wants),
-            ToClient::Refused(refusal) if refusal.may_pass() => {}
+            ToClient::Refused(refusal) if refusal.may_pass() => self.put_off = Some(refusal),
             ToClient::Refused(refusal) if refusal.is_about_samples() => self.samples_refused(now, refusal),
             ToClient::Refused(refusal) => self.end(SessionEnd::Refused(refusal)),
             // The transport handles the server's key, its addresses and resumed transfers, and gives every task as the plain one; the
@@ -404,7 +442,8 @@ impl Session {
         match self.connection {
             ConnState::Waiting(moment) if now >= moment => {
                 self.connection = ConnState::Connecting;
-                self.actions.push_back(Action::Connect);
+                let pass = std::mem::replace(&mut self.pass, Pass::All);
+                self.actions.push_back(Action::Connect(pass));
             }
             ConnState::Joined(moment) if now >= moment => {
                 let heartbeat =

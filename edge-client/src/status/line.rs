@@ -85,6 +85,7 @@ impl StatusLine {
             Notice::NoRoom { .. }
             | Notice::NoRoomForState { .. }
             | Notice::ServerKey { .. }
+            | Notice::Servers { .. }
             | Notice::State { .. }
             | Notice::Untested { .. }
             | Notice::Refused { .. }

@@ -183,6 +183,7 @@ impl DeviceStatus {
             Notice::Untested { .. }
             | Notice::State { .. }
             | Notice::ServerKey { .. }
+            | Notice::Servers { .. }
             | Notice::Hiding { .. }
             | Notice::Alive => {}
         }

@@ -26,7 +26,9 @@ enum Op {
     Connects {
         fine: bool,
     },
-    Cut,
+    Cut {
+        elsewhere: bool,
+    },
     Welcome {
         run: bool,
         wants: Option<u8>,
@@ -130,7 +132,7 @@ impl Driver {
         while let Some(action) = self.session.poll() {
             assert!(!self.finished, "after the end: {action:?}");
             match action {
-                Action::Connect => {
+                Action::Connect(_) => {
                     assert!(!self.connected && !self.connecting, "one connection at a time");
                     self.connecting = true;
                 }
@@ -181,7 +183,7 @@ impl Driver {
     fn connects(&mut self, fine: bool) {
         if std::mem::take(&mut self.connecting) {
             (self.connected, self.welcomed) = (fine, false);
-            let failed = Event::Disconnected { reason: "no server there".to_owned() };
+            let failed = Event::Disconnected { reason: "no server there".to_owned(), elsewhere: false };
             self.give(if fine { Event::Connected } else { failed });
         }
     }
@@ -216,9 +218,9 @@ impl Driver {
     fn play(&mut self, op: Op) {
         match op {
             Op::Connects { fine } => self.connects(fine),
-            Op::Cut => {
+            Op::Cut { elsewhere } => {
                 if std::mem::take(&mut self.connected) {
-                    self.give(Event::Disconnected { reason: "cut".to_owned() });
+                    self.give(Event::Disconnected { reason: "cut".to_owned(), elsewhere });
                 }
             }
             Op::Welcome { run, wants } => {
@@ -278,7 +280,7 @@ impl Driver {
 
     /// From now on the server is there and says what it should: one more round, and the end.
     fn without_faults(&mut self) {
-        self.play(Op::Cut);
+        self.play(Op::Cut { elsewhere: false });
         self.connects(false);
         for _ in 0..10 {
             if self.finished {

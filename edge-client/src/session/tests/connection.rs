@@ -88,6 +88,46 @@ fn an_update_that_is_cut_off_time_and_again_is_offered_ever_less_often() {
 }
 
 #[test]
+fn an_address_that_does_not_admit_the_device_leads_to_the_next_one_at_once() {
+    let rest = [Action::Connect(Pass::Rest)];
+    let mut bench = Bench::greeting(None);
+    assert_eq!(bench.cut_with(true), rest);
+    assert_eq!(bench.session.next_attempt(bench.now), Some(Duration::ZERO));
+    bench.give(Event::Connected);
+    assert_eq!(bench.cut_with(true), rest);
+    // That attempt finds no other: all were tried.
+    assert_eq!(bench.cut(), []);
+    let delay = bench.session.next_attempt(bench.now).expect("it comes again");
+    assert!(delay < FIRST_DELAY, "other addresses do not lengthen the delay: {delay:?}");
+    assert_eq!(bench.reconnects(), delay);
+}
+
+#[test]
+fn an_update_that_is_cut_off_is_offered_at_the_next_address_at_once() {
+    let mut bench = Bench::holding(1);
+    assert_eq!(bench.cut_with(true), [Action::Connect(Pass::Rest)]);
+    assert_eq!(bench.give(Event::Connected), [hello(Some(held(1, 1)))]);
+    bench.welcome(1, Some(1));
+    assert_eq!(bench.cut(), [], "all were tried");
+    bench.reconnects();
+    bench.give(Event::Connected);
+    bench.welcome(1, Some(1));
+    bench.at(bench.now + LASTING);
+    assert_eq!(bench.cut_with(true), [], "that was the network: the last address comes first");
+    assert!(bench.reconnects() < FIRST_DELAY);
+}
+
+#[test]
+fn a_device_that_waits_for_approval_or_has_lost_its_connection_begins_again_with_the_last_address() {
+    let mut waiting = Bench::greeting(None);
+    waiting.hears(ToClient::Refused(Refusal::Pending { client: device().client }));
+    for mut bench in [waiting, Bench::joined(), Bench::training(1)] {
+        assert_eq!(bench.cut_with(true), []);
+        bench.reconnects();
+    }
+}
+
+#[test]
 fn hearing_twice_that_the_connection_is_gone_does_not_move_the_moment() {
     let mut bench = Bench::joined();
     bench.cut();

@@ -88,7 +88,7 @@ impl Bench {
     fn new(holding: Option<TaskId>) -> Self {
         let held = holding.map(|held| (held, report()));
         let mut bench = Self { session: Session::new(device(), held, Duration::ZERO), now: Duration::ZERO };
-        assert_eq!(bench.drain(), [Action::Connect]);
+        assert_eq!(bench.drain(), [Action::Connect(Pass::All)]);
         bench
     }
 
@@ -161,7 +161,12 @@ impl Bench {
     }
 
     fn cut(&mut self) -> Vec<Action> {
-        self.give(Event::Disconnected { reason: "the network is down".to_owned() })
+        self.cut_with(false)
+    }
+
+    /// Is cut off; `elsewhere`: the server has addresses that were not tried.
+    fn cut_with(&mut self, elsewhere: bool) -> Vec<Action> {
+        self.give(Event::Disconnected { reason: "the network is down".to_owned(), elsewhere })
     }
 
     /// Waits until the session connects again, and gives how long that took.
@@ -169,7 +174,7 @@ impl Bench {
         let before = self.now;
         let moment = self.session.deadline().expect("a moment to connect again");
         assert_eq!(self.at(just_before(moment)), [], "not before its moment");
-        assert_eq!(self.at(moment), [Action::Connect]);
+        assert_eq!(self.at(moment), [Action::Connect(Pass::All)]);
         assert_eq!(self.session.deadline(), None, "connecting takes as long as it takes");
         moment.checked_sub(before).expect("a moment in the future")
     }

@@ -28,7 +28,7 @@ impl Books {
         for action in actions {
             assert!(!self.finished, "after the end: {action:?}");
             match action {
-                Action::Connect => {
+                Action::Connect(_) => {
                     assert!(!self.connected && !self.connecting, "one connection at a time");
                     self.connecting = true;
                 }
@@ -74,7 +74,7 @@ impl Books {
 enum Op {
     /// The attempt to connect ends; well or not.
     Connects(bool),
-    Cut,
+    Cut(bool),
     Hears(ToClient),
     Trained(u32, bool),
     Lost(u32),
@@ -99,7 +99,7 @@ fn op() -> impl Strategy<Value = Op> {
     ];
     prop_oneof![
         100 => prop::bool::weighted(0.8).prop_map(Op::Connects),
-        40 => Just(Op::Cut),
+        40 => prop::bool::ANY.prop_map(Op::Cut),
         80 => welcome,
         80 => task,
         30 => receipt,
@@ -123,9 +123,9 @@ fn play(holding: Option<TaskId>, ops: Vec<Op>) {
                 (books.connecting, books.connected, books.welcomed) = (false, fine, false);
                 if fine { bench.give(Event::Connected) } else { bench.cut() }
             }
-            Op::Cut if books.connected => {
+            Op::Cut(elsewhere) if books.connected => {
                 books.connected = false;
-                bench.cut()
+                bench.cut_with(elsewhere)
             }
             Op::Hears(message) if books.connected => {
                 books.welcomed |= matches!(message, ToClient::Welcome { .. });

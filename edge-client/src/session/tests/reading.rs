@@ -9,7 +9,7 @@ use super::*;
 fn asking() -> Bench {
     let device = DeviceProfile::asking(device().client);
     let mut bench = Bench { session: Session::new(device, None, Duration::ZERO), now: Duration::ZERO };
-    assert_eq!(bench.drain(), [Action::Connect]);
+    assert_eq!(bench.drain(), [Action::Connect(Pass::All)]);
     asks(&mut bench);
     bench
 }
@@ -29,7 +29,7 @@ fn greeted() -> Bench {
     assert_eq!(told(&mut bench), [Action::Read(Reading::of(&spec(1)))]);
     assert_eq!(bench.cut(), [], "the connection is of no use any more");
     assert_eq!(bench.session.deadline(), None);
-    assert_eq!(bench.give(Event::Read(Ok(device()))), [Action::Connect]);
+    assert_eq!(bench.give(Event::Read(Ok(device()))), [Action::Connect(Pass::All)]);
     assert_eq!(bench.give(Event::Connected), [hello(None)]);
     bench
 }

@@ -38,7 +38,7 @@ fn a_personal_model_is_finished_though_the_run_is_over() {
             (None, &Activity::Training(held(1, 4)))
         );
         for event in [
-            Event::Disconnected { reason: "closed".to_owned() },
+            Event::Disconnected { reason: "closed".to_owned(), elsewhere: false },
             Event::Tick,
             Event::Message(finished.clone()),
             Event::Message(ToClient::Task { round: 5, work: TaskKind::TRAIN }),
@@ -246,7 +246,7 @@ fn a_device_that_is_not_in_a_state_to_train_says_so_and_takes_the_task_again() {
     assert_eq!(bench.task(1), [train(1, 1)]);
 
     let mut away = Bench::training(1);
-    away.give(Event::Disconnected { reason: "gone".to_owned() });
+    away.give(Event::Disconnected { reason: "gone".to_owned(), elsewhere: false });
     assert_eq!(
         away.give(Event::Ineligible { round: 1, reason }),
         [],
@@ -261,7 +261,7 @@ fn what_is_asked_of_the_device_holds_for_one_connection() {
     let mut bench = Bench::training(1);
     bench.hears(ToClient::Conditions(conditions));
     assert_eq!(*bench.session.conditions(), conditions);
-    bench.give(Event::Disconnected { reason: "gone".to_owned() });
+    bench.give(Event::Disconnected { reason: "gone".to_owned(), elsewhere: false });
     assert_eq!(*bench.session.conditions(), conditions, "until there is another");
     bench.give(Event::Connected);
     assert_eq!(*bench.session.conditions(), Eligibility::default());

@@ -13,6 +13,7 @@ use super::event::printable;
 use super::parse::Target;
 use super::stream::Stream;
 use super::ticket;
+use crate::address_book::AddressBook;
 use crate::doctor::{self, Finding, Level, samples, server};
 use crate::quic::{QuicConnector, Reached};
 use crate::store::ServerFile;
@@ -63,17 +64,17 @@ pub(super) fn run(arguments: &DoctorArguments) -> Result<(), CliError> {
 }
 
 /// A server's addresses and, if it is known, its key.
-type Whom = (Vec<String>, Option<PublicKey>);
+type Whom = (AddressBook, Option<PublicKey>);
 
 /// The server to reach: from the arguments, or from the state directory.
 fn whom(ticket: Option<Ticket>, given: Option<&Target>, state: Option<&Path>) -> Option<Whom> {
     match (ticket, given) {
-        (Some(ticket), _) => Some((ticket.addresses, Some(ticket.server))),
-        (None, Some(Target::Address(address))) => Some((vec![address.clone()], None)),
+        (Some(ticket), _) => Some((AddressBook::new(ticket.addresses), Some(ticket.server))),
+        (None, Some(Target::Addresses(addresses))) => Some((AddressBook::new(addresses.clone()), None)),
         // An unreadable state directory is a finding of its own.
         (None, _) => {
             let server = ServerFile::of(state?).load().ok().flatten()?;
-            Some((server.addresses, Some(server.key)))
+            Some((server.address_book(), Some(server.key)))
         }
     }
 }

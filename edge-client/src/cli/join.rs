@@ -73,7 +73,7 @@ pub(super) fn run(arguments: &JoinArguments) -> Result<(), CliError> {
         progress: output.progress().or(systemd.progress()).or(Some(PROGRESS)),
         alive: systemd.alive(),
     };
-    let addresses = server.addresses.join(" or ");
+    let addresses = server.addresses.lock().to_string();
     let mut live = LiveStatus::begin(&store, &addresses, arguments.listen.as_ref())?;
     let started = Event::Started {
         client: participant.client,

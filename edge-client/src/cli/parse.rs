@@ -4,6 +4,7 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use std::time::Duration;
 
 use shared::cli::address;
+use shared::message::MAX_SERVERS;
 use shared::ticket::{ParseTicketError, Ticket};
 
 /// The shape of one sample.
@@ -67,8 +68,8 @@ pub(super) fn memory(text: &str) -> Result<u64, String> {
 pub enum Target {
     /// A ticket: a server's addresses, its key, and a secret that admits this device.
     Ticket(Box<Ticket>),
-    /// `HOST:PORT` or `IP:PORT`.
-    Address(String),
+    /// One or more of `HOST:PORT` or `IP:PORT`.
+    Addresses(Vec<String>),
     /// A mistyped ticket. Reported later: clap would print it, and most of it is a secret.
     Mistyped(ParseTicketError),
 }
@@ -76,10 +77,19 @@ pub enum Target {
 pub(super) fn target(text: &str) -> Result<Target, String> {
     match text.parse::<Ticket>() {
         Ok(ticket) => Ok(Target::Ticket(Box::new(ticket))),
-        Err(ParseTicketError::Other) => address(text).map(Target::Address),
+        Err(ParseTicketError::Other) => addresses(text).map(Target::Addresses),
         // It may be the name of a host.
-        Err(error) => Ok(address(text).map_or(Target::Mistyped(error), Target::Address)),
+        Err(error) => Ok(addresses(text).map_or(Target::Mistyped(error), Target::Addresses)),
     }
+}
+
+/// The addresses of one server, with commas between them.
+fn addresses(text: &str) -> Result<Vec<String>, String> {
+    let addresses = text.split(',').map(address).collect::<Result<Vec<_>, _>>()?;
+    if addresses.len() > MAX_SERVERS {
+        return Err(format!("give at most {MAX_SERVERS} addresses"));
+    }
+    Ok(addresses)
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use super::error::{CliError, Exit};
 use super::event::{Event, Output};
 use super::parse::Target;
 use super::ticket;
+use crate::address_book::{AddressBook, SharedAddressBook};
 use crate::driver::Notice;
 use crate::store::{DiskStore, KnownServer, ServerFile, StoreError};
 use crate::trust::Trust;
@@ -19,8 +20,10 @@ pub(super) struct Server {
     file: ServerFile,
     /// The content of the file.
     remembered: Option<KnownServer>,
-    /// The addresses to try.
-    pub(super) addresses: Vec<String>,
+    /// The addresses that the owner gave.
+    given: Vec<String>,
+    /// All addresses, and the order in which they are tried.
+    pub(super) addresses: SharedAddressBook,
     /// The trusted key.
     pub(super) trust: Trust,
     output: Output,
@@ -29,8 +32,8 @@ pub(super) struct Server {
 impl Server {
     /// The server that the arguments name; a ticket was [taken](take_ticket) before.
     pub(super) fn new(file: ServerFile, arguments: &JoinArguments, output: Output) -> Result<Self, CliError> {
-        let (remembered, addresses, trusted) = match &arguments.server {
-            Some(Target::Address(address)) => {
+        let (remembered, given, trusted) = match &arguments.server {
+            Some(Target::Addresses(addresses)) => {
                 // A key among the arguments replaces the stored one, once a server has proved it; except a key that the server
                 // itself has replaced since, which may still stand in a file of settings.
                 let remembered = match (file.load(), arguments.server_key) {
@@ -39,7 +42,7 @@ impl Server {
                     (loaded, None) => loaded?,
                 };
                 let trusted = remembered.as_ref().map(|server| server.key).or(arguments.server_key);
-                (remembered, vec![address.clone()], trusted)
+                (remembered, addresses.clone(), trusted)
             }
             // A mistyped ticket was refused when tickets were taken.
             Some(Target::Ticket(_) | Target::Mistyped(_)) | None => {
@@ -49,7 +52,11 @@ impl Server {
                 (Some(server), addresses, Some(key))
             }
         };
-        Ok(Self { file, remembered, addresses, trust: Trust::new(trusted), output })
+        // What a server has told is believed of the server with that key alone.
+        let known = remembered.clone().filter(|server| Some(server.key) == trusted);
+        let known = known.map(|server| server.at(given.clone()).address_book());
+        let addresses = known.unwrap_or_else(|| AddressBook::new(given.clone())).into();
+        Ok(Self { file, remembered, given, addresses, trust: Trust::new(trusted), output })
     }
 
     /// The ticket's secret, until it is redeemed.
@@ -66,12 +73,14 @@ impl Server {
                 match self.remembered.clone().filter(|server| server.secret().is_some()) {
                     Some(server) => self.remember(server.redeemed()),
                     None => self.connected(),
-                }
+                }?;
+                self.note_addresses(None)
             }
+            Notice::Servers { addresses } => self.note_addresses(Some(addresses)),
             Notice::ServerKey { key } => {
                 let server = match self.remembered.clone() {
                     Some(server) => server.renewed(*key),
-                    None => KnownServer::new(*key, self.addresses.clone()),
+                    None => KnownServer::new(*key, self.given.clone()),
                 };
                 self.remember(server)?;
                 self.tell(*key);
@@ -85,15 +94,24 @@ impl Server {
         let Some(key) = self.trust.trusted() else { return Ok(()) };
         match self.remembered.as_ref().filter(|server| server.key == key) {
             None => {
-                self.remember(KnownServer::new(key, self.addresses.clone()))?;
+                self.remember(KnownServer::new(key, self.given.clone()))?;
                 self.tell(key);
                 Ok(())
             }
-            Some(server) if server.addresses != self.addresses => {
-                self.remember(server.clone().at(self.addresses.clone()))
+            Some(server) if server.addresses != self.given => {
+                self.remember(server.clone().at(self.given.clone()))
             }
             Some(_) => Ok(()),
         }
+    }
+
+    /// Keeps where the server has admitted this client, and what it has `told` of its addresses, if it has.
+    fn note_addresses(&mut self, told: Option<&Vec<String>>) -> Result<(), StoreError> {
+        let Some(server) = self.remembered.clone() else { return Ok(()) };
+        let last = self.addresses.lock().last().cloned();
+        let told = told.unwrap_or(&server.told).clone();
+        let noted = server.noting(told, last);
+        if self.remembered.as_ref() == Some(&noted) { Ok(()) } else { self.remember(noted) }
     }
 
     fn remember(&mut self, server: KnownServer) -> Result<(), StoreError> {

@@ -21,7 +21,7 @@ pub(super) fn given(server: Option<&Target>, file: Option<&Path>) -> Result<Opti
         (Some(Target::Mistyped(problem)), None) => {
             return Err(CliError::new(Exit::Usage, problem.to_string()));
         }
-        (Some(Target::Address(_)) | None, None) => None,
+        (Some(Target::Addresses(_)) | None, None) => None,
     })
 }
 

@@ -25,7 +25,7 @@ macro_rules! step {
 }
 
 /// Limit for a text file, larger than any that belongs here.
-const MAX_TEXT: u64 = 16 << 10;
+const MAX_TEXT: u64 = 64 << 10;
 
 /// The coarsest resolution of a file's time: that of FAT.
 const TIME_RESOLUTION: Duration = Duration::from_secs(2);

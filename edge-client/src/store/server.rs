@@ -10,6 +10,7 @@ use shared::ticket::{Ticket, TicketSecret};
 
 use super::durable;
 use super::error::StoreError;
+use crate::address_book::AddressBook;
 
 /// What a client knows of its server.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,8 +18,14 @@ use super::error::StoreError;
 pub struct KnownServer {
     /// Its key: no other server is trusted.
     pub key: PublicKey,
-    /// Its addresses, in the order in which they are tried.
+    /// Its addresses, from the owner of this device.
     pub addresses: Vec<String>,
+    /// Its addresses by its own word, the newest list.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub told: Vec<String>,
+    /// Where it admitted this client last, if there is a choice.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last: Option<String>,
     /// The ticket, until the server has admitted this client.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     ticket: Option<String>,
@@ -44,7 +51,7 @@ impl KnownServer {
     /// A server that admits this client without a ticket.
     #[must_use]
     pub fn new(key: PublicKey, addresses: Vec<String>) -> Self {
-        Self { key, addresses, ticket: None, taken: None, former: Vec::new() }
+        Self { key, addresses, told: Vec::new(), last: None, ticket: None, taken: None, former: Vec::new() }
     }
 
     /// The ticket's secret; `None` once it is redeemed.
@@ -61,10 +68,25 @@ impl KnownServer {
         Self { ticket: None, taken, ..self }
     }
 
-    /// The same server at other addresses.
+    /// The same server at these addresses. If its owner has changed them, they count, until the server says its own again.
     #[must_use]
     pub fn at(self, addresses: Vec<String>) -> Self {
-        Self { addresses, ..self }
+        if self.addresses == addresses {
+            return self;
+        }
+        Self { addresses, told: Vec::new(), last: None, ..self }
+    }
+
+    /// The same server, which has told these addresses and admitted this client at the `last` one.
+    #[must_use]
+    pub fn noting(self, told: Vec<String>, last: Option<String>) -> Self {
+        Self { told, last, ..self }
+    }
+
+    /// All of its addresses, and where to begin.
+    #[must_use]
+    pub fn address_book(&self) -> AddressBook {
+        AddressBook::new(self.addresses.clone()).with_kept(self.told.clone(), self.last.clone())
     }
 
     /// The same server with a new key.
@@ -93,13 +115,7 @@ impl KnownServer {
 impl From<Ticket> for KnownServer {
     fn from(ticket: Ticket) -> Self {
         let text = ticket.to_string();
-        Self {
-            key: ticket.server,
-            addresses: ticket.addresses,
-            ticket: Some(text),
-            taken: None,
-            former: Vec::new(),
-        }
+        Self { ticket: Some(text), ..Self::new(ticket.server, ticket.addresses) }
     }
 }
 
@@ -157,6 +173,8 @@ mod tests {
     use std::fs;
 
     use shared::identity::SecretKey;
+    use shared::message::MAX_SERVERS;
+    use shared::ticket::MAX_ADDRESS;
 
     use super::*;
 
@@ -176,6 +194,27 @@ mod tests {
         }
         fs::remove_file(file.path()).unwrap();
         assert_eq!(file.load().unwrap(), None);
+    }
+
+    #[test]
+    fn the_addresses_that_a_server_has_told_are_kept_until_its_owner_names_others() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = ServerFile::new(folder.path().join("server"));
+        let given = vec!["lab:4433".to_owned()];
+        let server = KnownServer::new(key(1), given.clone());
+        file.save(&server).unwrap();
+        let text = fs::read_to_string(file.path()).unwrap();
+        assert!(!text.contains("told") && !text.contains("last"), "as an earlier program writes it: {text}");
+        let longest = |number: usize| format!("{number:02}{}:4433", "x".repeat(MAX_ADDRESS - 7));
+        let told: Vec<String> = (0..MAX_SERVERS).map(longest).collect();
+        let server = server.noting(told.clone(), told.last().cloned());
+        file.save(&server).unwrap();
+        let loaded = file.load().unwrap().unwrap();
+        assert_eq!(loaded, server, "the longest list fits");
+        assert_eq!(loaded.clone().at(given), server);
+        assert_eq!(loaded.clone().renewed(key(2)).told, told);
+        let others = vec!["elsewhere:4433".to_owned()];
+        assert_eq!(loaded.at(others.clone()), KnownServer::new(key(1), others));
     }
 
     #[test]

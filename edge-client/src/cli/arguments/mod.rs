@@ -168,12 +168,15 @@ impl ReadArguments {
 /// Arguments of `join`.
 #[derive(Clone, Debug, Args)]
 pub struct JoinArguments {
-    /// A ticket, which `aggregator ticket` prints; or the aggregator, as IP:PORT or HOST:PORT; or nothing, for the server
-    /// that this device belongs to already
+    /// A ticket, which `aggregator ticket` prints; or the aggregator, as IP:PORT or HOST:PORT, with commas between several; or
+    /// nothing, for the server that this device belongs to already
     ///
     /// A ticket is a secret until it is used. It is kept in the state directory until the server has redeemed it, and the program
     /// restarts itself without it, so that the list of processes does not show it. With an address alone, the server has to admit
     /// every device, or the device waits for its operator's approval.
+    ///
+    /// Several addresses, of a ticket or given here, are of one server with one key: the device begins with the one that admitted it
+    /// last, and tries the next when that is silent. It also tries those that the server has told it, and keeps the newest list.
     #[arg(value_name = "TICKET|ADDR", value_parser = target)]
     pub server: Option<Target>,
     /// Read the ticket from this file; - is standard input

@@ -24,10 +24,12 @@ fn the_definition_is_consistent() {
 #[test]
 fn joining_needs_data() {
     let plain = join("join 127.0.0.1:4433 --data d");
-    assert_eq!(plain.server, Some(Target::Address("127.0.0.1:4433".to_owned())));
+    assert_eq!(plain.server, Some(Target::Addresses(vec!["127.0.0.1:4433".to_owned()])));
     assert!(!plain.json);
     assert_eq!((plain.reading.classes, plain.reading.shape, plain.samples.label), (None, None, None));
     assert_eq!((plain.state.state, plain.server_key, plain.threads), (None, None, None));
+    let several = ["lab:1", "[::1]:2", "192.0.2.7:3"].map(str::to_owned).into();
+    assert_eq!(join("join lab:1,[::1]:2,192.0.2.7:3 --data d").server, Some(Target::Addresses(several)));
     let hex = "0f".repeat(32);
     let full = join(&format!(
         "join [::1]:1 --data d --state s --server-key {hex} --threads 2 --classes 256 --json -vv"
@@ -50,10 +52,14 @@ fn joining_needs_data() {
 
 #[test]
 fn values_that_make_no_sense_are_refused_with_the_reason() {
+    let too_many = format!("join {} --data d", ["lab:1"; 65].join(","));
     for (line, reason) in [
         ("join lab --data d", "the port is missing"),
         ("join :1 --data d", "the host is missing"),
         ("join ::1:1 --data d", "in brackets"),
+        ("join lab:1,other --data d", "the port is missing"),
+        ("join lab:1, --data d", "the port is missing"),
+        (&too_many, "at most 64 addresses"),
         ("join lab:0 --data d", "a number from 1 to 65535"),
         ("join lab:65536 --data d", "a number from 1 to 65535"),
         ("join lab:1 --data d --server-key 0f", "64 hexadecimal digits"),

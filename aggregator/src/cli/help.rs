@@ -56,6 +56,10 @@ The first round begins when round.min-clients-to-start clients have joined: data
 at any time, and all take part; data.partition and data.max-samples divide simulated data and say nothing of the \
 devices' own. Ctrl-C stops the run cleanly; devices then wait for the server to come back.
 
+A server that devices reach in two networks is served with --also-at LAN-ADDRESS:4433, for example: devices learn all of its \
+addresses, keep them, also over a restart, and go on at another one when theirs is silent. A run whose folder and identity move to \
+another machine goes on there with all devices that learned its address before.
+
 --from RUN begins with the newest model of another run, --from FILE with a model's file. The run notes which model that was, and \
 goes on without the other one.
 
@@ -106,6 +110,7 @@ Examples:
   aggregator ticket                                  one device, within a day
   aggregator ticket --uses 20 --expires 7d           a box of devices
   aggregator ticket --address lab.example:4433       a server with a name
+  aggregator ticket --address lab:4433,vpn:4433      a server in two networks
   aggregator ticket --list; aggregator ticket --withdraw 3";
 
 pub(super) const CONFIG: &str = "\

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use clap::Args;
-use shared::cli::{Processor, Systemd};
+use shared::cli::{Processor, Systemd, address as host_and_port};
+use shared::message::MAX_SERVERS;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 
@@ -28,6 +29,7 @@ use crate::events::sinks::json::JsonLines;
 use crate::events::sinks::systemd::Service;
 use crate::events::sinks::terminal::Terminal;
 use crate::history::StoredSkipped;
+use crate::issue::own_addresses;
 use crate::page::devices::KnownDevices;
 use crate::report::units::counted;
 use crate::run::Run;
@@ -46,6 +48,17 @@ pub(super) struct ServeArgs {
     /// Address to listen on; port 0 takes any free port
     #[arg(long, value_name = "IP:PORT", default_value = "0.0.0.0:4433", value_parser = address)]
     listen: SocketAddr,
+    /// Another address at which devices reach this server, or another server with its key; may be given more than once
+    ///
+    /// Devices learn it after their welcome, keep it, and try it when the address that they came by is silent. With it they learn the
+    /// addresses of this server: those of --address, or those that a ticket has.
+    #[arg(long, value_name = "HOST:PORT", value_delimiter = ',', value_parser = host_and_port)]
+    also_at: Vec<String>,
+    /// Where devices reach this server, if not at this machine's own addresses; may be given more than once
+    ///
+    /// Devices learn it, as with --also-at. Give it to `aggregator ticket` as well.
+    #[arg(long = "address", value_name = "HOST:PORT", value_delimiter = ',', value_parser = host_and_port)]
+    addresses: Vec<String>,
     /// Write address, key and process id here, as JSON, once devices can join
     #[arg(long, value_name = "FILE")]
     ready_file: Option<PathBuf>,
@@ -79,6 +92,7 @@ pub(super) fn serve(arguments: &ServeArgs) -> Result<(), Failure> {
     if arguments.once && is_complete(given)? {
         return Ok(());
     }
+    check_number(arguments)?;
     allow_all_descriptors();
     // An invalid configuration leaves no files, not even a key.
     let config = given.validated()?;
@@ -112,6 +126,7 @@ pub(super) fn serve(arguments: &ServeArgs) -> Result<(), Failure> {
             (config.policy.connection_timeout, config.effective.connection.congestion);
         let mut listener = Listener::bind(arguments.listen, &identity, admission, timeout, congestion)?;
         listener.directory = Some(directory.clone());
+        listener.announce(told(arguments, listener.address()));
         Ok(listener)
     };
     let files = RetryingDisk::default();
@@ -174,6 +189,39 @@ pub(super) fn serve(arguments: &ServeArgs) -> Result<(), Failure> {
     let timeout = Duration::from_secs(if over { arguments.drain_timeout.into() } else { 0 });
     drain(&runtime, shutdown, over, timeout, stop.stopped.clone());
     concluded.and(shown)
+}
+
+/// Whether devices keep this number of addresses.
+fn check_number(ServeArgs { addresses, also_at, .. }: &ServeArgs) -> Result<(), Failure> {
+    if addresses.len() + also_at.len() <= MAX_SERVERS {
+        return Ok(());
+    }
+    let text = format!(
+        "devices keep at most {MAX_SERVERS} addresses of a server: give fewer --also-at and --address"
+    );
+    Err(Failure::Usage(text))
+}
+
+/// The addresses that devices are told; none if there are no others than those by which they come.
+fn told(arguments: &ServeArgs, listening: SocketAddr) -> Vec<String> {
+    let ServeArgs { addresses, also_at, .. } = arguments;
+    if addresses.is_empty() && also_at.is_empty() {
+        return Vec::new();
+    }
+    let own = if addresses.is_empty() {
+        // Devices that came here know this server's address, if this machine does not.
+        own_addresses(Some(listening)).unwrap_or_default()
+    } else {
+        addresses.clone()
+    };
+    let room = MAX_SERVERS.saturating_sub(also_at.len());
+    let mut told: Vec<String> = Vec::new();
+    for address in own.iter().take(room).chain(also_at) {
+        if !told.contains(address) {
+            told.push(address.clone());
+        }
+    }
+    told
 }
 
 /// Gives known devices this time to hear that the run is `over`, unless it is stopped meanwhile.

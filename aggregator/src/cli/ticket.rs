@@ -44,7 +44,7 @@ pub(super) struct TicketArgs {
     #[arg(long, value_name = "TIME", default_value = "24h", value_parser = lasting)]
     expires: Duration,
     /// Where devices reach the server, if not at this machine's own addresses; may be given more than once
-    #[arg(long = "address", value_name = "HOST:PORT", value_parser = address)]
+    #[arg(long = "address", value_name = "HOST:PORT", value_delimiter = ',', value_parser = address)]
     addresses: Vec<String>,
     /// Print the code for a camera as well, even if this is not a terminal
     #[arg(long)]

@@ -104,8 +104,11 @@ fn listening(database: &Database) -> Result<Option<SocketAddr>, DatabaseError> {
     })
 }
 
-/// Where this machine is reached from its networks.
-fn own_addresses(listening: Option<SocketAddr>) -> Result<Vec<String>, IssueError> {
+/// Where a server that listens at this address is reached from the networks of this machine.
+///
+/// # Errors
+/// [`IssueError::NoAddress`]
+pub fn own_addresses(listening: Option<SocketAddr>) -> Result<Vec<String>, IssueError> {
     let port = listening.map_or(PORT, |address| address.port());
     let bound = listening.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |address| address.ip());
     let (own, why) = match bound {

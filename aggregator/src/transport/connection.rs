@@ -81,7 +81,7 @@ pub(super) struct Peer {
     pub(super) connection: Connection,
     pub(super) driver: mpsc::UnboundedSender<FromPeer>,
     pub(super) budget: Arc<Budget>,
-    access: Access,
+    pub(super) access: Access,
     /// The outcome of the handshake.
     handshake: Option<Box<HandshakeData>>,
     /// Places for messages that the driver has not handled yet.

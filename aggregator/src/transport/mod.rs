@@ -40,6 +40,7 @@ use quinn::crypto::rustls::QuicServerConfig;
 use quinn::{ConnectionError, Endpoint, Incoming, ServerConfig, TransportErrorCode, VarInt};
 use shared::congestion::Congestion;
 use shared::identity::tls::{self, AnyKey, ServerKeys};
+use shared::message::MAX_SERVERS;
 use shared::protocol::Protocol;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tracing::{debug, warn};
@@ -96,6 +97,8 @@ pub struct Listener {
 struct Access {
     admission: Arc<Admission>,
     keys: Arc<ServerKeys>,
+    /// Where else the server is reached, which devices are told.
+    servers: Arc<[String]>,
 }
 
 #[derive(Clone)]
@@ -136,7 +139,8 @@ impl Listener {
         let runtime = quinn::default_runtime().expect("the listener is made inside the tokio runtime");
         let endpoint = Endpoint::new(endpoint, Some((*config.network).clone()), socket, runtime)
             .map_err(|source| ListenError::Bind { address, source })?;
-        let (identity, access) = (identity.clone(), Access { admission: Arc::new(admission), keys });
+        let (identity, access) =
+            (identity.clone(), Access { admission: Arc::new(admission), keys, servers: Arc::default() });
         let over = Arc::new(AtomicBool::new(true));
         Ok(Self {
             endpoint,
@@ -149,6 +153,12 @@ impl Listener {
             over,
             load: LoadMeter::default(),
         })
+    }
+
+    /// Tells devices after their welcome that the server is reached at these addresses, at most [`MAX_SERVERS`].
+    pub fn announce(&mut self, addresses: Vec<String>) {
+        assert!(addresses.len() <= MAX_SERVERS, "devices refuse a longer list");
+        self.access.servers = addresses.into();
     }
 
     /// The address in use.

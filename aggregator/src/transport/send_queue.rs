@@ -58,6 +58,10 @@ impl Peer {
                             let frame = frame::encode(&message, 0);
                             messages.try_send(frame).map_err(|_| PeerError::NotReading)?;
                         }
+                        if welcomes && !refused {
+                            let servers = self.servers().map(|servers| messages.try_send(servers));
+                            servers.transpose().map_err(|_| PeerError::NotReading)?;
+                        }
                     }
                     ToPeer::Task(delivery) => {
                         newest.send_replace(Some(delivery));
@@ -83,6 +87,15 @@ impl Peer {
         let received = matches!(tokio::time::timeout(DRAIN_TIMEOUT, delivered).await, Ok(Ok(true)));
         self.connection.close(VarInt::from_u32(0), b"goodbye");
         Ok(received)
+    }
+}
+
+impl Peer {
+    /// The message that says where else the server is reached, if it is and the peer knows the message.
+    fn servers(&self) -> Option<Vec<u8>> {
+        let addresses = self.access.servers.to_vec();
+        let servers = ToClient::Servers { addresses: Some(addresses).filter(|all| !all.is_empty())? };
+        Some(frame::encode(&servers.for_peer(self.protocol())?, 0))
     }
 }
 

@@ -67,6 +67,12 @@ impl Testbed {
         Self { listen: Ipv4Addr::UNSPECIFIED, ..self }
     }
 
+    /// The same, whose aggregator listens at another port from now on.
+    #[must_use]
+    pub fn moved(self, port: u16) -> Self {
+        Self { port, ..self }
+    }
+
     /// A path in the folder.
     #[must_use]
     pub fn path(&self, name: &str) -> PathBuf {

@@ -63,6 +63,7 @@ mod runs;
 mod secure;
 mod secure_privacy;
 mod secure_processes;
+mod several_addresses;
 mod shards;
 mod simulator;
 mod skipped_samples;

@@ -59,9 +59,22 @@ impl Connection {
     /// The database does not answer, lets this program not in, or is of a newer one.
     pub fn prepare(&mut self) -> Result<(), StoreError> {
         let found = self.once(&mut schema::prepare)?;
-        let store = self.address.to_string();
-        if found > schema::KNOWN {
-            return Err(StoreError::Newer { store, found, known: schema::KNOWN });
+        self.check(found)
+    }
+
+    /// [`prepare`](Self::prepare), through outages. `None` once `patience` gives up.
+    ///
+    /// # Errors
+    /// The database lets this program not in, or is of a newer one.
+    pub fn prepare_lasting(&mut self, patience: &mut dyn Patience) -> Result<Option<()>, StoreError> {
+        let found = self.lasting(patience, &mut schema::prepare)?;
+        found.map(|found| self.check(found)).transpose()
+    }
+
+    fn check(&self, found: schema::Version) -> Result<(), StoreError> {
+        if found.needs > schema::KNOWN {
+            let store = self.address.to_string();
+            return Err(StoreError::Newer { store, found: found.needs, known: schema::KNOWN });
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use shared::id::ClientId;
@@ -13,8 +13,9 @@ use tokio::sync::mpsc::WeakUnboundedSender;
 use tokio::sync::oneshot;
 use tracing::warn;
 
-use super::Policy;
+use super::devices::Shown;
 use super::live::Live;
+use super::{Claim, Policy, SharedTickets};
 use crate::coordinator::PeerId;
 use crate::database::{Database, DatabaseError};
 use crate::enrolment::{Admittance, Device, Seen, Standing};
@@ -48,6 +49,8 @@ pub enum Denied {
     Refused(Refusal),
     /// This machine cannot decide: the device may try again.
     Trouble(DatabaseError),
+    /// The servers that share its ticket cannot decide now: the device may try again.
+    Later,
 }
 
 /// Decides on every device that connects, and tracks those that are connected.
@@ -57,13 +60,21 @@ pub struct Admission {
     live: Live,
     /// Recent connections that are not recorded yet.
     seen: Mutex<BTreeMap<ClientId, Seen>>,
+    /// Tickets that other servers take too.
+    tickets: Option<Arc<dyn SharedTickets>>,
 }
 
 impl Admission {
     /// Admits the devices that `register` knows.
     #[must_use]
     pub fn new(register: Register) -> Self {
-        Self { register, live: Live::default(), seen: Mutex::default() }
+        Self { register, live: Live::default(), seen: Mutex::default(), tickets: None }
+    }
+
+    /// The same, with tickets that are shared with other servers.
+    #[must_use]
+    pub fn sharing(self, tickets: Arc<dyn SharedTickets>) -> Self {
+        Self { tickets: Some(tickets), ..self }
     }
 
     /// Decides whether the device that has proved `key` may take part. Blocks on the disk if something must be recorded.
@@ -85,8 +96,9 @@ impl Admission {
             return Err(Denied::Refused(Refusal::Identity { known }));
         }
         let Register::Lab { database, policy } = &self.register else { return Ok(()) };
+        let shown = self.shown(database, key, ticket, *policy, now)?;
         let weighed =
-            Device::admit(database, key, ticket, *policy, address.ip(), now).map_err(Denied::Trouble)?;
+            Device::admit_with(database, key, &shown, *policy, address.ip(), now).map_err(Denied::Trouble)?;
         match weighed {
             Admittance::In => {
                 let seen = Seen {
@@ -99,6 +111,32 @@ impl Admission {
                 Ok(())
             }
             Admittance::Refused(refusal) => Err(Denied::Refused(refusal)),
+        }
+    }
+
+    /// What a device with this ticket shows. One that is shared is used before, if need be.
+    fn shown(
+        &self,
+        database: &Database,
+        key: PublicKey,
+        ticket: Option<TicketSecret>,
+        policy: Policy,
+        now: SystemTime,
+    ) -> Result<Shown, Denied> {
+        let (ticket, tickets) = match (ticket, &self.tickets) {
+            (None, _) => return Ok(Shown::Nothing),
+            (Some(ticket), None) => return Ok(Shown::Ticket(ticket)),
+            (Some(ticket), Some(tickets)) => (ticket, tickets),
+        };
+        let known = Device::find(database, key.client()).map_err(Denied::Trouble)?;
+        if known.is_some_and(|device| device.standing != Standing::Waiting) {
+            return Ok(Shown::Nothing);
+        }
+        match tickets.claim(key, ticket, now) {
+            Claim::Granted => Ok(Shown::Claimed(Ok(()))),
+            Claim::Refused(refusal) => Ok(Shown::Claimed(Err(refusal))),
+            Claim::Unavailable if policy == Policy::Anyone => Ok(Shown::Nothing),
+            Claim::Unavailable => Err(Denied::Later),
         }
     }
 

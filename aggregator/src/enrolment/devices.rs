@@ -99,6 +99,17 @@ impl Seen {
     pub const SOFTWARE: usize = 100;
 }
 
+/// What a device shows to be admitted.
+#[derive(Clone, Debug)]
+pub(super) enum Shown {
+    /// Its key alone.
+    Nothing,
+    /// A ticket, to be used here.
+    Ticket(TicketSecret),
+    /// A ticket that was used at all servers, or not.
+    Claimed(Result<(), Refusal>),
+}
+
 /// The decision on a device that connects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Admittance {
@@ -135,15 +146,28 @@ impl Device {
         address: IpAddr,
         now: SystemTime,
     ) -> Result<Admittance, DatabaseError> {
+        let shown = ticket.map_or(Shown::Nothing, Shown::Ticket);
+        Self::admit_with(database, key, &shown, policy, address, now)
+    }
+
+    pub(super) fn admit_with(
+        database: &Database,
+        key: PublicKey,
+        shown: &Shown,
+        policy: Policy,
+        address: IpAddr,
+        now: SystemTime,
+    ) -> Result<Admittance, DatabaseError> {
         let client = key.client();
+        let shows_nothing = matches!(shown, Shown::Nothing);
         // Most devices are known, so that nothing has to be written.
         match Self::find(database, client)?.map(|device| device.standing) {
             Some(Standing::In) => return Ok(Admittance::In),
             Some(Standing::Revoked) => return Ok(Admittance::Refused(Refusal::Revoked)),
-            Some(Standing::Waiting) if ticket.is_none() && policy != Policy::Anyone => {
+            Some(Standing::Waiting) if shows_nothing && policy != Policy::Anyone => {
                 return Ok(Admittance::Refused(Refusal::Pending { client }));
             }
-            None if ticket.is_none() && policy == Policy::Ticket => {
+            None if shows_nothing && policy == Policy::Ticket => {
                 return Ok(Admittance::Refused(Refusal::Unknown));
             }
             Some(Standing::Waiting) | None => {}
@@ -160,15 +184,18 @@ impl Device {
                 Some(Standing::Revoked) => return Ok(Admittance::Refused(Refusal::Revoked)),
                 Some(Standing::Waiting) | None => {}
             }
-            let standing = match ticket {
-                Some(ticket) => match redeem(transaction, ticket, now)? {
-                    Ok(()) => Standing::In,
-                    Err(refusal) if policy == Policy::Ticket => return Ok(Admittance::Refused(refusal)),
-                    Err(_) if policy == Policy::Anyone => Standing::In,
-                    Err(_) => Standing::Waiting,
-                },
-                None if policy == Policy::Anyone => Standing::In,
-                None => Standing::Waiting,
+            let used = match shown {
+                Shown::Nothing => None,
+                Shown::Ticket(ticket) => Some(redeem(transaction, *ticket, now)?),
+                Shown::Claimed(claimed) => Some(claimed.clone()),
+            };
+            let standing = match used {
+                Some(Ok(())) => Standing::In,
+                // It is not known here yet that it was.
+                Some(Err(Refusal::Revoked)) => return Ok(Admittance::Refused(Refusal::Revoked)),
+                Some(Err(refusal)) if policy == Policy::Ticket => return Ok(Admittance::Refused(refusal)),
+                _ if policy == Policy::Anyone => Standing::In,
+                _ => Standing::Waiting,
             };
             if standing == Standing::Waiting && known.is_none() {
                 evict_pending(transaction)?;

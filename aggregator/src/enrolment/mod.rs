@@ -16,6 +16,9 @@
 //! devices`, `aggregator ticket`). [`Admission::watch`] notices such changes: a revoked device is disconnected at once and leaves
 //! the roster, so that no round waits for it. The database holds the digest of a ticket, not its secret. A device that was
 //! admitted without learning of it shows its ticket again, which costs no further use.
+//!
+//! Where several servers have one register ([`SharedTickets`]), a ticket is used at all of them at once, before the device is admitted.
+//! While that is not possible, devices with a ticket are told to try again, and known ones are admitted as before.
 
 mod admission;
 mod devices;
@@ -25,6 +28,7 @@ mod name;
 mod network;
 mod pending;
 mod policy;
+mod shared_tickets;
 mod tickets;
 
 pub use admission::{Admission, Changes, Denied, Register};
@@ -33,6 +37,7 @@ pub use listening::ListenAddress;
 pub use name::{DeviceName, DeviceNameError, ENOUGH};
 pub(crate) use network::network;
 pub use policy::Policy;
+pub use shared_tickets::{Claim, SharedTickets};
 pub use tickets::IssuedTicket;
 
 #[cfg(test)]

@@ -250,6 +250,9 @@ impl Peer {
                 self.tell(FromPeer::LookupFailed { error })?;
                 Err(PeerError::Fault("the aggregator cannot look the device up; try again"))
             }
+            Err(Denied::Later) => {
+                Err(PeerError::Fault("the aggregator cannot look the ticket up; try again later"))
+            }
         }
     }
 

@@ -3,6 +3,7 @@
 //! | module | its tables |
 //! |---|---|
 //! | [`enrolment`](crate::enrolment) | `devices`, `tickets`, `listening`: who may take part |
+//! | `cluster::register` | `agreed_store`, `agreed_devices`, `agreed_tickets`: what the lab's servers have agreed on |
 //! | [`history`](crate::history) | `runs`, `rounds`, `arrivals`, `metrics`, `events`, `left_out`: the record of runs |
 //!
 //! This module has the connection, the schema and its migrations.
@@ -138,6 +139,11 @@ impl Database {
         Ok(Self::of(path, connection))
     }
 
+    /// Another connection to the same file. Each counts what is written over the other among [`foreign_changes`](Self::foreign_changes).
+    pub fn another(&self) -> Result<Self, DatabaseError> {
+        Ok(Self::of(self.path.to_path_buf(), connect(&self.path)?))
+    }
+
     fn of(path: PathBuf, connection: Connection) -> Self {
         Self { path: path.into(), connection: Arc::new(Mutex::new(connection)), removed: Arc::default() }
     }
@@ -182,7 +188,7 @@ impl Database {
         all().map_err(failed(action, &self.path))
     }
 
-    /// A number that changes whenever another process has written.
+    /// A number that changes whenever another process, or another connection of this one, has written.
     pub fn foreign_changes(&self) -> Result<i64, DatabaseError> {
         let version = self.lock().pragma_query_value(None, "data_version", |row| row.get(0));
         version.map_err(failed("look for changes in", &self.path))

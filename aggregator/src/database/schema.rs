@@ -15,6 +15,7 @@ pub(super) const STEPS: &[&str] = &[
     include_str!("migrations/3_left_out.sql"),
     include_str!("migrations/4_changes.sql"),
     include_str!("migrations/5_checksums.sql"),
+    include_str!("migrations/6_agreed.sql"),
 ];
 
 /// The version of this program.

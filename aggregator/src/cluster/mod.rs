@@ -11,6 +11,7 @@
 //! | [`schema`] | the tables, and their versions |
 //! | [`experiments`] | the runs of experiments: which are done, and who works on which |
 //! | [`files`] | what runs hold |
+//! | [`register`] | one register of devices and tickets for all servers of a lab |
 //! | [`error`] | what is in the way |
 
 pub mod address;
@@ -18,4 +19,5 @@ pub mod connection;
 pub mod error;
 pub mod experiments;
 pub mod files;
+pub mod register;
 pub mod schema;

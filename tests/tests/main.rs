@@ -65,6 +65,7 @@ mod secure_privacy;
 mod secure_processes;
 mod several_addresses;
 mod shards;
+mod shared_register;
 mod simulator;
 mod skipped_samples;
 mod start;

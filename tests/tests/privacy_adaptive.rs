@@ -41,7 +41,7 @@ fn bounds(records: &[RoundRecord]) -> Vec<(u64, Option<u64>)> {
 
 /// Checks that each bound follows from the record before it.
 fn follow(scenario: &Scenario, records: &[RoundRecord]) {
-    let adaptive = scenario.config.promise.unwrap().adaptive.unwrap();
+    let adaptive = scenario.config.promise.unwrap().mechanism.adaptive.unwrap();
     let of = |record: &RoundRecord, name: &str| record.metrics[name];
     assert_eq!(of(&records[0], "clip").to_bits(), 0.05f64.to_bits());
     for pair in records.windows(2) {

@@ -8,7 +8,7 @@ use shared::aggregation::{MOST_NOISE, Mechanism};
 
 use super::exit::Failure;
 use super::terminal;
-use crate::privacy::adaptive::AdaptiveClip;
+use crate::privacy::adaptive;
 use crate::privacy::{is_no_promise, plan};
 
 #[derive(Debug, Subcommand)]
@@ -114,8 +114,8 @@ pub(super) fn privacy(command: &PrivacyCommand) -> Result<(), Failure> {
 
 /// The noise that this noise of all that a round gives away leaves the sum of a cohort with `privacy.adaptive-clip = {}`.
 fn with_adaptive_clip(noise: f64, cohort: u32) -> Option<f64> {
-    let count_noise = Some(AdaptiveClip::usual_noise(noise, cohort.into()));
-    Mechanism { clip: 1.0, noise, rate: 1.0, devices: cohort, count_noise }.noise_of_sum()
+    let adaptive = Some(adaptive::usual(noise, cohort.into()));
+    Mechanism { clip: 1.0, noise, rate: 1.0, devices: cohort, adaptive }.noise_of_sum()
 }
 
 fn text(

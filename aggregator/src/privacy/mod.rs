@@ -16,19 +16,16 @@ mod skellam;
 
 use std::num::NonZeroU32;
 
-use shared::aggregation::{DeviceNoise, Mechanism};
+use shared::aggregation::{AdaptiveClip, DeviceNoise, Mechanism};
 
 use account::{Account, Method, Spent};
-use adaptive::AdaptiveClip;
 use noise::Noise;
 
 /// What a private run promises.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Promise {
-    /// How sums are made private.
+    /// How sums are made private: in the first round, if the bound adapts.
     pub mechanism: Mechanism,
-    /// How the bound on updates follows their lengths, if it does: then the mechanism has that of the first round.
-    pub adaptive: Option<AdaptiveClip>,
     /// K: the rounds that ask a device at most, in a run whose account makes nothing of how devices are drawn; `None` for sampling.
     pub participations: Option<u32>,
     /// The noise that devices add, if they do and the server does not.
@@ -70,9 +67,9 @@ impl Promise {
 
     /// The bound on updates, for people.
     fn bound(&self) -> String {
-        let Mechanism { clip, noise, count_noise, .. } = self.mechanism;
-        let (Some(AdaptiveClip { quantile, .. }), Some(deviation), Some(of_sum)) =
-            (self.adaptive, count_noise, self.mechanism.noise_of_sum())
+        let Mechanism { clip, noise, adaptive, .. } = self.mechanism;
+        let (Some(AdaptiveClip { quantile, noise: deviation, .. }), Some(of_sum)) =
+            (adaptive, self.mechanism.noise_of_sum())
         else {
             return format!("updates clipped to {clip}, noise {noise}");
         };
@@ -154,15 +151,8 @@ mod tests {
     use super::*;
 
     fn promise(budget: f64) -> Promise {
-        let mechanism = Mechanism { clip: 1.0, noise: 1.0, rate: 0.1, devices: 1000, count_noise: None };
-        Promise {
-            mechanism,
-            adaptive: None,
-            participations: None,
-            device_noise: None,
-            delta: 1e-5,
-            budget: Some(budget),
-        }
+        let mechanism = Mechanism { clip: 1.0, noise: 1.0, rate: 0.1, devices: 1000, adaptive: None };
+        Promise { mechanism, participations: None, device_noise: None, delta: 1e-5, budget: Some(budget) }
     }
 
     #[test]
@@ -182,8 +172,8 @@ mod tests {
     #[test]
     fn what_a_bound_that_adapts_takes_is_part_of_the_same_noise() {
         let fixed = promise(8.0);
-        let mechanism = Mechanism { count_noise: Some(5.0), ..fixed.mechanism };
-        let adaptive = Promise { mechanism, adaptive: Some(AdaptiveClip::default()), ..fixed };
+        let mechanism = Mechanism { adaptive: Some(adaptive::usual(1.0, 100.0)), ..fixed.mechanism };
+        let adaptive = Promise { mechanism, ..fixed };
         assert_eq!(adaptive.epsilon(50).to_bits(), fixed.epsilon(50).to_bits());
         let said = adaptive.said(50);
         for part in
@@ -203,10 +193,9 @@ mod tests {
     #[test]
     fn without_sampling_a_device_gives_away_its_participations() {
         // Golden numbers of `gaussian`: z = 5 and 20 participations at delta 1e-5.
-        let mechanism = Mechanism { clip: 1.0, noise: 5.0, rate: 0.1, devices: 1000, count_noise: None };
+        let mechanism = Mechanism { clip: 1.0, noise: 5.0, rate: 0.1, devices: 1000, adaptive: None };
         let promise = Promise {
             mechanism,
-            adaptive: None,
             participations: Some(20),
             device_noise: None,
             delta: 1e-5,

@@ -1,10 +1,8 @@
 //! The bound of a private run's updates where it adapts.
 //!
-//! It follows from the bound before and the noised share of updates within that ([`AdaptiveClip`]), and stands in the metadata of every
+//! It follows from the bound before and the noised share of updates within that ([`AdaptiveClip`](shared::aggregation::AdaptiveClip)), and stands in the metadata of every
 //! checkpoint, for the round after it: with the model, so that no process finds one without the other. A round without a
 //! result leaves it as it is.
-//!
-//! [`AdaptiveClip`]: crate::privacy::adaptive::AdaptiveClip
 
 use models::Limits;
 use models::params::codec::TensorStream;
@@ -22,7 +20,7 @@ pub(super) const KEY: &str = "clip";
 /// The bound of the first round, if it adapts.
 pub(super) fn first(config: &Config) -> Option<f64> {
     let promise = config.promise?;
-    promise.adaptive.map(|_| promise.mechanism.clip)
+    promise.mechanism.adaptive.map(|_| promise.mechanism.clip)
 }
 
 impl Run {
@@ -46,7 +44,7 @@ impl Run {
 
     /// Notes the bound of a closed round and the noised share of updates within it, and moves the bound.
     pub(super) fn adapt_clip(&mut self, record: &mut RoundRecord, share: &NoisedShare) {
-        let adaptive = self.config.promise.and_then(|promise| promise.adaptive);
+        let adaptive = self.config.promise.and_then(|promise| promise.mechanism.adaptive);
         let (Some(adaptive), Some(clip), false) = (adaptive, self.clip, record.closing) else { return };
         record.metrics.insert("clip".to_owned(), clip);
         let Some(share) = share.get() else { return };

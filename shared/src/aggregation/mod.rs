@@ -43,8 +43,8 @@ pub use exact_sum::{EmptySum, ExactSum, MergeError};
 pub(crate) use matching::Matching;
 pub use mixture::{Mixture, NotAMixture};
 pub use noise::{
-    DeviceNoise, LEAST_CLIP, LEAST_COUNT_NOISE, LEAST_NOISE, MOST_CLIP, MOST_COUNT_NOISE, MOST_NOISE,
-    Mechanism, NoisedShare, Private,
+    AdaptiveClip, DeviceNoise, LEAST_CLIP, LEAST_COUNT_NOISE, LEAST_NOISE, MOST_CLIP, MOST_COUNT_NOISE,
+    MOST_NOISE, Mechanism, NoisedShare, Private,
 };
 pub use optimizer::ServerOptimizer;
 pub use rule::Rule;

@@ -1,13 +1,12 @@
 //! `[privacy]`: what a run promises, and what would break that.
 
 use models::Architecture;
-use shared::aggregation::{Buffers, DeviceNoise, Mechanism, Rule, Template, Weights};
+use shared::aggregation::{AdaptiveClip, Buffers, DeviceNoise, Mechanism, Rule, Template, Weights};
 
 use super::super::Raw;
 use super::secure::cohort;
 use super::{Combinations, Shown};
 use crate::config::Sampling;
-use crate::privacy::adaptive::AdaptiveClip;
 use crate::privacy::{Promise, is_no_promise};
 
 impl Combinations<'_> {
@@ -75,18 +74,12 @@ impl Combinations<'_> {
             }
             (Sampling::Poisson, None) | (Sampling::None, Some(_)) => {}
         }
-        let mut mechanism = Mechanism { clip, noise, rate: table.rate, devices, count_noise: None };
-        let adaptive = self.adaptive_clip(raw, &mut mechanism);
+        let mut mechanism = Mechanism { clip, noise, rate: table.rate, devices, adaptive: None };
+        mechanism.adaptive = self.adaptive_clip(raw, &mechanism);
         let participations = table.max_participations;
         let device_noise = if hidden { self.device_noise(raw, &mechanism, architecture) } else { None };
-        let promise = Promise {
-            mechanism,
-            adaptive,
-            participations,
-            device_noise,
-            delta: table.delta,
-            budget: table.epsilon,
-        };
+        let promise =
+            Promise { mechanism, participations, device_noise, delta: table.delta, budget: table.epsilon };
         if let Some(budget) = table.epsilon
             && promise.affordable(1) == 0
         {
@@ -103,10 +96,10 @@ impl Combinations<'_> {
         Some(promise)
     }
 
-    /// How the bound on updates adapts, if it does; gives the mechanism the noise of that.
-    fn adaptive_clip(&mut self, raw: &mut Raw, mechanism: &mut Mechanism) -> Option<AdaptiveClip> {
+    /// How the bound on updates adapts, if it does.
+    fn adaptive_clip(&mut self, raw: &mut Raw, mechanism: &Mechanism) -> Option<AdaptiveClip> {
         let table = raw.privacy.adaptive_clip.as_mut()?;
-        let (adaptive, deviation) = table.complete(mechanism.noise, mechanism.expected());
+        let adaptive = table.complete(mechanism.noise, mechanism.expected());
         if raw.secure_aggregation.enabled {
             let reason = "the bound follows the lengths of single updates, and of hidden updates the server sees the sum alone: leave \
                           privacy.adaptive-clip out";
@@ -114,18 +107,17 @@ impl Combinations<'_> {
             self.refuse(&[key, super::secure::enabled()], reason);
             return None;
         }
-        mechanism.count_noise = Some(deviation);
-        if mechanism.noise_of_sum().is_none() {
+        if (Mechanism { adaptive: Some(adaptive), ..*mechanism }).noise_of_sum().is_none() {
             let noise = ("privacy.noise", format!("privacy.noise = {}", mechanism.noise));
             let of_count =
-                ("privacy.adaptive-clip.noise", format!("privacy.adaptive-clip.noise = {deviation}"));
+                ("privacy.adaptive-clip.noise", format!("privacy.adaptive-clip.noise = {}", adaptive.noise));
             let reason = format!(
                 "the number of updates within the bound takes more of the account than it may, and the sum would need more than ten \
                  times its noise; set privacy.adaptive-clip.noise to {} or more, or leave it out",
-                mechanism.noise
+                adaptive.enough_noise(mechanism.noise)
             );
             self.refuse(&[noise, of_count], &reason);
-            mechanism.count_noise = None;
+            return None;
         }
         Some(adaptive)
     }
@@ -226,10 +218,11 @@ fn breaks(raw: &Raw, architecture: Option<&Architecture>) -> Vec<(Shown, String)
 
 #[cfg(test)]
 mod tests {
+    use shared::aggregation::AdaptiveClip;
     use shared::id::RunId;
 
     use crate::config::{Config, ConfigErrors, Raw};
-    use crate::privacy::adaptive::{AdaptiveClip, AdaptiveClipTable};
+    use crate::privacy::adaptive::AdaptiveClipTable;
 
     const PRIVATE: [&str; 4] =
         ["privacy.clip=1", "privacy.noise=1", "privacy.rate=0.5", "aggregation.weights=uniform"];
@@ -260,18 +253,18 @@ mod tests {
         let fixed = of(&["data.clients=200"]);
         let adaptive = of(&["data.clients=200", "privacy.adaptive-clip={}"]);
         let promised = adaptive.promise.expect("private");
-        assert_eq!(promised.mechanism.count_noise, Some(5.0), "a twentieth of 100");
-        assert_eq!(promised.adaptive, Some(AdaptiveClip { quantile: 0.5, rate: 0.2 }));
+        let twentieth = AdaptiveClip { quantile: 0.5, rate: 0.2, noise: 5.0 };
+        assert_eq!(promised.mechanism.adaptive, Some(twentieth));
         let noted = AdaptiveClipTable { quantile: Some(0.5), rate: Some(0.2), noise: Some(5.0) };
         assert_eq!(adaptive.effective.privacy.adaptive_clip, Some(noted));
         let few = of(&["privacy.adaptive-clip.quantile=0.7"]).promise.expect("private");
-        assert_eq!((few.mechanism.count_noise, few.adaptive.map(|of| of.quantile)), (Some(1.0), Some(0.7)));
+        assert_eq!(few.mechanism.adaptive.map(|of| (of.noise, of.quantile)), Some((1.4, 0.7)));
         let epsilon = |config: &Config| config.promise.map(|promise| promise.epsilon(3).to_bits());
         assert_eq!(epsilon(&adaptive), epsilon(&fixed));
         let again = Config::validate(&adaptive.effective, RunId::from_bytes([1; 8])).expect("its own");
         assert_eq!(again, adaptive);
         assert_eq!(fixed.effective.privacy.adaptive_clip, None);
-        for out_of_range in ["quantile=0.2", "quantile=0.8", "rate=0", "rate=1.5", "noise=0", "noise=1e7"] {
+        for out_of_range in ["quantile=0.04", "quantile=0.96", "rate=0", "rate=1.5", "noise=0", "noise=1e7"] {
             let given = [format!("privacy.adaptive-clip.{out_of_range}")];
             assert!(Raw::layered(None, &given).is_err(), "{out_of_range}");
         }
@@ -296,6 +289,10 @@ mod tests {
             (
                 &["privacy.adaptive-clip.noise=0.5"],
                 &["privacy.adaptive-clip.noise = 0.5", "privacy.noise = 1", "noise to 1 or more"],
+            ),
+            (
+                &["privacy.adaptive-clip.noise=0.9", "privacy.adaptive-clip.quantile=0.1"],
+                &["privacy.adaptive-clip.noise = 0.9", "noise to 1.8 or more"],
             ),
             (
                 &["privacy.adaptive-clip={}", "secure-aggregation.enabled=true", "privacy.rate=1"],

@@ -38,6 +38,12 @@ impl DiscreteGaussian {
         Self { numerator, denominator }
     }
 
+    /// Sigma, of a whole one.
+    #[cfg(test)]
+    pub(super) fn sigma(self) -> u64 {
+        self.numerator
+    }
+
     /// One draw.
     pub(super) fn draw(self, rng: &mut impl Rng) -> i64 {
         let scale = self.numerator / self.denominator + 1;

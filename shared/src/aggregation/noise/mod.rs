@@ -15,6 +15,7 @@
 //! after a crash gives the same bytes, and the same round closed with other updates, in a copy of the run for example, has other
 //! noise, which does not cancel when the two are subtracted.
 
+mod adaptive;
 mod bernoulli;
 mod devices;
 mod gaussian;
@@ -31,6 +32,7 @@ use super::exact_sum::CHUNK;
 use super::{Clip, Scale, Template};
 use crate::secret::Secret;
 use crate::seed::Seed;
+pub use adaptive::AdaptiveClip;
 pub use devices::DeviceNoise;
 use gaussian::{DiscreteGaussian, MAX_SIGMA};
 pub use share::{LEAST_COUNT_NOISE, MOST_COUNT_NOISE, NoisedShare};
@@ -47,9 +49,9 @@ pub struct Mechanism {
     pub rate: f64,
     /// N: the number of devices for which the sum is divided. No device changes it.
     pub devices: u32,
-    /// `sigma_b`: the deviation of the noise of the number of updates within the bound, from [`LEAST_COUNT_NOISE`] to
-    /// [`MOST_COUNT_NOISE`]; `None` if they are not counted.
-    pub count_noise: Option<f64>,
+    /// How the bound of the next round follows from the number of updates within this one, which is noised as well; `None` if it
+    /// stays, and they are not counted.
+    pub adaptive: Option<AdaptiveClip>,
 }
 
 /// The least noise that there is: with less an account says nothing.

@@ -4,7 +4,7 @@ use super::*;
 use crate::aggregation::{WeightedSum, Weights};
 use crate::record::ToRecord as _;
 
-const MECHANISM: Mechanism = Mechanism { clip: 2.0, noise: 1.0, rate: 0.5, devices: 8, count_noise: None };
+const MECHANISM: Mechanism = Mechanism { clip: 2.0, noise: 1.0, rate: 0.5, devices: 8, adaptive: None };
 
 fn set(values: &[f32]) -> ParamSet {
     ParamSet::from_iter([("w".to_owned(), Array::new([values.len()], values.to_vec()).expect("one axis"))])
@@ -40,7 +40,7 @@ fn the_mean_is_the_clipped_sum_over_the_expected_cohort_and_noise_of_its_deviati
         MECHANISM,
         Mechanism { noise: 0.01, ..MECHANISM },
         Mechanism { noise: 1000.0, clip: 1e-3, ..MECHANISM },
-        Mechanism { noise: 3.7, clip: 40.0, rate: 1.0, devices: 3, count_noise: None },
+        Mechanism { noise: 3.7, clip: 40.0, rate: 1.0, devices: 3, adaptive: None },
     ] {
         let found = mean(mechanism, &secret, 1, &[&one, &long, &nothing]);
         let deviation = mechanism.noise * mechanism.clip / mechanism.expected();
@@ -86,7 +86,8 @@ fn the_sum_has_the_noise_that_the_count_leaves_it_and_the_count_is_that_of_updat
     // Of the bound, 2, itself, below it, and above it.
     let updates = [one(2.0), one(0.5), one(2.001), one(70.0), one(0.0)];
     let updates: Vec<&[f32]> = updates.iter().map(Vec::as_slice).collect();
-    let mechanism = Mechanism { count_noise: Some(0.6), ..MECHANISM };
+    let adaptive = AdaptiveClip { quantile: 0.5, rate: 0.2, noise: 0.6 };
+    let mechanism = Mechanism { adaptive: Some(adaptive), ..MECHANISM };
     let template = Template::of(&set(updates[0]));
     let sum = |updates: &[&[f32]]| summed(&mechanism, updates);
     let mut merged = sum(&updates[..2]);

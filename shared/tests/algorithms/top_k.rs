@@ -105,6 +105,59 @@ fn statistics_of_normalisation_layers_are_sent_whole() {
     assert!(counts[0] > 3 && counts[1] > 10, "{counts:?}");
 }
 
+/// How often the server rejects what one client sends of these rounds, whose state is the one after the last update that counts, and the
+/// state in the end.
+fn rejected(spec: &RunSpec, rounds: u32) -> (Vec<u32>, Option<Record>) {
+    let (data, broadcast) = (view(12, 1), initial(spec).into_record());
+    let (mut local, mut rejected): (Option<Record>, _) = (None, Vec::new());
+    for number in 1..=rounds {
+        let mut monitor = |_| ControlFlow::Continue(());
+        let trained = train_monitored(spec, number, 0, &data, broadcast.clone(), local.clone(), &mut monitor)
+            .unwrap()
+            .0;
+        let seed = client_seed(spec, number, client_id(0));
+        let read = shared::outgoing::received(trained.update, spec, &seed).unwrap().tensors;
+        if read.max_abs() <= spec.update.max_abs as f32 {
+            local = trained.local;
+        } else {
+            rejected.push(number);
+        }
+    }
+    (rejected, local)
+}
+
+#[test]
+fn what_was_left_out_makes_no_update_too_large() {
+    let (learned, _) = rounds(&sent("fedavg", None, F32), &(1..=60).collect::<Vec<_>>());
+    let largest = learned.iter().map(ParamSet::max_abs).fold(0.0, f32::max);
+    for (precision, room) in [(F32, 1.01), (F16, 1.01), (BF16, 1.01), (Int8, 1.01), (Int4, 1.6)] {
+        // What is learned in a round is within the bound, and what is left out of many is not.
+        let mut spec = sent("fedavg", Some(0.01), precision);
+        spec.update.max_abs = f64::from(largest) * room;
+        let (of_all, _) =
+            rejected(&RunSpec { update: Update { top_k: None, ..spec.update }, ..spec.clone() }, 60);
+        assert_eq!(of_all, [0; 0], "{precision}: none is too large by itself");
+        let (found, state) = rejected(&spec, 60);
+        assert_eq!(found, [0; 0], "{precision}");
+        let left_out = state.unwrap().tensors.take_under(LEFT_OUT).max_abs();
+        assert!(
+            left_out > spec.update.max_abs as f32 / 2.0,
+            "{precision}: {left_out} is less than what is cut off"
+        );
+    }
+}
+
+#[test]
+fn an_update_that_is_too_large_by_itself_is_not_made_smaller() {
+    let numbers = [1, 2, 3];
+    let (learned, _) = rounds(&sent("fedavg", None, F32), &numbers);
+    let mut spec = sent("fedavg", Some(1.0), F32);
+    let weights = learned[1].get("extractor.fc2.weight").unwrap().values();
+    let largest = weights.iter().fold(0.0, |largest: f32, value| largest.max(value.abs()));
+    spec.update.max_abs = f64::from(largest) / 3.0;
+    assert_eq!(rounds(&spec, &numbers).0, learned, "the server is to see it as it is");
+}
+
 /// An update of another network than the one that the state is of.
 #[test]
 fn state_that_does_not_fit_is_an_error() {

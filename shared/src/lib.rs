@@ -55,6 +55,7 @@ pub mod outgoing;
 pub mod payload;
 pub mod personalisation;
 pub mod prediction;
+pub mod privacy;
 pub mod protocol;
 pub mod record;
 pub mod schedule;

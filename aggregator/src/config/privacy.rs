@@ -4,6 +4,7 @@ use std::ops::Bound::{Excluded, Included};
 
 use serde::{Deserialize, Serialize};
 use shared::aggregation::{LEAST_CLIP, LEAST_NOISE, MOST_CLIP, MOST_NOISE};
+use shared::privacy::USUAL_DELTA;
 use shared::settings::Kind;
 use shared::{named, section};
 
@@ -41,7 +42,7 @@ section! {
         /// N: devices for which the sum is divided, by q N
         pub devices: Option<u32> = None, in Kind::POSITIVE, unset "data.clients";
         /// The probability with which epsilon does not hold
-        pub delta: f64 = 1e-6, in Kind::Number(Excluded(0.0), Excluded(1.0));
+        pub delta: f64 = USUAL_DELTA, in Kind::Number(Excluded(0.0), Excluded(1.0));
         /// The budget: training ends before the round that would exceed it
         pub epsilon: Option<f64> = None, in Kind::RATE, unset "no budget";
     }

@@ -9,9 +9,10 @@
 
 use std::fmt;
 
+use shared::privacy::{Noise, Renyi};
+
 use super::composition::Composition;
-use super::noise::Noise;
-use super::renyi::Renyi;
+
 use super::{gaussian, losses};
 
 /// What the discrete noise of a run may give away beyond normal noise: its probabilities are those of rounded normal noise times

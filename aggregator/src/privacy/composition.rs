@@ -180,10 +180,9 @@ fn ln_moment(losses: &Losses, lambda: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::complementary::ln_erfc;
     use super::super::losses::{losses, on_grid};
-    use super::super::noise::Noise;
     use super::*;
+    use shared::privacy::{Noise, ln_erfc};
 
     /// The epsilons of a device that is removed and of one that is added, on this grid or the usual one.
     fn both(noise: Noise, interval: Option<f64>, rounds: u32, delta: f64) -> [f64; 2] {

@@ -7,7 +7,7 @@
 //! delta(epsilon) = Phi(mu / 2 - epsilon / mu) - exp(epsilon) Phi(-mu / 2 - epsilon / mu),   mu = sqrt(T) / z
 //! ```
 
-use super::complementary::ln_erfc;
+use shared::privacy::ln_erfc;
 
 /// The epsilon of this number of rounds, rounded up in the last digits.
 pub(super) fn epsilon(multiplier: f64, rounds: u32, delta: f64) -> f64 {

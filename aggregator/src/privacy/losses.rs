@@ -16,7 +16,7 @@
 //! What lies between two points of the grid is divided among them so that both distributions keep their mass. The result gives away
 //! no less than the mechanism, for each epsilon and after any number of rounds.
 
-use super::noise::Noise;
+use shared::privacy::Noise;
 
 /// The losses of one round in one direction.
 #[derive(Clone, Debug)]

@@ -4,22 +4,18 @@
 
 pub mod account;
 pub mod adaptive;
-mod complementary;
 mod composition;
 mod fourier;
 mod gaussian;
 mod losses;
-pub mod noise;
 pub mod plan;
-mod renyi;
-mod skellam;
 
 use std::num::NonZeroU32;
 
 use shared::aggregation::{AdaptiveClip, DeviceNoise, Mechanism};
+use shared::privacy::{Noise, device_noise};
 
 use account::{Account, Method, Spent};
-use noise::Noise;
 
 /// What a private run promises.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -53,7 +49,7 @@ impl Promise {
         let rounds = self.participations.map_or(rounds, |most| most.min(rounds));
         match &self.device_noise {
             Some(noise) => {
-                Spent { epsilon: skellam::account(noise, rounds).epsilon(self.delta), method: Method::Renyi }
+                Spent { epsilon: device_noise(noise, rounds).epsilon(self.delta), method: Method::Renyi }
             }
             None => account.spent(rounds, self.delta),
         }

@@ -1,11 +1,9 @@
 //! The noise that a run needs for an epsilon.
 
 use shared::aggregation::{DeviceNoise, LEAST_NOISE};
+use shared::privacy::{Noise, Renyi, device_noise};
 
 use super::account::Account;
-use super::noise::Noise;
-use super::renyi::Renyi;
-use super::skellam;
 
 /// How close the multiplier that is looked for comes to the least.
 const CLOSE: f64 = 1.0001;
@@ -40,7 +38,7 @@ pub fn multiplier(rate: f64, rounds: u32, epsilon: f64, delta: f64, most: f64) -
 pub fn multiplier_of_devices(devices: u32, rounds: u32, epsilon: f64, delta: f64, most: f64) -> Option<f64> {
     let stays = |noise: f64| {
         let noise = DeviceNoise { clip: 1.0, noise, devices, over: devices, values: 1_000_000 };
-        skellam::account(&noise, rounds).epsilon(delta) <= epsilon
+        device_noise(&noise, rounds).epsilon(delta) <= epsilon
     };
     stays(most).then(|| bisected(LEAST_NOISE, most, CLOSE, stays)).and_then(rounded_up)
 }

@@ -5,7 +5,8 @@ const FAR: f64 = 2.5;
 const TERMS: u32 = 60;
 
 /// `ln erfc(x)`, also where `erfc(x)` itself is too small for a number.
-pub(super) fn ln_erfc(x: f64) -> f64 {
+#[must_use]
+pub fn ln_erfc(x: f64) -> f64 {
     if x < FAR {
         return libm::erfc(x).ln();
     }

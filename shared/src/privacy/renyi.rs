@@ -19,7 +19,7 @@ use super::noise::Noise;
 
 /// What rounds have given away, at every order.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Renyi {
+pub struct Renyi {
     spent: Vec<f64>,
 }
 
@@ -42,7 +42,7 @@ impl Default for Renyi {
 
 impl Renyi {
     /// Adds a number of rounds with this noise.
-    pub(super) fn add(&mut self, noise: Noise, rounds: u32) {
+    pub fn add(&mut self, noise: Noise, rounds: u32) {
         if rounds == 0 {
             return;
         }
@@ -52,12 +52,13 @@ impl Renyi {
     }
 
     /// The account of this number of rounds, of each of which this is the divergence at every order.
-    pub(super) fn of_divergence(divergence: impl Fn(f64) -> f64, rounds: u32) -> Self {
+    pub fn of_divergence(divergence: impl Fn(f64) -> f64, rounds: u32) -> Self {
         Self { spent: orders().map(|order| f64::from(rounds) * divergence(order)).collect() }
     }
 
     /// The account of this number of rounds with this noise.
-    pub(super) fn of(noise: Noise, rounds: u32) -> Self {
+    #[must_use]
+    pub fn of(noise: Noise, rounds: u32) -> Self {
         let mut account = Self::default();
         account.add(noise, rounds);
         account
@@ -67,7 +68,8 @@ impl Renyi {
     ///
     /// # Panics
     /// If delta is not between 0 and 1.
-    pub(super) fn epsilon(&self, delta: f64) -> f64 {
+    #[must_use]
+    pub fn epsilon(&self, delta: f64) -> f64 {
         assert!(delta > 0.0 && delta < 1.0, "a probability");
         let of = |(&spent, order): (&f64, f64)| {
             if delta * delta + (-spent).exp_m1() > 0.0 {

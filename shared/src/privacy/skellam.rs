@@ -13,12 +13,13 @@
 //!
 //! Chance hides no device from the server, which knows whom it has asked: every round counts as one with all of them.
 
-use shared::aggregation::DeviceNoise;
+use crate::aggregation::DeviceNoise;
 
 use super::renyi::Renyi;
 
 /// The account of this number of rounds.
-pub(super) fn account(noise: &DeviceNoise, rounds: u32) -> Renyi {
+#[must_use]
+pub fn account(noise: &DeviceNoise, rounds: u32) -> Renyi {
     Renyi::of_divergence(|order| renyi(noise, order), rounds)
 }
 
@@ -44,7 +45,7 @@ fn divergence(order: f64, variance: f64, length: f64, magnitudes: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::privacy::noise::Noise;
+    use crate::privacy::Noise;
 
     /// `exp(-variance) I_k(variance)` for k from 0 to `most`: the probabilities of Skellam noise, by Miller's recurrence.
     fn probabilities(variance: f64, most: usize) -> Vec<f64> {

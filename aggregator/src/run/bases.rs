@@ -24,16 +24,21 @@ use crate::storage::retry_full::retry_while_full;
 pub(super) struct Bases {
     /// The digest of the newest.
     pub(super) digest: Option<Digest>,
-    /// The newest, if it is small.
-    newest: Option<Base>,
+    /// The newest and its round, if it is small.
+    newest: Option<(u32, Base)>,
     /// The newest differences, the oldest first: together they are shorter than the model.
     pub(super) differences: Vec<(u32, Difference)>,
 }
 
 impl Bases {
-    fn hold(&mut self, base: Base) {
+    fn hold(&mut self, round: u32, base: Base) {
         self.digest = Some(base.digest());
-        self.newest = Some(base).filter(|base| base.bytes().len() as u64 <= SMALL);
+        self.newest = Some((round, base)).filter(|(_, base)| base.bytes().len() as u64 <= SMALL);
+    }
+
+    /// The base of `round`, if it is in memory.
+    fn held(&self, round: u32) -> Option<&Base> {
+        self.newest.as_ref().filter(|(newest, _)| *newest == round).map(|(_, base)| base)
     }
 
     /// Drops differences that a device is not sent: the whole model is shorter.
@@ -74,16 +79,13 @@ impl Run {
         };
         self.write_unsynced(&self.directory.base(round), base.bytes())?;
         self.bases.shorten(base.bytes().len() as u64);
-        self.bases.hold(base);
+        self.bases.hold(round, base);
         Ok(())
     }
 
-    /// The newest base, which is that of `round`.
+    /// The base of `round`: from memory, or from its file.
     fn base(&self, round: u32) -> Result<Base, RunError> {
-        match &self.bases.newest {
-            Some(base) => Ok(base.clone()),
-            None => self.read_base(round),
-        }
+        self.bases.held(round).map_or_else(|| self.read_base(round), |base| Ok(base.clone()))
     }
 
     fn read_base(&self, round: u32) -> Result<Base, RunError> {
@@ -153,7 +155,7 @@ impl Run {
             round -= 1;
         }
         self.bases.shorten(base.bytes().len() as u64);
-        self.bases.hold(base);
+        self.bases.hold(closed + 1, base);
         Ok(())
     }
 
@@ -186,5 +188,31 @@ impl Run {
             Err(error) => return Err(disk("read", &path)(error)),
         };
         Ok(base_of(&bytes).ok().map(|from| Difference { from, part: Part::of(path, bytes) }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use models::ParamSet;
+    use models::params::Array;
+
+    use super::*;
+
+    #[test]
+    fn a_base_in_memory_is_that_of_its_round_alone() {
+        let tensor = |value: f32| Array::new([3], vec![value; 3]).expect("three values");
+        let base = |value| {
+            let tensors = ParamSet::from_iter([("w".to_owned(), tensor(value))]);
+            Base::first(&Record { tensors, ..Record::default() })
+        };
+        let mut bases = Bases::default();
+        assert!(bases.held(0).is_none());
+        for round in [1, 2] {
+            let newest = base(round as f32);
+            bases.hold(round, newest.clone());
+            assert_eq!(bases.held(round).map(Base::digest), Some(newest.digest()));
+            assert!(bases.held(round - 1).is_none() && bases.held(round + 1).is_none(), "{round}");
+            assert_eq!(bases.digest, Some(newest.digest()));
+        }
     }
 }

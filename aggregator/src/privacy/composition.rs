@@ -12,6 +12,8 @@
 //! sum has digits then also where delta is far below the rounding of numbers, and what the window's ends wrap around is next to
 //! nothing. All that is left out, cut off or rounded counts against the run.
 
+use std::sync::{Arc, Mutex, PoisonError};
+
 use super::fourier::{Complex, transform};
 use super::losses::Losses;
 
@@ -24,11 +26,25 @@ const ROUNDINGS: f64 = 8.0;
 /// The part of delta with which errors may count before another tilt is tried.
 const DOUBT: f64 = 1e-5;
 
+/// Spectra that are kept: those of the tilts that one number of rounds tries, as a rule one or two.
+const KEPT: usize = 2;
+
 /// The losses of one round in one direction, and their moments.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Composition {
     losses: Losses,
     moments: Vec<Tilt>,
+    /// Those that were used last: the next number of rounds has the same as a rule.
+    spectra: Mutex<Vec<Arc<Spectrum>>>,
+}
+
+/// The transform of one round's tilted losses in a window.
+#[derive(Debug)]
+struct Spectrum {
+    lambda: f64,
+    values: Vec<Complex>,
+    /// The size of each, 1 at most.
+    sizes: Vec<f64>,
 }
 
 /// An exponential tilt.
@@ -72,7 +88,7 @@ impl Composition {
         // From 1/32 to 4096, two in an octave.
         let lambdas = (-10..=24).map(|half| (f64::from(half) / 2.0).exp2());
         let moments = lambdas.map(|lambda| Tilt { lambda, ln_moment: ln_moment(&losses, lambda) }).collect();
-        Self { losses, moments }
+        Self { losses, moments, spectra: Mutex::default() }
     }
 
     /// The epsilon of this number of rounds for this delta; `None` where that takes a larger window than is worth it.
@@ -143,8 +159,23 @@ impl Composition {
         Some(Passed { epsilon: 0.0, doubt })
     }
 
-    /// The tilted distribution of the losses of this number of rounds, modulo a window that begins at 0.
-    fn composed(&self, rounds: u32, points: usize, tilt: Tilt) -> Window {
+    /// The transform of one round's losses: one that is kept, or a new one.
+    fn spectrum(&self, points: usize, tilt: Tilt) -> Arc<Spectrum> {
+        // Each is whole before it is kept.
+        let mut kept = self.spectra.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_it =
+            |it: &Arc<Spectrum>| it.values.len() == points && it.lambda.to_bits() == tilt.lambda.to_bits();
+        if let Some(at) = kept.iter().position(is_it) {
+            kept[..=at].rotate_right(1);
+        } else {
+            kept.truncate(KEPT - 1);
+            kept.insert(0, Arc::new(self.transformed(points, tilt)));
+        }
+        kept[0].clone()
+    }
+
+    /// The same as it is computed.
+    fn transformed(&self, points: usize, tilt: Tilt) -> Spectrum {
         let Losses { interval, first, masses, .. } = &self.losses;
         let mut window = vec![Complex::default(); points];
         for (index, mass) in masses.iter().enumerate() {
@@ -153,11 +184,17 @@ impl Composition {
             window[point.rem_euclid(points.cast_signed() as i64) as usize].re += tilted;
         }
         transform(&mut window);
+        let sizes = window.iter().map(|value| value.size().min(1.0)).collect();
+        Spectrum { lambda: tilt.lambda, values: window, sizes }
+    }
+
+    /// The tilted distribution of the losses of this number of rounds, modulo a window that begins at 0.
+    fn composed(&self, rounds: u32, points: usize, tilt: Tilt) -> Window {
+        let spectrum = self.spectrum(points, tilt);
         let power = f64::from(rounds - 1);
-        let size = window.iter().map(|value| value.size().min(1.0).powf(power)).sum::<f64>() / points as f64;
-        for value in &mut window {
-            *value = value.power(rounds).conjugate();
-        }
+        let size = spectrum.sizes.iter().map(|size| size.powf(power)).sum::<f64>() / points as f64;
+        let mut window: Vec<Complex> =
+            spectrum.values.iter().map(|value| value.power(rounds).conjugate()).collect();
         transform(&mut window);
         let masses = window.iter().map(|value| value.re / points as f64).collect();
         // Each value of a transform of numbers that add up to 1 is off by a few roundings at each of its steps, and its power by that
@@ -280,6 +317,25 @@ mod tests {
                     }
                 }
             }
+        }
+    }
+
+    #[test]
+    fn what_is_kept_of_other_rounds_changes_no_bit() {
+        for (multiplier, rate) in [(1.0, 0.1), (0.5, 0.02), (3.0, 0.7)] {
+            let of = || losses(Noise { multiplier, rate }, 1.0).map(Composition::new);
+            let kept = of();
+            for rounds in [1, 2, 3, 40, 41, 2, 700, 40] {
+                for delta in [1e-5, 1e-9] {
+                    let bits = |of: &[Composition; 2]| {
+                        of.each_ref().map(|direction| direction.epsilon(rounds, delta).map(f64::to_bits))
+                    };
+                    assert_eq!(bits(&kept), bits(&of()), "z = {multiplier}, q = {rate}: {rounds}");
+                }
+            }
+            assert!(
+                kept.iter().all(|direction| direction.spectra.lock().expect("not poisoned").len() <= KEPT)
+            );
         }
     }
 

@@ -33,9 +33,9 @@ pub struct Promise {
 }
 
 impl Promise {
-    /// The account of its rounds.
+    /// The account of its rounds, which takes a while to make.
     #[must_use]
-    fn account(&self) -> Account {
+    pub fn account(&self) -> Account {
         let Mechanism { noise: multiplier, rate, .. } = self.mechanism;
         // A device that is part of K sums, each with an update of at most C, changes all of them together by sqrt(K) C at most: that is
         // what K rounds that ask every device give away. Where C differs from round to round so does the noise, in proportion: in
@@ -83,7 +83,13 @@ impl Promise {
     /// epsilon after this number of rounds with a result, for neighbours that differ by one device.
     #[must_use]
     pub fn epsilon(&self, rounds: u32) -> f64 {
-        self.spent(&self.account(), rounds).epsilon
+        self.epsilon_by(&self.account(), rounds)
+    }
+
+    /// The same by its account.
+    #[must_use]
+    pub fn epsilon_by(&self, account: &Account, rounds: u32) -> f64 {
+        self.spent(account, rounds).epsilon
     }
 
     /// How many of these rounds the budget allows.

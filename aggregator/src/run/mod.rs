@@ -92,7 +92,7 @@ mod upload;
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use models::{Backend, Limits};
@@ -111,6 +111,7 @@ use shared::spec::RunSpec;
 use crate::config::Config;
 use crate::coordinator::Opening;
 use crate::data::{self, TestSet};
+use crate::privacy::account::Account;
 use crate::round::{ClosedRound, Poisson, RoundRecord, stopping};
 use crate::storage::FileLayer;
 
@@ -186,6 +187,8 @@ pub struct Run {
     template: Template,
     /// What noise and cohorts are drawn from, if the run is private.
     secret: Option<Secret>,
+    /// What its rounds give away, once it was asked for.
+    account: OnceLock<Account>,
     /// The length to which updates are clipped in the open round or the next one, if that adapts.
     clip: Option<f64>,
     /// What the model is tested on, if it is.
@@ -276,6 +279,7 @@ impl Run {
             warnings: Vec::new(),
             resident: None,
             bases: Box::default(),
+            account: OnceLock::new(),
             unsettled: None,
             settled: 0,
             reclosed: None,

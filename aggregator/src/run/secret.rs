@@ -12,6 +12,7 @@ use super::directory::RunDirectory;
 use super::error::{damaged, disk};
 use super::{Run, RunError};
 use crate::config::Config;
+use crate::privacy::Promise;
 use crate::storage::retry_full::retry_while_full;
 use crate::storage::{FileLayer, parent, read_if_there, write_privately};
 
@@ -83,12 +84,17 @@ impl Run {
     pub fn budget_is_spent(&self) -> Option<u32> {
         let (promise, newest) = (self.config.promise?, self.last_trained());
         let budget = promise.budget.filter(|_| self.failed > 0)?;
-        (promise.epsilon(newest + 1) > budget).then_some(newest)
+        (self.epsilon(&promise, newest + 1) > budget).then_some(newest)
     }
 
     /// epsilon after this round, if the run is private: every round of training counts, with any number of updates.
     pub(super) fn epsilon_after(&self, round: u32) -> Option<f64> {
-        Some(self.config.promise?.epsilon(round))
+        Some(self.epsilon(&self.config.promise?, round))
+    }
+
+    /// epsilon of the run's promise, whose account is made once.
+    fn epsilon(&self, promise: &Promise, rounds: u32) -> f64 {
+        promise.epsilon_by(self.account.get_or_init(|| promise.account()), rounds)
     }
 }
 

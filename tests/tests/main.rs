@@ -47,6 +47,7 @@ mod own_data;
 mod own_trainer;
 mod ownership;
 mod papers;
+mod participations;
 mod personalisation;
 mod plain_ensembles;
 mod power;

@@ -73,6 +73,7 @@ impl Gate {
             client: key.public().client(),
             identity: Some(key.clone()),
             secure_only: None,
+            private_only: None,
             samples: Source::Read(DeviceSamples {
                 data,
                 skipped: 0,

@@ -52,14 +52,14 @@ fn plant(testbed: &Testbed, index: u32, run: RunId) {
     DiskStore::open(&testbed.state(index)).unwrap().keep_masking(run, &bytes).unwrap();
 }
 
-/// Starts the server, and the devices once it is known which run they take part in.
-fn begin(testbed: &Testbed) -> (Process, Vec<Process>) {
+/// Starts the server, and the devices, with these options, once it is known which run they take part in.
+fn begin(testbed: &Testbed, asks: &[&str]) -> (Process, Vec<Process>) {
     let server = testbed.serve();
     let directory = RunDirectory::new(testbed.run());
     let run = RunManifest::read(&Disk, &directory).unwrap().expect("the run has begun").run;
     let join = |index| {
         plant(testbed, index, run);
-        testbed.join_with(index, &["--secure-only", "3"])
+        testbed.join_with(index, &[&["--secure-only", "3"], asks].concat())
     };
     (server, (0..4).map(join).collect())
 }
@@ -67,7 +67,7 @@ fn begin(testbed: &Testbed) -> (Process, Vec<Process>) {
 #[test]
 fn devices_that_add_noise_give_the_bytes_of_the_simulation() {
     let testbed = testbed(&[]);
-    let (server, devices) = begin(&testbed);
+    let (server, devices) = begin(&testbed, &[]);
     testbed.assert_completed(server, devices);
     let rounds = testbed.rounds();
     assert!(rounds.iter().all(|round| round.train_loss.is_none() && round.metrics.contains_key("epsilon")));
@@ -81,8 +81,42 @@ fn devices_that_add_noise_give_the_bytes_of_the_simulation() {
 #[test]
 fn kills_of_either_program_at_any_moment_give_the_bytes_of_the_simulation() {
     let testbed = testbed(&["run.rounds=5"]);
-    let (server, devices) = with_kills(&testbed, begin(&testbed), 1..=4, 3);
+    let (server, devices) = with_kills(&testbed, begin(&testbed, &[]), 1..=4, 3);
     testbed.assert_completed(server, devices);
+}
+
+#[test]
+fn a_device_takes_part_where_its_own_noise_keeps_all_rounds_within_what_its_owner_asks() {
+    let testbed = testbed(&["run.rounds=2"]);
+    let promise = scenario(&["run.rounds=2"]).config.promise.unwrap();
+    // Of two rounds by the account of the server, at the delta that it is for.
+    let enough = (promise.epsilon(2) + 1e-9).to_string();
+    let (server, devices) = begin(&testbed, &["--private-only", &enough, "--private-delta", "1e-3"]);
+    testbed.assert_completed(server, devices);
+}
+
+#[test]
+fn a_device_leaves_a_run_that_gives_more_away_also_after_a_restart() {
+    let few = testbed(&[]);
+    let mut server = few.serve();
+    for _ in ["once", "again"] {
+        let device = few.join_with(0, &["--private-only", "0.5"]).wait();
+        assert_eq!(device.code, Some(3), "{}", device.text);
+        for part in ["rounds of this run come to epsilon", "epsilon 0.5 at delta 1e-6", "--private-only"] {
+            assert!(device.text.contains(part), "{part:?} is not in {}", device.text);
+        }
+        server
+            .line("the operator is told", |line| line.contains("leaves") && line.contains("--private-only"));
+    }
+    let delta = few.join_with(0, &["--private-delta", "1e-3"]).wait();
+    assert_eq!(delta.code, Some(2), "{}", delta.text);
+    // What the server promises to add is its word.
+    let central = Testbed::new(4, &["privacy.clip=0.5", "privacy.noise=9", "privacy.delta=1e-3", PRIVATE[7]]);
+    let mut server = central.serve();
+    let device = central.join_with(0, &["--private-only", "1000"]).wait();
+    assert_eq!(device.code, Some(3), "{}", device.text);
+    assert!(device.text.contains("devices of this run add no noise"), "{}", device.text);
+    server.line("the operator is told", |line| line.contains("leaves") && line.contains("add no noise"));
 }
 
 fn scenario(more: &[&str]) -> Scenario {

@@ -130,6 +130,7 @@ pub async fn simulate(
             // Simulated clients hide nothing.
             identity: None,
             secure_only: None,
+            private_only: None,
             at_rest: || {},
             alive: None,
             progress: None,

@@ -63,7 +63,8 @@ pub(super) fn run(arguments: &JoinArguments) -> Result<(), CliError> {
     let participant = Participant {
         client: store.client(),
         identity: Some(store.key.clone()),
-        secure_only: arguments.secure_only.map(NonZeroU32::get),
+        secure_only: arguments.privacy.secure_only.map(NonZeroU32::get),
+        private_only: arguments.privacy.private_only(),
         samples,
         sensors: Sensors::of_device(&store.directory),
         memory,

@@ -43,6 +43,18 @@ pub(super) fn devices(text: &str) -> Result<NonZeroU32, String> {
     text.parse().map_err(|_| "give a number of devices, at least 1, or leave it out for any run".to_owned())
 }
 
+/// An epsilon of differential privacy.
+pub(super) fn epsilon(text: &str) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|epsilon: &f64| *epsilon > 0.0 && epsilon.is_finite());
+    number.ok_or_else(|| "give a number above 0, as in 8, or leave it out for any run".to_owned())
+}
+
+/// The probability with which an epsilon does not hold.
+pub(super) fn delta(text: &str) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|delta: &f64| *delta > 0.0 && *delta < 1.0);
+    number.ok_or_else(|| "give a number between 0 and 1, as in 1e-6".to_owned())
+}
+
 /// The units of memory, and their bytes.
 const UNITS: [(&str, f64); 7] = [
     ("KiB", 1024.0),
@@ -94,7 +106,17 @@ fn addresses(text: &str) -> Result<Vec<String>, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::memory;
+    use super::{delta, epsilon, memory};
+
+    #[test]
+    fn epsilon_is_above_0_and_delta_a_probability() {
+        assert_eq!((epsilon("8"), epsilon("0.5"), delta("1e-6")), (Ok(8.0), Ok(0.5), Ok(1e-6)));
+        for text in ["", "0", "-1", "nan", "inf", "x"] {
+            assert!(epsilon(text).unwrap_err().contains("above 0"), "{text}");
+            assert!(delta(text).unwrap_err().contains("between 0 and 1"), "{text}");
+        }
+        assert!(delta("1").is_err());
+    }
 
     #[test]
     fn memory_is_a_number_with_its_unit() {

@@ -35,7 +35,7 @@ use crate::pool::TrainPool;
 use crate::sensors::Sensors;
 use crate::session::{Action, DeviceProfile, Event, Session, SessionEnd};
 use crate::store::{Standing, Store, StoreError};
-use crate::task::{Task, Untested};
+use crate::task::{PrivateOnly, Task, Untested};
 use crate::transport::{Channel, ConnectError, Connector, Incoming, Outgoing};
 use frozen::Waiting;
 use persist::{Syncing, Unforgotten, Unsaved};
@@ -57,6 +57,8 @@ pub struct Participant {
     pub identity: Option<SecretKey>,
     /// The least number of devices among which its updates must be hidden; without it, they need not be.
     pub secure_only: Option<u32>,
+    /// What the noise of devices must keep all rounds within; without it, there need be none.
+    pub private_only: Option<PrivateOnly>,
     /// Its samples.
     pub samples: Source,
     /// Whether the device is eligible to train.
@@ -78,7 +80,8 @@ pub struct Participant {
 impl Participant {
     /// What the owner of the device does not go beyond, in its profile.
     fn bounds(&self, profile: DeviceProfile) -> DeviceProfile {
-        DeviceProfile { memory: self.memory, secure_only: self.secure_only, ..profile }
+        let Self { memory, secure_only, private_only, .. } = *self;
+        DeviceProfile { memory, secure_only, private_only, ..profile }
     }
 }
 

@@ -194,6 +194,7 @@ fn participant() -> Participant {
         client: ClientId::from_bytes([1; 16]),
         identity: None,
         secure_only: None,
+        private_only: None,
         samples: of(data()),
         sensors: Sensors::none(),
         backend: Backend::cpu(),

@@ -14,6 +14,7 @@ use shared::spec::{Reading, RunSpec, SpecError};
 use crate::address_book::Pass;
 use crate::allowance::{Allowance, TooLarge};
 use crate::failure::Failure;
+use crate::task::PrivateOnly;
 
 /// What a device tells the server of itself.
 #[derive(Clone, Debug)]
@@ -34,6 +35,8 @@ pub struct DeviceProfile {
     pub memory: Option<Allowance>,
     /// The least number of devices among which its updates must be hidden; `None` if they need not be. The server is not told.
     pub secure_only: Option<u32>,
+    /// What the noise of devices must keep all rounds within; `None` if there need be none. The server is not told.
+    pub private_only: Option<PrivateOnly>,
     /// Whether its samples are not read yet, and the run is asked how: they are the numbers above then.
     pub asks: bool,
 }
@@ -51,6 +54,7 @@ impl DeviceProfile {
             skipped: 0,
             memory: None,
             secure_only: None,
+            private_only: None,
             asks: true,
         }
     }
@@ -61,8 +65,7 @@ impl DeviceProfile {
         let shape = data.shape().iter().map(|&axis| axis as u32).collect();
         let (samples, classes) = (data.len() as u64, data.classes() as u32);
         let class_names = data.dataset().class_names().to_vec();
-        let (memory, secure_only) = (None, None);
-        Self { client, samples, shape, classes, class_names, skipped, memory, secure_only, asks: false }
+        Self { samples, shape, classes, class_names, skipped, asks: false, ..Self::asking(client) }
     }
 }
 

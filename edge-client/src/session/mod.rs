@@ -16,7 +16,7 @@
 //! | `Reading` | read | `Connecting` | `Connect` |
 //! | `Reading` | cannot be read | `Over` | `Finish` |
 //! | `Greeting` | refused for samples that it has read as another run said, or a welcome to such a run | `Waiting` | `HangUp`, and asks again |
-//! | `Greeting` | welcome to a run that it cannot follow, has no memory for, or whose updates are not hidden as its owner asks | `Over` | sends declined, `Finish` |
+//! | `Greeting` | welcome to a run that it cannot follow, has no memory for, or whose updates are not hidden or not private as its owner asks | `Over` | sends declined, `Finish` |
 //! | `Greeting` | welcome | `Joined` | sends how many samples it skips, resumes what it holds; `LookForTests` if the run has clients test models |
 //! | `Joined` | nothing to test models on | same | sends untested |
 //! | any | refused for a transient reason | same | the server closes the connection: as disconnected |
@@ -32,6 +32,7 @@
 //! | in | on | goes to | and does |
 //! |---|---|---|---|
 //! | `Idle`, `Holding` | task | `Training` | `Forget` the held update, `Train` |
+//! | any | task of a round that is one too many for what its owner asks of privacy | `Over` | sends failed and goodbye, `Finish` |
 //! | any | task before the welcome | same | keeps the task until the welcome |
 //! | `Holding` an update with client state | task | same | keeps the task until the receipt |
 //! | `Training` | task of a newer round | `Training` | `Cancel`, `Train` the newer |
@@ -76,7 +77,7 @@ use shared::message::{
 use shared::spec::{Reading, RunSpec, SpecError};
 
 use crate::address_book::Pass;
-use crate::task::{fits, hides};
+use crate::task::{fits, hides, private_rounds};
 use backoff::{Backoff, MAX_DELAY};
 
 pub use event::{Action, Activity, DeviceProfile, Event, SessionEnd};
@@ -122,6 +123,8 @@ pub struct Session {
     /// The difference that was reported last: what the server said, and what the device has.
     differed: Option<(Option<CountedUpdate>, Option<CountedUpdate>)>,
     progress: Progress,
+    /// The last round of this run that the owner lets the device train in.
+    last_private: u32,
     /// Whether the task in training makes a personal model and nothing else.
     personal: bool,
     /// The round of an update that a newer task replaced before its receipt came.
@@ -164,6 +167,7 @@ impl Session {
             counted: None,
             differed: None,
             progress: Progress::default(),
+            last_private: u32::MAX,
             personal: false,
             overtaken: None,
             conditions: Eligibility::default(),
@@ -363,10 +367,14 @@ impl Session {
         self.turned_down = None;
         // The shape of the hello is the one that the server has compared.
         let fit = fits(&spec, &spec.data.shape, &self.device.class_names);
-        if let Err(error) = fit.and_then(|()| hides(&spec, self.device.secure_only)) {
-            let failure = error.failure();
-            self.decline(&failure.to_string(), SessionEnd::Unfit(failure));
-            return;
+        let hidden = fit.and_then(|()| hides(&spec, self.device.secure_only));
+        match hidden.and_then(|()| private_rounds(&spec, self.device.private_only)) {
+            Ok(last) => self.last_private = last,
+            Err(error) => {
+                let failure = error.failure();
+                self.decline(&failure.to_string(), SessionEnd::Unfit(failure));
+                return;
+            }
         }
         // Before the task: the rest of it is not received.
         if let Some(Err(error)) = self.device.memory.map(|memory| memory.check(&spec, self.device.samples)) {

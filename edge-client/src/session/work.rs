@@ -5,6 +5,7 @@ use shared::message::{self, Progress, TaskId, TaskKind, ToServer, TrainReport, U
 
 use super::{Action, Activity, ConnState, Session, SessionEnd};
 use crate::failure::Failure;
+use crate::task::is_private_round;
 
 impl Session {
     /// Begins the task that waited for a welcome or a receipt.
@@ -40,6 +41,15 @@ impl Session {
             return;
         }
         let spec = spec.clone();
+        if work.train
+            && let Err(error) = is_private_round(&spec, self.device.private_only, round, self.last_private)
+        {
+            let failure = error.failure();
+            self.send_failed(id, &failure.reason);
+            self.goodbye();
+            self.end(SessionEnd::Unfit(failure));
+            return;
+        }
         // The receipt has another stream, and may come later.
         self.overtaken = match self.activity {
             Activity::Holding(current) if current.run == id.run => Some(current.round),

@@ -7,6 +7,7 @@ use shared::algorithm::{TrainError, TrainerError};
 use shared::data::PreparationError;
 use shared::record::RecordError;
 
+use super::PrivateOnly;
 use crate::failure::{Blame, Failure};
 
 /// Why a task gave no update.
@@ -45,6 +46,26 @@ pub enum TaskError {
         among: Option<u32>,
         /// What the owner asks for.
         asked: u32,
+    },
+    /// The noise of the run's devices does not keep its rounds within what the owner of the device asks for.
+    #[error(
+        "{}, and this device takes part only where devices clip their updates and add noise themselves, so that no round exceeds epsilon \
+         {} at delta {:e} (--private-only): ask the run's operator for [privacy] together with [secure-aggregation], or join without \
+         that option",
+        match .spent {
+            Some(spent) => format!("{rounds} rounds of this run come to epsilon {spent:.3}"),
+            None => "devices of this run add no noise".to_owned(),
+        },
+        .asked.epsilon,
+        .asked.delta
+    )]
+    NotPrivate {
+        /// What these rounds come to, if devices add noise.
+        spent: Option<f64>,
+        /// The number of rounds.
+        rounds: u32,
+        /// What the owner asks for.
+        asked: PrivateOnly,
     },
     /// The device's samples have another shape than the run's, although the server admitted the device.
     #[error("the device's samples have the shape {}, and the run's {}", spelled(.device), spelled(.run))]
@@ -88,6 +109,7 @@ impl TaskError {
                 | Self::ClassNames { .. }
                 | Self::Shape { .. }
                 | Self::NotHidden { .. }
+                | Self::NotPrivate { .. }
                 | Self::Trainer { .. }
                 | Self::OtherTask { .. }
         );
@@ -99,9 +121,11 @@ impl TaskError {
         match self {
             Self::Algorithm(_) | Self::Broadcast(_) | Self::OtherTask { .. } => Blame::Server,
             Self::Local(_) => Blame::Machine,
-            Self::ClassNames { .. } | Self::Shape { .. } | Self::NotHidden { .. } | Self::Trainer { .. } => {
-                Blame::Owner
-            }
+            Self::ClassNames { .. }
+            | Self::Shape { .. }
+            | Self::NotHidden { .. }
+            | Self::NotPrivate { .. }
+            | Self::Trainer { .. } => Blame::Owner,
             Self::Train(error) => match error {
                 TrainError::Model(error) => blame_of_model(error),
                 TrainError::Trainer(TrainerError::Files { .. }) | TrainError::Local(_) => Blame::Machine,

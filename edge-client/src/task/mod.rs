@@ -3,6 +3,7 @@
 mod error;
 mod fit;
 mod handle;
+mod private;
 mod test_samples;
 mod trainer;
 mod untested;
@@ -33,6 +34,8 @@ use crate::store::Update;
 pub use error::TaskError;
 pub(crate) use fit::{fits, hides};
 pub use handle::TaskHandle;
+pub use private::PrivateOnly;
+pub(crate) use private::{is_private_round, private_rounds};
 pub use test_samples::TestSamples;
 pub use trainer::OwnTrainer;
 pub(crate) use untested::{Untested, untested};

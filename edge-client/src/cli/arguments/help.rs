@@ -56,7 +56,8 @@ Exit codes:
   1  an unexpected failure, probably a bug of this program
   2  the arguments make no sense
   3  something on this device has to be fixed: data, arguments, state directory, model file, disk, network; or the run needs more \
-memory than this device allows (--max-memory), or hides updates less than it asks for (--secure-only)
+memory than this device allows (--max-memory), or hides updates less (--secure-only) or gives more of them \
+away (--private-only) than it asks for
   4  the server has to be fixed, or its operator asked: it refuses this client, is not the one that this client trusts, or its \
 run cannot be carried out here
   5  the run is over, and the server rejected the updates of this client

@@ -1,9 +1,10 @@
 //! The command-line arguments, and the help texts made from them.
 
 mod help;
+mod privacy;
 
 use std::ffi::OsString;
-use std::num::{NonZeroU32, NonZeroUsize};
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -17,8 +18,9 @@ use shared::identity::PublicKey;
 use crate::answer::Address;
 
 use self::help::{ABOUT, LONG_ABOUT, after_long_help, data};
+use self::privacy::PrivacyArguments;
 use super::error::{CliError, Exit};
-use super::parse::{Shape, Target, devices, limit, memory, samples, seconds, shape, target, threads};
+use super::parse::{Shape, Target, limit, memory, samples, seconds, shape, target, threads};
 use super::samples::{InputArguments, OwnSampleArguments, SampleArguments, classes};
 use super::trainer::TrainerArguments;
 
@@ -206,12 +208,9 @@ pub struct JoinArguments {
     /// half.
     #[arg(long, value_name = "SIZE", value_parser = memory, allow_negative_numbers = true)]
     pub max_memory: Option<u64>,
-    /// Leave runs in which the server would see this device's updates: they must be hidden among those of at least N devices
-    ///
-    /// In a run with secure aggregation the server learns the sum of a round's updates alone. Of a run without it, or with one among
-    /// fewer devices, no task is taken, and its operator is told.
-    #[arg(long, value_name = "N", value_parser = devices, allow_negative_numbers = true)]
-    pub secure_only: Option<NonZeroU32>,
+    /// What the run must do for this device's privacy.
+    #[command(flatten)]
+    pub privacy: PrivacyArguments,
     /// Tell programs on this device what it does: a socket at unix:PATH or 127.0.0.1:PORT
     ///
     /// A program that sends a line, or an HTTP GET, is answered once, with the JSON object of STATE/status.json as of then.

@@ -47,6 +47,7 @@ fn device() -> DeviceProfile {
         skipped: 0,
         memory: None,
         secure_only: None,
+        private_only: None,
         asks: false,
     }
 }

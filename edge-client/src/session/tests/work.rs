@@ -1,6 +1,10 @@
 //! The table of the work: tasks, updates, receipts, and what survives a connection.
 
+use shared::aggregation::{DeviceNoise, Template};
+use shared::privacy::device_noise;
+
 use super::*;
+use crate::task::PrivateOnly;
 
 #[test]
 fn a_task_is_trained_uploaded_and_forgotten_with_its_receipt() {
@@ -129,6 +133,33 @@ fn a_permanent_failure_ends_the_session() {
     let mut apart = Bench::training(1);
     apart.cut();
     assert_eq!(apart.give(fails), [finish]);
+}
+
+#[test]
+fn a_round_too_many_for_what_its_owner_asks_of_privacy_is_not_trained_in() {
+    let mut spec = RunSpec::clone(&spec(1));
+    let noise = DeviceNoise { clip: 1.0, noise: 5.0, devices: 10, over: 10, values: 15 };
+    let parameters = spec.architecture.parameter_specs().expect("a network that there is");
+    let values = Template::of_updates(parameters, spec.aggregation.buffers).parameters() as u64;
+    let noise = DeviceNoise { values, ..noise };
+    (spec.secure.enabled, spec.secure.min_devices, spec.device_noise) = (true, 10, Some(noise));
+    // Three rounds are planned, and four are within it.
+    let epsilon = device_noise(&noise, 4).epsilon(1e-5) + 1e-9;
+    let mut bench = Bench::greeting(None);
+    bench.session.device.private_only = Some(PrivateOnly { epsilon, delta: 1e-5 });
+    bench.hears(ToClient::Welcome { spec: SpecText::of(&spec), wants: None });
+    for round in [1, 4] {
+        assert!(matches!(
+            bench.task(round)[..],
+            [Action::Train { .. }] | [Action::Cancel, Action::Train { .. }]
+        ));
+    }
+    let actions = bench.task(5);
+    let Some(Action::Finish(SessionEnd::Unfit(failure))) = actions.last() else { panic!("{actions:?}") };
+    assert!(failure.permanent && failure.reason.contains("5 rounds of this run"), "{failure:?}");
+    let told = |action: &Action| matches!(action, Action::Send(ToServer::Failed { round: 5, .. }));
+    assert!(actions.iter().any(told), "{actions:?}");
+    assert!(!actions.iter().any(|action| matches!(action, Action::Train { .. })), "{actions:?}");
 }
 
 #[test]

@@ -8,15 +8,7 @@ use shared::privacy::device_noise;
 use shared::spec::RunSpec;
 
 use super::TaskError;
-
-/// What the owner asks for.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct PrivateOnly {
-    /// The epsilon that no round may exceed, with all rounds before it.
-    pub epsilon: f64,
-    /// The probability with which it does not hold, between 0 and 1.
-    pub delta: f64,
-}
+use super::private_only::PrivateOnly;
 
 /// The rounds of this run that a device may train in: all of them where its owner asks for nothing. Every round counts, whether it asked
 /// the device or not.

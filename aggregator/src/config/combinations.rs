@@ -367,6 +367,7 @@ impl Combinations<'_> {
             max_abs: (raw.update.max_abs as f32).max(f32::MIN_POSITIVE),
             max_samples: round.max_samples.map(u64::from),
             weight_bounds: WeightBounds { ratio: round.max_weight_ratio, share: round.max_weight_share },
+            receipts_at_close: false,
         };
         let min = ("round.min-updates", format!("round.min-updates = {}", round.min_updates));
         let clients_key = ("data.clients", format!("data.clients = {clients}"));

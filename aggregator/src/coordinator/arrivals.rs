@@ -8,7 +8,7 @@ use shared::message::{
 };
 use shared::spec::{LabelsAt, Reading};
 
-use super::open_round::{MemberState, Offer};
+use super::open_round::{MemberState, Offer, OpenRound};
 use super::{Action, Arrival, Connection, Coordinator, INELIGIBLE_RETRY, Member, PeerId, State};
 
 /// The greatest number of samples that a client may declare, used or skipped. The resolution of the sums follows the largest
@@ -149,9 +149,9 @@ impl Coordinator {
             Some((round, MemberState::Asked)) => (Some(round), true),
             // A client deletes an update that is not wanted, and this one is not durable yet.
             Some((round, MemberState::Folding)) => (Some(round), false),
-            // It keeps a hidden update until the round has closed.
+            // It keeps the update until the round has closed.
             None if self.is_closing_with(client) => (Some(self.closed + 1), false),
-            Some((number, MemberState::Accepted)) if open.is_some_and(|round| round.exchange.is_some()) => {
+            Some((number, MemberState::Accepted)) if open.is_some_and(OpenRound::receipts_wait) => {
                 (Some(number), false)
             }
             _ => (owes, false),

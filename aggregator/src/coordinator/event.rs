@@ -75,6 +75,13 @@ pub enum Event {
         /// The [fingerprint](shared::message::TrainReport::fingerprint) of its report if it was accepted.
         outcome: Result<u32, Rejection>,
     },
+    /// An update was lost with the machine that was to [fold](Action::Fold) it: its client is asked again, and still has it.
+    Lost {
+        /// The round.
+        round: u32,
+        /// The client that sent it.
+        client: ClientId,
+    },
     /// [`Action::Agree`] is durable.
     Agreed {
         /// The round.
@@ -388,16 +395,10 @@ pub struct Reopened {
     pub late: BTreeMap<ClientId, u32>,
     /// The decision to close it, if there was one.
     pub closing: Option<Closing>,
-    /// Where updates are hidden: what is durable of that.
-    pub hidden: Option<HiddenUpdates>,
-}
-
-/// A round whose updates are hidden, when the previous process ended.
-#[derive(Clone, Debug)]
-pub struct HiddenUpdates {
-    /// Who takes part.
-    pub agreement: Agreement,
-    /// The [fingerprints](shared::message::TrainReport::fingerprint) of the accepted updates, which count only when the round has closed.
+    /// Where updates are hidden: who takes part, if that is durable.
+    pub agreement: Option<Agreement>,
+    /// The [fingerprints](shared::message::TrainReport::fingerprint) of the accepted updates, where these count only when the round has
+    /// closed.
     pub fingerprints: BTreeMap<ClientId, u32>,
 }
 

@@ -24,6 +24,7 @@
 //! | `Open` | update | anything else | `Open` | `Drop`, receipt: rejected or discarded |
 //! | `Open` | folded | the payload was fine | `Open` | receipt: accepted |
 //! | `Open` | folded | it was not | `Open` | receipt: rejected |
+//! | `Open` | lost | the machine that was to fold it has it no more | `Open` | wanted again, `Disconnect`: the client offers it when it is back |
 //! | `Opening` | update, folded | the round was open before | `Opening` | as in `Open` |
 //! | `Open`, `Opening` | failed | a member that was asked | same | not waited for; an update still counts |
 //! | `Open`, `Opening` | not now | a member that was asked | same | not waited for; an update still counts |
@@ -104,8 +105,8 @@ use state::State;
 
 pub use arrivals::MAX_SAMPLES;
 pub use event::{
-    Action, Agreement, Arrival, Closing, Event, HiddenUpdates, Opening, Outcome, OutstandingTask,
-    Participations, PeerId, Reopened, Resume, Revealed, RosterSnapshot, UploadId,
+    Action, Agreement, Arrival, Closing, Event, Opening, Outcome, OutstandingTask, Participations, PeerId,
+    Reopened, Resume, Revealed, RosterSnapshot, UploadId,
 };
 pub use open_round::{INELIGIBLE_RETRY, MAX_ATTEMPTS};
 pub use participations::participations_after;
@@ -182,7 +183,7 @@ impl Coordinator {
         let state = match resume.open {
             Some(reopened) => match reopened.decided() {
                 // Its masks are still to be taken away.
-                Some(Closing { tally, .. }) if tally.void || reopened.hidden.is_none() => {
+                Some(Closing { tally, .. }) if tally.void || reopened.agreement.is_none() => {
                     let (round, tally) = (reopened.opening.round, *tally);
                     actions.push_back(Action::Close { round, tally });
                     let (void, reasons) = (tally.void, vec![RESTARTED.to_owned()]);
@@ -302,6 +303,7 @@ impl Coordinator {
             Event::Revoked { client } => self.revoked(client),
             Event::Opened { round } => self.opened(round),
             Event::Folded { round, client, outcome } => self.folded(round, client, outcome),
+            Event::Lost { round, client } => self.lost(round, client),
             Event::Agreed { round } => self.agreed(round),
             Event::Decided { round } => self.decided(now, round),
             Event::Closed { round, void, enough } => self.after_close(now, (round, void), enough),
@@ -400,7 +402,7 @@ impl Coordinator {
             Err(rejection) => (Verdict::Rejected(rejection), None),
         };
         let trained = round.settled(client, &verdict);
-        if let Some(fingerprint) = fingerprint.filter(|_| round.exchange.is_some()) {
+        if let Some(fingerprint) = fingerprint.filter(|_| round.receipts_wait()) {
             // It counts, and its receipt is sent, when the round has closed.
             round.fingerprints.insert(client, fingerprint);
             return;
@@ -416,6 +418,16 @@ impl Coordinator {
         }
         if let Some(link) = member.link {
             self.send(link.peer, ToClient::Receipt { round: trained, verdict });
+        }
+    }
+
+    /// An update was lost before it was accepted. The client offers it again when it comes again, which it does at once.
+    fn lost(&mut self, number: u32, client: ClientId) {
+        let Some(round) = self.state.round_numbered(number) else { return };
+        round.lost(client);
+        if let Some(link) = self.members.get(&client).and_then(|member| member.link) {
+            self.forget(link.peer);
+            self.disconnect(link.peer);
         }
     }
 

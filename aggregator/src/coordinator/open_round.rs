@@ -12,7 +12,7 @@ use shared::message::{Discard, Rejection, SecureStep, TrainReport, Verdict};
 use shared::secure::Exchange;
 use shared::spec::RunSpec;
 
-use super::{HiddenUpdates, Opening, OutstandingTask, Reopened};
+use super::{Opening, OutstandingTask, Reopened};
 use crate::names::called;
 use crate::round::RoundPolicy;
 
@@ -91,7 +91,7 @@ pub(super) struct OpenRound {
     discarded: usize,
     /// How members hide their updates, if they do.
     pub(super) exchange: Option<KeyExchange>,
-    /// Of hidden updates that were accepted, which count only when the round has closed.
+    /// Of updates that were accepted and count only when the round has closed.
     pub(super) fingerprints: BTreeMap<ClientId, u32>,
 }
 
@@ -129,9 +129,8 @@ impl OpenRound {
     ) -> Self {
         let decided = reopened.decided().map(|closing| closing.tally);
         let mut round = Self::new(reopened.opening, policy, spec, now);
-        if let (Some(secure), Some(hidden)) = (spec.secure.of(round.opening.work), reopened.hidden) {
-            let HiddenUpdates { agreement, fingerprints } = hidden;
-            round.fingerprints = fingerprints;
+        round.fingerprints = reopened.fingerprints;
+        if let (Some(secure), Some(agreement)) = (spec.secure.of(round.opening.work), reopened.agreement) {
             let exchange = Exchange { run: spec.run, round: round.opening.round, attempt: 0 };
             let phase = decided.map_or(Phase::Agreed, Phase::Revealing);
             let mut resumed = KeyExchange::resume(secure, exchange, agreement, phase);
@@ -172,6 +171,11 @@ impl OpenRound {
             exchange.deadline = exchange.deadline.saturating_add(by);
         }
         self.grace_until = grace_until;
+    }
+
+    /// Whether devices hear that an update was accepted only when the round has closed.
+    pub(super) fn receipts_wait(&self) -> bool {
+        self.exchange.is_some() || self.policy.receipts_at_close
     }
 
     pub(super) fn number(&self) -> u32 {
@@ -242,7 +246,7 @@ impl OpenRound {
         report: &TrainReport,
         used: impl Fn(u64) -> u64,
     ) -> Offer {
-        let round = self.number();
+        let (round, receipts_wait) = (self.number(), self.receipts_wait());
         let (Some(stage), Some(&samples)) = (self.stages.get_mut(&client), self.opening.cohort.get(&client))
         else {
             return Offer::Settled(Verdict::Rejected(Rejection::NotInCohort { round }));
@@ -254,7 +258,7 @@ impl OpenRound {
         }
         match stage {
             // Its receipt comes when the round has closed.
-            MemberState::Accepted if hidden.is_some() => return Offer::Again,
+            MemberState::Accepted if receipts_wait => return Offer::Again,
             MemberState::Drawn | MemberState::Asked | MemberState::Failed(_) | MemberState::NotNow(..) => {}
             MemberState::Folding => return Offer::Again,
             MemberState::Accepted | MemberState::Rejected(_) => {
@@ -354,6 +358,11 @@ impl OpenRound {
         if let Some(stage) = self.stages.get_mut(&client).filter(|stage| from(stage)) {
             *stage = to;
         }
+    }
+
+    /// The update of a member was lost before it was accepted.
+    pub(super) fn lost(&mut self, client: ClientId) {
+        self.change(client, |stage| *stage == MemberState::Folding, MemberState::Asked);
     }
 
     pub(super) fn failed(&mut self, client: ClientId, reason: String) {

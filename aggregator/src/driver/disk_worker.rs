@@ -23,6 +23,8 @@ pub(super) enum Job {
         client: ClientId,
         upload: Upload,
     },
+    /// An update at a leaf is not needed.
+    Discard(Upload),
     Agree {
         round: u32,
         agreement: Box<Agreement>,
@@ -50,6 +52,11 @@ pub(super) enum Done {
         round: u32,
         client: ClientId,
         outcome: Result<u32, Rejection>,
+    },
+    /// An update was lost with its leaf before it was accepted.
+    Lost {
+        round: u32,
+        client: ClientId,
     },
     Agreed {
         round: u32,
@@ -100,6 +107,7 @@ fn work(run: &mut Run, jobs: &Receiver<Job>, done: &UnboundedSender<Done>) -> Re
             }
             Job::SaveRoster(known) => {
                 run.save_roster(&known)?;
+                run.keep()?;
                 let _ = done.send(Done::RosterSaved);
             }
             Job::Fold { round, client, upload } => {
@@ -115,11 +123,15 @@ fn work(run: &mut Run, jobs: &Receiver<Job>, done: &UnboundedSender<Done>) -> Re
                         }
                     }
                 }
-                let outcomes = run.fold(round, &uploads)?;
+                let outcomes = run.accept(round, &uploads)?;
                 for ((client, _), outcome) in uploads.into_iter().zip(outcomes) {
-                    let _ = done.send(Done::Folded { round, client, outcome });
+                    let _ = done.send(match outcome {
+                        Some(outcome) => Done::Folded { round, client, outcome },
+                        None => Done::Lost { round, client },
+                    });
                 }
             }
+            Job::Discard(upload) => run.discard(&upload),
             Job::Agree { round, agreement } => {
                 run.agree(round, &agreement)?;
                 let _ = done.send(Done::Agreed { round });

@@ -181,6 +181,7 @@ impl Driver<'_> {
                 self.events.tell(&Notice::Result { round, client, result, shown: false, recorded: true });
                 Some(Event::Folded { round, client, outcome })
             }
+            Done::Lost { round, client } => Some(Event::Lost { round, client }),
             Done::RosterSaved => Some(Event::RosterSaved),
             Done::Agreed { round } => Some(Event::Agreed { round }),
             Done::Decided { round } => Some(Event::Decided { round }),

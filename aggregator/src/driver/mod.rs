@@ -192,6 +192,7 @@ fn report_rest(
             }
             Done::Opened(_)
             | Done::Folded { .. }
+            | Done::Lost { .. }
             | Done::Closed { .. }
             | Done::RosterSaved
             | Done::Agreed { .. }
@@ -274,7 +275,11 @@ impl Driver<'_> {
                 }
                 Action::Drop { upload } => {
                     let upload = self.uploads.remove(&upload).expect("uploads are folded or dropped once");
-                    drop_upload(upload);
+                    if let Upload::Leaf(_) = upload {
+                        self.job(Job::Discard(upload));
+                    } else {
+                        drop_upload(upload);
+                    }
                 }
                 Action::Agree { round, agreement } => self.job(Job::Agree { round, agreement }),
                 Action::Decide { round, tally } => {

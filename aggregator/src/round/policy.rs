@@ -49,6 +49,9 @@ pub struct RoundPolicy {
     pub max_samples: Option<u64>,
     /// What one device may count for.
     pub weight_bounds: WeightBounds,
+    /// Whether a device hears that its update was accepted only when the round has closed, and keeps it until then: where accepted
+    /// updates may be lost with the machine that has them.
+    pub receipts_at_close: bool,
 }
 
 /// The default of [`RoundPolicy::void_pause`].
@@ -172,6 +175,7 @@ mod tests {
             max_abs: 1000.0,
             max_samples: None,
             weight_bounds: WeightBounds::NONE,
+            receipts_at_close: false,
         }
     }
 

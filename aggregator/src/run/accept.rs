@@ -134,6 +134,11 @@ impl Run {
     }
 }
 
+/// The answer to an update that is at a leaf, and not here.
+pub(super) fn elsewhere() -> Rejection {
+    Rejection::Malformed { reason: "it is not on this machine".to_owned() }
+}
+
 impl Acceptance<'_> {
     /// Accepts one update, but for the sync of its name: reads and checks it, moves it to its place and folds it.
     fn accept(
@@ -150,6 +155,7 @@ impl Acceptance<'_> {
             Upload::Memory { frame, payload } => {
                 self.judge(update_file::read_shared(frame, payload, self.accepted)?)?
             }
+            Upload::Leaf(_) => return Err(elsewhere().into()),
         };
         self.fold(partial, client, header, update)?;
         Ok((header, tested))

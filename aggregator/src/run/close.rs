@@ -46,6 +46,7 @@ impl Run {
             Some(decision) => decision,
             None => self.decide(&open, tally, traffic)?,
         };
+        self.sum_at_leaves(&mut open)?;
         let hidden = open.hidden.take();
         let is_hidden = hidden.is_some();
         let train_loss = if let Some(hidden) = hidden {
@@ -87,9 +88,10 @@ impl Run {
         // The accepted updates are durable and give this model again, so that its checkpoint may wait until the next
         // round's clients are at work; but not if that needs memory, or if the updates were in memory alone. After a
         // failed round and after the last nothing is in a hurry.
-        if !small || is_hidden || open.fleeting || tally.void || !more {
+        if !small || is_hidden || open.fleeting || tally.void || !more || self.leaves.is_some() {
             self.checkpoint()?;
         }
+        self.keep()?;
         self.clock.stepped(recorded);
         Ok(record)
     }

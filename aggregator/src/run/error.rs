@@ -11,6 +11,7 @@ use shared::data::DataError;
 use shared::record::RecordError;
 
 use super::initial_model_error::InitialModelError;
+use super::leaves_error::LeavesError;
 use crate::config::ConfigErrors;
 use crate::data::{EvaluateError, PlanError};
 use crate::ensemble::EnsembleError;
@@ -102,6 +103,9 @@ pub enum RunError {
     /// The system gives no random bytes for the secret of a private run.
     #[error("the system gives no random bytes for the run's secret: {0}")]
     Random(getrandom::Error),
+    /// The servers that have the run's updates.
+    #[error(transparent)]
+    Leaves(LeavesError),
     /// The algorithm is not of this build.
     #[error(transparent)]
     Registry(#[from] RegistryError),

@@ -19,7 +19,7 @@ use shared::record::Record;
 use shared::secure::{Exchange, Recovery};
 use tracing::warn;
 
-use super::accept::{Acceptance, Judged};
+use super::accept::{Acceptance, Judged, elsewhere};
 use super::error::{damaged, disk};
 use super::opening::Decision;
 use super::update_file::{self, NotAccepted, outcome};
@@ -259,6 +259,7 @@ impl Acceptance<'_> {
                 return self.cover(client, update_file::read_shared(frame, payload, self.accepted)?);
             }
             Upload::Memory { frame, payload } => self.spooled(client, frame, payload)?,
+            Upload::Leaf(_) => return Err(elsewhere().into()),
         };
         self.keep(client, &file, |file| self.read_masked(file, client, hidden))
     }

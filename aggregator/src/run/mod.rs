@@ -56,6 +56,7 @@
 
 mod accept;
 mod artifacts;
+mod at_leaves;
 mod bases;
 mod broadcast;
 mod change;
@@ -75,6 +76,9 @@ mod hidden;
 mod init;
 mod initial_model;
 mod initial_model_error;
+mod leaf;
+mod leaves;
+mod leaves_error;
 mod manifest;
 mod misfit;
 mod newest;
@@ -130,6 +134,9 @@ pub use error::RunError;
 pub use foreign::NamesError;
 pub use initial_model::InitialModel;
 pub use initial_model_error::InitialModelError;
+pub use leaf::LeafRun;
+pub use leaves::{HeldUpdate, LeafUpload, Leaves, RoundAtLeaves};
+pub use leaves_error::LeavesError;
 pub use manifest::RunManifest;
 pub use misfit::Misfit;
 pub use newest::{FoundModel, Which};
@@ -232,6 +239,8 @@ pub struct Run {
     clock: RunClock,
     /// Receives every closed round once its checkpoint is durable.
     on_closed: Option<Box<dyn FnMut(ClosedRound) + Send>>,
+    /// Where the updates are, in a cluster.
+    leaves: Option<Box<dyn Leaves>>,
 }
 
 impl Run {
@@ -285,6 +294,7 @@ impl Run {
             reclosed: None,
             clock: RunClock::start(),
             on_closed: None,
+            leaves: None,
         })
     }
 

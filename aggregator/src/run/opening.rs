@@ -63,7 +63,11 @@ impl Run {
                 self.open = Some(self.open_round(opening)?);
             }
         }
-        self.broadcast(opening.round, opening.work)
+        let broadcast = self.broadcast(opening.round, opening.work)?;
+        // What has no leaves has nothing to keep there.
+        self.keep()?;
+        self.open_at_leaves(opening, &broadcast, false)?;
+        Ok(broadcast)
     }
 
     pub(super) fn write_opening(

@@ -16,8 +16,7 @@ use super::update_file::outcome;
 use super::{Run, RunError};
 use crate::config::Config;
 use crate::coordinator::{
-    Agreement, Closing, HiddenUpdates, MAX_ATTEMPTS, Opening, OutstandingTask, Reopened, Resume,
-    participations_after,
+    Agreement, Closing, MAX_ATTEMPTS, Opening, OutstandingTask, Reopened, Resume, participations_after,
 };
 use crate::data::TestSet;
 use crate::round::stopping;
@@ -69,7 +68,7 @@ impl Run {
     }
 
     /// Keeps partial uploads of devices: their next connections may resume them.
-    fn empty_spool(&self) -> Result<(), RunError> {
+    pub(super) fn empty_spool(&self) -> Result<(), RunError> {
         let spool = self.directory.spool();
         self.files.create_dir(&spool).map_err(disk("create", &spool))?;
         for name in self.files.list(&spool).map_err(disk("list", &spool))? {
@@ -179,14 +178,14 @@ impl Run {
             .open
             .as_ref()
             .map_or((BTreeMap::new(), BTreeMap::new()), |sums| (sums.late.clone(), sums.reports.clone()));
-        // Hidden updates count when the round has closed.
-        let count = if hides { &BTreeSet::new() } else { &accepted };
+        // Hidden updates count when the round has closed, and so do those that may be lost until then.
+        let waits = hides || self.config.policy.receipts_at_close;
+        let count = if waits { &BTreeSet::new() } else { &accepted };
         counted.extend(trained_in(closed + 1, count, &late));
         let ledger = ledger_after(&opening, count, &late, &reports);
-        let fingerprints = reports.iter().filter(|_| hides);
+        let fingerprints = reports.iter().filter(|_| waits);
         let fingerprints = fingerprints.map(|(client, report)| (*client, report.fingerprint())).collect();
-        let hidden = agreement.map(|agreement| HiddenUpdates { agreement, fingerprints });
-        let reopened = Reopened { opening, accepted, late, closing, hidden };
+        let reopened = Reopened { opening, accepted, late, closing, agreement, fingerprints };
         let owed = self.still_owed(&reopened.opening, &reopened.late, reopened.decided());
         if reopened.decided().is_some()
             && let Some(sums) = &mut self.open
@@ -220,7 +219,7 @@ impl Run {
 
     /// Folds the accepted updates of a round that was open when the process went away: all of them or, once it was
     /// decided which ones make the new model, those.
-    fn refold(
+    pub(super) fn refold(
         &mut self,
         opening: &Opening,
         closing: Option<&Closing>,

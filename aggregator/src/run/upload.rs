@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use bytes::Bytes;
 use shared::payload::Payload;
 
+use super::leaves::LeafUpload;
+
 /// A whole frame with its payload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Upload {
@@ -19,6 +21,8 @@ pub enum Upload {
         /// The payload.
         payload: Payload,
     },
+    /// In the spool of a leaf.
+    Leaf(LeafUpload),
 }
 
 impl From<PathBuf> for Upload {

@@ -28,7 +28,8 @@ fn so_it_is_after_a_restart() {
         accepted: BTreeSet::new(),
         late: BTreeMap::new(),
         closing: None,
-        hidden: None,
+        agreement: None,
+        fingerprints: BTreeMap::new(),
     };
     let resume = Resume { roster: shares(&[1]), open: Some(reopened), ..Resume::default() };
     let mut bench = Bench::resume(policy(1), resume);

@@ -175,7 +175,8 @@ fn a_restart_voids_no_round_that_waits_for_those_that_are_behind() {
         accepted: [client(1)].into(),
         late: BTreeMap::new(),
         closing: None,
-        hidden: None,
+        agreement: None,
+        fingerprints: BTreeMap::new(),
     };
     let resume = Resume {
         closed: 1,
@@ -266,7 +267,8 @@ fn after_a_restart_the_books_are_those_of_before() {
         accepted: [client(2)].into(),
         late: [(client(2), 1)].into(),
         closing: None,
-        hidden: None,
+        agreement: None,
+        fingerprints: BTreeMap::new(),
     };
     let resume = Resume {
         closed: 1,

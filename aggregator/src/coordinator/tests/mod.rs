@@ -70,6 +70,7 @@ fn policy(start: usize) -> RoundPolicy {
         max_abs: 1000.0,
         max_samples: None,
         weight_bounds: WeightBounds::NONE,
+        receipts_at_close: false,
     }
 }
 

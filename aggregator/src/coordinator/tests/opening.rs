@@ -136,7 +136,8 @@ fn reopened(accepted: &[u8]) -> Resume {
             accepted,
             late: BTreeMap::new(),
             closing: None,
-            hidden: None,
+            agreement: None,
+            fingerprints: BTreeMap::new(),
         }),
         ..after_two_rounds()
     }

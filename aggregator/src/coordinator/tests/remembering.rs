@@ -85,7 +85,8 @@ fn a_member_of_an_open_round_that_is_known_no_more_is_not_waited_for_after_a_res
         accepted: BTreeSet::new(),
         late: BTreeMap::new(),
         closing: None,
-        hidden: None,
+        agreement: None,
+        fingerprints: BTreeMap::new(),
     };
     let resume = Resume { roster: shares(&[1]), open: Some(reopened), ..Resume::default() };
     let mut bench = Bench::resume(policy(2), resume);

@@ -10,7 +10,8 @@ fn decided(tally: Tally, accepted: &[u8]) -> Resume {
         accepted: clients(accepted),
         late: BTreeMap::new(),
         closing: Some(Closing { contributors: clients(&[1, 2]), late: BTreeMap::new(), tally }),
-        hidden: None,
+        agreement: None,
+        fingerprints: BTreeMap::new(),
     };
     Resume { closed: 1, ended: None, roster: shares(&[1, 2, 3]), open: Some(reopened), ..Resume::default() }
 }
@@ -56,7 +57,8 @@ fn so_does_the_round_after_one_that_a_restart_interrupted() {
         accepted: [1, 2].map(client).into(),
         late: BTreeMap::new(),
         closing: None,
-        hidden: None,
+        agreement: None,
+        fingerprints: BTreeMap::new(),
     };
     let resume = Resume {
         closed: 1,

@@ -25,7 +25,8 @@ fn whoever_is_revoked_is_sent_away_and_not_waited_for_here_or_not() {
         accepted: [client(1)].into(),
         late: BTreeMap::new(),
         closing: None,
-        hidden: None,
+        agreement: None,
+        fingerprints: BTreeMap::new(),
     };
     let resume = Resume { roster: shares(&[1, 2]), open: Some(reopened), ..Resume::default() };
     let mut bench = Bench::resume(policy(2), resume);

@@ -6,7 +6,7 @@ use shared::secure::{Advertised, Exchange, Party, PartySecret, Recovery, Sealed}
 use shared::spec::SecureAggregation;
 
 use super::*;
-use crate::coordinator::{Agreement, Closing, HiddenUpdates, Reopened, Revealed};
+use crate::coordinator::{Agreement, Closing, Reopened, Revealed};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -381,7 +381,8 @@ fn after_a_restart_the_agreement_and_the_decision_stand() {
                 accepted: before.accepted.clone(),
                 late: BTreeMap::new(),
                 closing,
-                hidden: Some(HiddenUpdates { agreement: agreement.clone(), fingerprints }),
+                agreement: Some(agreement.clone()),
+                fingerprints,
             }),
             ..Resume::default()
         };

@@ -239,7 +239,14 @@ impl Driver {
                 }
                 let before = self.disk.open.take();
                 let (accepted, late) = before.map(|open| (open.accepted, open.late)).unwrap_or_default();
-                self.disk.open = Some(Reopened { opening, accepted, late, closing: None, hidden: None });
+                self.disk.open = Some(Reopened {
+                    opening,
+                    accepted,
+                    late,
+                    closing: None,
+                    agreement: None,
+                    fingerprints: BTreeMap::new(),
+                });
                 Event::Opened { round }
             }
             Step::SaveRoster(known) => {

@@ -1,0 +1,264 @@
+//! A leaf's part of a run: it accepts the updates of its devices, keeps them, and sums them up.
+//!
+//! Its directory is that of a run without a model: what is sent in the open round, the updates that were accepted in it, and the spool. An
+//! update that was accepted is on disk before the root hears of it. What is asked of a process that was killed meanwhile is made again
+//! from these files, to the same bits.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
+
+use sha2::{Digest as _, Sha256};
+use shared::aggregation::Mixture;
+use shared::differences::Digest;
+use shared::id::{ClientId, RunId};
+use shared::message::{Rejection, TaskKind, UpdateHeader};
+use shared::record::Record;
+
+use super::directory::{RunDirectory, round_in};
+use super::error::disk;
+use super::leaves::HeldUpdate;
+use super::{Broadcast, Run, RunError, Upload};
+use crate::config::Config;
+use crate::coordinator::{Closing, Opening};
+use crate::round::Tally;
+use crate::storage::checksum::{content_length, read_checked, write_checked};
+use crate::storage::{FileLayer, create_dir_durably};
+
+/// The name of the file beside accepted updates that says what they were trained from.
+const ORIGIN: &str = "trained-from";
+
+/// The updates of one leaf.
+pub struct LeafRun {
+    run: Run,
+    /// What the devices of the open round are sent: its digest.
+    origin: Option<Digest>,
+    /// Whether the sums were given away.
+    summed: bool,
+}
+
+impl LeafRun {
+    /// The leaf of the run that `config` describes, with its files in `directory`.
+    ///
+    /// # Errors
+    /// Those of the disk, and of a configuration that this version cannot carry out.
+    pub fn new(files: Arc<dyn FileLayer>, directory: RunDirectory, config: Config) -> Result<Self, RunError> {
+        let mut config = config;
+        // The root alone trains on labelled samples, and tests.
+        (config.server.labelled, config.server.mixture) = (None, Mixture::CLIENTS);
+        for folder in [directory.state(), directory.spool()] {
+            create_dir_durably(&*files, &folder).map_err(disk("create", &folder))?;
+        }
+        let run = Run::assemble(files, directory, config, None)?;
+        run.empty_spool()?;
+        Ok(Self { run, origin: None, summed: false })
+    }
+
+    /// Where updates are received.
+    #[must_use]
+    pub fn directory(&self) -> &RunDirectory {
+        self.run.directory()
+    }
+
+    /// The largest payload that an honest client sends.
+    #[must_use]
+    pub fn max_payload(&self) -> u64 {
+        self.run.max_payload()
+    }
+
+    /// The run's identity, as the root has it.
+    pub fn is_of(&mut self, run: RunId) {
+        self.run.config.spec.run = run;
+    }
+
+    /// The open round, by its `opening`, what its devices are sent, and the rest of what folding depends on. Gives what they are sent as
+    /// a file, and the updates that were accepted in it before.
+    ///
+    /// # Errors
+    /// Those of the disk.
+    pub fn open(
+        &mut self,
+        opening: &Opening,
+        (failed, clip): (u32, Option<f64>),
+        model: &[u8],
+    ) -> Result<(Broadcast, Vec<HeldUpdate>), RunError> {
+        let round = opening.round;
+        let origin: Digest = Sha256::digest(model).into();
+        let same = |open: &super::OpenRound| open.opening.round == round;
+        let goes_on = self.origin.as_ref() == Some(&origin) && self.run.open.as_ref().is_some_and(same);
+        if goes_on && !self.summed && self.run.clip == clip && self.run.failed == failed {
+            if let Some(open) = &mut self.run.open {
+                (open.opening, open.clients) = (opening.clone(), opening.known().len());
+            }
+        } else {
+            self.forget(Some(round))?;
+            (self.run.failed, self.run.clip) = (failed, clip);
+            self.adopt(round, origin)?;
+            let path = self.run.directory.broadcast(round);
+            self.write(&path, model)?;
+            self.run.refold(opening, None, None)?;
+            (self.origin, self.summed) = (Some(origin), false);
+        }
+        let broadcast = self.run.broadcast(round, opening.work)?;
+        Ok((broadcast, self.held()?))
+    }
+
+    /// Keeps those accepted updates of the round that were trained from this.
+    fn adopt(&self, round: u32, origin: Digest) -> Result<(), RunError> {
+        let (files, folder) = (&*self.run.files, self.run.directory.accepted(round));
+        let path = folder.join(ORIGIN);
+        // A file that is damaged says nothing.
+        let found = read_checked(files, &path).ok().flatten();
+        if found.as_deref() == Some(&origin) {
+            return Ok(());
+        }
+        files.remove_dir(&folder).map_err(disk("remove", &folder))?;
+        create_dir_durably(files, &folder).map_err(disk("create", &folder))?;
+        write_checked(files, &path, |out| out.write_all(&origin)).map_err(disk("write", &path))
+    }
+
+    /// Writes what the root can send again.
+    fn write(&self, path: &Path, bytes: &[u8]) -> Result<(), RunError> {
+        let files = &*self.run.files;
+        let write = || {
+            let mut file = files.create(path)?;
+            file.write_all(bytes)?;
+            file.flush()
+        };
+        crate::storage::retry_full::retry_while_full(files, path, write).map_err(disk("write", path))
+    }
+
+    /// All that was accepted in the open round.
+    fn held(&self) -> Result<Vec<HeldUpdate>, RunError> {
+        let Some(open) = &self.run.open else { return Ok(Vec::new()) };
+        open.reports.keys().map(|client| self.held_of(*client)).collect()
+    }
+
+    fn held_of(&self, client: ClientId) -> Result<HeldUpdate, RunError> {
+        let open = self.run.open.as_ref().expect("updates are of an open round");
+        let path = self.run.directory.accepted_update(open.opening.round, client);
+        let length = content_length(&*self.run.files, &path).map_err(disk("look at", &path))?;
+        let header = UpdateHeader { round: open.opening.round, report: open.reports[&client] };
+        let tested = open.tested.get(&client).cloned().unwrap_or_default();
+        Ok(HeldUpdate {
+            client,
+            header,
+            tested,
+            bytes: length.map_or(0, |length| self.run.came(&path, length)),
+        })
+    }
+
+    /// Accepts updates of the open round, durably. One of a client whose update was accepted already is not needed, and gets the
+    /// same answer.
+    ///
+    /// # Errors
+    /// Those of the disk.
+    pub fn accept(
+        &mut self,
+        round: u32,
+        uploads: &[(ClientId, Upload)],
+    ) -> Result<Vec<Result<HeldUpdate, Rejection>>, RunError> {
+        let current = self.run.open.as_ref().map_or(0, |open| open.opening.round);
+        if current != round {
+            let rejection = Rejection::UnknownRound { round, current };
+            return Ok(uploads.iter().map(|_| Err(rejection.clone())).collect());
+        }
+        self.restore()?;
+        let has =
+            |client: &ClientId| self.run.open.as_ref().is_some_and(|open| open.reports.contains_key(client));
+        let mut seen = BTreeSet::new();
+        let fresh: Vec<_> =
+            uploads.iter().filter(|(client, _)| !has(client) && seen.insert(*client)).cloned().collect();
+        for (_, upload) in uploads.iter().filter(|upload| !fresh.contains(upload)) {
+            self.remove(upload)?;
+        }
+        let outcomes = self.run.fold(round, &fresh)?;
+        let rejected = |((client, _), outcome): (&(ClientId, Upload), Result<u32, Rejection>)| {
+            Some((*client, outcome.err()?))
+        };
+        let rejected: BTreeMap<_, _> = fresh.iter().zip(outcomes).filter_map(rejected).collect();
+        uploads
+            .iter()
+            .map(|(client, _)| match rejected.get(client) {
+                Some(rejection) => Ok(Err(rejection.clone())),
+                None => self.held_of(*client).map(Ok),
+            })
+            .collect()
+    }
+
+    /// Removes an update of the spool.
+    ///
+    /// # Errors
+    /// Those of the disk.
+    pub fn remove(&self, upload: &Upload) -> Result<(), RunError> {
+        let Upload::File(path) = upload else { return Ok(()) };
+        self.run.files.remove(path).map_err(disk("remove", path))
+    }
+
+    /// The sum of the updates of these clients. `None` if it does not have all of them.
+    ///
+    /// # Errors
+    /// Those of the disk.
+    pub fn sum(&mut self, round: u32, clients: &BTreeSet<ClientId>) -> Result<Option<Record>, RunError> {
+        let Some(open) = self.run.open.as_ref().filter(|open| open.opening.round == round) else {
+            return Ok(None);
+        };
+        if !clients.iter().all(|client| open.reports.contains_key(client)) {
+            return Ok(None);
+        }
+        if self.summed || open.reports.len() != clients.len() {
+            let opening = open.opening.clone();
+            let closing =
+                Closing { contributors: clients.clone(), late: BTreeMap::new(), tally: Tally::default() };
+            if self.run.refold(&opening, Some(&closing), None)? != *clients {
+                return Ok(None);
+            }
+        }
+        self.summed = true;
+        let Run { open, algorithm, .. } = &mut self.run;
+        let merged = open.as_mut().map(|open| open.merged(&**algorithm)).transpose()?.flatten();
+        Ok(merged.map(|partial| algorithm.encode_partial(partial)))
+    }
+
+    /// Folds all that was accepted again, if the sums were given away.
+    fn restore(&mut self) -> Result<(), RunError> {
+        if !std::mem::replace(&mut self.summed, false) {
+            return Ok(());
+        }
+        let opening = self.run.open.as_ref().map(|open| open.opening.clone());
+        let opening = opening.expect("what was summed up is of an open round");
+        self.run.refold(&opening, None, None).map(drop)
+    }
+
+    /// Rounds up to this one are over for good: their updates count, or never will.
+    ///
+    /// # Errors
+    /// Those of the disk.
+    pub fn closed(&mut self, round: u32) -> Result<(), RunError> {
+        if self.run.open.as_ref().is_some_and(|open| open.opening.round <= round) {
+            self.forget(None)?;
+        }
+        Ok(())
+    }
+
+    /// Removes what belongs to a round, but for this one's updates.
+    fn forget(&mut self, but: Option<u32>) -> Result<(), RunError> {
+        (self.run.open, self.origin) = (None, None);
+        let (files, state) = (&*self.run.files, self.run.directory.state());
+        for name in files.list(&state).map_err(disk("list", &state))? {
+            let path = state.join(&name);
+            if round_in(&name, "broadcast-", ".safetensors").is_some() {
+                files.remove(&path).map_err(disk("remove", &path))?;
+            } else if round_in(&name, "accepted-", "").is_some_and(|round| Some(round) != but) {
+                files.remove_dir(&path).map_err(disk("remove", &path))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a round without training is open: then there is nothing to sum up.
+    #[must_use]
+    pub fn work(&self) -> Option<TaskKind> {
+        self.run.open.as_ref().map(|open| open.opening.work)
+    }
+}

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use aggregator::cluster::experiments::{self, Claim, Description, Then, advance, renew, take};
+use aggregator::cluster::experiments::{self, Claim, Description, LEASE, Then, advance, renew, take};
 use aggregator::cluster::schema;
 use federation_tests::postgres::Postgres;
 use federation_tests::process::{Ended, Process, until};
@@ -290,10 +290,10 @@ fn what_names_an_epoch_that_is_over_changes_nothing() {
     let experiment = Description { id: [7; 32], name: "x".to_owned(), form: "full".to_owned(), runs };
     let id = experiment.id;
     experiments::enter(&mut client, &experiment).expect("entered");
-    let first = take(&mut client, &id, &["x--1"], "a").expect("asked").expect("it is free");
-    assert_eq!(take(&mut client, &id, &["x--1"], "b").expect("asked"), None, "it is a's");
+    let first = take(&mut client, &id, &["x--1"], ("a", LEASE)).expect("asked").expect("it is free");
+    assert_eq!(take(&mut client, &id, &["x--1"], ("b", LEASE)).expect("asked"), None, "it is a's");
     Store::expire(&mut client);
-    let second = take(&mut client, &id, &["x--1"], "b").expect("asked").expect("it is free");
+    let second = take(&mut client, &id, &["x--1"], ("b", LEASE)).expect("asked").expect("it is free");
     assert_eq!((second.epoch, second.deserted.as_deref()), (first.epoch + 1, Some("a")));
 
     let advances = |client: &mut Client, claim: &Claim, rounds| {
@@ -305,8 +305,8 @@ fn what_names_an_epoch_that_is_over_changes_nothing() {
     assert!(!advances(&mut client, &first, 9));
     experiments::give_back(&mut client, &id, &first).expect("asked");
     let held = |claim: &Claim| vec![(claim.name.clone(), claim.epoch)];
-    assert!(renew(&mut client, &id, &held(&first)).expect("asked").is_empty());
-    assert_eq!(renew(&mut client, &id, &held(&second)).expect("asked"), ["x--1"]);
+    assert!(renew(&mut client, &id, &held(&first), LEASE).expect("asked").is_empty());
+    assert_eq!(renew(&mut client, &id, &held(&second), LEASE).expect("asked"), ["x--1"]);
     assert!(advances(&mut client, &second, 5));
     let stands = experiments::standing(&mut client, &id).expect("asked");
     assert_eq!((stands[0].rounds, stands[0].worker.as_deref()), (5, Some("b")));

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use postgres::error::SqlState;
 use postgres::{Client, Error};
+use tokio::runtime::Handle;
 
 use super::address::StoreAddress;
 use super::error::StoreError;
@@ -23,6 +24,22 @@ pub struct Connection {
 }
 
 struct Connected(Client);
+
+/// Ends a connection. That blocks, which no thread may that drives asynchronous tasks: then another one does it.
+fn end(connected: Connected) {
+    if Handle::try_current().is_ok() {
+        // Without another thread, the system closes the socket with the process.
+        let _ = std::thread::Builder::new().spawn(move || drop(connected));
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        if let Some(connected) = self.client.take() {
+            end(connected);
+        }
+    }
+}
 
 impl std::fmt::Debug for Connected {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

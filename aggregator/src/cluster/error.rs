@@ -45,6 +45,12 @@ pub enum StoreError {
         /// The newest format of this program.
         known: i64,
     },
+    /// Another run is in the way.
+    #[error("{} holds another run than the store has by that name: move it away, or give another --runs", path.display())]
+    Occupied {
+        /// The folder.
+        path: PathBuf,
+    },
     /// What it holds of a run is not what was put there.
     #[error(
         "what the store holds of the run {run} is damaged ({reason}): remove the experiment from the store, and run it again"
@@ -85,7 +91,7 @@ impl StoreError {
     /// Whether what was asked for is wrong, and not the machine or the database.
     #[must_use]
     pub fn is_of_the_caller(&self) -> bool {
-        matches!(self, Self::Address { .. })
+        matches!(self, Self::Address { .. } | Self::Occupied { .. })
     }
 }
 

@@ -4,10 +4,12 @@
 //! names the epoch under which it was taken, and a worker whose lease has expired and was taken over finds that its epoch is not the run's
 //! any more. No worker waits for a lock: a run that is being taken is passed over.
 
+use std::time::Duration;
+
 use postgres::{Client, Error, Row, Transaction};
 
-/// How long a worker may be silent before another one takes its run over, in seconds.
-pub const LEASE_SECONDS: f64 = 30.0;
+/// How long a worker may be silent before another one takes its run over.
+pub const LEASE: Duration = Duration::from_secs(30);
 
 /// An experiment's identity: what its runs are.
 pub type ExperimentId = [u8; 32];
@@ -36,6 +38,8 @@ pub struct Claim {
     pub rounds: u32,
     /// Who had taken it and has not given it back.
     pub deserted: Option<String>,
+    /// How long the worker may be silent before another one takes it over.
+    pub lease: Duration,
 }
 
 /// How a run stands in the store.
@@ -115,7 +119,7 @@ pub fn take(
     client: &mut Client,
     experiment: &ExperimentId,
     among: &[&str],
-    worker: &str,
+    (worker, lease): (&str, Duration),
 ) -> Result<Option<Claim>, Error> {
     let mut transaction = client.transaction()?;
     let free = transaction.query_opt(
@@ -130,11 +134,12 @@ pub fn take(
         epoch: free.get::<_, i64>(1) + 1,
         rounds: rounds(&free, 2),
         deserted: free.get(3),
+        lease,
     };
     transaction.execute(
         "UPDATE experiment_runs SET epoch = $3, worker = $4, expires = now() + $5 * interval '1 second'
          WHERE experiment = $1 AND name = $2",
-        &[&&experiment[..], &claim.name, &claim.epoch, &worker, &LEASE_SECONDS],
+        &[&&experiment[..], &claim.name, &claim.epoch, &worker, &lease.as_secs_f64()],
     )?;
     transaction.commit()?;
     Ok(Some(claim))
@@ -148,13 +153,14 @@ pub fn renew(
     client: &mut Client,
     experiment: &ExperimentId,
     held: &[(String, i64)],
+    lease: Duration,
 ) -> Result<Vec<String>, Error> {
     let (names, epochs): (Vec<&str>, Vec<i64>) = held.iter().map(|(name, epoch)| (&**name, *epoch)).unzip();
     let rows = client.query(
         "UPDATE experiment_runs SET expires = now() + $4 * interval '1 second'
          FROM unnest($2::text[], $3::bigint[]) AS held (run, at)
          WHERE experiment = $1 AND name = run AND epoch = at AND NOT ended RETURNING name",
-        &[&&experiment[..], &names, &epochs, &LEASE_SECONDS],
+        &[&&experiment[..], &names, &epochs, &lease.as_secs_f64()],
     )?;
     Ok(rows.iter().map(|row| row.get(0)).collect())
 }
@@ -200,7 +206,16 @@ pub fn advance(
              worker = CASE WHEN $7 THEN NULL ELSE worker END,
              expires = CASE WHEN $7 THEN NULL ELSE now() + $8 * interval '1 second' END
          WHERE experiment = $1 AND name = $2 AND epoch = $3 AND NOT ended",
-        &[&&experiment[..], &claim.name, &claim.epoch, &rounds, &ended, &arithmetic, &free, &LEASE_SECONDS],
+        &[
+            &&experiment[..],
+            &claim.name,
+            &claim.epoch,
+            &rounds,
+            &ended,
+            &arithmetic,
+            &free,
+            &claim.lease.as_secs_f64(),
+        ],
     )?;
     Ok(updated == 1)
 }

@@ -45,7 +45,8 @@ pub enum Kept {
     GivenUp,
 }
 
-/// Puts the run in `directory`, on which nothing works meanwhile, into the store, in place of what the store has of it.
+/// Puts the run in `directory`, or those parts that `which` names, on which nothing works meanwhile, into the store, in place of what the
+/// store has of it.
 ///
 /// # Errors
 /// Those of the disk and, but for outages, of the database.
@@ -54,7 +55,7 @@ pub fn keep(
     patience: &mut dyn Patience,
     experiment: &ExperimentId,
     claim: &Claim,
-    directory: &RunDirectory,
+    (directory, which): (&RunDirectory, &dyn Fn(&str) -> bool),
     (rounds, then): (u32, Then),
     arithmetic: &str,
 ) -> Result<Kept, StoreError> {
@@ -63,7 +64,7 @@ pub fn keep(
     let mut files = Vec::new();
     for entry in contents(directory.root())? {
         // What other programs leave, such as file managers and network file systems.
-        if entry.name.split('/').any(|part| part.starts_with('.')) {
+        if entry.name.split('/').any(|part| part.starts_with('.')) || !which(&entry.name) {
             continue;
         }
         if entry.folder {

@@ -15,9 +15,10 @@ struct Migration {
 }
 
 /// What each version adds. A version that was released is never changed.
-const MIGRATIONS: [Migration; 2] = [
+const MIGRATIONS: [Migration; 3] = [
     Migration { version: 1, needs: 1, sql: include_str!("schema/1.sql") },
     Migration { version: 2, needs: 1, sql: include_str!("schema/2.sql") },
+    Migration { version: 3, needs: 1, sql: include_str!("schema/3.sql") },
 ];
 
 const NEWEST: &Migration = &MIGRATIONS[MIGRATIONS.len() - 1];

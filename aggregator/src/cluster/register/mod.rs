@@ -44,7 +44,7 @@ use std::thread::JoinHandle;
 use shared::identity::PublicKey;
 
 use self::claim::{Claims, Message};
-use self::error::RegisterError;
+pub use self::error::RegisterError;
 use self::worker::Worker;
 use super::address::StoreAddress;
 use super::connection::Connection;

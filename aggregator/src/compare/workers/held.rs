@@ -9,7 +9,7 @@ use tracing::warn;
 use super::lock;
 use crate::cluster::connection::{Connection, Patience};
 use crate::cluster::error::StoreError;
-use crate::cluster::experiments::{Claim, ExperimentId, LEASE_SECONDS, renew};
+use crate::cluster::experiments::{Claim, ExperimentId, LEASE, renew};
 
 /// What this worker has taken.
 #[derive(Debug)]
@@ -112,12 +112,12 @@ fn renewing(
 ) {
     let mut patience = UntilEnded(ended);
     // Two may fail before the lease is over.
-    while patience.wait(Duration::from_secs_f64(LEASE_SECONDS / 3.0)) {
+    while patience.wait(LEASE / 3) {
         let Some(asked) = held.upgrade().map(|held| held.all()) else { return };
         if asked.is_empty() {
             continue;
         }
-        match connection.lasting(&mut patience, &mut |client| renew(client, experiment, &asked)) {
+        match connection.lasting(&mut patience, &mut |client| renew(client, experiment, &asked, LEASE)) {
             Ok(Some(renewed)) => {
                 if let Some(held) = held.upgrade() {
                     held.mark(&asked, &renewed);

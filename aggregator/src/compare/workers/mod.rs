@@ -27,7 +27,7 @@ use super::plan::{Plan, Planned, Standing};
 use crate::cluster::address::StoreAddress;
 use crate::cluster::connection::{Connection, Patience};
 use crate::cluster::error::StoreError;
-use crate::cluster::experiments::{self, Claim, Description, Stands, Then};
+use crate::cluster::experiments::{self, Claim, Description, LEASE, Stands, Then};
 use crate::cluster::files::{self, Fetched, Kept};
 use crate::cluster::schema;
 use crate::report::standing::Process;
@@ -228,7 +228,8 @@ impl Workers {
     fn claim(&self, among: &[&str]) -> Result<Option<Claim>, WorkersError> {
         let id = self.experiment.id;
         self.ask(&mut |connection, patience| {
-            connection.lasting(patience, &mut |client| experiments::take(client, &id, among, &self.name))
+            connection
+                .lasting(patience, &mut |client| experiments::take(client, &id, among, (&self.name, LEASE)))
         })
     }
 
@@ -246,7 +247,7 @@ impl Workers {
             &mut patience,
             &id,
             claim,
-            &directory,
+            (&directory, &|_| true),
             (rounds, then),
             &self.arithmetic,
         )?;

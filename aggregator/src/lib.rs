@@ -24,6 +24,7 @@
 //! | [`simulate`] | simulation of a federation in one process (feature `simulate`, on by default) |
 //! | [`compare`] | experiments: comparison of variants on paired seeds (feature `simulate`) |
 //! | `cluster` | what several aggregators share: a store in `PostgreSQL` (feature `cluster`) |
+//! | `leaves` | several aggregators that serve one run (feature `cluster`) |
 //! | [`cli`] | the command line |
 //! | [`page`] | the page of a run, at any time, from what lies in its directory |
 //! | [`runs`] | runs as things: found by name, listed, deleted, archived |
@@ -50,6 +51,8 @@ pub mod export;
 pub mod history;
 pub mod init;
 pub mod issue;
+#[cfg(feature = "cluster")]
+pub mod leaves;
 mod names;
 pub mod page;
 pub mod peer;

@@ -16,8 +16,9 @@ use crate::control;
 use crate::coordinator::{Outcome, Resume};
 use crate::driver::{Drain, Ended, drive};
 use crate::events::{Notice, Sink};
+use crate::peer::FromPeer;
 use crate::run::{Run, RunError};
-use crate::storage::{Disk, FileLayer as _, write_durably};
+use crate::storage::{Disk, write_durably};
 use crate::transport::Listener;
 use crate::transport::identity::ServerIdentity;
 
@@ -32,6 +33,19 @@ pub struct Ready {
     pub pid: u32,
     /// The run's directory.
     pub run: PathBuf,
+}
+
+impl Ready {
+    /// Writes it to the file that was asked for, if one was.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn write(&self, file: Option<&Path>) -> Result<(), ServeError> {
+        let Some(path) = file else { return Ok(()) };
+        let json = serde_json::to_string(self).expect("addresses and strings are JSON");
+        write_durably(&Disk, path, |out| out.write_all(format!("{json}\n").as_bytes()))
+            .map_err(|source| ServeError::ReadyFile { path: path.to_owned(), source })
+    }
 }
 
 /// Why a run cannot be served.
@@ -97,10 +111,6 @@ pub async fn serve(
     stop: watch::Receiver<bool>,
     sink: &mut dyn Sink,
 ) -> Result<Served, ServeError> {
-    // A file of an earlier process names a port that is closed.
-    if let Some(path) = ready_file {
-        Disk.remove(path).map_err(|source| ServeError::ReadyFile { path: path.to_owned(), source })?;
-    }
     let ready = Ready {
         address: listener.address(),
         key: identity.key(),
@@ -108,30 +118,41 @@ pub async fn serve(
         run: run.directory().root().to_owned(),
     };
     sink.receive(&Notice::Listening { address: ready.address, key: ready.key });
-    if let Some(path) = ready_file {
-        let json = serde_json::to_string(&ready).expect("addresses and strings are JSON");
-        write_durably(&Disk, path, |out| out.write_all(format!("{json}\n").as_bytes()))
-            .map_err(|source| ServeError::ReadyFile { path: path.to_owned(), source })?;
-    }
+    ready.write(ready_file)?;
     let (to_driver, from_peers) = mpsc::unbounded_channel();
-    control::watch(run.directory(), to_driver.clone()).map_err(|source| {
-        let path = run.directory().state();
-        RunError::Disk { action: "look for requests in", path, source }
-    })?;
     let (spool, max_payload) = (run.directory().spool(), run.max_payload());
     // A run that is stopped will be continued, with its unfinished uploads.
     let over = Arc::<AtomicBool>::default();
     listener.over = over.clone();
     let admission = listener.admission();
-    let accepting = tokio::spawn(listener.accept(spool, max_payload, run.config().data.clients, to_driver));
+    let clients = run.config().data.clients;
+    let accepting = tokio::spawn(listener.accept(spool, max_payload, clients, to_driver.clone()));
+    let served = serve_peers(run, resume, (from_peers, to_driver), accepting, stop, sink).await?;
+    over.store(served.outcome != Outcome::Stopped, Ordering::Relaxed);
+    let recorded = tokio::task::spawn_blocking(move || admission.record()).await;
+    if let Ok(Err(error)) = recorded {
+        warn!("who was here cannot be written down: {error}");
+    }
+    Ok(served)
+}
+
+/// Serves the run to those that speak through `peers` until it is over or `stop` turns true. `accepting` ends when nothing more is
+/// heard of them.
+pub async fn serve_peers(
+    run: Run,
+    resume: Resume,
+    (peers, to_driver): (mpsc::UnboundedReceiver<FromPeer>, mpsc::UnboundedSender<FromPeer>),
+    accepting: JoinHandle<()>,
+    stop: watch::Receiver<bool>,
+    sink: &mut dyn Sink,
+) -> Result<Served, ServeError> {
+    control::watch(run.directory(), to_driver).map_err(|source| {
+        let path = run.directory().state();
+        RunError::Disk { action: "look for requests in", path, source }
+    })?;
     // The future holds the run: boxed, it moves as a pointer.
-    match Box::pin(drive(run, resume, from_peers, stop, sink)).await {
+    match Box::pin(drive(run, resume, peers, stop, sink)).await {
         Ok(Ended { run, outcome, drain }) => {
-            over.store(outcome != Outcome::Stopped, Ordering::Relaxed);
-            let recorded = tokio::task::spawn_blocking(move || admission.record()).await;
-            if let Ok(Err(error)) = recorded {
-                warn!("who was here cannot be written down: {error}");
-            }
             Ok(Served { run, outcome, shutdown: Shutdown { drain, accepting } })
         }
         Err(error) => {

@@ -177,26 +177,17 @@ fn team(
     arguments: &CompareArgs,
 ) -> impl Fn(&Plan, &terminal::StopRequest) -> Result<Box<dyn Team>, Failure> {
     let shared = arguments.sharing.store.is_some();
-    move |_, _| if shared { Err(without_store()) } else { Ok(Box::new(Alone)) }
+    move |_, _| if shared { Err(Failure::without_store()) } else { Ok(Box::new(Alone)) }
 }
 
 #[cfg(not(feature = "cluster"))]
 fn tell_store(_: &Plan, _: &str) -> Result<(), Failure> {
-    Err(without_store())
+    Err(Failure::without_store())
 }
 
 #[cfg(not(feature = "cluster"))]
 fn forget(_: &Plan, _: &str) -> Result<(), Failure> {
-    Err(without_store())
-}
-
-/// Why a program without the feature `cluster` takes no store.
-#[cfg(not(feature = "cluster"))]
-fn without_store() -> Failure {
-    Failure::Usage(
-        "this program was built without stores: `cargo build --release --package aggregator --features cluster` makes one with them"
-            .to_owned(),
-    )
+    Err(Failure::without_store())
 }
 
 /// Refuses options that contradict each other.

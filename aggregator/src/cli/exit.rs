@@ -49,6 +49,15 @@ impl Failure {
         Self::Environment(error.to_string())
     }
 
+    /// Why a program without the feature `cluster` takes no store.
+    #[cfg(not(feature = "cluster"))]
+    pub(super) fn without_store() -> Self {
+        Self::Usage(
+            "this program was built without stores: `cargo build --release --package aggregator --features cluster` makes one with them"
+                .to_owned(),
+        )
+    }
+
     /// Prints it on standard error, in the form of the log.
     pub fn report(&self) {
         if json_log::is_on() {

@@ -130,6 +130,16 @@ impl RunPage {
         Ok(run.write_report(&page, *outcome != Outcome::Stopped)?)
     }
 
+    /// The run goes on elsewhere: nothing more is written here.
+    pub(super) fn left(self) {
+        let Self { directory, register, live } = self;
+        live.finish();
+        note(register.as_ref(), &Disk, &directory);
+        if let Err(error) = ending::note(&Disk, &directory, &Standing::Stopped) {
+            warn!("how the run was left is not noted: {error}");
+        }
+    }
+
     /// The last page of a run that cannot go on. Where that cannot be written, the failure is told all the same.
     pub(super) fn failed(self, failure: &Failure) {
         let Self { directory, register, live } = self;

@@ -1,5 +1,9 @@
 //! `aggregator serve`: the rounds of a run with real devices.
 
+mod rounds;
+#[cfg(feature = "cluster")]
+mod several;
+
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,33 +17,29 @@ use tokio::sync::watch;
 
 use super::dashboard::{ADDRESS, Beside};
 use super::exit::Failure;
-use super::history::{History, Sinks};
 use super::lost_identity::refuse_if_lost;
-use super::page::RunPage;
 use super::parse::{address, count};
-use super::run::{conclude, report_skipped, runtime, tensorboard};
+use super::run::runtime;
 use super::{RunArgs, lab_options, state_directory, terminal};
 use crate::attack::Attackers;
 use crate::commands::{command, set_options};
 use crate::config::Config;
 use crate::database::Database;
 use crate::enrolment::{Admission, Device, IssuedTicket, ListenAddress, Policy, Register};
-use crate::events::Sink;
 use crate::events::sinks::json::JsonLines;
 use crate::events::sinks::systemd::Service;
-use crate::events::sinks::terminal::Terminal;
 use crate::history::StoredSkipped;
 use crate::issue::own_addresses;
-use crate::page::devices::KnownDevices;
 use crate::report::units::counted;
 use crate::run::Run;
-use crate::serve::{ServeError, Served, Shutdown, serve as serve_run};
+use crate::serve::{Shutdown, serve as serve_run};
 use crate::start::completed;
 use crate::storage::Disk;
 use crate::storage::descriptors::allow_all_descriptors;
 use crate::storage::retry_full::RetryingDisk;
 use crate::transport::Listener;
 use crate::transport::identity::ServerIdentity;
+use rounds::{Hosting, Over, Rounds, rounds};
 
 #[derive(Debug, Args)]
 pub(super) struct ServeArgs {
@@ -59,6 +59,10 @@ pub(super) struct ServeArgs {
     /// Devices learn it, as with --also-at. Give it to `aggregator ticket` as well.
     #[arg(long = "address", value_name = "HOST:PORT", value_delimiter = ',', value_parser = host_and_port)]
     addresses: Vec<String>,
+    /// Serve the run together with other servers, over this `PostgreSQL` database: the same command on each, with the same key in its
+    /// --identity, and --address. Needs a program that was built with the feature cluster
+    #[arg(long, value_name = "URL", conflicts_with = "fresh")]
+    store: Option<String>,
     /// Write address, key and process id here, as JSON, once devices can join
     #[arg(long, value_name = "FILE")]
     ready_file: Option<PathBuf>,
@@ -118,6 +122,9 @@ pub(super) fn serve(arguments: &ServeArgs) -> Result<(), Failure> {
     let database = Database::open(&directory)?;
     Device::verify(&database)?;
     let identity = ServerIdentity::load_or_create(&Disk, &directory)?;
+    if let Some(store) = &arguments.store {
+        return serve_shared(arguments, store, config, (&database, &identity, &directory));
+    }
     let runtime = runtime()?;
     let inside = runtime.enter();
     let bind = |config: &Config| {
@@ -138,57 +145,35 @@ pub(super) fn serve(arguments: &ServeArgs) -> Result<(), Failure> {
         let good = IssuedTicket::good(&database, SystemTime::now())?;
         terminal::tell(&no_devices(&good));
     }
-    let (mut run, mut resume, _lock) = started.into_parts();
-    run.backend = backend;
-    let mut event_log = arguments.event_log.as_deref().map(open_log).transpose()?;
-    let load = listener.load();
-    let mut history = History::begin(&database, &mut run, &mut resume, Box::new(move || load.now()))?;
-    history.note_address(listener.address())?;
-    let skipped = report_skipped(&[], &run);
-    let tests = run.tests.as_ref().map(|tests| ("test", tests.view().dataset().clone()));
-    let register = KnownDevices { directory: directory.clone(), run: run.spec().run };
-    let mut page = RunPage::begin(&run, Some(register), None, skipped, tests.into_iter().collect())?;
     let stop = terminal::stop_on_signal();
-    // From now on an operator watches, until the run is to stop: a full disk is waited for.
-    shortage.wait_from_now_on();
-    let (stopped, waiting) = (stop.stopped.clone(), shortage.clone());
-    tokio::spawn(async move { waiting.give_up_when(stopped).await });
+    let address = listener.address();
+    let load = listener.load();
     drop(inside);
-    let planned = run.spec().rounds.saturating_add(resume.failed);
-    let mut display =
-        Terminal::new(planned, resume.closed, given.json, true).expecting(run.config().data.clients);
-    let mut tensorboard = tensorboard(given, &run)?;
-    let mut systemd = Service::of_environment();
-    let mut sinks: Vec<&mut dyn Sink> = vec![&mut systemd, &mut history.recorder, page.sink(), &mut display];
-    sinks.extend(tensorboard.as_mut().map(|file| file as &mut dyn Sink));
-    sinks.extend(event_log.as_mut().map(|log| log as &mut dyn Sink));
-    let mut sink = Sinks { all: sinks, health: history.health.clone(), shortage: shortage.clone() };
+    let hosting = Hosting {
+        arguments,
+        runtime: &runtime,
+        database: &database,
+        directory: &directory,
+        backend,
+        address,
+        load: Box::new(move || load.now()),
+        shortage: &shortage,
+        stop: &stop,
+    };
     let ready_file = arguments.ready_file.as_deref();
-    let serving = serve_run(run, resume, listener, &identity, ready_file, stop.stopped.clone(), &mut sink);
-    let served = runtime.block_on(Box::pin(serving));
-    shortage.give_up();
-    // Held until model and report are written.
-    let presence = history.finish(served.as_ref().ok().map(|served| &served.outcome));
-    let failed = |error| match error {
-        ServeError::Run(error) => error.into(),
-        error @ ServeError::ReadyFile { .. } => Failure::environment(error),
+    let over = rounds(hosting, started, |run, resume, sink| {
+        let serving = serve_run(run, resume, listener, &identity, ready_file, stop.stopped.clone(), sink);
+        runtime.block_on(Box::pin(serving))
+    })?;
+    let Over { shutdown, concluded, lock: _lock, .. } = match over {
+        Rounds::Over(over) => *over,
+        Rounds::GoOn(left) => return Err(Failure::internal(left)),
     };
-    let Served { mut run, outcome, shutdown } = match served.map_err(failed) {
-        Ok(served) => served,
-        Err(failure) => {
-            page.failed(&failure);
-            return Err(failure);
-        }
-    };
-    let shown = display.finish().map_err(|error| Failure::output(&error));
-    let skipped = skipped_by_devices(&database, &run);
-    let concluded = conclude(&mut run, &outcome, page, skipped, &stop, given.json);
-    drop(presence);
     // Model and report are written by now.
     let over = matches!(concluded, Ok(()) | Err(Failure::NoProgress(_)));
     let timeout = Duration::from_secs(if over { arguments.drain_timeout.into() } else { 0 });
     drain(&runtime, shutdown, over, timeout, stop.stopped.clone());
-    concluded.and(shown)
+    concluded
 }
 
 /// Whether devices keep this number of addresses.
@@ -222,6 +207,27 @@ fn told(arguments: &ServeArgs, listening: SocketAddr) -> Vec<String> {
         }
     }
     told
+}
+
+/// Serves the run together with other servers.
+#[cfg(feature = "cluster")]
+fn serve_shared(
+    arguments: &ServeArgs,
+    store: &str,
+    config: Config,
+    of: (&Database, &ServerIdentity, &Path),
+) -> Result<(), Failure> {
+    several::serve(arguments, store, config, of)
+}
+
+#[cfg(not(feature = "cluster"))]
+fn serve_shared(
+    _: &ServeArgs,
+    _: &str,
+    _: Config,
+    _: (&Database, &ServerIdentity, &Path),
+) -> Result<(), Failure> {
+    Err(Failure::without_store())
 }
 
 /// Gives known devices this time to hear that the run is `over`, unless it is stopped meanwhile.

@@ -167,7 +167,7 @@ impl ServerIdentity {
     }
 
     /// Derives a secret for one purpose from the private key.
-    pub(super) fn derive(&self, purpose: &str) -> [u8; 32] {
+    pub(crate) fn derive(&self, purpose: &str) -> [u8; 32] {
         Sha256::new_with_prefix(self.key.expose()).chain_update(purpose).finalize().into()
     }
 }

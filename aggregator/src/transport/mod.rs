@@ -36,9 +36,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
-use quinn::crypto::rustls::QuicServerConfig;
-use quinn::{ConnectionError, Endpoint, Incoming, ServerConfig, TransportErrorCode, VarInt};
+use quinn::crypto::rustls::{HandshakeData, QuicServerConfig};
+use quinn::{Connection, ConnectionError, Endpoint, Incoming, ServerConfig, TransportErrorCode, VarInt};
+use rustls::pki_types::CertificateDer;
 use shared::congestion::Congestion;
+use shared::identity::PublicKey;
 use shared::identity::tls::{self, AnyKey, ServerKeys};
 use shared::message::MAX_SERVERS;
 use shared::protocol::Protocol;
@@ -53,6 +55,9 @@ use budget::Budget;
 use connection::Peer;
 use endpoint::{LOOPBACK_MTU, bind, endpoint_config, transport};
 use identity::ServerIdentity;
+#[cfg(feature = "cluster")]
+pub(crate) use load::LoadMeter;
+#[cfg(not(feature = "cluster"))]
 use load::LoadMeter;
 use preauth::PreauthSlot;
 
@@ -74,6 +79,9 @@ pub enum ListenError {
     Tls(#[from] rustls::Error),
 }
 
+/// The name under which another server of the same run connects, in place of a version of the devices' protocol.
+pub const LINK_PROTOCOL: &[u8] = b"federation-leaf/1";
+
 /// A listening endpoint whose connections feed the driver.
 pub struct Listener {
     endpoint: Endpoint,
@@ -89,6 +97,8 @@ pub struct Listener {
     /// Whether the run is over for good on shutdown: then partial uploads are deleted, and otherwise kept so that the run can be
     /// resumed. By default it is.
     pub over: Arc<AtomicBool>,
+    /// Where connections of other servers of this identity go. By default they are closed.
+    pub links: Option<mpsc::UnboundedSender<Connection>>,
     load: LoadMeter,
 }
 
@@ -124,6 +134,8 @@ impl Listener {
             .with_client_cert_verifier(Arc::new(AnyKey(provider)))
             .with_cert_resolver(keys.clone());
         tls.alpn_protocols = Protocol::offered();
+        #[cfg(feature = "cluster")]
+        tls.alpn_protocols.push(LINK_PROTOCOL.to_vec());
         let crypto = QuicServerConfig::try_from(tls);
         let crypto = Arc::new(crypto.expect("the provider has the cipher suite of QUIC's first packets"));
         let config = |mtu: Option<u16>| {
@@ -151,6 +163,7 @@ impl Listener {
             timeout: connection_timeout,
             max_connections: None,
             over,
+            links: None,
             load: LoadMeter::default(),
         })
     }
@@ -231,7 +244,8 @@ impl Listener {
                 self.config.network.clone()
             };
             let (driver, budget, access) = (driver.clone(), budget.clone(), self.access.clone());
-            tokio::spawn(serve(incoming, config, driver, budget, access, slot, place));
+            let links = self.links.clone();
+            tokio::spawn(serve(incoming, config, driver, budget, (access, links), slot, place));
         }
         watching.abort();
         // The last write of when and from where devices were seen.
@@ -248,7 +262,7 @@ async fn serve(
     config: Arc<ServerConfig>,
     driver: mpsc::UnboundedSender<FromPeer>,
     budget: Arc<Budget>,
-    access: Access,
+    (access, links): (Access, Option<mpsc::UnboundedSender<Connection>>),
     slot: PreauthSlot,
     _place: OwnedSemaphorePermit,
 ) {
@@ -259,6 +273,13 @@ async fn serve(
         Err(error) => Some(Err(error)),
     };
     match connection {
+        Some(Ok(connection)) if is_link(&connection) => {
+            let same = shown_key(&connection).is_some_and(|key| access.keys.is_current(key));
+            match links.filter(|_| same) {
+                Some(links) => _ = links.send(connection),
+                None => connection.close(VarInt::from_u32(1), b"no server of this run"),
+            }
+        }
         Some(Ok(connection)) => {
             let id = PeerId(NEXT.fetch_add(1, Ordering::Relaxed));
             Peer::new(id, connection, driver, budget, access).run(slot).await;
@@ -274,6 +295,18 @@ async fn serve(
             debug!("a handshake took too long");
         }
     }
+}
+
+/// Whether the other side is another server.
+fn is_link(connection: &Connection) -> bool {
+    let handshake = connection.handshake_data().and_then(|data| data.downcast::<HandshakeData>().ok());
+    handshake.is_some_and(|data| data.protocol.as_deref() == Some(LINK_PROTOCOL))
+}
+
+/// The key that the other side has proved.
+fn shown_key(connection: &Connection) -> Option<PublicKey> {
+    let shown = connection.peer_identity()?.downcast::<Vec<CertificateDer<'_>>>().ok()?;
+    tls::peer_key(shown.first()?).ok()
 }
 
 /// Whether the handshake failed because no protocol version is spoken by both sides.

@@ -120,6 +120,13 @@ impl ServerKeys {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = named.collect();
     }
 
+    /// Whether this is the current key.
+    #[must_use]
+    pub fn is_current(&self, key: PublicKey) -> bool {
+        let keys = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        keys.first().is_some_and(|shown| shown.key == key)
+    }
+
     /// The current key, if a client asked for the `name` of a former one; else `None`.
     #[must_use]
     pub fn newer_than(&self, name: &str) -> Option<PublicKey> {

@@ -1,0 +1,337 @@
+//! `aggregator serve --store`: a run that several servers serve together.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use sha2::{Digest as _, Sha256};
+use shared::cli::Processor;
+use tokio::runtime::Runtime;
+use tokio::sync::{mpsc, watch};
+
+use super::super::dashboard::Beside;
+use super::super::exit::Failure;
+use super::super::run::runtime;
+use super::super::terminal::{self, StopRequest};
+use super::rounds::{Hosting, Over, Rounds, rounds};
+use super::{ServeArgs, told};
+use crate::cluster::address::StoreAddress;
+use crate::cluster::connection::Connection;
+use crate::cluster::experiments::{Claim, namesakes};
+use crate::cluster::register::{RegisterError, Synchroniser};
+use crate::config::Config;
+use crate::coordinator::Outcome;
+use crate::database::Database;
+use crate::enrolment::{Admission, ListenAddress, Register};
+use crate::leaves::fetch::{born, fetch_run, put_secret};
+use crate::leaves::leadership::ServedRun;
+use crate::leaves::process::{Leading, Process, Setup, Turn};
+use crate::run::directory::RunDirectory;
+use crate::run::{LeafRun, Run, RunError};
+use crate::serve::{Ready, ServeError, serve_peers};
+use crate::start::Started;
+use crate::storage::Disk;
+use crate::storage::retry_full::RetryingDisk;
+use crate::transport::identity::ServerIdentity;
+use crate::transport::{Listener, LoadMeter};
+
+impl From<RegisterError> for Failure {
+    fn from(error: RegisterError) -> Self {
+        Self::environment(error)
+    }
+}
+
+/// What does not go with several servers yet, with the keys that ask for it.
+fn refused(config: &Config) -> Option<&'static str> {
+    let (spec, policy) = (&config.spec, &config.policy);
+    let algorithm = shared::algorithm::registry::build(&spec.algorithm).ok()?;
+    [
+        (spec.aggregation.rule.needs_every_update(), "a rule that needs every update (aggregation.rule)"),
+        (algorithm.ensemble().is_some(), "an algorithm whose clients' models stay side by side"),
+        (algorithm.supervised().is_some(), "an algorithm whose server trains a part of the model"),
+        (
+            algorithm.personal().is_some(),
+            "an algorithm whose clients have models of their own, which the server tests one by one",
+        ),
+        (policy.late.is_some(), "updates that count in a later round (round.staleness)"),
+        (spec.secure.enabled, "secure aggregation ([secure-aggregation])"),
+        (
+            spec.update.broadcast().is_difference(),
+            "models that travel as differences (update.broadcast = \"int8\")",
+        ),
+        (spec.architecture.frozen.is_some(), "parameters that are frozen (model.freeze)"),
+    ]
+    .into_iter()
+    .find_map(|(asked, what)| asked.then_some(what))
+}
+
+/// Where the other servers reach this one.
+fn reached_at(arguments: &ServeArgs) -> Result<String, Failure> {
+    let listen = arguments.listen;
+    match arguments.addresses.first() {
+        Some(address) => Ok(address.clone()),
+        None if listen.ip().is_unspecified() || listen.port() == 0 => Err(Failure::Usage(
+            "the other servers of the run must know where this one is reached: give --address HOST:PORT, which devices learn as well"
+                .to_owned(),
+        )),
+        None => Ok(listen.to_string()),
+    }
+}
+
+/// The run that the store knows by the lab's key, its name and its configuration.
+fn served(config: &Config, identity: &ServerIdentity) -> ServedRun {
+    let name = config.spec.name.clone();
+    let mut hash = Sha256::new();
+    for part in [
+        "federation run 1",
+        env!("CARGO_PKG_VERSION"),
+        &identity.key().to_string(),
+        &config.effective.without_local_paths().to_toml(),
+    ] {
+        hash.update((part.len() as u64).to_be_bytes());
+        hash.update(part);
+    }
+    ServedRun { id: hash.finalize().into(), name }
+}
+
+/// Says if the store has another run of this name that goes on: then the servers were not given the same.
+fn warn_of_others(store: &StoreAddress, run: &ServedRun) -> Result<(), Failure> {
+    let mut connection = Connection::new(store.clone());
+    let others = connection.once(&mut |client| namesakes(client, &run.described()))?;
+    if others.iter().any(|(ended, all)| ended < all) {
+        terminal::tell(&format!(
+            "WARNING: the store has another run named {} that has not ended, of another configuration, server's key or version: the \
+             servers of one run need the same of each",
+            run.name
+        ));
+    }
+    Ok(())
+}
+
+/// All that the process has for the run, whichever server leads it.
+struct Server<'a> {
+    arguments: &'a ServeArgs,
+    store: StoreAddress,
+    run: ServedRun,
+    config: Config,
+    database: &'a Database,
+    identity: &'a ServerIdentity,
+    directory: &'a Path,
+    runtime: &'a Runtime,
+    stop: StopRequest,
+}
+
+/// Makes the store ready, as soon as it answers. `false` if this process is to stop before.
+fn prepare(store: &StoreAddress, stop: &StopRequest) -> Result<bool, Failure> {
+    /// The time between two attempts.
+    const RETRY: Duration = Duration::from_secs(1);
+    let mut told = false;
+    while !*stop.stopped.borrow() {
+        match Connection::new(store.clone()).prepare() {
+            Err(error) if error.is_outage() => {
+                if !std::mem::replace(&mut told, true) {
+                    terminal::tell(&format!("{error}; it is tried again until it answers"));
+                }
+                std::thread::sleep(RETRY);
+            }
+            prepared => {
+                prepared?;
+                return Ok(true);
+            }
+        }
+    }
+    Ok(false)
+}
+
+/// Serves a run together with other servers.
+pub(super) fn serve(
+    arguments: &ServeArgs,
+    store: &str,
+    config: Config,
+    (database, identity, directory): (&Database, &ServerIdentity, &Path),
+) -> Result<(), Failure> {
+    let mut config = config;
+    if let Some(what) = refused(&config) {
+        return Err(Failure::Usage(format!(
+            "several servers do not serve {what}: leave it out, or serve the run without --store"
+        )));
+    }
+    let own = reached_at(arguments)?;
+    let store = StoreAddress::from_environment(store)?;
+    // What a leaf has is lost with it: devices keep their updates until the round has closed.
+    config.policy.receipts_at_close = true;
+    let runtime = runtime()?;
+    let inside = runtime.enter();
+    let stop = terminal::stop_on_signal();
+    if !prepare(&store, &stop)? {
+        return stop.failure().map_or(Ok(()), Err);
+    }
+    let register = Synchroniser::start(database, store.clone(), identity.key())?;
+    let register_of = Register::Lab { database: database.clone(), policy: arguments.enrolment };
+    let admission = Admission::new(register_of).sharing(register.tickets());
+    let (timeout, congestion) = (config.policy.connection_timeout, config.effective.connection.congestion);
+    let mut listener = Listener::bind(arguments.listen, identity, admission, timeout, congestion)
+        .map_err(crate::start::StartError::from)?;
+    listener.directory = Some(directory.to_owned());
+    listener.announce(told(arguments, listener.address()));
+    ListenAddress::note(database, listener.address())?;
+    let (links, linked) = mpsc::unbounded_channel();
+    listener.links = Some(links);
+    let (address, load) = (listener.address(), listener.load());
+    let run = served(&config, identity);
+    warn_of_others(&store, &run)?;
+    let place = RunDirectory::new(arguments.run.runs.join(format!(".leaf-{}", run.name)));
+    let leaf = LeafRun::new(Arc::new(Disk), place, config.clone())?;
+    let (spool, max_payload, clients) = (leaf.directory().spool(), leaf.max_payload(), config.data.clients);
+    let (to_leaf, peers) = mpsc::unbounded_channel();
+    let accepting = tokio::spawn(listener.accept(spool, max_payload, clients, to_leaf));
+    let ready = Ready {
+        address,
+        key: identity.key(),
+        pid: std::process::id(),
+        run: arguments.run.runs.join(&run.name),
+    };
+    ready.write(arguments.ready_file.as_deref()).map_err(Failure::environment)?;
+    terminal::tell(&format!(
+        "listening on {address}, as one of the servers of {}; they share {store}",
+        run.name
+    ));
+    let key = identity.keys(SystemTime::now()).into_iter().next().expect("an identity has a key");
+    let setup =
+        Setup { store: store.clone(), run: run.clone(), address: own, key, leaf, peers, links: linked };
+    let _page =
+        arguments.page.and_then(|at| Beside::start(at, &arguments.run.runs, arguments.identity.as_deref()));
+    let mut process = Process::start(setup);
+    drop(inside);
+    let server =
+        Server { arguments, store, run, config, database, identity, directory, runtime: &runtime, stop };
+    let ended = server.take_turns(&mut process, &load);
+    drop(process);
+    runtime.block_on(async {
+        let _ = tokio::time::timeout(Duration::from_secs(2), accepting).await;
+    });
+    ended
+}
+
+impl Server<'_> {
+    /// Leads the run whenever it is this process's turn, until the run is over.
+    fn take_turns(&self, process: &mut Process, load: &LoadMeter) -> Result<(), Failure> {
+        loop {
+            match self.runtime.block_on(process.turn(self.stop.stopped.clone())) {
+                Turn::Lead(claim) => {
+                    if let Some(ended) = self.lead(process, &claim, load)? {
+                        return ended;
+                    }
+                }
+                Turn::Over => return self.take_home(process),
+                Turn::Stopped => return self.stop.failure().map_or(Ok(()), Err),
+                Turn::Failed(reason) => return Err(Failure::environment(reason)),
+            }
+        }
+    }
+
+    /// Leads the run. `None` if it goes on, here or elsewhere.
+    fn lead(
+        &self,
+        process: &mut Process,
+        claim: &Claim,
+        load: &LoadMeter,
+    ) -> Result<Option<Result<(), Failure>>, Failure> {
+        let backend = Processor::backend(self.arguments.run.device)?;
+        let arithmetic = backend.arithmetic();
+        // Ends the rounds when this process is to stop, and when another one leads.
+        let (halt, halted) = watch::channel(false);
+        let inside = self.runtime.enter();
+        let leading = process.lead(claim, arithmetic, self.stop.stopped.clone());
+        let Leading { peers, to_driver, leaves, hub, led } = leading;
+        let (mut stopped, watched) = (self.stop.stopped.clone(), led.clone());
+        let watching = tokio::spawn(async move {
+            tokio::select! {
+                _ = stopped.wait_for(|stopped| *stopped) => {}
+                () = watched.over() => {}
+            }
+            let _ = halt.send(true);
+        });
+        terminal::tell(&format!("this server leads the run from now on (epoch {})", claim.epoch));
+        let files = RetryingDisk::default();
+        let shortage = files.shortage.clone();
+        let started = match self.begin(files) {
+            Ok(started) => started,
+            Err(failure) => {
+                process.rest(claim);
+                return Err(failure);
+            }
+        };
+        hub.is_of(started.run.spec().run);
+        drop(inside);
+        let meter = load.clone();
+        let hosting = Hosting {
+            arguments: self.arguments,
+            runtime: self.runtime,
+            database: self.database,
+            directory: self.directory,
+            backend,
+            address: self.arguments.listen,
+            load: Box::new(move || meter.now()),
+            shortage: &shortage,
+            stop: &self.stop,
+        };
+        let ended = rounds(hosting, started, |mut run: Run, mut resume, sink| {
+            run.serve_with(Box::new(leaves), &mut resume)?;
+            let accepting = self.runtime.spawn(async {});
+            let serving = serve_peers(run, resume, (peers, to_driver), accepting, halted, sink);
+            let served = self.runtime.block_on(Box::pin(serving))?;
+            if served.outcome == Outcome::Stopped {
+                // Another server goes on with the run.
+                led.check().map_err(|error| ServeError::Run(RunError::Leaves(error)))?;
+            }
+            Ok(served)
+        });
+        watching.abort();
+        let over = match ended {
+            Ok(Rounds::Over(over)) => over,
+            Ok(Rounds::GoOn(left)) => {
+                process.rest(claim);
+                if *self.stop.stopped.borrow() {
+                    return Ok(Some(self.stop.failure().map_or(Ok(()), Err)));
+                }
+                terminal::tell(&format!("{left}: the run goes on"));
+                return Ok(None);
+            }
+            Err(failure) => {
+                process.rest(claim);
+                return Err(failure);
+            }
+        };
+        let Over { run, shutdown, concluded, lock: _lock } = *over;
+        let whole = process.keeper(led, arithmetic).keep_whole(run.directory(), run.closed());
+        whole.map_err(Failure::environment)?;
+        let timeout = Duration::from_secs(self.arguments.drain_timeout.into());
+        super::drain(self.runtime, shutdown, true, timeout, self.stop.stopped.clone());
+        self.runtime.block_on(process.end());
+        Ok(Some(concluded))
+    }
+
+    /// Begins the run, or goes on with what the store has of it.
+    fn begin(&self, files: RetryingDisk) -> Result<Started, Failure> {
+        let given = &self.arguments.run;
+        fetch_run(&self.store, &self.run, &given.runs, &|| !*self.stop.stopped.borrow())?;
+        if self.config.promise.is_some() {
+            let born = born(&self.store, &self.run)?;
+            let purpose = format!("the private run {} of {born}", self.run.name);
+            let place = RunDirectory::new(given.runs.join(&self.run.name));
+            put_secret(&place, &self.identity.derive(&purpose))?;
+        }
+        let (started, ()) = given.start(self.config.clone(), Arc::new(files), |_| Ok(()))?;
+        Ok(started)
+    }
+
+    /// Brings the model and the report of a run here that is over.
+    fn take_home(&self, process: &mut Process) -> Result<(), Failure> {
+        self.runtime.block_on(process.end());
+        fetch_run(&self.store, &self.run, &self.arguments.run.runs, &|| !*self.stop.stopped.borrow())?;
+        let place = self.arguments.run.runs.join(&self.run.name);
+        terminal::tell(&format!("the run is over; its model and its report are in {}", place.display()));
+        Ok(())
+    }
+}

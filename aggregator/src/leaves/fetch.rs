@@ -1,0 +1,105 @@
+//! A run, from the store into its folder.
+
+use std::fs::{self, TryLockError};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use super::leadership::ServedRun;
+use crate::cluster::address::StoreAddress;
+use crate::cluster::connection::{Connection, Patience};
+use crate::cluster::error::{StoreError, disk};
+use crate::cluster::files::{Fetched, fetch};
+use crate::run::directory::RunDirectory;
+use crate::storage::{Disk, FileLayer as _, create_dir_durably, write_privately};
+
+/// What a run that is brought from the store is called until it is whole.
+const PREFIX: &str = ".arriving-";
+
+/// Waits through outages for as long as it is wanted.
+struct Wanted<'a>(&'a dyn Fn() -> bool);
+
+impl Patience for Wanted<'_> {
+    /// The thread that renews the lease says so.
+    fn outage(&mut self, _: &StoreError) {}
+
+    fn over(&mut self) {}
+
+    fn wait(&mut self, time: Duration) -> bool {
+        let until = Instant::now() + time;
+        while (self.0)() {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return true;
+            }
+            std::thread::sleep(left.min(Duration::from_millis(50)));
+        }
+        false
+    }
+}
+
+/// Puts what the store has of the run into its folder under `runs`, in place of what an earlier turn of this process has left there.
+/// `false` if the store has nothing of it yet, or it is not `wanted` any more.
+///
+/// # Errors
+/// Those of the store and of the disk.
+pub fn fetch_run(
+    store: &StoreAddress,
+    run: &ServedRun,
+    runs: &Path,
+    wanted: &dyn Fn() -> bool,
+) -> Result<bool, StoreError> {
+    let mut connection = Connection::new(store.clone());
+    let arriving = runs.join(format!("{PREFIX}{}", run.name));
+    loop {
+        Disk.remove_dir(&arriving).map_err(disk("remove", &arriving))?;
+        create_dir_durably(&Disk, &arriving).map_err(disk("create", &arriving))?;
+        match fetch(&mut connection, &mut Wanted(wanted), &run.id, &run.name, &arriving)? {
+            Fetched::Whole => break,
+            Fetched::Replaced => {}
+            Fetched::GivenUp => return Ok(false),
+        }
+    }
+    let (found, place) = (RunDirectory::new(&arriving), runs.join(&run.name));
+    if Disk.length(&found.identity()).map_err(disk("look at", &arriving))?.is_none() {
+        Disk.remove_dir(&arriving).map_err(disk("remove", &arriving))?;
+        return Ok(false);
+    }
+    let here = RunDirectory::new(&place);
+    let identity = |directory: &RunDirectory| fs::read(directory.identity()).ok();
+    if place.exists() && identity(&here) != identity(&found) {
+        return Err(StoreError::Occupied { path: place });
+    }
+    Disk.remove_dir(&place).map_err(disk("remove", &place))?;
+    Disk.rename(&arriving, &place).map_err(disk("move to", &place))?;
+    Disk.sync_dir(runs).map_err(disk("sync", runs))?;
+    Ok(true)
+}
+
+/// When the store first heard of the run, by the store's clock: no other run has the same name and moment.
+///
+/// # Errors
+/// Those of the store.
+pub fn born(store: &StoreAddress, run: &ServedRun) -> Result<String, StoreError> {
+    let mut connection = Connection::new(store.clone());
+    connection.once(&mut |client| {
+        let row = client.query_one(
+            "SELECT (extract(epoch FROM created) * 1000000)::bigint FROM experiments WHERE id = $1",
+            &[&&run.id[..]],
+        )?;
+        Ok(row.get::<_, i64>(0).to_string())
+    })
+}
+
+/// Puts the secret of a private run where the run looks for it. All servers derive the same one from their common key.
+///
+/// # Errors
+/// Those of the disk.
+pub fn put_secret(place: &RunDirectory, secret: &[u8; 32]) -> Result<(), StoreError> {
+    let (state, path) = (place.state(), place.secret());
+    create_dir_durably(&Disk, &state).map_err(disk("create", &state))?;
+    // The lock comes first: without it, what is here would be taken for someone else's.
+    if let Err(TryLockError::Error(error)) = Disk.lock(&place.lock()) {
+        return Err(disk("lock", &state)(error));
+    }
+    write_privately(&Disk, &path, secret).map_err(disk("write", &path))
+}

@@ -1,0 +1,265 @@
+//! The root's end of its links: what leaves say about their devices becomes what a transport says about its peers.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use shared::id::RunId;
+use tokio::sync::Notify;
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+
+use super::link::Link;
+use super::message::{Frame, ToLeaf, ToRoot};
+use crate::coordinator::PeerId;
+use crate::peer::{FromPeer, ToPeer};
+use crate::run::{HeldUpdate, LeafUpload, Upload};
+use shared::message::Rejection;
+
+/// What the disk worker waits for.
+#[derive(Debug)]
+pub(super) enum Answer {
+    /// A leaf is here.
+    Joined {
+        link: u64,
+        leaf: String,
+    },
+    Opened {
+        link: u64,
+        round: u32,
+        held: Vec<HeldUpdate>,
+    },
+    Accepted {
+        link: u64,
+        round: u32,
+        outcomes: Vec<Option<Result<HeldUpdate, Rejection>>>,
+    },
+    /// A sum; `None` if it lacks an update.
+    Summed {
+        link: u64,
+        round: u32,
+        sum: Option<Bytes>,
+    },
+    /// It has left.
+    Left {
+        link: u64,
+    },
+}
+
+/// The links of one epoch of the root.
+#[derive(Clone, Debug)]
+pub struct Hub(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    epoch: i64,
+    state: Mutex<State>,
+    driver: UnboundedSender<FromPeer>,
+    answers: Mutex<std::sync::mpsc::Sender<Answer>>,
+    next_link: AtomicU64,
+    next_peer: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The run, once it is known: until then leaves wait.
+    run: Option<RunId>,
+    /// The open round, as leaves get it.
+    open: Option<Frame<ToLeaf>>,
+    links: BTreeMap<u64, Linked>,
+}
+
+#[derive(Debug)]
+struct Linked {
+    leaf: String,
+    sender: UnboundedSender<Frame<ToLeaf>>,
+    /// A later link of the leaf has taken its place.
+    replaced: Arc<Notify>,
+}
+
+impl Hub {
+    /// Without links. What devices say goes to `driver`, what leaves say of updates to `answers`.
+    pub(super) fn new(
+        epoch: i64,
+        driver: UnboundedSender<FromPeer>,
+        answers: std::sync::mpsc::Sender<Answer>,
+    ) -> Self {
+        Self(Arc::new(Shared {
+            epoch,
+            state: Mutex::default(),
+            driver,
+            answers: Mutex::new(answers),
+            next_link: AtomicU64::new(1),
+            next_peer: AtomicU64::new(1),
+        }))
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The identity of the run, which leaves are told.
+    pub fn is_of(&self, run: RunId) {
+        let mut state = self.state();
+        state.run = Some(run);
+        for linked in state.links.values() {
+            let _ = linked.sender.send(ToLeaf::Welcome { run }.into());
+        }
+    }
+
+    /// Tells all leaves of the open round, and those that come later.
+    pub(super) fn open(&self, frame: Frame<ToLeaf>) {
+        let mut state = self.state();
+        for linked in state.links.values() {
+            let _ = linked.sender.send(frame.clone());
+        }
+        state.open = Some(frame);
+    }
+
+    /// The same of rounds that are over.
+    pub(super) fn closed(&self, round: u32) {
+        let mut state = self.state();
+        let is_over = |frame: &Frame<ToLeaf>| matches!(frame.message, ToLeaf::Open { round: open, .. } if open <= round);
+        if state.open.as_ref().is_some_and(is_over) {
+            state.open = None;
+        }
+        for linked in state.links.values() {
+            let _ = linked.sender.send(ToLeaf::Closed { round }.into());
+        }
+    }
+
+    /// Tells one leaf something. `false` if it has left.
+    pub(super) fn tell(&self, link: u64, message: ToLeaf) -> bool {
+        self.state().links.get(&link).is_some_and(|linked| linked.sender.send(message.into()).is_ok())
+    }
+
+    fn answer(&self, answer: Answer) {
+        // Where the run is over, there is nothing to answer to.
+        let _ = self.0.answers.lock().unwrap_or_else(PoisonError::into_inner).send(answer);
+    }
+
+    /// Serves a leaf until its link ends, or the run does.
+    pub async fn serve(&self, mut link: Link<ToLeaf, ToRoot>) {
+        let Some(Frame { message: ToRoot::Hello { leaf, epoch, .. }, .. }) = link.receiver.recv().await
+        else {
+            return;
+        };
+        if epoch != self.0.epoch {
+            return;
+        }
+        let number = self.0.next_link.fetch_add(1, Ordering::Relaxed);
+        let replaced = Arc::<Notify>::default();
+        self.answer(Answer::Joined { link: number, leaf: leaf.clone() });
+        {
+            let mut state = self.state();
+            // One that was killed is back before its former link is seen to be broken.
+            for former in state.links.values().filter(|linked| linked.leaf == leaf) {
+                former.replaced.notify_one();
+            }
+            if let Some(run) = state.run {
+                let _ = link.sender.send(ToLeaf::Welcome { run }.into());
+            }
+            if let Some(open) = &state.open {
+                let _ = link.sender.send(open.clone());
+            }
+            let (leaf, sender) = (leaf.clone(), link.sender.clone());
+            state.links.insert(number, Linked { leaf, sender, replaced: replaced.clone() });
+        }
+        let mut peers = BTreeMap::new();
+        loop {
+            let frame = tokio::select! {
+                frame = link.receiver.recv() => frame,
+                () = self.0.driver.closed() => None,
+                () = replaced.notified() => None,
+            };
+            let Some(frame) = frame else { break };
+            if !self.heard(number, &link.sender, &mut peers, frame) {
+                break;
+            }
+        }
+        self.state().links.remove(&number);
+        self.answer(Answer::Left { link: number });
+        for peer in peers.into_values() {
+            let reason = format!("the server {leaf}, to which it is connected, is away");
+            let _ = self.0.driver.send(FromPeer::Disconnected { peer, reason, parted: false });
+        }
+    }
+
+    /// Handles what a leaf says. `false` if nothing more is to be heard of it.
+    fn heard(
+        &self,
+        link: u64,
+        sender: &UnboundedSender<Frame<ToLeaf>>,
+        peers: &mut BTreeMap<u64, PeerId>,
+        Frame { message, payload }: Frame<ToRoot>,
+    ) -> bool {
+        let event = match message {
+            ToRoot::Hello { .. } => return false,
+            ToRoot::Opened { round, held } => {
+                self.answer(Answer::Opened { link, round, held });
+                return true;
+            }
+            ToRoot::Accepted { round, outcomes } => {
+                self.answer(Answer::Accepted { link, round, outcomes });
+                return true;
+            }
+            ToRoot::Summed { round } => {
+                self.answer(Answer::Summed { link, round, sum: Some(payload) });
+                return true;
+            }
+            ToRoot::Lacks { round } => {
+                self.answer(Answer::Summed { link, round, sum: None });
+                return true;
+            }
+            ToRoot::Connected { peer: number } => {
+                let peer = PeerId(self.0.next_peer.fetch_add(1, Ordering::Relaxed));
+                peers.insert(number, peer);
+                FromPeer::Connected { peer, commands: commands_of(number, sender.clone()) }
+            }
+            ToRoot::CutOff { client } => FromPeer::CutOff { client },
+            ToRoot::Revoked { client } => FromPeer::Revoked { client },
+            ToRoot::Disconnected { peer, reason, parted } => {
+                let Some(peer) = peers.remove(&peer) else { return true };
+                FromPeer::Disconnected { peer, reason, parted }
+            }
+            ToRoot::Message { peer, message, bytes } => {
+                let Some(&peer) = peers.get(&peer) else { return true };
+                FromPeer::Message { peer, message, bytes, place: None }
+            }
+            ToRoot::Uploaded { peer, header, number, bytes } => {
+                let Some(&peer) = peers.get(&peer) else {
+                    let _ = sender.send(ToLeaf::Discard { number }.into());
+                    return true;
+                };
+                let upload = Upload::Leaf(LeafUpload { link, number });
+                FromPeer::Uploaded { peer, header, upload, turn: None, bytes }
+            }
+            ToRoot::Waits { peer } => {
+                let Some(&peer) = peers.get(&peer) else { return true };
+                FromPeer::Waits { peer }
+            }
+        };
+        self.0.driver.send(event).is_ok()
+    }
+}
+
+/// A channel whose commands go to a device at a leaf.
+fn commands_of(peer: u64, leaf: UnboundedSender<Frame<ToLeaf>>) -> UnboundedSender<ToPeer> {
+    let (sender, mut commands) = unbounded_channel();
+    tokio::spawn(async move {
+        while let Some(command) = commands.recv().await {
+            let frame = match command {
+                ToPeer::Message(message) => ToLeaf::Message { peer, message }.into(),
+                ToPeer::Task(delivery) => ToLeaf::Task { peer, round: delivery.round }.into(),
+                ToPeer::Frozen(digest, payload) => {
+                    Frame { message: ToLeaf::Frozen { peer, digest }, payload }
+                }
+                ToPeer::Disconnect => ToLeaf::Disconnect { peer }.into(),
+            };
+            if leaf.send(frame).is_err() {
+                return;
+            }
+        }
+    });
+    sender
+}

@@ -1,0 +1,97 @@
+//! The root's hand on the store: it keeps the run there, as long as it leads.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use super::leadership::{Led, living};
+use crate::cluster::connection::{Connection, Patience};
+use crate::cluster::error::StoreError;
+use crate::cluster::experiments::Then;
+use crate::cluster::files::{Kept, keep};
+use crate::run::LeavesError;
+use crate::run::directory::RunDirectory;
+
+/// Keeps a run in the store.
+#[derive(Debug)]
+pub struct Keeper {
+    connection: Connection,
+    led: Led,
+    /// What computes.
+    arithmetic: &'static str,
+}
+
+/// Waits through outages for as long as this process leads the run.
+struct WhileLeading<'a>(&'a Led);
+
+impl Patience for WhileLeading<'_> {
+    /// The thread that renews the lease says so.
+    fn outage(&mut self, _: &StoreError) {}
+
+    fn over(&mut self) {}
+
+    fn wait(&mut self, time: Duration) -> bool {
+        self.0.wait(time)
+    }
+}
+
+impl Keeper {
+    pub(super) fn new(connection: Connection, led: Led, arithmetic: &'static str) -> Self {
+        Self { connection, led, arithmetic }
+    }
+
+    /// An error if the run is another process's, or this one is to stop.
+    pub(super) fn still_leads(&self) -> Result<(), LeavesError> {
+        self.led.check()
+    }
+
+    /// Puts what the run has in `directory`, after this many closed rounds, into the store.
+    pub(super) fn keep(&mut self, directory: &RunDirectory, closed: u32) -> Result<(), LeavesError> {
+        self.put(directory, (closed, Then::GoesOn), &is_state)
+    }
+
+    /// The same of all that a run has which is over, for all who look for its model and its report.
+    ///
+    /// # Errors
+    /// Those of the store, and that this process does not lead the run any more.
+    pub fn keep_whole(&mut self, directory: &RunDirectory, closed: u32) -> Result<(), LeavesError> {
+        self.put(directory, (closed, Then::HasEnded), &|_| true)
+    }
+
+    fn put(
+        &mut self,
+        directory: &RunDirectory,
+        stands: (u32, Then),
+        which: &dyn Fn(&str) -> bool,
+    ) -> Result<(), LeavesError> {
+        self.led.check()?;
+        let (run, claim) = (&self.led.run().id, self.led.claim());
+        let mut patience = WhileLeading(&self.led);
+        let of = (directory, which);
+        match keep(&mut self.connection, &mut patience, run, claim, of, stands, self.arithmetic) {
+            Ok(Kept::There) => Ok(()),
+            Ok(Kept::Lost) => Err(LeavesError::Superseded),
+            Ok(Kept::GivenUp) => self.led.check().and(Err(LeavesError::Stopped)),
+            Err(error) => Err(LeavesError::Store(error.into())),
+        }
+    }
+
+    /// The leaves that are alive by the store's clock.
+    pub(super) fn living(&mut self) -> Result<BTreeSet<String>, LeavesError> {
+        let run = &self.led.run().id;
+        let mut patience = WhileLeading(&self.led);
+        match self.connection.lasting(&mut patience, &mut |client| living(client, run)) {
+            Ok(Some(leaves)) => Ok(leaves),
+            Ok(None) => self.led.check().and(Err(LeavesError::Stopped)),
+            Err(error) => Err(LeavesError::Store(error.into())),
+        }
+    }
+}
+
+/// Whether a part of a run is what it goes on from. The rest is written beside the rounds, for people, at any time.
+fn is_state(name: &str) -> bool {
+    const FOR_PEOPLE: [&str; 4] =
+        ["state/about.json", "state/devices.json", "state/by-class.json", "state/ended.json"];
+    let of_program = |folder: &str| name == folder || name.starts_with(&format!("{folder}/"));
+    let is_goes_on = name == "config.toml" || name == "rounds.jsonl" || of_program("state");
+    is_goes_on && !FOR_PEOPLE.contains(&name) && !of_program("state/tester")
+}

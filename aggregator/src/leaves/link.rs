@@ -1,0 +1,125 @@
+//! The link between a leaf and the root: frames in order, both ways, in memory or over one stream of QUIC.
+//!
+//! ```text
+//! offset  size  field
+//!      0     4  message length M, little-endian
+//!      4     8  payload length P, little-endian
+//!     12     M  message (postcard)
+//!   12+M     P  payload
+//! ```
+
+use bytes::Bytes;
+use quinn::{RecvStream, SendStream};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+use super::message::Frame;
+
+/// The largest message: the opening of a round with a roster of some 100,000 devices.
+const MAX_MESSAGE: u32 = 32 << 20;
+/// The largest payload: the sums of a model of 500 million parameters.
+const MAX_PAYLOAD: u64 = 8 << 30;
+/// Bytes that are read at a time, so that memory follows what has come and not what was announced.
+const PIECE: usize = 1 << 20;
+
+/// One end of a link. It is broken when either half is.
+#[derive(Debug)]
+pub struct Link<Out, In> {
+    /// What is sent.
+    pub sender: UnboundedSender<Frame<Out>>,
+    /// What is received.
+    pub receiver: UnboundedReceiver<Frame<In>>,
+}
+
+/// Both ends of a link.
+#[must_use]
+pub fn pair<A, B>() -> (Link<A, B>, Link<B, A>) {
+    let (to_second, from_first) = unbounded_channel();
+    let (to_first, from_second) = unbounded_channel();
+    (Link { sender: to_second, receiver: from_second }, Link { sender: to_first, receiver: from_first })
+}
+
+/// Why a link over a network has ended.
+#[derive(Debug, thiserror::Error)]
+pub enum LinkError {
+    /// This side has hung up.
+    #[error("closed")]
+    Closed,
+    /// The network, or the other side.
+    #[error("{0}")]
+    Read(#[from] quinn::ReadExactError),
+    /// The network, or the other side.
+    #[error("{0}")]
+    Write(#[from] quinn::WriteError),
+    /// The other side says what this one does not understand.
+    #[error("it says what this version does not understand: run the same version on all servers")]
+    Message,
+}
+
+/// Carries what `near` is sent over the stream, and what comes over the stream to `near`, until either ends.
+pub async fn carry<Out, In>(near: Link<In, Out>, mut send: SendStream, mut receive: RecvStream) -> LinkError
+where
+    Out: Serialize,
+    In: DeserializeOwned,
+{
+    let Link { sender, mut receiver } = near;
+    let outwards = async {
+        while let Some(frame) = receiver.recv().await {
+            write(&mut send, &frame).await?;
+        }
+        Err::<(), _>(LinkError::Closed)
+    };
+    let inwards = async {
+        loop {
+            let frame = read(&mut receive).await?;
+            if sender.send(frame).is_err() {
+                return Err::<(), _>(LinkError::Closed);
+            }
+        }
+    };
+    let ended = tokio::select! {
+        ended = outwards => ended,
+        ended = inwards => ended,
+    };
+    let error = ended.err().unwrap_or(LinkError::Closed);
+    if matches!(error, LinkError::Closed) {
+        let _ = send.finish();
+    }
+    error
+}
+
+async fn write<M: Serialize>(send: &mut SendStream, frame: &Frame<M>) -> Result<(), LinkError> {
+    let message = postcard::to_stdvec(&frame.message).map_err(|_| LinkError::Message)?;
+    let mut head = Vec::with_capacity(12 + message.len());
+    head.extend_from_slice(&(message.len() as u32).to_le_bytes());
+    head.extend_from_slice(&(frame.payload.len() as u64).to_le_bytes());
+    head.extend_from_slice(&message);
+    send.write_all(&head).await?;
+    send.write_all(&frame.payload).await?;
+    Ok(())
+}
+
+async fn read<M: DeserializeOwned>(receive: &mut RecvStream) -> Result<Frame<M>, LinkError> {
+    let mut head = [0; 12];
+    receive.read_exact(&mut head).await?;
+    let [m0, m1, m2, m3, payload @ ..] = head;
+    let (message, payload) = (u32::from_le_bytes([m0, m1, m2, m3]), u64::from_le_bytes(payload));
+    if message > MAX_MESSAGE || payload > MAX_PAYLOAD {
+        return Err(LinkError::Message);
+    }
+    let message = bytes(receive, u64::from(message)).await?;
+    let message = postcard::from_bytes(&message).map_err(|_| LinkError::Message)?;
+    Ok(Frame { message, payload: bytes(receive, payload).await? })
+}
+
+async fn bytes(receive: &mut RecvStream, length: u64) -> Result<Bytes, LinkError> {
+    let length = usize::try_from(length).map_err(|_| LinkError::Message)?;
+    let mut bytes = Vec::new();
+    while bytes.len() < length {
+        let begin = bytes.len();
+        bytes.resize(length.min(begin + PIECE), 0);
+        receive.read_exact(&mut bytes[begin..]).await?;
+    }
+    Ok(bytes.into())
+}

@@ -1,0 +1,265 @@
+//! One process that serves a run with others: a leaf always, and the root while it leads.
+
+use std::time::Duration;
+
+use shared::identity::SecretKey;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tracing::{info, warn};
+
+use super::at_leaves::AtLeaves;
+use super::hub::Hub;
+use super::keeper::Keeper;
+use super::leadership::{Led, Membership, ServedRun, Standing};
+use super::leaf::Leaf;
+use super::link::{Link, pair};
+use super::message::{ToLeaf, ToRoot};
+use super::network::{accept, dial};
+use crate::cluster::address::StoreAddress;
+use crate::cluster::connection::Connection;
+use crate::cluster::experiments::Claim;
+use crate::peer::FromPeer;
+use crate::run::LeafRun;
+
+/// The time between two attempts to reach the root.
+const RETRY: Duration = Duration::from_millis(300);
+
+/// What a process needs to serve a run with others.
+pub struct Setup {
+    /// What they share.
+    pub store: StoreAddress,
+    /// The run.
+    pub run: ServedRun,
+    /// Where other servers reach this one, by which they also tell it from others.
+    pub address: String,
+    /// The identity of all of them.
+    pub key: SecretKey,
+    /// Its part of the run.
+    pub leaf: LeafRun,
+    /// What its devices say.
+    pub peers: UnboundedReceiver<FromPeer>,
+    /// Other leaves that have connected.
+    pub links: UnboundedReceiver<quinn::Connection>,
+}
+
+/// A process among those that serve a run.
+pub struct Process {
+    store: StoreAddress,
+    run: ServedRun,
+    membership: Membership,
+    here: watch::Sender<Option<Here>>,
+    /// Until it has ended.
+    leaf: Option<JoinHandle<Result<(), String>>>,
+}
+
+/// The root, while it is in this process.
+#[derive(Clone, Debug)]
+struct Here {
+    epoch: i64,
+    hub: Hub,
+}
+
+/// What comes next for a process.
+#[derive(Debug, PartialEq)]
+pub enum Turn {
+    /// It leads the run under this claim.
+    Lead(Claim),
+    /// The run is over.
+    Over,
+    /// It is to stop.
+    Stopped,
+    /// It cannot go on.
+    Failed(String),
+}
+
+/// What leading takes.
+pub struct Leading {
+    /// What devices of all leaves say.
+    pub peers: UnboundedReceiver<FromPeer>,
+    /// Where more of that may be put.
+    pub to_driver: UnboundedSender<FromPeer>,
+    /// The leaves, for the run.
+    pub leaves: AtLeaves,
+    /// Their links.
+    pub hub: Hub,
+    /// The lease.
+    pub led: Led,
+}
+
+impl Process {
+    /// Begins to be a leaf, and seeks to lead. Called inside the runtime.
+    #[must_use]
+    pub fn start(setup: Setup) -> Self {
+        let Setup { store, run, address, key, leaf, peers, links } = setup;
+        let connection = Connection::new(store.clone());
+        let membership = Membership::start(connection, run.clone(), (address.clone(), address.clone()));
+        let (here, root) = watch::channel(None);
+        tokio::spawn(admit(links, root.clone()));
+        let member = Member { address, key, standing: membership.standing(), here: root };
+        let leaf = Some(tokio::spawn(member.serve(Leaf::new(leaf, peers))));
+        Self { store, run, membership, here, leaf }
+    }
+
+    /// Waits until there is something to do.
+    pub async fn turn(&mut self, mut stopped: watch::Receiver<bool>) -> Turn {
+        let mut standing = self.membership.standing();
+        loop {
+            match &*standing.borrow_and_update() {
+                Standing::Leads(claim) => return Turn::Lead(claim.clone()),
+                Standing::Over => return Turn::Over,
+                Standing::Failed(reason) => return Turn::Failed(reason.clone()),
+                Standing::Unknown | Standing::Follows { .. } => {}
+            }
+            tokio::select! {
+                changed = standing.changed() => if changed.is_err() { return Turn::Stopped },
+                _ = stopped.wait_for(|stopped| *stopped) => return Turn::Stopped,
+                ended = ended(&mut self.leaf) => return match ended {
+                    Ok(Err(reason)) => Turn::Failed(reason),
+                    Ok(Ok(())) => Turn::Over,
+                    Err(error) => Turn::Failed(error.to_string()),
+                },
+            }
+        }
+    }
+
+    /// Takes the lead under a claim, until [`rest`](Self::rest).
+    #[must_use]
+    pub fn lead(&self, claim: &Claim, arithmetic: &'static str, stopped: watch::Receiver<bool>) -> Leading {
+        let led = self.membership.led(self.run.clone(), claim.clone(), stopped);
+        let (to_driver, peers) = unbounded_channel();
+        let (answers, queue) = std::sync::mpsc::channel();
+        let hub = Hub::new(claim.epoch, to_driver.clone(), answers);
+        let keeper = Keeper::new(Connection::new(self.store.clone()), led.clone(), arithmetic);
+        let leaves = AtLeaves::new(hub.clone(), queue, keeper);
+        self.here.send_replace(Some(Here { epoch: claim.epoch, hub: hub.clone() }));
+        Leading { peers, to_driver, leaves, hub, led }
+    }
+
+    /// Another hand on the store, for the end of the run.
+    #[must_use]
+    pub fn keeper(&self, led: Led, arithmetic: &'static str) -> Keeper {
+        Keeper::new(Connection::new(self.store.clone()), led, arithmetic)
+    }
+
+    /// Leads no more, and may do so again.
+    pub fn rest(&self, claim: &Claim) {
+        self.here.send_replace(None);
+        self.membership.release(claim);
+    }
+
+    /// Waits until the leaf has ended, which it does when the run is over and its root has hung up.
+    pub async fn end(&mut self) {
+        self.here.send_replace(None);
+        if self.leaf.is_some() {
+            let _ = ended(&mut self.leaf).await;
+        }
+    }
+}
+
+/// Waits until a task has ended. One that has been waited for does not end again.
+async fn ended<T>(task: &mut Option<JoinHandle<T>>) -> Result<T, tokio::task::JoinError> {
+    let Some(running) = task else { return std::future::pending().await };
+    let result = running.await;
+    *task = None;
+    result
+}
+
+/// Lets other leaves in while the root is here.
+async fn admit(mut links: UnboundedReceiver<quinn::Connection>, root: watch::Receiver<Option<Here>>) {
+    while let Some(connection) = links.recv().await {
+        let Some(Here { hub, .. }) = root.borrow().clone() else {
+            connection.close(1u32.into(), b"the run is led elsewhere");
+            continue;
+        };
+        tokio::spawn(async move {
+            if let Some(link) = accept(connection).await {
+                hub.serve(link).await;
+            }
+        });
+    }
+}
+
+/// This leaf, in search of its root.
+struct Member {
+    address: String,
+    key: SecretKey,
+    standing: watch::Receiver<Standing>,
+    here: watch::Receiver<Option<Here>>,
+}
+
+impl Member {
+    async fn serve(mut self, mut leaf: Leaf) -> Result<(), String> {
+        let mut told: Option<String> = None;
+        loop {
+            let now = self.standing.borrow_and_update().clone();
+            let found = match &now {
+                // The root hears of what devices of this leaf say until it hangs up.
+                Standing::Over => return Ok(()),
+                Standing::Failed(reason) => return Err(reason.clone()),
+                Standing::Unknown => None,
+                Standing::Leads(claim) => self.inside(claim.epoch).map(|link| (claim.epoch, link)),
+                Standing::Follows { leaf: root, epoch, address } => {
+                    match leaf.wait(dial(address, &self.key)).await {
+                        Ok(link) => {
+                            if told.replace(root.clone()).as_ref() != Some(root) {
+                                info!("the run is led by {root}; this server is a leaf of it");
+                            }
+                            Some((*epoch, link))
+                        }
+                        Err(error) => {
+                            if told.take().is_some() {
+                                warn!("the server that leads the run is not reached: {error}");
+                            }
+                            None
+                        }
+                    }
+                }
+            };
+            let Some((epoch, link)) = found else {
+                if leaf.wait(self.changed(RETRY)).await {
+                    continue;
+                }
+                return Ok(());
+            };
+            let (name, version) = (self.address.clone(), env!("CARGO_PKG_VERSION").to_owned());
+            let hello = ToRoot::Hello { leaf: name, epoch, version };
+            let served = leaf.serve(link, hello, self.replaced(epoch)).await;
+            served.map_err(|error| error.to_string())?;
+            // A root that refuses is asked again, but not without end at once.
+            if !leaf.wait(self.changed(RETRY)).await {
+                return Ok(());
+            }
+        }
+    }
+
+    /// A link to the root in this process, if it is there.
+    fn inside(&self, epoch: i64) -> Option<Link<ToRoot, ToLeaf>> {
+        let here = self.here.borrow().clone().filter(|here| here.epoch == epoch)?;
+        let (near, far) = pair();
+        tokio::spawn(async move { here.hub.serve(far).await });
+        Some(near)
+    }
+
+    /// Waits until something has changed, or for this long. `false` if nothing will change any more and the run is over.
+    async fn changed(&mut self, most: Duration) -> bool {
+        tokio::select! {
+            changed = self.standing.changed() => changed.is_ok(),
+            _ = self.here.changed() => true,
+            () = tokio::time::sleep(most) => true,
+        }
+    }
+
+    /// Resolves when another one leads the run. Not when it is over: then the root hangs up.
+    async fn replaced(&mut self, epoch: i64) {
+        let goes_on = |standing: &Standing| match standing {
+            Standing::Leads(claim) => claim.epoch == epoch,
+            Standing::Follows { epoch: of, .. } => *of == epoch,
+            // It is not known, for as long as the link holds.
+            Standing::Unknown | Standing::Over | Standing::Failed(_) => true,
+        };
+        if self.standing.wait_for(|standing| !goes_on(standing)).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+}

@@ -38,6 +38,8 @@ mod killed_formats;
 mod killed_transfers;
 mod late;
 mod layers;
+#[cfg(unix)]
+mod leaves;
 mod live_page;
 mod loopback;
 mod more_rounds;

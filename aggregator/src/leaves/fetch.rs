@@ -2,9 +2,9 @@
 
 use std::fs::{self, TryLockError};
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use super::leadership::ServedRun;
+use super::leadership::{ServedRun, wait_while};
 use crate::cluster::address::StoreAddress;
 use crate::cluster::connection::{Connection, Patience};
 use crate::cluster::error::{StoreError, disk};
@@ -25,15 +25,7 @@ impl Patience for Wanted<'_> {
     fn over(&mut self) {}
 
     fn wait(&mut self, time: Duration) -> bool {
-        let until = Instant::now() + time;
-        while (self.0)() {
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return true;
-            }
-            std::thread::sleep(left.min(Duration::from_millis(50)));
-        }
-        false
+        wait_while(time, self.0)
     }
 }
 

@@ -338,14 +338,19 @@ impl Led {
 
     /// Waits this long. `false` if it is not led here any more.
     pub(super) fn wait(&self, time: Duration) -> bool {
-        let until = Instant::now() + time;
-        while self.check().is_ok() {
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return true;
-            }
-            std::thread::sleep(left.min(Duration::from_millis(50)));
-        }
-        false
+        wait_while(time, &|| self.check().is_ok())
     }
+}
+
+/// Waits this long, as long as it is `wanted`. Whether it still is.
+pub(super) fn wait_while(time: Duration, wanted: &dyn Fn() -> bool) -> bool {
+    let until = Instant::now() + time;
+    while wanted() {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return true;
+        }
+        std::thread::sleep(left.min(Duration::from_millis(50)));
+    }
+    false
 }

@@ -12,7 +12,7 @@ use sha2::{Digest as _, Sha256};
 use shared::aggregation::Mixture;
 use shared::differences::Digest;
 use shared::id::{ClientId, RunId};
-use shared::message::{Rejection, TaskKind, UpdateHeader};
+use shared::message::{Rejection, UpdateHeader};
 use shared::record::Record;
 
 use super::directory::{RunDirectory, round_in};
@@ -254,11 +254,5 @@ impl LeafRun {
             }
         }
         Ok(())
-    }
-
-    /// Whether a round without training is open: then there is nothing to sum up.
-    #[must_use]
-    pub fn work(&self) -> Option<TaskKind> {
-        self.run.open.as_ref().map(|open| open.opening.work)
     }
 }

@@ -44,6 +44,8 @@ pub(super) enum PeerError {
     Dismissed,
     #[error("it sent the rest of an update that has not begun here")]
     NoSuchRest,
+    #[error("another connection of the device goes on with its upload")]
+    ResumedElsewhere,
     #[error("its upload came to a halt")]
     Stalled,
     #[error("it takes nothing of what it is sent")]
@@ -197,7 +199,12 @@ impl Peer {
             loop {
                 // None comes before the welcome, which raises the limit of streams.
                 let stream = self.connection.accept_uni().await?;
-                self.upload(stream, client, &mut begun).await?;
+                match self.upload(stream, client, &mut begun).await {
+                    // The driver must know the newer connection before this one ends: a round that does not wait for devices
+                    // that are away would close without this one.
+                    Err(PeerError::ResumedElsewhere) => return Err(self.connection.closed().await.into()),
+                    uploaded => uploaded?,
+                }
             }
         };
         tokio::select! {

@@ -97,8 +97,7 @@ impl Peer {
         };
         let spooled = tokio::select! {
             spooled = spooled => spooled,
-            // The device has reconnected and resumes the upload there.
-            Ok(()) = stopped.changed() => Err(PeerError::Fault("another connection of the device goes on with its upload")),
+            Ok(()) = stopped.changed() => Err(PeerError::ResumedElsewhere),
         };
         let turn = match spooled {
             Ok(turn) => turn,

@@ -20,6 +20,7 @@
 //! | [`python`] | a Python with numpy, or with PyTorch |
 //! | [`process`] | a running program: its lines, its end, signals |
 //! | `postgres` | a `PostgreSQL` server of the test's own |
+//! | `several_servers` | a lab whose servers serve one run together |
 //! | [`testbed`] | a folder with configuration, data and states: a federation of processes |
 //! | [`in_process`] | an aggregator that serves real connections from this process |
 //! | [`imports`] | which files and folders of a crate import each other |
@@ -63,6 +64,8 @@ pub mod scenario;
 pub mod schedule;
 pub mod server;
 pub mod serving;
+#[cfg(unix)]
+pub mod several_servers;
 pub mod simulator;
 pub mod slow_links;
 pub mod testbed;

@@ -96,7 +96,7 @@ impl Postgres {
         command.args(&self.settings);
         let server = command.stdout(Stdio::null()).stderr(log).stdin(Stdio::null()).spawn();
         self.server = Some(server.expect("postgres starts"));
-        until("PostgreSQL answers", || Client::connect(&self.address(), NoTls).is_ok());
+        until("PostgreSQL answers", || self.try_client().is_some());
     }
 
     /// Kills the server, and with it all connections.
@@ -130,7 +130,13 @@ impl Postgres {
     /// If it takes none.
     #[must_use]
     pub fn client(&self) -> Client {
-        Client::connect(&self.address(), NoTls).expect("the server runs")
+        self.try_client().expect("the server runs")
+    }
+
+    /// The same; `None` while it takes none.
+    #[must_use]
+    pub fn try_client(&self) -> Option<Client> {
+        Client::connect(&self.address(), NoTls).ok()
     }
 
     fn data(&self) -> PathBuf {

@@ -170,8 +170,28 @@ impl Process {
     /// # Panics
     /// If there is no program `kill`.
     pub fn interrupt(&self) {
-        let status = Command::new("kill").args(["-INT", &self.child.id().to_string()]).status();
-        assert!(status.expect("there is a program kill").success(), "{} cannot be interrupted", self.name);
+        self.signal("-INT");
+    }
+
+    /// Stops the program where it is, until it is told to [go on](Self::go_on).
+    ///
+    /// # Panics
+    /// If there is no program `kill`.
+    pub fn freeze(&self) {
+        self.signal("-STOP");
+    }
+
+    /// Lets a program that was stopped go on.
+    ///
+    /// # Panics
+    /// If there is no program `kill`.
+    pub fn go_on(&self) {
+        self.signal("-CONT");
+    }
+
+    fn signal(&self, signal: &str) {
+        let status = Command::new("kill").args([signal, &self.child.id().to_string()]).status();
+        assert!(status.expect("there is a program kill").success(), "{} takes no {signal}", self.name);
     }
 
     fn text(&self) -> String {

@@ -274,8 +274,20 @@ impl Testbed {
     /// Joins a device in this process, whose training waits.
     #[must_use]
     pub fn gate(&self, index: u32) -> Gate {
+        self.gate_at(index, self.address())
+    }
+
+    /// The same, at the aggregator of this address.
+    #[must_use]
+    pub fn gate_at(&self, index: u32, address: String) -> Gate {
         let share = self.scenario.shares[index as usize].clone();
-        Gate::join(self.address(), self.key(), &device_key(index), share)
+        Gate::join(address, self.key(), &device_key(index), share)
+    }
+
+    /// Number of devices.
+    #[must_use]
+    pub fn clients(&self) -> usize {
+        self.scenario.shares.len()
     }
 
     /// The model that `aggregator simulate` makes of the same configuration, as a file's bytes.
@@ -314,7 +326,7 @@ impl Testbed {
     /// If not.
     pub fn assert_completed_within(&self, patience: Duration, server: Process, devices: Vec<Process>) {
         let rounds = self.scenario.config.spec.rounds;
-        let clients = self.scenario.shares.len();
+        let clients = self.clients();
         let server = server.wait_within(patience);
         assert_eq!(server.code, Some(0), "{}", server.text);
         for device in devices {
@@ -346,7 +358,12 @@ impl Testbed {
     }
 }
 
-fn rounds_in(run: &Path) -> Vec<RoundRecord> {
+/// The closed rounds of the run in this folder.
+///
+/// # Panics
+/// If `rounds.jsonl` cannot be read.
+#[must_use]
+pub fn rounds_in(run: &Path) -> Vec<RoundRecord> {
     let text = fs::read_to_string(run.join("rounds.jsonl")).expect("a round was closed");
     jsonl::read(&text).expect("whole lines").records
 }

@@ -1,124 +1,148 @@
-//! Several servers that serve one run, with a `PostgreSQL` and devices of the test's own. Any of them may die: the model is the simulation's.
+//! Several servers that serve one run, with a `PostgreSQL` and devices of the test's own. Any of them may die, stand still or lose its
+//! folder: the model is the simulation's.
 #![cfg(unix)]
 
 use std::fs;
 use std::process::Command;
 
+use aggregator::cluster::address::StoreAddress;
+use aggregator::cluster::connection::Connection;
+use edge_client::session::SessionEnd;
 use federation_tests::postgres::Postgres;
-use federation_tests::process::{PATIENCE, Process, until};
-use federation_tests::programs::programs;
-use federation_tests::testbed::{Testbed, free_port};
+use federation_tests::process::{Process, until};
+use federation_tests::several_servers::{Root, SeveralServers};
 
-const KEY: &str = "server.key";
-
-/// A lab with several servers.
-struct Lab {
-    testbed: Testbed,
-    postgres: Postgres,
-    ports: Vec<u16>,
+/// All servers and devices of a lab.
+fn start(lab: &SeveralServers, devices: u32) -> (Vec<Process>, Vec<Process>) {
+    (
+        (0..lab.servers()).map(|server| lab.serve(server)).collect(),
+        (0..devices).map(|device| lab.join(device)).collect(),
+    )
 }
 
-impl Lab {
-    /// `None` without `PostgreSQL`.
-    fn new(leaves: usize, clients: u32, overrides: &[&str]) -> Option<Self> {
-        let postgres = Postgres::start()?;
-        let lab = Self {
-            testbed: Testbed::new(clients, overrides),
-            postgres,
-            ports: (0..leaves).map(|_| free_port()).collect(),
-        };
-        let made = lab.testbed.serve();
-        made.kill();
-        fs::remove_dir_all(lab.testbed.path("runs")).expect("nothing has begun");
-        for leaf in 0..leaves {
-            let identity = lab.testbed.path(&format!("identity-{leaf}"));
-            fs::create_dir(&identity).expect("new");
-            fs::copy(lab.testbed.path("identity").join(KEY), identity.join(KEY)).expect("one key for all");
-        }
-        Some(lab)
-    }
+/// Waits until another round has closed.
+fn closes_a_round(lab: &SeveralServers) {
+    let before = lab.closed().expect("the store is there");
+    until("a round has closed", || lab.closed() > Some(before));
+}
 
-    fn address(&self, leaf: usize) -> String {
-        format!("127.0.0.1:{}", self.ports[leaf])
-    }
-
-    fn serve(&self, leaf: usize) -> Process {
-        let mut command = Command::new(&programs().aggregator);
-        let name = |what: &str| self.testbed.name(&format!("{what}-{leaf}"));
-        command.args(["serve", &self.testbed.name("run.toml"), "--json", "--enrolment", "anyone"]);
-        command.args([
-            "--runs",
-            &name("runs"),
-            "--listen",
-            &self.address(leaf),
-            "--identity",
-            &name("identity"),
-        ]);
-        command.args(["--store", &self.postgres.address(), "--drain-timeout", "10"]);
-        let mut server = Process::start(&format!("server {leaf}"), &mut command);
-        server.line("listening", |line| line.contains("listening on "));
-        server
-    }
-
-    /// A device that knows all servers, and begins at the one of its number.
-    fn join(&self, index: u32) -> Process {
-        let count = self.ports.len();
-        let addresses: Vec<_> =
-            (0..count).map(|leaf| self.address((index as usize + leaf) % count)).collect();
-        let mut command = self.testbed.join_command(index, &addresses.join(","));
-        Process::start(&format!("device {index}"), &mut command)
-    }
-
-    /// The run is over at all servers, with the simulation's model, and all devices know.
-    fn assert_completed(&self, servers: Vec<Process>, devices: Vec<Process>) {
-        for device in devices {
-            let ended = device.wait_within(PATIENCE);
-            assert_eq!(ended.code, Some(0), "{}", ended.text);
-        }
-        let expected = self.testbed.simulated();
-        for (leaf, server) in servers.into_iter().enumerate() {
-            let ended = server.wait_within(PATIENCE);
-            assert_eq!(ended.code, Some(0), "{}", ended.text);
-            let runs = self.testbed.path(&format!("runs-{leaf}"));
-            let model = self.testbed.run().file_name().map(|name| runs.join(name).join("model.safetensors"));
-            let model = fs::read(model.expect("it has a name"))
-                .unwrap_or_else(|error| panic!("{error}: {}", ended.text));
-            assert!(model == expected, "the model of server {leaf} is not the simulation's");
-        }
-    }
+fn kill_and_restart(lab: &SeveralServers, servers: &mut [Process], server: usize, meanwhile: impl FnOnce()) {
+    let placeholder = Process::start("nothing", &mut Command::new("true"));
+    std::mem::replace(&mut servers[server], placeholder).kill();
+    meanwhile();
+    servers[server] = lab.serve(server);
 }
 
 #[test]
 fn three_servers_make_the_model_of_one() {
-    let Some(lab) = Lab::new(3, 6, &["run.rounds=4"]) else { return };
-    let servers: Vec<_> = (0..3).map(|leaf| lab.serve(leaf)).collect();
-    let devices: Vec<_> = (0..6).map(|index| lab.join(index)).collect();
+    let Some(lab) = SeveralServers::new(3, 6, &["run.rounds=4"]) else { return };
+    let (servers, devices) = start(&lab, 6);
     lab.assert_completed(servers, devices);
 }
 
 #[test]
 fn whichever_of_the_servers_is_killed_the_run_goes_on() {
-    let Some(mut lab) = Lab::new(3, 6, &["run.rounds=30", "data.max-samples=600"]) else { return };
-    let mut servers: Vec<_> = (0..3).map(|leaf| lab.serve(leaf)).collect();
-    let devices: Vec<_> = (0..6).map(|index| lab.join(index)).collect();
-    let closed = |lab: &Lab| -> i32 {
-        let rounds = lab.postgres.client().query_one("SELECT max(rounds) FROM experiment_runs", &[]);
-        rounds.ok().and_then(|row| row.get(0)).unwrap_or(0)
-    };
+    let Some(mut lab) = SeveralServers::new(3, 6, &["run.rounds=30", "data.max-samples=600"]) else { return };
+    let (mut servers, devices) = start(&lab, 6);
     for turn in 0..6 {
-        let before = closed(&lab);
-        until("a round has closed", || closed(&lab) > before);
+        closes_a_round(&lab);
         if turn == 3 {
             lab.postgres.kill();
             lab.postgres.restart();
-            continue;
+        } else {
+            kill_and_restart(&lab, &mut servers, turn % 3, || {});
         }
-        // The root is the one that led last, at some turns.
-        let leaf = turn % 3;
-        let former =
-            std::mem::replace(&mut servers[leaf], Process::start("nothing", &mut Command::new("true")));
-        former.kill();
-        servers[leaf] = lab.serve(leaf);
     }
     lab.assert_completed(servers, devices);
+}
+
+/// Stops the root for longer than its lease, until another server has closed a round. Gives its number.
+fn freeze_the_root(lab: &SeveralServers, servers: &[Process]) -> Root {
+    until("a server leads", || lab.root().is_some());
+    let former = lab.root().expect("it does");
+    servers[former.server].freeze();
+    until("another server leads", || lab.root().is_some_and(|root| root.epoch > former.epoch));
+    closes_a_round(lab);
+    servers[former.server].go_on();
+    former
+}
+
+#[test]
+fn a_root_that_stood_still_writes_nothing_when_it_goes_on() {
+    let rounds = 60;
+    let Some(lab) = SeveralServers::new(3, 6, &[&format!("run.rounds={rounds}")]) else { return };
+    let servers: Vec<_> = (0..3).map(|server| lab.serve(server)).collect();
+    until("a server leads", || lab.root().is_some());
+    lab.note_closings();
+    let devices: Vec<_> = (0..6).map(|device| lab.join(device)).collect();
+    closes_a_round(&lab);
+    let first = freeze_the_root(&lab, &servers);
+    closes_a_round(&lab);
+    let second = freeze_the_root(&lab, &servers);
+    assert_ne!(first.server, second.server);
+    lab.assert_completed(servers, devices);
+    assert_eq!(lab.closings(), (1..=rounds).collect::<Vec<_>>(), "each round closes once");
+}
+
+/// Whether the server has an accepted update of the first round on its disk.
+fn has_accepted(lab: &SeveralServers, server: usize) -> bool {
+    let files = fs::read_dir(lab.run(server).join("state/accepted-000001")).into_iter().flatten().flatten();
+    files.into_iter().any(|file| file.file_name().to_string_lossy().ends_with(".update"))
+}
+
+/// Takes the folder of a server that does not lead away, in a round that stays open until then.
+fn without_its_folder(take: impl FnOnce(&SeveralServers, &mut [Process], usize)) {
+    let rounds = 2;
+    let Some(lab) = SeveralServers::new(3, 6, &[&format!("run.rounds={rounds}")]) else { return };
+    let mut servers: Vec<_> = (0..3).map(|server| lab.serve(server)).collect();
+    until("a server leads", || lab.root().is_some());
+    let root = lab.root().expect("it does").server;
+    let leaf = (root + 1) % 3;
+    // It is connected to neither of the others for longer than to the root, which goes on.
+    let gate = lab.gate(0, root);
+    let devices: Vec<_> = (1..6).map(|device| lab.join(device)).collect();
+    let held = gate.held();
+    until("the server has accepted an update", || has_accepted(&lab, leaf));
+    take(&lab, &mut servers, leaf);
+    held.open();
+    for _ in 1..rounds {
+        gate.held().open();
+    }
+    assert_eq!(gate.outcome(), SessionEnd::Completed { rounds });
+    lab.assert_completed(servers, devices);
+}
+
+#[test]
+fn a_server_that_comes_back_without_its_folder_costs_a_second_delivery() {
+    without_its_folder(|lab, servers, leaf| {
+        kill_and_restart(lab, servers, leaf, || fs::remove_dir_all(lab.runs(leaf)).expect("it was there"));
+    });
+}
+
+#[test]
+fn so_does_one_whose_folder_is_removed_under_it() {
+    without_its_folder(|lab, _, leaf| fs::remove_dir_all(lab.runs(leaf)).expect("it was there"));
+}
+
+#[test]
+fn a_transaction_in_which_a_process_stands_still_does_not_stop_the_others() {
+    let Some(postgres) = Postgres::start() else { return };
+    let address = StoreAddress::from_environment(&postgres.address()).expect("it is one");
+    let mut one = Connection::new(address);
+    postgres
+        .client()
+        .batch_execute("CREATE TABLE leases (epoch integer); INSERT INTO leases VALUES (1)")
+        .expect("new");
+    let stood_still = one.once(&mut |client| {
+        let mut transaction = client.transaction()?;
+        transaction.execute("UPDATE leases SET epoch = 2", &[])?;
+        // Waits until the database has ended the transaction, and with it the lock.
+        postgres.client().execute("UPDATE leases SET epoch = epoch + 10", &[])?;
+        transaction.execute("UPDATE leases SET epoch = 3", &[])?;
+        transaction.commit()
+    });
+    assert!(stood_still.is_err_and(|error| error.is_outage()), "it is tried again");
+    let epoch =
+        one.once(&mut |client| Ok(client.query_one("SELECT epoch FROM leases", &[])?.get::<_, i32>(0)));
+    assert_eq!(epoch.expect("there is a new connection"), 11);
 }

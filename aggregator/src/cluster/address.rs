@@ -19,6 +19,9 @@ use super::error::StoreError;
 /// How long a connection may take to be made, and sent bytes to be acknowledged.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// How long the database waits for the next statement of a transaction, before it ends it together with its connection.
+const IDLE_IN_TRANSACTION: Duration = Duration::from_secs(5);
+
 /// The address of a store, with all that it takes to connect.
 ///
 /// What does not belong on a command line comes from the environment, under the names that `PostgreSQL`'s own programs know: `PGPASSWORD`,
@@ -80,10 +83,16 @@ impl StoreAddress {
 
     /// Connects.
     pub(super) fn connect(&self) -> Result<Client, postgres::Error> {
-        match &self.tls {
+        let mut client = match &self.tls {
             Some(tls) => self.config.connect(tls.clone()),
             None => self.config.connect(NoTls),
-        }
+        }?;
+        // A process that is stopped in a transaction, or whose machine is gone, would keep others from what it has locked.
+        client.batch_execute(&format!(
+            "SET idle_in_transaction_session_timeout = {}",
+            IDLE_IN_TRANSACTION.as_millis()
+        ))?;
+        Ok(client)
     }
 }
 

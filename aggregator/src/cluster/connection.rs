@@ -129,9 +129,14 @@ impl Connection {
         work: &mut dyn FnMut(&mut Client) -> Result<T, Error>,
     ) -> Result<T, Error> {
         let done = work(&mut client);
-        // Without a code from the database, the next question might get the answer to an earlier one; and one that only reads is left.
-        let of_no_use =
-            |error: &Error| error.code().is_none_or(|code| *code == SqlState::READ_ONLY_SQL_TRANSACTION);
+        // Without a code from the database, the next question might get the answer to an earlier one; and one that only reads is left. One
+        // that stood still in a transaction has been ended.
+        let of_no_use = |error: &Error| {
+            error.code().is_none_or(|code| {
+                [SqlState::READ_ONLY_SQL_TRANSACTION, SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT]
+                    .contains(code)
+            })
+        };
         if !done.as_ref().is_err_and(of_no_use) {
             self.client = Some(Connected(client));
         }

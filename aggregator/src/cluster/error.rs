@@ -83,8 +83,9 @@ impl StoreError {
     pub fn is_outage(&self) -> bool {
         let Self::Refused { source, .. } = self else { return false };
         source.code().is_none_or(|code| {
-            // Connection, transaction rollback, resources, intervention of the operator, and a server that was made one that only reads.
-            ["08", "25006", "40", "53", "57"].iter().any(|class| code.code().starts_with(class))
+            // Connection, transaction rollback, resources, intervention of the operator, a server that was made one that only reads, and a
+            // transaction in which this process stood still for too long.
+            ["08", "25006", "25P03", "40", "53", "57"].iter().any(|class| code.code().starts_with(class))
         })
     }
 

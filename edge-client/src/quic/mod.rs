@@ -58,6 +58,8 @@ const MAX_TASK: u64 = 8 << 30;
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(5);
 /// Limit for one attempt to connect.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// The same for what others of a pass have left: they may answer again, and are tried next.
+const REST_TIMEOUT: Duration = Duration::from_secs(2);
 /// Limit for the last messages of a closing connection.
 const LINGER: Duration = Duration::from_secs(2);
 const STREAM_WINDOW: u32 = 4 << 20;
@@ -247,7 +249,10 @@ impl QuicConnector {
             async move { connector.dial_at(address).await }
         };
         let tried = self.addresses.lock().begin(pass, self.client);
-        let (answer, place) = addresses::first(&tried, lookup, dial).await?;
+        let limit = if pass == Pass::Rest { REST_TIMEOUT } else { Duration::MAX };
+        let dialled = timeout(limit, addresses::first(&tried, lookup, dial)).await;
+        let (answer, place) =
+            dialled.map_err(|_| self.unreachable(format_args!("{}: no answer", tried.join(", "))))??;
         self.addresses.lock().answered(&tried[..=place]);
         Ok(answer)
     }

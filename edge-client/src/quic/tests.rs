@@ -122,3 +122,15 @@ async fn addresses_are_learned_from_the_trusted_server_alone() {
         assert_eq!(order.contains(&"vpn:4433".to_owned()), believed, "{order:?}");
     }
 }
+
+#[tokio::test]
+async fn what_is_left_of_a_pass_is_not_waited_for_as_long_as_a_pass() {
+    // Bound, so that no error comes back, and read by nothing.
+    let silent = std::net::UdpSocket::bind(("127.0.0.1", 0)).unwrap();
+    let address = silent.local_addr().unwrap().to_string();
+    let began = Instant::now();
+    let failed = connector(&[&address]).connect(Pass::Rest).await.err();
+    let reason = "no answer".to_owned();
+    assert_eq!(failed, Some(ConnectError::Unreachable { server: address, reason }));
+    assert!(began.elapsed() < CONNECT_TIMEOUT / 2);
+}

@@ -81,6 +81,17 @@ impl SeveralServers {
         self.runs(server).join(self.testbed.run().file_name().expect("it has a name"))
     }
 
+    /// What a server has of the run for its own devices: their accepted updates.
+    ///
+    /// # Panics
+    /// Never: a run has a name.
+    #[must_use]
+    pub fn leaf(&self, server: usize) -> PathBuf {
+        let run = self.run(server);
+        let name = run.file_name().expect("it has a name").to_string_lossy();
+        self.runs(server).join(format!(".leaf-{name}"))
+    }
+
     /// Starts a server, and waits until it listens.
     ///
     /// # Panics
@@ -97,12 +108,10 @@ impl SeveralServers {
         process
     }
 
-    /// Starts a device that knows all servers, and begins at the one of its number.
+    /// Starts a device that knows all servers. Where it begins follows from its key.
     #[must_use]
     pub fn join(&self, device: u32) -> Process {
-        let count = self.servers();
-        let addresses: Vec<_> =
-            (0..count).map(|server| self.address((device as usize + server) % count)).collect();
+        let addresses: Vec<_> = (0..self.servers()).map(|server| self.address(server)).collect();
         let mut command = self.testbed.join_command(device, &addresses.join(","));
         Process::start(&format!("device {device}"), &mut command)
     }

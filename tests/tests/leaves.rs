@@ -86,25 +86,39 @@ fn a_root_that_stood_still_writes_nothing_when_it_goes_on() {
 
 /// Whether the server has an accepted update of the first round on its disk.
 fn has_accepted(lab: &SeveralServers, server: usize) -> bool {
-    let files = fs::read_dir(lab.run(server).join("state/accepted-000001")).into_iter().flatten().flatten();
+    let files = fs::read_dir(lab.leaf(server).join("state/accepted-000001")).into_iter().flatten().flatten();
     files.into_iter().any(|file| file.file_name().to_string_lossy().ends_with(".update"))
 }
 
-/// Takes the folder of a server that does not lead away, in a round that stays open until then.
-fn without_its_folder(take: impl FnOnce(&SeveralServers, &mut [Process], usize)) {
+/// Removes the folder of a server that does not lead, in a round that stays open until then.
+fn without_its_folder(killed: bool) {
     let rounds = 2;
     let Some(lab) = SeveralServers::new(3, 6, &[&format!("run.rounds={rounds}")]) else { return };
     let mut servers: Vec<_> = (0..3).map(|server| lab.serve(server)).collect();
     until("a server leads", || lab.root().is_some());
     let root = lab.root().expect("it does").server;
-    let leaf = (root + 1) % 3;
-    // It is connected to neither of the others for longer than to the root, which goes on.
+    let others = || (0..3).filter(|server| *server != root);
+    // Its training waits at the root, so that the round stays open.
     let gate = lab.gate(0, root);
     let devices: Vec<_> = (1..6).map(|device| lab.join(device)).collect();
     let held = gate.held();
-    until("the server has accepted an update", || has_accepted(&lab, leaf));
-    take(&lab, &mut servers, leaf);
+    until("another server has accepted an update", || others().any(|server| has_accepted(&lab, server)));
+    let leaf = others().find(|server| has_accepted(&lab, *server)).expect("one has");
+    let remove = || fs::remove_dir_all(lab.runs(leaf)).expect("it was there");
+    if killed {
+        kill_and_restart(&lab, &mut servers, leaf, remove);
+    } else {
+        remove();
+    }
     held.open();
+    if !killed {
+        // It has the sum in memory, and says of what is gone that it is.
+        let placeholder = Process::start("nothing", &mut Command::new("true"));
+        let ended = std::mem::replace(&mut servers[leaf], placeholder).wait();
+        assert_eq!(ended.code, Some(3), "{}", ended.text);
+        assert!(ended.text.contains("start this server again"), "{}", ended.text);
+        servers[leaf] = lab.serve(leaf);
+    }
     for _ in 1..rounds {
         gate.held().open();
     }
@@ -114,14 +128,12 @@ fn without_its_folder(take: impl FnOnce(&SeveralServers, &mut [Process], usize))
 
 #[test]
 fn a_server_that_comes_back_without_its_folder_costs_a_second_delivery() {
-    without_its_folder(|lab, servers, leaf| {
-        kill_and_restart(lab, servers, leaf, || fs::remove_dir_all(lab.runs(leaf)).expect("it was there"));
-    });
+    without_its_folder(true);
 }
 
 #[test]
-fn so_does_one_whose_folder_is_removed_under_it() {
-    without_its_folder(|lab, _, leaf| fs::remove_dir_all(lab.runs(leaf)).expect("it was there"));
+fn a_server_whose_folder_is_removed_says_so_and_the_round_closes() {
+    without_its_folder(false);
 }
 
 #[test]

@@ -20,7 +20,7 @@ use crate::cluster::address::StoreAddress;
 use crate::cluster::connection::Connection;
 use crate::cluster::experiments::Claim;
 use crate::peer::FromPeer;
-use crate::run::LeafRun;
+use crate::run::{LeafRun, RunError};
 
 /// The time between two attempts to reach the root.
 const RETRY: Duration = Duration::from_millis(300);
@@ -180,6 +180,18 @@ async fn admit(mut links: UnboundedReceiver<quinn::Connection>, root: watch::Rec
     }
 }
 
+/// Why this server cannot go on as a leaf, and what to do.
+fn why(error: &RunError) -> String {
+    match error {
+        RunError::Removed { action, path } => format!(
+            "cannot {action} {}: it was removed, or its folder was; start this server again: it begins with an empty folder, and its \
+             devices deliver again what it had",
+            path.display()
+        ),
+        error => error.to_string(),
+    }
+}
+
 /// This leaf, in search of its root.
 struct Member {
     address: String,
@@ -225,7 +237,7 @@ impl Member {
             let (name, version) = (self.address.clone(), env!("CARGO_PKG_VERSION").to_owned());
             let hello = ToRoot::Hello { leaf: name, epoch, version };
             let served = leaf.serve(link, hello, self.replaced(epoch)).await;
-            served.map_err(|error| error.to_string())?;
+            served.map_err(|error| why(&error))?;
             // A root that refuses is asked again, but not without end at once.
             if !leaf.wait(self.changed(RETRY)).await {
                 return Ok(());

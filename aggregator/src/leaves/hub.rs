@@ -14,7 +14,7 @@ use super::message::{Frame, ToLeaf, ToRoot};
 use crate::coordinator::PeerId;
 use crate::peer::{FromPeer, ToPeer};
 use crate::run::{HeldUpdate, LeafUpload, Upload};
-use shared::message::{Refusal, Rejection, ToClient};
+use shared::message::Rejection;
 
 /// What the disk worker waits for.
 #[derive(Debug)]
@@ -249,9 +249,6 @@ fn commands_of(peer: u64, leaf: UnboundedSender<Frame<ToLeaf>>) -> UnboundedSend
     tokio::spawn(async move {
         while let Some(command) = commands.recv().await {
             let frame = match command {
-                // Which of two connections at different leaves is the newer one is not known here: a device that were refused would not
-                // come again.
-                ToPeer::Message(ToClient::Refused(Refusal::Replaced)) => ToLeaf::Disconnect { peer }.into(),
                 ToPeer::Message(message) => ToLeaf::Message { peer, message }.into(),
                 ToPeer::Task(delivery) => ToLeaf::Task { peer, round: delivery.round }.into(),
                 ToPeer::Frozen(digest, payload) => {
@@ -265,20 +262,4 @@ fn commands_of(peer: u64, leaf: UnboundedSender<Frame<ToLeaf>>) -> UnboundedSend
         }
     });
     sender
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn a_device_that_is_at_two_leaves_is_disconnected_and_not_refused() {
-        let (leaf, mut said) = unbounded_channel();
-        let commands = commands_of(7, leaf);
-        commands.send(ToPeer::Message(ToClient::Refused(Refusal::Replaced))).unwrap();
-        commands.send(ToPeer::Message(ToClient::Refused(Refusal::NoSamples))).unwrap();
-        assert_eq!(said.recv().await.unwrap().message, ToLeaf::Disconnect { peer: 7 });
-        let refused = ToLeaf::Message { peer: 7, message: ToClient::Refused(Refusal::NoSamples) };
-        assert_eq!(said.recv().await.unwrap().message, refused);
-    }
 }

@@ -1,4 +1,4 @@
-//! What runs hold, in a store: their files in parts, found by their digests.
+//! What runs hold, in a store: their files in parts, found by their digests. What is asked of the store is in `file_store.rs`.
 //!
 //! A file is read once to know its digest and, if the store has no file of the run with that digest, once more to be sent. Parts come
 //! first, each by itself; then one transaction makes them the run's files, if the run is still its worker's. What a worker that was
@@ -8,31 +8,20 @@ use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::path::Path;
 
-use postgres::{Client, Error};
 use sha2::{Digest as _, Sha256};
 
-use super::connection::{Connection, Patience};
+use super::connection::Patience;
 use super::error::{StoreError, disk};
-use super::experiments::{Claim, ExperimentId, Then, advance};
+use super::experiments::{Claim, ExperimentId, Then};
+use super::file_store::{FileStore, Held, Of};
 use crate::run::directory::RunDirectory;
 use crate::runs::contents::contents;
-use crate::storage::{Disk, FileLayer as _};
+use crate::storage::FileLayer;
 
 /// The bytes of a part.
 const PART: usize = 1 << 20;
 /// The same, as the store counts.
 const PART_LENGTH: i64 = 1 << 20;
-
-/// A file of a run, or a folder.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Held {
-    /// Where it lies in the run's directory, with `/` between folders.
-    path: String,
-    /// The SHA-256 of what it holds; `None` for a folder.
-    digest: Option<Vec<u8>>,
-    /// Its bytes, as the store counts.
-    bytes: i64,
-}
 
 /// How a run got into the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +40,7 @@ pub enum Kept {
 /// # Errors
 /// Those of the disk and, but for outages, of the database.
 pub fn keep(
-    connection: &mut Connection,
+    store: &mut dyn FileStore,
     patience: &mut dyn Patience,
     experiment: &ExperimentId,
     claim: &Claim,
@@ -59,8 +48,8 @@ pub fn keep(
     (rounds, then): (u32, Then),
     arithmetic: &str,
 ) -> Result<Kept, StoreError> {
-    let known = connection.lasting(patience, &mut |client| held(client, experiment, &claim.name))?;
-    let Some(known) = known else { return Ok(Kept::GivenUp) };
+    let of = Of { experiment, run: &claim.name };
+    let Some(known) = store.held(patience, of)? else { return Ok(Kept::GivenUp) };
     let mut files = Vec::new();
     for entry in contents(directory.root())? {
         // What other programs leave, such as file managers and network file systems.
@@ -77,13 +66,7 @@ pub fn keep(
         if !known.iter().chain(&files).any(is_there) {
             let mut number: i32 = 0;
             let sent = read_parts(&entry.path, &mut |part| {
-                let sent = connection.lasting(patience, &mut |client| {
-                    client.execute(
-                        "INSERT INTO experiment_parts (experiment, run, digest, part, content) VALUES ($1, $2, $3, $4, $5)
-                         ON CONFLICT DO NOTHING",
-                        &[&&experiment[..], &claim.name, &digest, &number, &part],
-                    )
-                })?;
+                let sent = store.put_part(patience, of, (&digest, number), part)?;
                 number += 1;
                 Ok(sent.is_some())
             })?;
@@ -93,51 +76,27 @@ pub fn keep(
         }
         files.push(file);
     }
-    let replaced = connection.lasting(patience, &mut |client| {
-        let mut transaction = client.transaction()?;
-        if !advance(&mut transaction, experiment, claim, (rounds, then), arithmetic)? {
-            return Ok(false);
-        }
-        let run: [&(dyn postgres::types::ToSql + Sync); 2] = [&&experiment[..], &claim.name];
-        transaction.execute("DELETE FROM experiment_files WHERE experiment = $1 AND run = $2", &run)?;
-        let paths: Vec<&str> = files.iter().map(|file| &*file.path).collect();
-        let digests: Vec<Option<&[u8]>> = files.iter().map(|file| file.digest.as_deref()).collect();
-        let bytes: Vec<i64> = files.iter().map(|file| file.bytes).collect();
-        transaction.execute(
-            "INSERT INTO experiment_files (experiment, run, path, digest, bytes)
-             SELECT $1, $2, path, digest, bytes FROM unnest($3::text[], $4::bytea[], $5::bigint[]) AS given (path, digest, bytes)",
-            &[run[0], run[1], &paths, &digests, &bytes],
-        )?;
-        transaction.execute(
-            "DELETE FROM experiment_parts WHERE experiment = $1 AND run = $2 AND digest NOT IN
-             (SELECT digest FROM experiment_files WHERE experiment = $1 AND run = $2 AND digest IS NOT NULL)",
-            &run,
-        )?;
-        transaction.commit()?;
-        Ok(true)
-    })?;
+    let replaced = store.replace(patience, experiment, claim, &files, (rounds, then), arithmetic)?;
     match replaced {
         Some(true) => Ok(Kept::There),
         // It may be the answer to the first of two attempts that was lost.
-        Some(false) => already(connection, patience, experiment, claim, &files, then),
+        Some(false) => already(store, patience, of, &files, then),
         None => Ok(Kept::GivenUp),
     }
 }
 
 /// Whether the store has exactly these files of a run that has ended: what it says after the answer to the commit was lost.
 fn already(
-    connection: &mut Connection,
+    store: &mut dyn FileStore,
     patience: &mut dyn Patience,
-    experiment: &ExperimentId,
-    claim: &Claim,
+    of: Of<'_>,
     files: &[Held],
     then: Then,
 ) -> Result<Kept, StoreError> {
     if then != Then::HasEnded {
         return Ok(Kept::Lost);
     }
-    let found = connection.lasting(patience, &mut |client| held(client, experiment, &claim.name))?;
-    Ok(match found {
+    Ok(match store.held(patience, of)? {
         Some(found) if found.len() == files.len() && files.iter().all(|file| found.contains(file)) => {
             Kept::There
         }
@@ -157,21 +116,18 @@ pub enum Fetched {
     GivenUp,
 }
 
-/// Writes what the store has of a run into the folder `into`, which is there and empty.
+/// Writes what the store has of a run into the folder `into` of a disk, which is there and empty.
 ///
 /// # Errors
 /// Those of the disk and, but for outages, of the database; and what it holds is damaged.
 pub fn fetch(
-    connection: &mut Connection,
+    store: &mut dyn FileStore,
     patience: &mut dyn Patience,
-    experiment: &ExperimentId,
-    run: &str,
-    into: &Path,
+    of: Of<'_>,
+    (disk_of, into): (&dyn FileLayer, &Path),
 ) -> Result<Fetched, StoreError> {
-    let damaged = |reason: String| StoreError::Damaged { run: run.to_owned(), reason };
-    let Some(files) = connection.lasting(patience, &mut |client| held(client, experiment, run))? else {
-        return Ok(Fetched::GivenUp);
-    };
+    let damaged = |reason: String| StoreError::Damaged { run: of.run.to_owned(), reason };
+    let Some(files) = store.held(patience, of)? else { return Ok(Fetched::GivenUp) };
     for file in &files {
         // It comes from other machines.
         if file.path.split('/').any(|part| part.is_empty() || part.starts_with('.') || part.contains('\\')) {
@@ -179,27 +135,17 @@ pub fn fetch(
         }
         let path = into.join(&file.path);
         let Some(digest) = &file.digest else {
-            Disk.create_dir(&path).map_err(disk("create", &path))?;
+            disk_of.create_dir(&path).map_err(disk("create", &path))?;
             continue;
         };
-        let mut written = Disk.create(&path).map_err(disk("write", &path))?;
+        let mut written = disk_of.create(&path).map_err(disk("write", &path))?;
         let mut hash = Sha256::new();
         let mut bytes = 0;
         while bytes < file.bytes {
             let number = i32::try_from(bytes / PART_LENGTH).unwrap_or(i32::MAX);
-            let part = connection.lasting(patience, &mut |client| {
-                client.query_opt(
-                    "SELECT content FROM experiment_parts WHERE experiment = $1 AND run = $2 AND digest = $3 AND part = $4",
-                    &[&&experiment[..], &run, digest, &number],
-                )
-            })?;
-            let Some(part) = part else { return Ok(Fetched::GivenUp) };
-            let part = part.map(|row| row.get(0)).filter(|part: &Vec<u8>| !part.is_empty());
-            let Some(part) = part else {
-                let Some(now) = connection.lasting(patience, &mut |client| held(client, experiment, run))?
-                else {
-                    return Ok(Fetched::GivenUp);
-                };
+            let Some(part) = store.part(patience, of, (digest, number))? else { return Ok(Fetched::GivenUp) };
+            let Some(part) = part.filter(|part| !part.is_empty()) else {
+                let Some(now) = store.held(patience, of)? else { return Ok(Fetched::GivenUp) };
                 if now != files {
                     return Ok(Fetched::Replaced);
                 }
@@ -215,14 +161,6 @@ pub fn fetch(
         written.sync().map_err(disk("write", &path))?;
     }
     Ok(Fetched::Whole)
-}
-
-fn held(client: &mut Client, experiment: &ExperimentId, run: &str) -> Result<Vec<Held>, Error> {
-    let rows = client.query(
-        "SELECT path, digest, bytes FROM experiment_files WHERE experiment = $1 AND run = $2 ORDER BY path",
-        &[&&experiment[..], &run],
-    )?;
-    Ok(rows.iter().map(|row| Held { path: row.get(0), digest: row.get(1), bytes: row.get(2) }).collect())
 }
 
 fn digest(path: &Path) -> Result<(Vec<u8>, i64), StoreError> {

@@ -11,6 +11,7 @@
 //! | [`schema`] | the tables, and their versions |
 //! | [`experiments`] | the runs of experiments: which are done, and who works on which |
 //! | [`files`] | what runs hold |
+//! | [`file_store`] | what that takes of the store |
 //! | [`register`] | one register of devices and tickets for all servers of a lab |
 //! | [`error`] | what is in the way |
 
@@ -18,6 +19,7 @@ pub mod address;
 pub mod connection;
 pub mod error;
 pub mod experiments;
+pub mod file_store;
 pub mod files;
 pub mod register;
 pub mod schema;

@@ -15,8 +15,9 @@ use crate::run::{Broadcast, Run, RunError, Traffic, Upload};
 /// The most updates that are accepted together: their receipts wait for the last of them.
 const MAX_BATCH: usize = 16;
 
-/// A durable step to make.
-pub(super) enum Job {
+/// A durable step to make, as the coordinator's [actions](crate::coordinator::Action) of these names say.
+#[expect(missing_docs, reason = "they are those of the actions")]
+pub enum Job {
     Open(Opening),
     Fold {
         round: u32,
@@ -45,8 +46,9 @@ pub(super) enum Job {
     Due,
 }
 
-/// A durable step that was made.
-pub(super) enum Done {
+/// A durable step that was made, as the coordinator's [events](crate::coordinator::Event) of these names say.
+#[expect(missing_docs, reason = "they are those of the events")]
+pub enum Done {
     Opened(Broadcast),
     Folded {
         round: u32,
@@ -82,18 +84,43 @@ const CHECKPOINT_DELAY: Duration = Duration::from_millis(100);
 ///
 /// Updates that arrive while the thread is busy are accepted together and share one sync. A closed round is settled once the next
 /// one is open, while its clients train.
-pub(super) fn spawn(mut run: Run, jobs: Receiver<Job>, done: UnboundedSender<Done>) -> JoinHandle<Run> {
+pub fn spawn(mut run: Run, jobs: Receiver<Job>, done: UnboundedSender<Done>) -> JoinHandle<Run> {
     let thread = std::thread::Builder::new().name("disk worker".to_owned());
     let thread = thread.spawn(move || {
-        if let Err(error) = work(&mut run, &jobs, &done) {
-            let _ = done.send(Done::Failed(error));
+        let mut jobs = jobs;
+        // A driver that receives no more has hung up: the end of the queue says so.
+        let mut tell = |made| drop(done.send(made));
+        if let Err(error) = work(&mut run, &mut jobs, &mut tell) {
+            tell(Done::Failed(error));
         }
         run
     });
     thread.expect("the operating system gives the aggregator one thread")
 }
 
-fn work(run: &mut Run, jobs: &Receiver<Job>, done: &UnboundedSender<Done>) -> Result<(), RunError> {
+/// Where jobs come from.
+pub trait Jobs {
+    /// The next job, which is waited for as long as this, or without end.
+    ///
+    /// # Errors
+    /// There is none.
+    fn next(&mut self, most: Option<Duration>) -> Result<Job, RecvTimeoutError>;
+}
+
+impl Jobs for Receiver<Job> {
+    fn next(&mut self, most: Option<Duration>) -> Result<Job, RecvTimeoutError> {
+        match most {
+            None => self.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            Some(most) => self.recv_timeout(most),
+        }
+    }
+}
+
+/// Makes durable steps in order until there are no more jobs, and tells what was made.
+///
+/// # Errors
+/// Those of the steps: nothing more is to be made.
+pub fn work(run: &mut Run, jobs: &mut dyn Jobs, done: &mut dyn FnMut(Done)) -> Result<(), RunError> {
     let mut next = None;
     // The round that is closed and not settled.
     let mut closed = None;
@@ -101,19 +128,18 @@ fn work(run: &mut Run, jobs: &Receiver<Job>, done: &UnboundedSender<Done>) -> Re
         match job {
             Job::Due => settle(run, &mut closed, done)?,
             Job::Open(opening) => {
-                // A driver that receives no more has hung up: the end of the queue says so.
-                let _ = done.send(Done::Opened(run.open(&opening)?));
+                done(Done::Opened(run.open(&opening)?));
                 settle(run, &mut closed, done)?;
             }
             Job::SaveRoster(known) => {
                 run.save_roster(&known)?;
                 run.keep()?;
-                let _ = done.send(Done::RosterSaved);
+                done(Done::RosterSaved);
             }
             Job::Fold { round, client, upload } => {
                 let mut uploads = vec![(client, upload)];
                 while uploads.len() < MAX_BATCH {
-                    match jobs.try_recv() {
+                    match jobs.next(Some(Duration::ZERO)) {
                         Ok(Job::Fold { round: same, client, upload }) if same == round => {
                             uploads.push((client, upload));
                         }
@@ -125,7 +151,7 @@ fn work(run: &mut Run, jobs: &Receiver<Job>, done: &UnboundedSender<Done>) -> Re
                 }
                 let outcomes = run.accept(round, &uploads)?;
                 for ((client, _), outcome) in uploads.into_iter().zip(outcomes) {
-                    let _ = done.send(match outcome {
+                    done(match outcome {
                         Some(outcome) => Done::Folded { round, client, outcome },
                         None => Done::Lost { round, client },
                     });
@@ -134,21 +160,21 @@ fn work(run: &mut Run, jobs: &Receiver<Job>, done: &UnboundedSender<Done>) -> Re
             Job::Discard(upload) => run.discard(&upload),
             Job::Agree { round, agreement } => {
                 run.agree(round, &agreement)?;
-                let _ = done.send(Done::Agreed { round });
+                done(Done::Agreed { round });
             }
             Job::Decide { round, tally, traffic } => {
                 run.decide_hidden(&tally, traffic)?;
-                let _ = done.send(Done::Decided { round });
+                done(Done::Decided { round });
             }
             Job::Close { round, tally, traffic, revealed } => {
                 let record = Box::new(run.close_revealed(round, &tally, traffic, &revealed)?);
                 let void = record.void;
                 if run.is_settled() {
-                    let _ = done.send(Done::Settled(record));
+                    done(Done::Settled(record));
                 } else {
                     closed = Some(record);
                 }
-                let _ = done.send(Done::Closed { round, void, enough: run.ended().is_some() });
+                done(Done::Closed { round, void, enough: run.ended().is_some() });
             }
         }
     }
@@ -159,21 +185,21 @@ fn work(run: &mut Run, jobs: &Receiver<Job>, done: &UnboundedSender<Done>) -> Re
 fn settle(
     run: &mut Run,
     closed: &mut Option<Box<RoundRecord>>,
-    done: &UnboundedSender<Done>,
+    done: &mut dyn FnMut(Done),
 ) -> Result<(), RunError> {
     run.settle()?;
     if let Some(record) = closed.take() {
-        let _ = done.send(Done::Settled(record));
+        done(Done::Settled(record));
     }
     Ok(())
 }
 
 /// The next job; `None` when there will be none. After a close, settling falls due.
-fn wait(jobs: &Receiver<Job>, closed: bool) -> Option<Job> {
+fn wait(jobs: &mut dyn Jobs, closed: bool) -> Option<Job> {
     if !closed {
-        return jobs.recv().ok();
+        return jobs.next(None).ok();
     }
-    match jobs.recv_timeout(CHECKPOINT_DELAY) {
+    match jobs.next(Some(CHECKPOINT_DELAY)) {
         Err(RecvTimeoutError::Timeout) => Some(Job::Due),
         job => job.ok(),
     }

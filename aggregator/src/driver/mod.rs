@@ -6,7 +6,7 @@
 
 mod counter;
 mod disk_space;
-mod disk_worker;
+pub mod disk_worker;
 mod dispatch;
 mod frozen;
 mod shutdown;

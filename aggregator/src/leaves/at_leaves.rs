@@ -1,8 +1,7 @@
 //! What the root's disk worker asks of the leaves. It waits for their answers, as it waits for a disk.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use models::Limits;
@@ -10,7 +9,8 @@ use shared::id::ClientId;
 use shared::message::Rejection;
 use shared::record::Record;
 
-use super::hub::{Answer, Hub};
+use super::answers::{Answer, Answers, NoAnswer};
+use super::hub::Hub;
 use super::keeper::Keeper;
 use super::message::{Frame, ToLeaf};
 use crate::run::directory::RunDirectory;
@@ -25,7 +25,7 @@ const LOOK: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub struct AtLeaves {
     hub: Hub,
-    answers: Receiver<Answer>,
+    answers: Box<dyn Answers>,
     keeper: Keeper,
     links: BTreeMap<u64, Linked>,
     /// The open round.
@@ -47,27 +47,29 @@ struct Linked {
 type Outcome = Option<Result<HeldUpdate, Rejection>>;
 
 impl AtLeaves {
-    pub(super) fn new(hub: Hub, answers: Receiver<Answer>, keeper: Keeper) -> Self {
+    /// Those that are linked to `hub`, whose words come out of `answers`.
+    #[must_use]
+    pub fn new(hub: Hub, answers: Box<dyn Answers>, keeper: Keeper) -> Self {
         Self { hub, answers, keeper, links: BTreeMap::new(), round: 0, closed: 0 }
     }
 
     /// The next answer. `None` when it is late.
-    fn next(&mut self, deadline: Option<Instant>) -> Result<Option<Answer>, LeavesError> {
+    fn next(&mut self, deadline: Option<Duration>) -> Result<Option<Answer>, LeavesError> {
         loop {
             self.keeper.still_leads()?;
-            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-            match self.answers.recv_timeout(left.map_or(LOOK, |left| left.min(LOOK))) {
+            let left = deadline.map(|deadline| deadline.saturating_sub(self.answers.now()));
+            match self.answers.next(left.map_or(LOOK, |left| left.min(LOOK))) {
                 Ok(answer) => return Ok(Some(answer)),
-                Err(RecvTimeoutError::Timeout) if left.is_some_and(|left| left.is_zero()) => return Ok(None),
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return Err(LeavesError::Stopped),
+                Err(NoAnswer::Late) if left.is_some_and(|left| left.is_zero()) => return Ok(None),
+                Err(NoAnswer::Late) => {}
+                Err(NoAnswer::Ended) => return Err(LeavesError::Stopped),
             }
         }
     }
 
     /// Takes note of what was said meanwhile.
     fn catch_up(&mut self) {
-        while let Ok(answer) = self.answers.try_recv() {
+        while let Ok(answer) = self.answers.next(Duration::ZERO) {
             self.note(answer);
         }
     }
@@ -107,11 +109,11 @@ impl AtLeaves {
 
     /// What leaves have of a round that was open before.
     fn gather(&mut self) -> Result<Vec<HeldUpdate>, LeavesError> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = self.answers.now() + PATIENCE;
         let mut found: BTreeMap<ClientId, HeldUpdate> = BTreeMap::new();
         while !self.silent()?.is_empty() {
             // One that dies meanwhile is not living for much longer.
-            let until = deadline.min(Instant::now() + Duration::from_secs(1));
+            let until = deadline.min(self.answers.now() + Duration::from_secs(1));
             match self.next(Some(until))? {
                 Some(answer) => {
                     if let Some(Answer::Opened { held, .. }) = self.note(answer) {
@@ -120,7 +122,7 @@ impl AtLeaves {
                         }
                     }
                 }
-                None if Instant::now() >= deadline => break,
+                None if self.answers.now() >= deadline => break,
                 None => {}
             }
         }
@@ -208,7 +210,7 @@ impl Leaves for AtLeaves {
 
     fn sums(&mut self, round: u32, clients: &BTreeSet<ClientId>) -> Result<Vec<Record>, LeavesError> {
         self.catch_up();
-        let mut deadline = Instant::now() + PATIENCE;
+        let mut deadline = self.answers.now() + PATIENCE;
         let (mut missing, mut sums) = (clients.clone(), Vec::new());
         let mut asked: BTreeMap<u64, BTreeSet<ClientId>> = BTreeMap::new();
         while !missing.is_empty() {
@@ -220,7 +222,7 @@ impl Leaves for AtLeaves {
                 // One sum of a leaf at a time: each is of what it was asked for last.
                 if !asked.contains_key(&link) && self.hub.tell(link, message) {
                     asked.insert(link, clients);
-                    deadline = Instant::now() + PATIENCE;
+                    deadline = self.answers.now() + PATIENCE;
                 }
             }
             let Some(answer) = self.next(asked.is_empty().then_some(deadline))? else {

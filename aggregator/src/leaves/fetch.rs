@@ -4,13 +4,15 @@ use std::fs::{self, TryLockError};
 use std::path::Path;
 use std::time::Duration;
 
-use super::leadership::{ServedRun, wait_while};
+use super::leadership::wait_while;
+use super::standing::ServedRun;
 use crate::cluster::address::StoreAddress;
 use crate::cluster::connection::{Connection, Patience};
 use crate::cluster::error::{StoreError, disk};
+use crate::cluster::file_store::{FileStore, Of};
 use crate::cluster::files::{Fetched, fetch};
 use crate::run::directory::RunDirectory;
-use crate::storage::{Disk, FileLayer as _, create_dir_durably, write_privately};
+use crate::storage::{Disk, FileLayer, create_dir_durably, write_privately};
 
 /// What a run that is brought from the store is called until it is whole.
 const PREFIX: &str = ".arriving-";
@@ -35,25 +37,25 @@ impl Patience for Wanted<'_> {
 /// # Errors
 /// Those of the store and of the disk.
 pub fn fetch_run(
-    store: &StoreAddress,
+    store: &mut dyn FileStore,
     run: &ServedRun,
-    runs: &Path,
+    (files, runs): (&dyn FileLayer, &Path),
     wanted: &dyn Fn() -> bool,
 ) -> Result<bool, StoreError> {
-    let mut connection = Connection::new(store.clone());
+    let of = Of { experiment: &run.id, run: &run.name };
     let arriving = runs.join(format!("{PREFIX}{}", run.name));
     loop {
-        Disk.remove_dir(&arriving).map_err(disk("remove", &arriving))?;
-        create_dir_durably(&Disk, &arriving).map_err(disk("create", &arriving))?;
-        match fetch(&mut connection, &mut Wanted(wanted), &run.id, &run.name, &arriving)? {
+        files.remove_dir(&arriving).map_err(disk("remove", &arriving))?;
+        create_dir_durably(files, &arriving).map_err(disk("create", &arriving))?;
+        match fetch(store, &mut Wanted(wanted), of, (files, &arriving))? {
             Fetched::Whole => break,
             Fetched::Replaced => {}
             Fetched::GivenUp => return Ok(false),
         }
     }
     let (found, place) = (RunDirectory::new(&arriving), runs.join(&run.name));
-    if Disk.length(&found.identity()).map_err(disk("look at", &arriving))?.is_none() {
-        Disk.remove_dir(&arriving).map_err(disk("remove", &arriving))?;
+    if files.length(&found.identity()).map_err(disk("look at", &arriving))?.is_none() {
+        files.remove_dir(&arriving).map_err(disk("remove", &arriving))?;
         return Ok(false);
     }
     let here = RunDirectory::new(&place);
@@ -61,9 +63,9 @@ pub fn fetch_run(
     if place.exists() && identity(&here) != identity(&found) {
         return Err(StoreError::Occupied { path: place });
     }
-    Disk.remove_dir(&place).map_err(disk("remove", &place))?;
-    Disk.rename(&arriving, &place).map_err(disk("move to", &place))?;
-    Disk.sync_dir(runs).map_err(disk("sync", runs))?;
+    files.remove_dir(&place).map_err(disk("remove", &place))?;
+    files.rename(&arriving, &place).map_err(disk("move to", &place))?;
+    files.sync_dir(runs).map_err(disk("sync", runs))?;
     Ok(true)
 }
 

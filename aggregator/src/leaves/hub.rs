@@ -4,47 +4,16 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use bytes::Bytes;
 use shared::id::RunId;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
+use super::answers::Answer;
 use super::link::Link;
 use super::message::{Frame, ToLeaf, ToRoot};
 use crate::coordinator::PeerId;
 use crate::peer::{FromPeer, ToPeer};
-use crate::run::{HeldUpdate, LeafUpload, Upload};
-use shared::message::Rejection;
-
-/// What the disk worker waits for.
-#[derive(Debug)]
-pub(super) enum Answer {
-    /// A leaf is here.
-    Joined {
-        link: u64,
-        leaf: String,
-    },
-    Opened {
-        link: u64,
-        round: u32,
-        held: Vec<HeldUpdate>,
-    },
-    Accepted {
-        link: u64,
-        round: u32,
-        outcomes: Vec<Option<Result<HeldUpdate, Rejection>>>,
-    },
-    /// A sum; `None` if it lacks an update.
-    Summed {
-        link: u64,
-        round: u32,
-        sum: Option<Bytes>,
-    },
-    /// It has left.
-    Left {
-        link: u64,
-    },
-}
+use crate::run::{LeafUpload, Upload};
 
 /// The links of one epoch of the root.
 #[derive(Clone, Debug)]
@@ -79,7 +48,8 @@ struct Linked {
 
 impl Hub {
     /// Without links. What devices say goes to `driver`, what leaves say of updates to `answers`.
-    pub(super) fn new(
+    #[must_use]
+    pub fn new(
         epoch: i64,
         driver: UnboundedSender<FromPeer>,
         answers: std::sync::mpsc::Sender<Answer>,
@@ -140,32 +110,9 @@ impl Hub {
 
     /// Serves a leaf until its link ends, or the run does.
     pub async fn serve(&self, mut link: Link<ToLeaf, ToRoot>) {
-        let Some(Frame { message: ToRoot::Hello { leaf, epoch, .. }, .. }) = link.receiver.recv().await
-        else {
-            return;
-        };
-        if epoch != self.0.epoch {
-            return;
-        }
-        let number = self.0.next_link.fetch_add(1, Ordering::Relaxed);
-        let replaced = Arc::<Notify>::default();
-        self.answer(Answer::Joined { link: number, leaf: leaf.clone() });
-        {
-            let mut state = self.state();
-            // One that was killed is back before its former link is seen to be broken.
-            for former in state.links.values().filter(|linked| linked.leaf == leaf) {
-                former.replaced.notify_one();
-            }
-            if let Some(run) = state.run {
-                let _ = link.sender.send(ToLeaf::Welcome { run }.into());
-            }
-            if let Some(open) = &state.open {
-                let _ = link.sender.send(open.clone());
-            }
-            let (leaf, sender) = (leaf.clone(), link.sender.clone());
-            state.links.insert(number, Linked { leaf, sender, replaced: replaced.clone() });
-        }
-        let mut peers = BTreeMap::new();
+        let Some(Frame { message: hello, .. }) = link.receiver.recv().await else { return };
+        let Some(mut joined) = self.join(hello, link.sender) else { return };
+        let replaced = joined.replaced.clone();
         loop {
             let frame = tokio::select! {
                 frame = link.receiver.recv() => frame,
@@ -173,46 +120,88 @@ impl Hub {
                 () = replaced.notified() => None,
             };
             let Some(frame) = frame else { break };
-            if !self.heard(number, &link.sender, &mut peers, frame) {
+            if !joined.hear(frame) {
                 break;
             }
         }
-        self.state().links.remove(&number);
-        self.answer(Answer::Left { link: number });
-        for peer in peers.into_values() {
-            let reason = format!("the server {leaf}, to which it is connected, is away");
-            let _ = self.0.driver.send(FromPeer::Disconnected { peer, reason, parted: false });
+        joined.end();
+    }
+
+    /// Lets a leaf in that has said this, and is told things through `sender`. `None` if it takes another one for the root.
+    #[must_use]
+    pub fn join(&self, hello: ToRoot, sender: UnboundedSender<Frame<ToLeaf>>) -> Option<Joined> {
+        let ToRoot::Hello { leaf, epoch, .. } = hello else { return None };
+        if epoch != self.0.epoch {
+            return None;
+        }
+        let number = self.0.next_link.fetch_add(1, Ordering::Relaxed);
+        let replaced = Arc::<Notify>::default();
+        self.answer(Answer::Joined { link: number, leaf: leaf.clone() });
+        let mut state = self.state();
+        // One that was killed is back before its former link is seen to be broken.
+        for former in state.links.values().filter(|linked| linked.leaf == leaf) {
+            former.replaced.notify_one();
+        }
+        if let Some(run) = state.run {
+            let _ = sender.send(ToLeaf::Welcome { run }.into());
+        }
+        if let Some(open) = &state.open {
+            let _ = sender.send(open.clone());
+        }
+        let linked = Linked { leaf: leaf.clone(), sender: sender.clone(), replaced: replaced.clone() };
+        state.links.insert(number, linked);
+        drop(state);
+        Some(Joined { hub: self.clone(), number, leaf, sender, replaced, peers: BTreeMap::new() })
+    }
+}
+
+/// A leaf that the root listens to.
+#[derive(Debug)]
+pub struct Joined {
+    hub: Hub,
+    number: u64,
+    leaf: String,
+    sender: UnboundedSender<Frame<ToLeaf>>,
+    replaced: Arc<Notify>,
+    /// Its devices, by its own numbers.
+    peers: BTreeMap<u64, PeerId>,
+}
+
+impl Joined {
+    /// The link has ended, and with it the connections of its devices.
+    pub fn end(self) {
+        self.hub.state().links.remove(&self.number);
+        self.hub.answer(Answer::Left { link: self.number });
+        for peer in self.peers.into_values() {
+            let reason = format!("the server {}, to which it is connected, is away", self.leaf);
+            let _ = self.hub.0.driver.send(FromPeer::Disconnected { peer, reason, parted: false });
         }
     }
 
     /// Handles what a leaf says. `false` if nothing more is to be heard of it.
-    fn heard(
-        &self,
-        link: u64,
-        sender: &UnboundedSender<Frame<ToLeaf>>,
-        peers: &mut BTreeMap<u64, PeerId>,
-        Frame { message, payload }: Frame<ToRoot>,
-    ) -> bool {
+    pub fn hear(&mut self, Frame { message, payload }: Frame<ToRoot>) -> bool {
+        let Self { hub, number: link, sender, peers, .. } = self;
+        let link = *link;
         let event = match message {
             ToRoot::Hello { .. } => return false,
             ToRoot::Opened { round, held } => {
-                self.answer(Answer::Opened { link, round, held });
+                hub.answer(Answer::Opened { link, round, held });
                 return true;
             }
             ToRoot::Accepted { round, outcomes } => {
-                self.answer(Answer::Accepted { link, round, outcomes });
+                hub.answer(Answer::Accepted { link, round, outcomes });
                 return true;
             }
             ToRoot::Summed { round } => {
-                self.answer(Answer::Summed { link, round, sum: Some(payload) });
+                hub.answer(Answer::Summed { link, round, sum: Some(payload) });
                 return true;
             }
             ToRoot::Lacks { round } => {
-                self.answer(Answer::Summed { link, round, sum: None });
+                hub.answer(Answer::Summed { link, round, sum: None });
                 return true;
             }
             ToRoot::Connected { peer: number } => {
-                let peer = PeerId(self.0.next_peer.fetch_add(1, Ordering::Relaxed));
+                let peer = PeerId(hub.0.next_peer.fetch_add(1, Ordering::Relaxed));
                 peers.insert(number, peer);
                 FromPeer::Connected { peer, commands: commands_of(number, sender.clone()) }
             }
@@ -239,7 +228,7 @@ impl Hub {
                 FromPeer::Waits { peer }
             }
         };
-        self.0.driver.send(event).is_ok()
+        hub.0.driver.send(event).is_ok()
     }
 }
 

@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::leadership::{Led, living};
-use crate::cluster::connection::{Connection, Patience};
+use super::leadership::Led;
+use super::store::RunStore;
+use crate::cluster::connection::Patience;
 use crate::cluster::error::StoreError;
 use crate::cluster::experiments::Then;
 use crate::cluster::files::{Kept, keep};
@@ -14,7 +15,7 @@ use crate::run::directory::RunDirectory;
 /// Keeps a run in the store.
 #[derive(Debug)]
 pub struct Keeper {
-    connection: Connection,
+    store: Box<dyn RunStore>,
     led: Led,
     /// What computes.
     arithmetic: &'static str,
@@ -35,8 +36,10 @@ impl Patience for WhileLeading<'_> {
 }
 
 impl Keeper {
-    pub(super) fn new(connection: Connection, led: Led, arithmetic: &'static str) -> Self {
-        Self { connection, led, arithmetic }
+    /// A hand on `store` under this lease, for what this `arithmetic` computes.
+    #[must_use]
+    pub fn new(store: Box<dyn RunStore>, led: Led, arithmetic: &'static str) -> Self {
+        Self { store, led, arithmetic }
     }
 
     /// An error if the run is another process's, or this one is to stop.
@@ -67,7 +70,7 @@ impl Keeper {
         let (run, claim) = (&self.led.run().id, self.led.claim());
         let mut patience = WhileLeading(&self.led);
         let of = (directory, which);
-        match keep(&mut self.connection, &mut patience, run, claim, of, stands, self.arithmetic) {
+        match keep(&mut *self.store, &mut patience, run, claim, of, stands, self.arithmetic) {
             Ok(Kept::There) => Ok(()),
             Ok(Kept::Lost) => Err(LeavesError::Superseded),
             Ok(Kept::GivenUp) => self.led.check().and(Err(LeavesError::Stopped)),
@@ -79,7 +82,7 @@ impl Keeper {
     pub(super) fn living(&mut self) -> Result<BTreeSet<String>, LeavesError> {
         let run = &self.led.run().id;
         let mut patience = WhileLeading(&self.led);
-        match self.connection.lasting(&mut patience, &mut |client| living(client, run)) {
+        match self.store.living(&mut patience, run) {
             Ok(Some(leaves)) => Ok(leaves),
             Ok(None) => self.led.check().and(Err(LeavesError::Stopped)),
             Err(error) => Err(LeavesError::Store(error.into())),

@@ -1,63 +1,21 @@
 //! Who leads: each process registers as a leaf of the run, and one of them has its lease.
 
-use std::collections::BTreeSet;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use postgres::{Client, Error};
 use tokio::sync::watch;
 use tracing::{info, warn};
 
+use super::standing::{LEASE, ServedRun, Standing};
+use super::store::RunStore as _;
 use crate::cluster::connection::{Connection, Patience};
 use crate::cluster::error::StoreError;
-use crate::cluster::experiments::{Claim, Description, ExperimentId, enter, give_back, renew, take};
+use crate::cluster::experiments::{Claim, enter, give_back};
 use crate::run::LeavesError;
 
-/// How long the root, or a leaf, may be silent before it counts as dead.
-pub const LEASE: Duration = Duration::from_secs(5);
 /// How often each says that it is alive.
-const INTERVAL: Duration = Duration::from_secs(1);
-
-/// Where a run that is served stands, as far as this process knows.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Standing {
-    /// Nothing is known yet.
-    Unknown,
-    /// This process leads it.
-    Leads(Claim),
-    /// Another one does.
-    Follows {
-        /// Its name.
-        leaf: String,
-        /// Its epoch.
-        epoch: i64,
-        /// Where it is reached.
-        address: String,
-    },
-    /// The run is over.
-    Over,
-    /// The store cannot be used, and will not become usable by itself.
-    Failed(String),
-}
-
-/// A run that is served, in the store: an experiment of one run.
-#[derive(Clone, Debug)]
-pub struct ServedRun {
-    /// Its identity: of the lab, and what the run learns.
-    pub id: ExperimentId,
-    /// Its name.
-    pub name: String,
-}
-
-impl ServedRun {
-    /// As it is entered in the store.
-    #[must_use]
-    pub fn described(&self) -> Description {
-        let Self { id, name } = self.clone();
-        Description { id, name: name.clone(), form: "serve".to_owned(), runs: vec![name] }
-    }
-}
+pub const INTERVAL: Duration = Duration::from_secs(1);
 
 /// This process among the leaves of a run.
 #[derive(Debug)]
@@ -104,7 +62,7 @@ impl Membership {
     /// What the root's disk worker knows of its lease. `stopped` ends it.
     #[must_use]
     pub fn led(&self, run: ServedRun, claim: Claim, stopped: watch::Receiver<bool>) -> Led {
-        Led { run, claim, standing: self.standing.clone(), stopped }
+        Led::new(run, claim, self.standing.clone(), stopped)
     }
 
     /// This process does not lead the run under that claim any more; it may seek to do so again.
@@ -146,13 +104,7 @@ impl Member {
     fn paused(&mut self, time: Duration) -> bool {
         match self.commands.recv_timeout(time) {
             Ok(Command::Release(claim)) => {
-                self.standing.send_if_modified(|standing| {
-                    let leads = matches!(standing, Standing::Leads(held) if held.epoch == claim.epoch);
-                    if leads {
-                        *standing = Standing::Unknown;
-                    }
-                    leads
-                });
+                self.standing.send_if_modified(|standing| standing.release(&claim));
                 true
             }
             Err(mpsc::RecvTimeoutError::Timeout) => true,
@@ -167,15 +119,9 @@ impl Member {
             return;
         }
         loop {
-            let held = match &*self.standing.borrow() {
-                Standing::Leads(claim) => Some(claim.clone()),
-                _ => None,
-            };
+            let held = self.standing.borrow().claim().cloned();
             let (run, leaf, address) = (self.run.clone(), self.leaf.clone(), self.address.clone());
-            let looked = connection.lasting(&mut self, &mut |client| {
-                present(client, &run, (&leaf, &address))?;
-                stand(client, &run, &leaf, held.as_ref())
-            });
+            let looked = connection.stand(&mut self, &run, (&leaf, &address), held.as_ref());
             match looked {
                 Ok(Some(now)) => {
                     self.standing.send_if_modified(|standing| {
@@ -202,10 +148,7 @@ impl Member {
 
     /// Gives the lease back and takes the leaf off the list, so that no other one waits for it. Tried once.
     fn leave(&mut self, connection: &mut Connection) {
-        let held = match &*self.standing.borrow() {
-            Standing::Leads(claim) => Some(claim.clone()),
-            _ => None,
-        };
+        let held = self.standing.borrow().claim().cloned();
         let (run, leaf) = (self.run.clone(), self.leaf.clone());
         let left = connection.once(&mut |client| {
             if let Some(claim) = &held {
@@ -231,70 +174,6 @@ impl Member {
     }
 }
 
-/// Says that a leaf is alive.
-fn present(client: &mut Client, run: &ServedRun, (leaf, address): (&str, &str)) -> Result<(), Error> {
-    client.execute(
-        "INSERT INTO leaves (experiment, leaf, address, expires) VALUES ($1, $2, $3, now() + $4 * interval '1 second')
-         ON CONFLICT (experiment, leaf) DO UPDATE SET address = excluded.address, expires = excluded.expires",
-        &[&&run.id[..], &leaf, &address, &LEASE.as_secs_f64()],
-    )?;
-    Ok(())
-}
-
-/// Renews the lease that is `held`, or takes it if it is free, and says where the run stands.
-fn stand(client: &mut Client, run: &ServedRun, leaf: &str, held: Option<&Claim>) -> Result<Standing, Error> {
-    if let Some(claim) = held {
-        let renewed = renew(client, &run.id, &[(claim.name.clone(), claim.epoch)], LEASE)?;
-        if !renewed.is_empty() {
-            return Ok(Standing::Leads(claim.clone()));
-        }
-    }
-    let row = client.query_one(
-        "SELECT run.ended, run.epoch, run.worker, run.expires > now(), leaves.address
-         FROM experiment_runs run LEFT JOIN leaves ON leaves.experiment = run.experiment AND leaves.leaf = run.worker
-         WHERE run.experiment = $1 AND run.name = $2",
-        &[&&run.id[..], &run.name],
-    )?;
-    if row.get(0) {
-        return Ok(Standing::Over);
-    }
-    let (worker, alive, address): (Option<String>, Option<bool>, Option<String>) =
-        (row.get(2), row.get(3), row.get(4));
-    // A process of this very name that went away without a word is no reason to wait.
-    let is_free = alive != Some(true) || worker.as_deref() == Some(leaf);
-    if is_free {
-        release(client, run, leaf)?;
-        if let Some(claim) = take(client, &run.id, &[&run.name], (leaf, LEASE))? {
-            return Ok(Standing::Leads(claim));
-        }
-    }
-    Ok(match (worker, address) {
-        (Some(worker), Some(address)) if worker != leaf => {
-            Standing::Follows { leaf: worker, epoch: row.get(1), address }
-        }
-        _ => Standing::Unknown,
-    })
-}
-
-/// Ends the lease that an earlier process of this leaf has left.
-fn release(client: &mut Client, run: &ServedRun, leaf: &str) -> Result<(), Error> {
-    client.execute(
-        "UPDATE experiment_runs SET expires = NULL WHERE experiment = $1 AND name = $2 AND worker = $3",
-        &[&&run.id[..], &run.name, &leaf],
-    )?;
-    Ok(())
-}
-
-/// The leaves that are alive.
-///
-/// # Errors
-/// Those of the database.
-pub(super) fn living(client: &mut Client, run: &ExperimentId) -> Result<BTreeSet<String>, Error> {
-    let rows =
-        client.query("SELECT leaf FROM leaves WHERE experiment = $1 AND expires > now()", &[&&run[..]])?;
-    Ok(rows.iter().map(|row| row.get(0)).collect())
-}
-
 /// What the root's disk worker knows of its lease.
 #[derive(Clone, Debug)]
 pub struct Led {
@@ -305,6 +184,17 @@ pub struct Led {
 }
 
 impl Led {
+    /// The lease under this claim, as long as the run stands so. `stopped` ends it.
+    #[must_use]
+    pub fn new(
+        run: ServedRun,
+        claim: Claim,
+        standing: watch::Receiver<Standing>,
+        stopped: watch::Receiver<bool>,
+    ) -> Self {
+        Self { run, claim, standing, stopped }
+    }
+
     /// The run.
     #[must_use]
     pub fn run(&self) -> &ServedRun {

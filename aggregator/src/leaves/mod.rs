@@ -15,22 +15,31 @@
 //!
 //! | module | what it is |
 //! |---|---|
+//! | [`standing`] | where a run stands |
+//! | [`store`] | what servers ask of their store |
 //! | [`leadership`] | the leaves of a run, and which of them leads |
 //! | [`process`] | one process: its leaf, and the root while it leads |
 //! | [`leaf`] | a leaf, between its devices and the root |
+//! | [`leaf_devices`], [`leaf_worker`] | its devices, and what it does for the root |
 //! | [`hub`] | the root's end of its links: devices of leaves as peers of its driver |
+//! | [`answers`] | what it says of their updates |
 //! | [`at_leaves`] | what the root's disk worker asks of leaves |
 //! | [`keeper`] | the run, on its way into the store |
 //! | [`fetch`] | the run, out of the store |
 //! | [`message`], [`link`], [`network`] | what leaves and root tell each other, in memory or over QUIC |
 
+pub mod answers;
 pub mod at_leaves;
 pub mod fetch;
 pub mod hub;
 pub mod keeper;
 pub mod leadership;
 pub mod leaf;
+pub mod leaf_devices;
+pub mod leaf_worker;
 pub mod link;
 pub mod message;
 pub mod network;
 pub mod process;
+pub mod standing;
+pub mod store;

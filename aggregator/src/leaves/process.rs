@@ -8,14 +8,16 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tracing::{info, warn};
 
+use super::answers::Queue;
 use super::at_leaves::AtLeaves;
 use super::hub::Hub;
 use super::keeper::Keeper;
-use super::leadership::{Led, Membership, ServedRun, Standing};
+use super::leadership::{Led, Membership};
 use super::leaf::Leaf;
 use super::link::{Link, pair};
 use super::message::{ToLeaf, ToRoot};
 use super::network::{accept, dial};
+use super::standing::{Root, ServedRun, Standing};
 use crate::cluster::address::StoreAddress;
 use crate::cluster::connection::Connection;
 use crate::cluster::experiments::Claim;
@@ -23,7 +25,7 @@ use crate::peer::FromPeer;
 use crate::run::{LeafRun, RunError};
 
 /// The time between two attempts to reach the root.
-const RETRY: Duration = Duration::from_millis(300);
+pub const RETRY: Duration = Duration::from_millis(300);
 
 /// What a process needs to serve a run with others.
 pub struct Setup {
@@ -130,8 +132,8 @@ impl Process {
         let (to_driver, peers) = unbounded_channel();
         let (answers, queue) = std::sync::mpsc::channel();
         let hub = Hub::new(claim.epoch, to_driver.clone(), answers);
-        let keeper = Keeper::new(Connection::new(self.store.clone()), led.clone(), arithmetic);
-        let leaves = AtLeaves::new(hub.clone(), queue, keeper);
+        let keeper = self.keeper(led.clone(), arithmetic);
+        let leaves = AtLeaves::new(hub.clone(), Box::new(Queue::new(queue)), keeper);
         self.here.send_replace(Some(Here { epoch: claim.epoch, hub: hub.clone() }));
         Leading { peers, to_driver, leaves, hub, led }
     }
@@ -139,7 +141,7 @@ impl Process {
     /// Another hand on the store, for the end of the run.
     #[must_use]
     pub fn keeper(&self, led: Led, arithmetic: &'static str) -> Keeper {
-        Keeper::new(Connection::new(self.store.clone()), led, arithmetic)
+        Keeper::new(Box::new(Connection::new(self.store.clone())), led, arithmetic)
     }
 
     /// Leads no more, and may do so again.
@@ -205,28 +207,26 @@ impl Member {
         let mut told: Option<String> = None;
         loop {
             let now = self.standing.borrow_and_update().clone();
-            let found = match &now {
+            let found = match now.root() {
                 // The root hears of what devices of this leaf say until it hangs up.
-                Standing::Over => return Ok(()),
-                Standing::Failed(reason) => return Err(reason.clone()),
-                Standing::Unknown => None,
-                Standing::Leads(claim) => self.inside(claim.epoch).map(|link| (claim.epoch, link)),
-                Standing::Follows { leaf: root, epoch, address } => {
-                    match leaf.wait(dial(address, &self.key)).await {
-                        Ok(link) => {
-                            if told.replace(root.clone()).as_ref() != Some(root) {
-                                info!("the run is led by {root}; this server is a leaf of it");
-                            }
-                            Some((*epoch, link))
+                Root::Over => return Ok(()),
+                Root::Failed(reason) => return Err(reason.to_owned()),
+                Root::Unknown => None,
+                Root::Here(epoch) => self.inside(epoch).map(|link| (epoch, link)),
+                Root::At(root, epoch, address) => match leaf.wait(dial(address, &self.key)).await {
+                    Ok(link) => {
+                        if told.replace(root.to_owned()).as_deref() != Some(root) {
+                            info!("the run is led by {root}; this server is a leaf of it");
                         }
-                        Err(error) => {
-                            if told.take().is_some() {
-                                warn!("the server that leads the run is not reached: {error}");
-                            }
-                            None
-                        }
+                        Some((epoch, link))
                     }
-                }
+                    Err(error) => {
+                        if told.take().is_some() {
+                            warn!("the server that leads the run is not reached: {error}");
+                        }
+                        None
+                    }
+                },
             };
             let Some((epoch, link)) = found else {
                 if leaf.wait(self.changed(RETRY)).await {
@@ -264,13 +264,7 @@ impl Member {
 
     /// Resolves when another one leads the run. Not when it is over: then the root hangs up.
     async fn replaced(&mut self, epoch: i64) {
-        let goes_on = |standing: &Standing| match standing {
-            Standing::Leads(claim) => claim.epoch == epoch,
-            Standing::Follows { epoch: of, .. } => *of == epoch,
-            // It is not known, for as long as the link holds.
-            Standing::Unknown | Standing::Over | Standing::Failed(_) => true,
-        };
-        if self.standing.wait_for(|standing| !goes_on(standing)).await.is_err() {
+        if self.standing.wait_for(|standing| !standing.keeps(epoch)).await.is_err() {
             std::future::pending::<()>().await;
         }
     }

@@ -17,6 +17,7 @@ use super::rounds::{Hosting, Over, Rounds, rounds};
 use super::{ServeArgs, told};
 use crate::cluster::address::StoreAddress;
 use crate::cluster::connection::Connection;
+use crate::cluster::error::StoreError;
 use crate::cluster::experiments::{Claim, namesakes};
 use crate::cluster::register::{RegisterError, Synchroniser};
 use crate::config::Config;
@@ -24,8 +25,8 @@ use crate::coordinator::Outcome;
 use crate::database::Database;
 use crate::enrolment::{Admission, ListenAddress, Register};
 use crate::leaves::fetch::{born, fetch_run, put_secret};
-use crate::leaves::leadership::ServedRun;
 use crate::leaves::process::{Leading, Process, Setup, Turn};
+use crate::leaves::standing::ServedRun;
 use crate::run::directory::RunDirectory;
 use crate::run::{LeafRun, Run, RunError};
 use crate::serve::{Ready, ServeError, serve_peers};
@@ -315,7 +316,7 @@ impl Server<'_> {
     /// Begins the run, or goes on with what the store has of it.
     fn begin(&self, files: RetryingDisk) -> Result<Started, Failure> {
         let given = &self.arguments.run;
-        fetch_run(&self.store, &self.run, &given.runs, &|| !*self.stop.stopped.borrow())?;
+        self.fetch()?;
         if self.config.promise.is_some() {
             let born = born(&self.store, &self.run)?;
             let purpose = format!("the private run {} of {born}", self.run.name);
@@ -326,10 +327,17 @@ impl Server<'_> {
         Ok(started)
     }
 
+    /// Brings here what the store has of the run.
+    fn fetch(&self) -> Result<bool, StoreError> {
+        let mut store = Connection::new(self.store.clone());
+        let wanted = || !*self.stop.stopped.borrow();
+        fetch_run(&mut store, &self.run, (&Disk, &self.arguments.run.runs), &wanted)
+    }
+
     /// Brings the model and the report of a run here that is over.
     fn take_home(&self, process: &mut Process) -> Result<(), Failure> {
         self.runtime.block_on(process.end());
-        fetch_run(&self.store, &self.run, &self.arguments.run.runs, &|| !*self.stop.stopped.borrow())?;
+        self.fetch()?;
         let place = self.arguments.run.runs.join(&self.run.name);
         terminal::tell(&format!("the run is over; its model and its report are in {}", place.display()));
         Ok(())

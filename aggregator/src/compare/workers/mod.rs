@@ -28,6 +28,7 @@ use crate::cluster::address::StoreAddress;
 use crate::cluster::connection::{Connection, Patience};
 use crate::cluster::error::StoreError;
 use crate::cluster::experiments::{self, Claim, Description, LEASE, Stands, Then};
+use crate::cluster::file_store::Of;
 use crate::cluster::files::{self, Fetched, Kept};
 use crate::cluster::schema;
 use crate::report::standing::Process;
@@ -267,7 +268,8 @@ impl Workers {
                 Disk.remove_dir(draft).map_err(crate::cluster::error::disk("remove", draft))?;
                 Disk.create_dir(draft).map_err(crate::cluster::error::disk("create", draft))?;
                 let fetched = self.ask(&mut |connection, patience| {
-                    files::fetch(connection, patience, &id, name, draft).map(Some)
+                    files::fetch(connection, patience, Of { experiment: &id, run: name }, (&Disk, draft))
+                        .map(Some)
                 })?;
                 match fetched {
                     Fetched::Whole => break,

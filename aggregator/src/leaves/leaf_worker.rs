@@ -1,0 +1,91 @@
+//! What a leaf does for the root: durable steps, and commands to its devices.
+
+use bytes::Bytes;
+use models::Precision;
+use tokio::sync::mpsc::UnboundedSender;
+use tracing::warn;
+
+use super::leaf_devices::LeafDevices;
+use super::message::{Frame, ToLeaf, ToRoot};
+use crate::coordinator::Opening;
+use crate::peer::ToPeer;
+use crate::run::{Broadcast, LeafRun, RunError};
+
+/// Carries out what the root asks, in order.
+pub struct Worker {
+    run: LeafRun,
+    devices: LeafDevices,
+    root: UnboundedSender<Frame<ToRoot>>,
+    broadcast: Option<Broadcast>,
+}
+
+impl Worker {
+    /// For the root at the other end of `root`.
+    #[must_use]
+    pub fn new(run: LeafRun, devices: LeafDevices, root: UnboundedSender<Frame<ToRoot>>) -> Self {
+        Self { run, devices, root, broadcast: None }
+    }
+
+    /// Gives the run's part back, for the next root.
+    #[must_use]
+    pub fn into_run(self) -> LeafRun {
+        self.run
+    }
+
+    /// Does what the root asks.
+    ///
+    /// # Errors
+    /// This machine cannot do it.
+    pub fn carry_out(&mut self, Frame { message, payload }: Frame<ToLeaf>) -> Result<(), RunError> {
+        match message {
+            ToLeaf::Welcome { run } => self.run.is_of(run),
+            ToLeaf::Open { round, opening, failed, clip } => {
+                let Ok(mut opening) = serde_json::from_str::<Opening>(&opening) else {
+                    warn!(
+                        "the root opens a round in words that this version does not understand: run the same version on all servers"
+                    );
+                    return Ok(());
+                };
+                opening.round = round;
+                let (broadcast, held) = self.run.open(&opening, (failed, clip), &payload)?;
+                self.broadcast = Some(broadcast);
+                self.tell(ToRoot::Opened { round, held }, Bytes::new());
+            }
+            ToLeaf::Accept { round, uploads } => {
+                let found: Vec<_> = uploads
+                    .iter()
+                    .map(|(client, number)| Some((*client, self.devices.take_upload(*number)?)))
+                    .collect();
+                let there: Vec<_> = found.iter().flatten().cloned().collect();
+                let mut accepted = self.run.accept(round, &there)?.into_iter();
+                let outcomes =
+                    found.iter().map(|found| found.as_ref().and_then(|_| accepted.next())).collect();
+                self.tell(ToRoot::Accepted { round, outcomes }, Bytes::new());
+            }
+            ToLeaf::Sum { round, clients } => match self.run.sum(round, &clients.into_iter().collect())? {
+                Some(sum) => self.tell(ToRoot::Summed { round }, sum.to_bytes(Precision::F32).into()),
+                None => self.tell(ToRoot::Lacks { round }, Bytes::new()),
+            },
+            ToLeaf::Closed { round } => self.run.closed(round)?,
+            ToLeaf::Discard { number } => {
+                if let Some(upload) = self.devices.take_upload(number) {
+                    self.run.remove(&upload)?;
+                }
+            }
+            ToLeaf::Message { peer, message } => self.devices.command(peer, ToPeer::Message(message)),
+            ToLeaf::Task { peer, round } => {
+                let broadcast = self.broadcast.as_ref().filter(|broadcast| broadcast.round == round);
+                if let Some(broadcast) = broadcast {
+                    self.devices.command(peer, ToPeer::Task(broadcast.to(None)));
+                }
+            }
+            ToLeaf::Frozen { peer, digest } => self.devices.command(peer, ToPeer::Frozen(digest, payload)),
+            ToLeaf::Disconnect { peer } => self.devices.command(peer, ToPeer::Disconnect),
+        }
+        Ok(())
+    }
+
+    fn tell(&self, message: ToRoot, payload: Bytes) {
+        let _ = self.root.send(Frame { message, payload });
+    }
+}

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bytes::Bytes;
+use edge_client::address_book::Pass;
 use edge_client::failure::Failure;
 use edge_client::masking::Masking;
 use edge_client::session::{Action, DeviceProfile, Event, Session, SessionEnd};
@@ -24,8 +25,8 @@ use kept::Kept;
 /// What the device asks of the simulator.
 #[derive(Debug)]
 pub enum Effect {
-    /// Connect it to the server.
-    Connect,
+    /// Connect it to the server, at one of these addresses.
+    Connect(Pass),
     /// Deliver a message, with a payload if it is an update.
     Deliver(Box<ToServer>, Option<Bytes>),
     /// Let this much time pass, then report that the task is trained.
@@ -295,7 +296,7 @@ impl Device {
     ) -> Result<(), StoreError> {
         let session = self.session.as_mut().expect("it has asked for this");
         match action {
-            Action::Connect(_) => effects.push(Effect::Connect),
+            Action::Connect(pass) => effects.push(Effect::Connect(pass)),
             Action::Read(_) | Action::HangUp => unreachable!("this device has read its samples"),
             Action::Send(message) => effects.push(Effect::Deliver(Box::new(message), None)),
             Action::Sync { round } => {

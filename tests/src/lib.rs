@@ -5,6 +5,7 @@
 //! | [`simulator`] | both state machines joined in memory: virtual time, delays, cuts, crashes |
 //! | [`faults`] | delays, cuts, crashes: how often and how long |
 //! | [`schedule`] | a federation and its faults, drawn from one seed, and what must hold in the end |
+//! | `several` | several servers of one run in memory: leaves, the root, a store that has its troubles |
 //! | [`copy_folder`] | copies of folders |
 //! | [`flips`] | one flipped bit in any file of a folder, and what a reader of the folder sees |
 //! | [`device`] | one device of the simulator |
@@ -66,6 +67,7 @@ pub mod server;
 pub mod serving;
 #[cfg(unix)]
 pub mod several_servers;
+pub mod several;
 pub mod simulator;
 pub mod slow_links;
 pub mod testbed;

@@ -358,7 +358,7 @@ impl Simulator {
     fn device_effects(&mut self, device: usize, effects: Vec<device::Effect>) {
         for effect in effects {
             match effect {
-                device::Effect::Connect => self.connect(device),
+                device::Effect::Connect(_) => self.connect(device),
                 device::Effect::Deliver(message, payload) => {
                     if let Some(peer) = self.connection_of(device) {
                         self.deliver_to_server(peer, across(&message), payload);
@@ -392,6 +392,6 @@ impl Simulator {
 }
 
 /// Encodes and decodes, as a wire would.
-fn across<M: serde::Serialize + serde::de::DeserializeOwned>(message: &M) -> M {
+pub(crate) fn across<M: serde::Serialize + serde::de::DeserializeOwned>(message: &M) -> M {
     frame::decode(&frame::encode(message, 0)[HEADER_LEN..]).expect("own frames decode")
 }

@@ -11,6 +11,7 @@ mod live_page;
 mod memory;
 mod null_round;
 mod schedules;
+mod several_schedules;
 mod soak;
 mod stragglers;
 mod trainer;

@@ -10,9 +10,13 @@ use std::time::Instant;
 
 use clap::Args;
 use federation_tests::schedule::{Played, Schedule};
+use federation_tests::several::Planted;
+
+use super::several_schedules;
 
 /// Simulates random schedules of faults in memory, with both real state machines: delays, lost connections, silence,
-/// duplicates, crashes of either side at any step, power failures, slow and full disks, clocks that jump.
+/// duplicates, crashes of either side at any step, power failures, slow and full disks, clocks that jump. With `--servers` several
+/// servers serve one run.
 ///
 /// Checked of each: the run ends, every round is closed once, nothing accepted is lost, nothing is folded twice, and where
 /// rounds wait for all devices the model has the bits of a run without faults. Seeds that fail are printed. Exit code 1 if any
@@ -25,12 +29,38 @@ pub(crate) struct Arguments {
     /// Seed of the first one; the next ones follow it.
     #[arg(long, default_value_t = 0)]
     seed: u64,
+    /// Servers of one run, each of which may die, be stopped or lose its disk, over a store that is slow and away at times.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=9))]
+    servers: u64,
+    /// Puts a bug in, of several servers, to see how many schedules find it.
+    #[arg(long, value_enum, default_value = "none")]
+    planted: Bug,
     /// Plays one schedule and prints its every event.
     #[arg(long, value_name = "SEED")]
     replay: Option<u64>,
 }
 
+/// A bug that is put in.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Bug {
+    /// None.
+    None,
+    /// The store takes a write of an epoch that is over.
+    NoEpochCheck,
+    /// Devices are told that updates count before their round has closed.
+    EarlyReceipts,
+}
+
 pub(crate) fn run(arguments: &Arguments) -> ExitCode {
+    if arguments.servers > 1 {
+        let planted = match arguments.planted {
+            Bug::None => Planted::None,
+            Bug::NoEpochCheck => Planted::NoEpochCheck,
+            Bug::EarlyReceipts => Planted::EarlyReceipts,
+        };
+        let servers = arguments.servers as usize;
+        return several_schedules::run(servers, planted, (arguments.count, arguments.seed), arguments.replay);
+    }
     match arguments.replay {
         Some(seed) => replay(seed),
         None => many(arguments.count, arguments.seed),

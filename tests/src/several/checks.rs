@@ -1,0 +1,103 @@
+//! What must hold of a run that several servers have served.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use aggregator::round::{RoundRecord, jsonl};
+use serde_json::Value;
+
+use super::Several;
+
+/// What is wrong, in the order in which it is looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Wrong {
+    /// The run does not end.
+    End,
+    /// A process ended by itself.
+    Process,
+    /// A round that the store had closed is another one later.
+    History,
+    /// Not every round was closed once.
+    Rounds,
+    /// A device was told that its update counts, and it does not.
+    Receipts,
+    /// A device was told so before the store had the round.
+    TooEarly,
+    /// The model is not that of one machine.
+    Model,
+    /// The store took a write of an epoch that was over.
+    OldEpoch,
+}
+
+impl Several {
+    /// All that is wrong. `model` is the file of one machine's model, where that is known.
+    #[must_use]
+    pub fn wrong(&self, rounds: u32, model: Option<&[u8]>) -> Vec<(Wrong, String)> {
+        let state = self.store.state();
+        let mut wrong: Vec<(Wrong, String)> =
+            self.failures.iter().map(|why| (Wrong::Process, why.clone())).collect();
+        if !state.ended {
+            wrong.push((Wrong::End, format!("after {:?}, {} rounds have closed", self.now, state.rounds)));
+            return wrong;
+        }
+        let mut contributors: BTreeMap<u32, BTreeSet<String>> = BTreeMap::new();
+        let mut known: &[String] = &[];
+        for write in &state.writes {
+            if write.claimed != write.epoch {
+                wrong.push((Wrong::OldEpoch, format!("{} in {}", write.claimed, write.epoch)));
+            }
+            if !write.lines.starts_with(known) {
+                let (had, has) = (known.len(), write.lines.len());
+                wrong.push((Wrong::History, format!("of {had} closed rounds, {has} are there or others")));
+            }
+            known = &write.lines;
+            if let Some(opening) = &write.opening {
+                let counted = counted(opening);
+                if contributors.insert(write.rounds, counted.clone()).is_some_and(|before| before != counted)
+                {
+                    wrong.push((
+                        Wrong::History,
+                        format!("others count in round {} than before", write.rounds),
+                    ));
+                }
+            }
+        }
+        let text = state.file("rounds.jsonl").unwrap_or_default();
+        let records: Vec<RoundRecord> = String::from_utf8(text)
+            .ok()
+            .and_then(|text| jsonl::read(&text).ok())
+            .map_or_else(Vec::new, |read| read.records);
+        let numbers: Vec<u32> = records.iter().filter(|it| !it.closing).map(|it| it.round).collect();
+        if numbers != (1..=rounds).collect::<Vec<_>>() || records.iter().any(|record| record.void) {
+            wrong.push((Wrong::Rounds, format!("{numbers:?}")));
+        }
+        for (round, client) in &self.promised {
+            let counts = contributors.get(round).is_some_and(|all| all.contains(&client.to_string()));
+            if !counts {
+                wrong.push((Wrong::Receipts, format!("round {round}, {}", client.short())));
+            }
+        }
+        let early =
+            self.too_early.iter().map(|(at, round)| (Wrong::TooEarly, format!("{at:?}: round {round}")));
+        wrong.extend(early);
+        if let Some(model) = model
+            && state.file("model.safetensors").as_deref() != Some(model)
+        {
+            wrong.push((Wrong::Model, "the model is not that of one machine without faults".to_owned()));
+        }
+        wrong
+    }
+}
+
+/// Whose updates a round was closed with, by its opening as it is written down.
+fn counted(opening: &str) -> BTreeSet<String> {
+    // Behind the text comes its checksum.
+    let mut values = serde_json::Deserializer::from_str(opening).into_iter::<Value>();
+    let Some(Ok(value)) = values.next() else { return BTreeSet::new() };
+    let decided = value.pointer("/decision/closing/contributors").and_then(Value::as_array);
+    let named = |value: &Value| value.as_str().map(str::to_owned);
+    match (decided, value.get("cohort").and_then(Value::as_object)) {
+        (Some(all), _) => all.iter().filter_map(named).collect(),
+        (None, Some(cohort)) => cohort.keys().cloned().collect(),
+        (None, None) => BTreeSet::new(),
+    }
+}

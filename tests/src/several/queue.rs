@@ -1,0 +1,90 @@
+//! The queue of what happens in a simulation of several servers, by time.
+
+use std::time::Duration;
+
+use aggregator::leaves::message::{Frame, ToLeaf, ToRoot};
+use aggregator::leaves::standing::Standing;
+use bytes::Bytes;
+use shared::message::{ToClient, ToServer};
+
+use crate::device::Trained;
+
+/// A process: a server, in one of its lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Life {
+    pub(super) server: usize,
+    pub(super) life: u32,
+}
+
+#[derive(Debug)]
+pub(super) enum Happening {
+    ServerStarts(usize),
+    DeviceStarts(usize),
+    /// A server says to the store that it lives.
+    Looks(Life, u64),
+    /// The store has said how the run stands.
+    Looked(Life, u64, Standing),
+    /// A leaf without a link looks for the root.
+    Seeks(Life),
+    /// A leaf makes its next durable step.
+    LeafWorks(Life),
+    /// The root's thread goes on.
+    RootRuns(Life, u64),
+    /// A stopped server goes on.
+    Thaws(Life),
+    ToRoot(u64, Life, Box<Frame<ToRoot>>),
+    ToLeaf(u64, Life, Box<Frame<ToLeaf>>),
+    /// The end of a link is noticed.
+    RootLosesLink(u64, Life),
+    LeafLosesLink(u64, Life),
+    /// A server that has been stopped for so long has lost its connections.
+    Silent(Life),
+    Connected(u64),
+    ToServer(u64, Life, Box<ToServer>, Option<Bytes>),
+    ToDevice(u64, Box<ToClient>, Option<Bytes>),
+    ServerLosesDevice(u64, Life),
+    DeviceLosesServer(u64),
+    Trained(usize, Box<Trained>),
+    /// Something goes wrong by itself.
+    Trouble,
+}
+
+impl Happening {
+    /// In which process it happens.
+    pub(super) fn life(&self) -> Option<Life> {
+        match self {
+            Self::Looks(life, _)
+            | Self::Looked(life, _, _)
+            | Self::Seeks(life)
+            | Self::LeafWorks(life)
+            | Self::RootRuns(life, _)
+            | Self::ToRoot(_, life, _)
+            | Self::ToLeaf(_, life, _)
+            | Self::RootLosesLink(_, life)
+            | Self::LeafLosesLink(_, life)
+            | Self::ToServer(_, life, _, _)
+            | Self::ServerLosesDevice(_, life) => Some(*life),
+            _ => None,
+        }
+    }
+}
+
+/// A moment, a number that keeps what falls on one moment in order, and what happens.
+pub(super) struct Scheduled(pub(super) Duration, pub(super) u64, pub(super) Happening);
+
+impl PartialEq for Scheduled {
+    fn eq(&self, other: &Self) -> bool {
+        (self.0, self.1) == (other.0, other.1)
+    }
+}
+impl Eq for Scheduled {}
+impl PartialOrd for Scheduled {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Scheduled {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.0, self.1).cmp(&(other.0, other.1))
+    }
+}

@@ -1,0 +1,109 @@
+//! Random schedules of several servers: a federation and its faults, drawn from one seed, and whether all held.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use aggregator::coordinator::Outcome;
+use rand::RngExt as _;
+use shared::seed::Seed;
+
+use super::checks::Wrong;
+use super::faults::{SeveralFaults, SeveralTroubles};
+use super::{Planted, Several};
+use crate::faults::Faults;
+use crate::scenario::Scenario;
+use crate::simulator::Simulator;
+
+/// Virtual time in which every run has to end.
+const LIMIT: Duration = Duration::from_hours(4);
+
+/// Federations of four devices, whether the model is that of one machine, and their keys.
+const FEDERATIONS: [(&str, bool, &[&str]); 8] = [
+    ("fedavg", true, &["round.min-updates=4"]),
+    ("scaffold, local state", true, &["round.min-updates=4", "algorithm.scaffold={}"]),
+    ("updates in 16 bits", true, &["round.min-updates=4", "update.precision=f16"]),
+    ("updates in 4 bits", true, &["round.min-updates=4", "update.precision=int4"]),
+    (
+        "closing round of tests",
+        true,
+        &["round.min-updates=4", "evaluate.on-clients-every=1", "evaluate.hold-out=0.25"],
+    ),
+    ("rounds closed by time", false, &["round.min-updates=2", "round.timeout=20"]),
+    (
+        "half of the devices a round",
+        false,
+        &["round.fraction=0.5", "round.min-updates=2", "round.max-updates=2"],
+    ),
+    ("any one device will do", false, &["round.min-updates=1", "round.max-updates=3", "round.min-wait=2"]),
+];
+
+/// One federation of several servers under one fault profile.
+#[derive(Clone, Debug)]
+pub struct SeveralSchedule {
+    seed: u64,
+    federation: usize,
+    servers: usize,
+    /// What may go wrong.
+    pub faults: SeveralFaults,
+}
+
+/// How it went.
+#[derive(Clone, Debug)]
+pub struct SeveralPlayed {
+    /// Virtual time.
+    pub took: Duration,
+    /// What went wrong around the run.
+    pub troubles: SeveralTroubles,
+    /// What is wrong with it.
+    pub wrong: Vec<(Wrong, String)>,
+}
+
+impl SeveralSchedule {
+    /// The schedule of this number with so many servers, always the same.
+    #[must_use]
+    pub fn drawn(seed: u64, servers: usize) -> Self {
+        let mut rng = Seed::root(seed).derive("several servers").rng();
+        let federation = rng.random_range(0..FEDERATIONS.len());
+        Self { seed, federation, servers, faults: SeveralFaults::drawn(&mut rng) }
+    }
+
+    /// What it is, in a few words.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        FEDERATIONS[self.federation].0
+    }
+
+    fn scenario(&self) -> Scenario {
+        static ALL: OnceLock<Vec<Scenario>> = OnceLock::new();
+        let all = ALL.get_or_init(|| FEDERATIONS.iter().map(|(_, _, keys)| Scenario::small(keys)).collect());
+        all[self.federation].clone()
+    }
+
+    /// The model's file of the same federation on one machine without faults.
+    fn reference(&self) -> Vec<u8> {
+        static MODELS: Mutex<BTreeMap<usize, Vec<u8>>> = Mutex::new(BTreeMap::new());
+        let mut models = MODELS.lock().unwrap_or_else(PoisonError::into_inner);
+        let reference = || {
+            let runs = tempfile::tempdir().expect("the system has a place for temporary files");
+            let mut simulator = Simulator::new(self.scenario(), Faults::NONE, 0, runs.path());
+            assert_eq!(simulator.run_until_end(LIMIT), Some(Outcome::Completed), "without faults");
+            std::fs::read(simulator.run_directory().model()).expect("a complete run has a model")
+        };
+        models.entry(self.federation).or_insert_with(reference).clone()
+    }
+
+    /// Plays it in an empty folder, with this bug put in. `trace` prints every happening.
+    #[must_use]
+    pub fn play(&self, folder: &Path, planted: Planted, trace: bool) -> SeveralPlayed {
+        let reference = FEDERATIONS[self.federation].1.then(|| self.reference());
+        let scenario = self.scenario();
+        let rounds = scenario.config.spec.rounds;
+        let mut several = Several::new(scenario, self.servers, (self.faults, planted), self.seed, folder);
+        several.trace = trace;
+        several.run_until_end(LIMIT);
+        let wrong = several.wrong(rounds, reference.as_deref());
+        SeveralPlayed { took: several.now(), troubles: several.troubles, wrong }
+    }
+}

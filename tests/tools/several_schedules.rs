@@ -1,0 +1,100 @@
+//! Many random schedules of several servers.
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::Instant;
+
+use federation_tests::several::Planted;
+use federation_tests::several::checks::Wrong;
+use federation_tests::several::schedule::{SeveralPlayed, SeveralSchedule};
+
+fn play(seed: u64, servers: usize, planted: Planted, trace: bool) -> Result<SeveralPlayed, String> {
+    let schedule = SeveralSchedule::drawn(seed, servers);
+    let folder = tempfile::tempdir().expect("the system has a place for temporary files");
+    let played = catch_unwind(AssertUnwindSafe(|| schedule.play(folder.path(), planted, trace)));
+    played.map_err(|panic| {
+        let text = panic.downcast_ref::<String>().cloned();
+        text.or_else(|| panic.downcast_ref::<&str>().map(|&text| text.to_owned())).unwrap_or_default()
+    })
+}
+
+#[derive(Default)]
+struct Sum {
+    played: BTreeMap<&'static str, usize>,
+    failed: Vec<u64>,
+    hours: f64,
+    troubles: BTreeMap<usize, (&'static str, usize)>,
+    wrong: BTreeMap<Wrong, usize>,
+}
+
+impl Sum {
+    fn add(&mut self, seed: u64, name: &'static str, played: Result<SeveralPlayed, String>) {
+        *self.played.entry(name).or_default() += 1;
+        let problem = match played {
+            Ok(SeveralPlayed { took, troubles, wrong }) => {
+                self.hours += took.as_secs_f64() / 3600.0;
+                for (place, (what, count)) in troubles.named().into_iter().enumerate() {
+                    self.troubles.entry(place).or_insert((what, 0)).1 += count;
+                }
+                let kinds: std::collections::BTreeSet<Wrong> = wrong.iter().map(|(kind, _)| *kind).collect();
+                kinds.into_iter().for_each(|kind| *self.wrong.entry(kind).or_default() += 1);
+                (!wrong.is_empty()).then(|| format!("{wrong:?}"))
+            }
+            Err(panic) => Some(panic),
+        };
+        if let Some(problem) = problem {
+            println!("seed {seed} FAILED ({name}): {problem:.600}");
+            self.failed.push(seed);
+        }
+    }
+}
+
+pub(crate) fn run(
+    servers: usize,
+    planted: Planted,
+    (count, first): (u64, u64),
+    replay: Option<u64>,
+) -> ExitCode {
+    // Nothing here has to outlive the machine.
+    let _ = tempfile::env::override_temp_dir("/dev/shm".as_ref());
+    if let Some(seed) = replay {
+        let schedule = SeveralSchedule::drawn(seed, servers);
+        println!("seed {seed}: {}; {:#?}", schedule.name(), schedule.faults);
+        let played = play(seed, servers, planted, true);
+        println!("{played:?}");
+        return ExitCode::from(u8::from(!played.is_ok_and(|played| played.wrong.is_empty())));
+    }
+    let begun = Instant::now();
+    // What panicked is printed with its seed.
+    std::panic::set_hook(Box::new(|_| {}));
+    let (next, sum) = (AtomicU64::new(first), Mutex::new(Sum::default()));
+    let work = || {
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= first + count {
+                break;
+            }
+            let played = play(seed, servers, planted, false);
+            let name = SeveralSchedule::drawn(seed, servers).name();
+            sum.lock().unwrap_or_else(PoisonError::into_inner).add(seed, name, played);
+        }
+    };
+    let threads = thread::available_parallelism().map_or(1, usize::from);
+    thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(work))));
+    let sum = sum.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let seconds = begun.elapsed().as_secs_f64();
+    println!(
+        "{count} schedules of {servers} servers from seed {first}: {seconds:.0} s, {:.0} per second",
+        count as f64 / seconds
+    );
+    sum.played.iter().for_each(|(name, played)| println!("  {played:6} {name}"));
+    println!("  {:.1} hours of virtual time", sum.hours);
+    sum.troubles.values().for_each(|(what, count)| println!("  {count:6} {what}"));
+    sum.wrong.iter().for_each(|(kind, count)| println!("  {count:6} schedules found: {kind:?}"));
+    println!("{} failed", sum.failed.len());
+    ExitCode::from(u8::from(!sum.failed.is_empty()))
+}

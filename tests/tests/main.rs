@@ -67,6 +67,7 @@ mod secure;
 mod secure_privacy;
 mod secure_processes;
 mod several_addresses;
+mod several_servers;
 mod shards;
 mod shared_register;
 mod simulator;

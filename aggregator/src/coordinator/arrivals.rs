@@ -124,7 +124,12 @@ impl Coordinator {
             Some(Connection { peer, heard: now, progress: Progress::default(), trained: None, told: None });
         if let Some(previous) = previous {
             self.forget(previous.peer);
-            self.refuse(previous.peer, Refusal::Replaced);
+            if self.policy.receipts_at_close {
+                // A server that was away may say late that the device was there. A refusal would be for good.
+                self.disconnect(previous.peer);
+            } else {
+                self.refuse(previous.peer, Refusal::Replaced);
+            }
         }
         let owes = self.still_owes(hello);
         let held = hello.holds.filter(|held| held.run == self.spec.run).map(|held| held.round);

@@ -12,10 +12,13 @@ use crate::cluster::error::{StoreError, disk};
 use crate::cluster::file_store::{FileStore, Of};
 use crate::cluster::files::{Fetched, fetch};
 use crate::run::directory::RunDirectory;
+use crate::storage::checksum::{read_checked, write_checked};
 use crate::storage::{Disk, FileLayer, create_dir_durably, write_privately};
 
 /// What a run that is brought from the store is called until it is whole.
 const PREFIX: &str = ".arriving-";
+/// Beside a run that this process has begun, and that the store may never have got: which run of the store it was to be.
+const BEGUN: &str = ".begun-";
 
 /// Waits through outages for as long as it is wanted.
 struct Wanted<'a>(&'a dyn Fn() -> bool);
@@ -54,17 +57,24 @@ pub fn fetch_run(
         }
     }
     let (found, place) = (RunDirectory::new(&arriving), runs.join(&run.name));
+    let begun = runs.join(format!("{BEGUN}{}", run.name));
     if files.length(&found.identity()).map_err(disk("look at", &arriving))?.is_none() {
         files.remove_dir(&arriving).map_err(disk("remove", &arriving))?;
+        if files.length(&place).map_err(disk("look at", &place))?.is_none() {
+            write_checked(files, &begun, |out| out.write_all(&run.id)).map_err(disk("write", &begun))?;
+        }
         return Ok(false);
     }
     let here = RunDirectory::new(&place);
     let identity = |directory: &RunDirectory| fs::read(directory.identity()).ok();
-    if place.exists() && identity(&here) != identity(&found) {
+    // Another process may have begun the run instead, before this one's beginning was in the store.
+    let is_own = || read_checked(files, &begun).ok().flatten().as_deref() == Some(&run.id[..]);
+    if place.exists() && identity(&here) != identity(&found) && !is_own() {
         return Err(StoreError::Occupied { path: place });
     }
     files.remove_dir(&place).map_err(disk("remove", &place))?;
     files.rename(&arriving, &place).map_err(disk("move to", &place))?;
+    files.remove(&begun).map_err(disk("remove", &begun))?;
     files.sync_dir(runs).map_err(disk("sync", runs))?;
     Ok(true)
 }
@@ -96,4 +106,80 @@ pub fn put_secret(place: &RunDirectory, secret: &[u8; 32]) -> Result<(), StoreEr
         return Err(disk("lock", &state)(error));
     }
     write_privately(&Disk, &path, secret).map_err(disk("write", &path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::experiments::{Claim, ExperimentId, Then};
+    use crate::cluster::file_store::Held;
+
+    /// A store of one file, the identity of a run, or of nothing.
+    struct One(Option<&'static [u8]>);
+
+    impl FileStore for One {
+        fn held(&mut self, _: &mut dyn Patience, _: Of<'_>) -> Result<Option<Vec<Held>>, StoreError> {
+            use sha2::{Digest as _, Sha256};
+            let Some(content) = self.0 else { return Ok(Some(Vec::new())) };
+            let (path, digest) = ("state".to_owned(), None);
+            let folder = Held { path, digest, bytes: 0 };
+            let (path, digest) = ("state/run.json".to_owned(), Some(Sha256::digest(content).to_vec()));
+            Ok(Some(vec![folder, Held { path, digest, bytes: content.len() as i64 }]))
+        }
+
+        fn put_part(
+            &mut self,
+            _: &mut dyn Patience,
+            _: Of<'_>,
+            _: (&[u8], i32),
+            _: &[u8],
+        ) -> Result<Option<()>, StoreError> {
+            unreachable!("nothing is kept here")
+        }
+
+        fn part(
+            &mut self,
+            _: &mut dyn Patience,
+            _: Of<'_>,
+            _: (&[u8], i32),
+        ) -> Result<Option<Option<Vec<u8>>>, StoreError> {
+            Ok(Some(self.0.map(<[u8]>::to_vec)))
+        }
+
+        fn replace(
+            &mut self,
+            _: &mut dyn Patience,
+            _: &ExperimentId,
+            _: &Claim,
+            _: &[Held],
+            _: (u32, Then),
+            _: &str,
+        ) -> Result<Option<bool>, StoreError> {
+            unreachable!("nothing is kept here")
+        }
+    }
+
+    #[test]
+    fn what_the_store_never_got_gives_way_and_another_run_does_not() {
+        let runs = tempfile::tempdir().unwrap();
+        let run = ServedRun { id: [1; 32], name: "run".to_owned() };
+        let place = RunDirectory::new(runs.path().join("run"));
+        let begin = |identity: &str| {
+            fs::create_dir_all(place.state()).unwrap();
+            fs::write(place.identity(), identity).unwrap();
+        };
+        let fetch =
+            |store: Option<&'static [u8]>| fetch_run(&mut One(store), &run, (&Disk, runs.path()), &|| true);
+        // This process begins, and dies before the store has anything; another one begins the run.
+        assert!(!fetch(None).unwrap());
+        begin("ours");
+        assert!(fetch(Some(b"theirs")).unwrap());
+        assert_eq!(fs::read(place.identity()).unwrap(), b"theirs");
+        // The same again is the run itself; another one is none of its own.
+        assert!(fetch(Some(b"theirs")).unwrap());
+        assert!(matches!(fetch(Some(b"another")), Err(StoreError::Occupied { .. })));
+        // Nor is one that was there before.
+        assert!(!fetch(None).unwrap());
+        assert!(matches!(fetch(Some(b"another")), Err(StoreError::Occupied { .. })));
+    }
 }

@@ -1,11 +1,9 @@
 //! A leaf: its devices, whose words go to the root, and the thread that carries out what the root asks.
 
-use std::collections::VecDeque;
-
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tracing::{debug, warn};
 
-use super::leaf_devices::{LeafDevices, Said};
+use super::leaf_devices::{LeafDevices, Said, Waiting};
 use super::leaf_worker::Worker;
 use super::link::Link;
 use super::message::{Frame, ToLeaf, ToRoot};
@@ -17,7 +15,7 @@ use crate::run::{LeafRun, RunError, Upload};
 pub struct Leaf {
     peers: UnboundedReceiver<FromPeer>,
     /// What devices have said since there was a root.
-    waiting: VecDeque<FromPeer>,
+    waiting: Waiting,
     devices: LeafDevices,
     /// Between two roots.
     run: Option<Box<LeafRunBox>>,
@@ -37,7 +35,7 @@ impl Leaf {
     #[must_use]
     pub fn new(run: LeafRun, peers: UnboundedReceiver<FromPeer>) -> Self {
         let run = Some(Box::new(LeafRunBox(run)));
-        Self { peers, waiting: VecDeque::new(), devices: LeafDevices::default(), run }
+        Self { peers, waiting: Waiting::default(), devices: LeafDevices::default(), run }
     }
 
     /// Listens to devices, without a root, until `until` is over; what they say waits.
@@ -46,7 +44,7 @@ impl Leaf {
         loop {
             tokio::select! {
                 over = &mut until => return over,
-                Some(event) = self.peers.recv() => self.waiting.push_back(event),
+                Some(event) = self.peers.recv() => self.waiting.push(event).into_iter().for_each(discard),
             }
         }
     }
@@ -73,7 +71,7 @@ impl Leaf {
         });
         let mut until = std::pin::pin!(until);
         loop {
-            if let Some(event) = self.waiting.pop_front() {
+            if let Some(event) = self.waiting.pop() {
                 self.forward(event, &sender);
                 continue;
             }

@@ -1,6 +1,6 @@
 //! What a leaf has of its devices: where commands for them go, and their updates that nothing was decided on yet.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::mpsc::UnboundedSender;
@@ -101,5 +101,85 @@ impl LeafDevices {
         if let Some(commands) = self.state().commands.get(&peer) {
             let _ = commands.send(command);
         }
+    }
+}
+
+/// What devices have said since there was a root.
+#[derive(Debug, Default)]
+pub struct Waiting(VecDeque<FromPeer>);
+
+impl Waiting {
+    /// Lets something wait for the next root. Of a device that has left, that root is to hear nothing: it may be at another leaf by now.
+    /// Gives the updates that are not needed.
+    #[must_use]
+    pub fn push(&mut self, event: FromPeer) -> Vec<Upload> {
+        let FromPeer::Disconnected { peer: left, .. } = event else {
+            self.0.push_back(event);
+            return Vec::new();
+        };
+        let mut unneeded = Vec::new();
+        for event in std::mem::take(&mut self.0) {
+            match event {
+                FromPeer::Uploaded { peer, upload, .. } if peer == left => unneeded.push(upload),
+                FromPeer::Connected { peer, .. }
+                | FromPeer::Message { peer, .. }
+                | FromPeer::Waits { peer }
+                    if peer == left => {}
+                event => self.0.push_back(event),
+            }
+        }
+        unneeded
+    }
+
+    /// The first of it.
+    pub fn pop(&mut self) -> Option<FromPeer> {
+        self.0.pop_front()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use shared::message::{ToServer, TrainReport, UpdateHeader};
+    use tokio::sync::mpsc::unbounded_channel;
+
+    use super::*;
+    use crate::coordinator::PeerId;
+
+    #[test]
+    fn of_a_device_that_has_left_the_next_root_hears_nothing() {
+        let mut waiting = Waiting::default();
+        for peer in [PeerId(1), PeerId(2)] {
+            let (commands, _) = unbounded_channel();
+            let message = ToServer::Goodbye;
+            let (header, path) =
+                (UpdateHeader { round: 1, report: TrainReport::default() }, PathBuf::from("update"));
+            let upload = Upload::File(path);
+            for event in [
+                FromPeer::Connected { peer, commands },
+                FromPeer::Message { peer, message, bytes: 0, place: None },
+                FromPeer::Uploaded { peer, header, upload, turn: None, bytes: 0 },
+                FromPeer::Waits { peer },
+            ] {
+                assert!(waiting.push(event).is_empty());
+            }
+        }
+        let left = FromPeer::Disconnected { peer: PeerId(1), reason: String::new(), parted: false };
+        assert_eq!(waiting.push(left).len(), 1, "its update is not needed");
+        let (devices, mut heard) = (LeafDevices::default(), 0);
+        while let Some(event) = waiting.pop() {
+            assert!(matches!(
+                devices.said(event),
+                Said::ToRoot(
+                    ToRoot::Connected { peer: 2 }
+                        | ToRoot::Message { peer: 2, .. }
+                        | ToRoot::Uploaded { peer: 2, .. }
+                        | ToRoot::Waits { peer: 2 }
+                )
+            ));
+            heard += 1;
+        }
+        assert_eq!(heard, 4);
     }
 }

@@ -50,7 +50,8 @@ pub struct RoundPolicy {
     /// What one device may count for.
     pub weight_bounds: WeightBounds,
     /// Whether a device hears that its update was accepted only when the round has closed, and keeps it until then: where accepted
-    /// updates may be lost with the machine that has them.
+    /// updates may be lost with the machine that has them, one of several. A connection of a device at one of them may then be heard of
+    /// later than its newer one at another, so that no device is thrown out for a connection that looks newer.
     pub receipts_at_close: bool,
 }
 

@@ -57,7 +57,7 @@ impl SeveralFaults {
         let trouble = seconds(15.0, 1.0);
         let (lost, cut, device_crash) = (up_to(0.1), up_to(0.05), up_to(0.03));
         let (link_cut, link_silence) = (up_to(0.03), up_to(0.02));
-        let (freeze, root_death, disk_death) = (up_to(0.05), up_to(0.03), up_to(0.5));
+        let (freeze, root_death, disk_death) = (up_to(0.15), up_to(0.05), up_to(0.5));
         Self {
             delay,
             link_delay,

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use aggregator::leaves::hub::Joined;
-use aggregator::leaves::leaf_devices::{LeafDevices, Said};
+use aggregator::leaves::leaf_devices::{LeafDevices, Said, Waiting};
 use aggregator::leaves::leaf_worker::Worker;
 use aggregator::leaves::message::{Frame, ToLeaf, ToRoot};
 use aggregator::leaves::process::RETRY;
@@ -31,12 +31,12 @@ pub(super) struct Leaf {
     /// What the root has asked and is not done yet.
     queue: VecDeque<Frame<ToLeaf>>,
     /// What devices have said since there was a root.
-    waiting: VecDeque<FromPeer>,
+    waiting: Waiting,
 }
 
 impl Leaf {
     pub(super) fn new(run: LeafRun) -> Self {
-        let (devices, queue, waiting) = (LeafDevices::default(), VecDeque::new(), VecDeque::new());
+        let (devices, queue, waiting) = (LeafDevices::default(), VecDeque::new(), Waiting::default());
         Self { devices, run: Some(run), worker: None, link: None, queue, waiting }
     }
 }
@@ -113,7 +113,8 @@ impl Several {
         let run = its.run.take().expect("a leaf serves one root at a time");
         its.worker = Some(Worker::new(run, its.devices.clone(), from_leaf.clone()));
         its.link = Some((number, from_leaf));
-        for event in std::mem::take(&mut its.waiting) {
+        let mut waiting = std::mem::take(&mut its.waiting);
+        while let Some(event) = waiting.pop() {
             self.leaf_said(leaf.server, event);
         }
         self.flush(leaf.server);
@@ -122,7 +123,10 @@ impl Several {
     /// A transport says something about a device of a leaf.
     pub(super) fn leaf_said(&mut self, index: usize, event: FromPeer) {
         let Some(leaf) = &mut self.servers[index].leaf else { return };
-        let Some((_, root)) = &leaf.link else { return leaf.waiting.push_back(event) };
+        let Some((_, root)) = &leaf.link else {
+            let unneeded = leaf.waiting.push(event);
+            return unneeded.into_iter().for_each(|upload| self.remove(index, upload));
+        };
         match leaf.devices.said(event) {
             Said::ToRoot(said) => _ = root.send(said.into()),
             Said::Unneeded(upload) => self.remove(index, upload),

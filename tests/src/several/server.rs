@@ -291,7 +291,7 @@ impl Several {
         if pause.is_some_and(|pause| pause.at_store) && self.to_come > 0 {
             if self.happens(self.faults.freeze) {
                 self.to_come -= 1;
-                let time = self.draw(self.faults.downtime);
+                let time = self.stop_time();
                 self.freeze(life.server, time);
             } else if self.happens(self.faults.root_death) {
                 self.to_come -= 1;
@@ -334,6 +334,12 @@ impl Several {
         }
     }
 
+    /// How long a root is stopped: half of them for longer than their lease.
+    fn stop_time(&mut self) -> Duration {
+        let least = if self.chance.random() { LEASE + Duration::from_secs(1) } else { Duration::ZERO };
+        least + self.draw(self.faults.downtime)
+    }
+
     /// Something goes wrong by itself.
     pub(super) fn trouble(&mut self) {
         if self.to_come == 0 {
@@ -348,6 +354,7 @@ impl Several {
             2 => self.freeze(index, time),
             3 => {
                 let root = self.servers.iter().position(|server| server.root.is_some());
+                let time = self.stop_time();
                 self.freeze(root.unwrap_or(index), time);
             }
             4 => {

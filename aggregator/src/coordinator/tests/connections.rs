@@ -129,6 +129,18 @@ fn a_second_connection_takes_over() {
 }
 
 #[test]
+fn where_several_servers_serve_the_run_the_former_connection_is_not_refused() {
+    let mut bench = Bench::open(RoundPolicy { receipts_at_close: true, ..policy(2) }, 2);
+    let live = bench.peer(1);
+    // A server that was away passes on what the device said before it went to another one.
+    let actions = bench.joins_holding(1, spec().run, 1);
+    assert_eq!(actions, [Action::Disconnect { peer: live }, welcome(bench.peer(1), Some(1))]);
+    bench.leaves(1);
+    // It comes again.
+    assert_eq!(bench.joins_holding(1, spec().run, 1), [welcome(bench.peer(1), Some(1))]);
+}
+
+#[test]
 fn a_hello_that_was_overtaken_does_not_refuse_the_device() {
     let mut bench = Bench::open(policy(2), 2);
     let old = PeerId(bench.next_peer);

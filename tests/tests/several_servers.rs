@@ -1,0 +1,63 @@
+//! Random schedules of several servers in virtual time, and bugs that are put in to see whether they are found.
+
+use std::collections::BTreeSet;
+
+use federation_tests::several::Planted;
+use federation_tests::several::checks::Wrong;
+use federation_tests::several::schedule::{SeveralPlayed, SeveralSchedule};
+
+/// Schedules of the suite. Thousands are a program: `federation-lab schedules --servers 2`.
+const SCHEDULES: u64 = 150;
+
+fn play(seed: u64, servers: usize, planted: Planted) -> SeveralPlayed {
+    let folder = tempfile::tempdir().unwrap();
+    SeveralSchedule::drawn(seed, servers).play(folder.path(), planted, false)
+}
+
+#[test]
+fn every_random_schedule_of_several_servers_gives_the_model_of_one() {
+    let (mut stops, mut refused, mut disks) = (0, 0, 0);
+    for seed in 0..SCHEDULES {
+        let servers = if seed % 4 == 3 { 3 } else { 2 };
+        let SeveralPlayed { wrong, troubles, .. } = play(seed, servers, Planted::None);
+        assert!(wrong.is_empty(), "seed {seed}, {servers} servers: {wrong:?}");
+        stops += troubles.long_freezes;
+        refused += troubles.refused;
+        disks += troubles.lost_disks;
+    }
+    assert!(stops > 0 && refused > 0 && disks > 0, "{stops} {refused} {disks}");
+}
+
+#[test]
+fn the_same_seed_is_the_same_schedule() {
+    let [first, second] = [5, 5].map(|seed| play(seed, 2, Planted::None));
+    assert_eq!((first.took, first.troubles), (second.took, second.troubles));
+}
+
+/// What schedules until the first that finds the bug find of it.
+fn found(planted: Planted, but: Wrong) -> BTreeSet<Wrong> {
+    for seed in 0..1000 {
+        let wrong: BTreeSet<Wrong> = play(seed, 2, planted)
+            .wrong
+            .into_iter()
+            .map(|(kind, _)| kind)
+            .filter(|kind| *kind != but)
+            .collect();
+        if !wrong.is_empty() {
+            return wrong;
+        }
+    }
+    BTreeSet::new()
+}
+
+#[test]
+fn a_store_that_does_not_look_at_the_epoch_is_found_out_by_what_follows_from_it() {
+    let found = found(Planted::NoEpochCheck, Wrong::OldEpoch);
+    assert!(!found.is_empty());
+}
+
+#[test]
+fn receipts_before_the_round_has_closed_are_found_out() {
+    let found = found(Planted::EarlyReceipts, Wrong::End);
+    assert!(!found.is_empty());
+}

@@ -34,9 +34,9 @@ fn the_same_seed_is_the_same_schedule() {
     assert_eq!((first.took, first.troubles), (second.took, second.troubles));
 }
 
-/// What schedules until the first that finds the bug find of it.
-fn found(planted: Planted, but: Wrong) -> BTreeSet<Wrong> {
-    for seed in 0..1000 {
+/// What the first of these schedules that finds the bug finds of it, beside this.
+fn found(planted: Planted, seeds: std::ops::Range<u64>, but: Wrong) -> BTreeSet<Wrong> {
+    for seed in seeds {
         let wrong: BTreeSet<Wrong> = play(seed, 2, planted)
             .wrong
             .into_iter()
@@ -52,12 +52,13 @@ fn found(planted: Planted, but: Wrong) -> BTreeSet<Wrong> {
 
 #[test]
 fn a_store_that_does_not_look_at_the_epoch_is_found_out_by_what_follows_from_it() {
-    let found = found(Planted::NoEpochCheck, Wrong::OldEpoch);
+    // Of those of `--planted no-epoch-check`, one in some hundred finds this: a round that had closed is another one later.
+    let found = found(Planted::NoEpochCheck, 160..300, Wrong::OldEpoch);
     assert!(!found.is_empty());
 }
 
 #[test]
 fn receipts_before_the_round_has_closed_are_found_out() {
-    let found = found(Planted::EarlyReceipts, Wrong::End);
-    assert!(!found.is_empty());
+    let found = found(Planted::EarlyReceipts, 0..10, Wrong::End);
+    assert!(found.contains(&Wrong::TooEarly), "{found:?}");
 }

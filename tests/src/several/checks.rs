@@ -35,9 +35,8 @@ impl Several {
         let state = self.store.state();
         let mut wrong: Vec<(Wrong, String)> =
             self.failures.iter().map(|why| (Wrong::Process, why.clone())).collect();
-        if !state.ended {
+        if !state.ended && wrong.is_empty() {
             wrong.push((Wrong::End, format!("after {:?}, {} rounds have closed", self.now, state.rounds)));
-            return wrong;
         }
         let mut contributors: BTreeMap<u32, BTreeSet<String>> = BTreeMap::new();
         let mut known: &[String] = &[];
@@ -60,6 +59,9 @@ impl Several {
                     ));
                 }
             }
+        }
+        if !state.ended {
+            return wrong;
         }
         let text = state.file("rounds.jsonl").unwrap_or_default();
         let records: Vec<RoundRecord> = String::from_utf8(text)

@@ -28,7 +28,7 @@ pub struct SeveralFaults {
     pub link_cut: f64,
     /// Probability that from a delivery on a link drops everything silently.
     pub link_silence: f64,
-    /// Probability that the root is stopped, and goes on later, when it has the store in hand.
+    /// Probability that the root is stopped, and goes on later, when it is about to use the store or has just done so.
     pub freeze: f64,
     /// Probability that it dies there.
     pub root_death: f64,

@@ -100,7 +100,7 @@ pub struct Several {
 }
 
 impl Several {
-    /// So many servers of one run, whose folders are below `folder`.
+    /// This number of servers of one run, whose folders are below `folder`.
     ///
     /// # Panics
     /// If the system gives no runtime.
@@ -158,9 +158,9 @@ impl Several {
         several
     }
 
-    /// Lets time pass until the store says that the run is over. Whether it is, by `limit`.
+    /// Lets time pass until the store says that the run is over, or a process has ended by itself. Whether it is over by `limit`.
     pub fn run_until_end(&mut self, limit: Duration) -> bool {
-        while !self.store.state().ended && self.now < limit {
+        while !self.store.state().ended && self.failures.is_empty() && self.now < limit {
             self.step();
         }
         self.troubles.refused = self.store.state().refused;

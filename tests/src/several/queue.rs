@@ -37,7 +37,7 @@ pub(super) enum Happening {
     /// The end of a link is noticed.
     RootLosesLink(u64, Life),
     LeafLosesLink(u64, Life),
-    /// A server that has been stopped for so long has lost its connections.
+    /// A server was stopped for longer than connections last.
     Silent(Life),
     Connected(u64),
     ToServer(u64, Life, Box<ToServer>, Option<Bytes>),

@@ -42,7 +42,7 @@ pub(super) enum Ended {
     /// The run is over.
     Over,
     /// Another one goes on with it, or this one in another turn.
-    GoesOn(LeavesError),
+    GoesOn,
     /// The machine failed.
     Failed(String),
 }
@@ -107,7 +107,7 @@ impl Root {
         let runner = Runner::new(move |baton| {
             let ended = match lead(setup, for_thread, theirs, queue, &tell, baton) {
                 Ok(ended) => ended,
-                Err(Failure::Run(RunError::Leaves(left))) if left.goes_on() => Ended::GoesOn(left),
+                Err(Failure::Run(RunError::Leaves(left))) if left.goes_on() => Ended::GoesOn,
                 Err(failure) => Ended::Failed(failure.to_string()),
             };
             let _ = tell.send(Told::Ended(ended));

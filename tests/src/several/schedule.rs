@@ -61,7 +61,7 @@ pub struct SeveralPlayed {
 }
 
 impl SeveralSchedule {
-    /// The schedule of this number with so many servers, always the same.
+    /// The schedule of this number with this number of servers, always the same.
     #[must_use]
     pub fn drawn(seed: u64, servers: usize) -> Self {
         let mut rng = Seed::root(seed).derive("several servers").rng();

@@ -21,7 +21,7 @@ use crate::faulty_disk::{FaultyDisk, Loss};
 
 /// Disk operations among which a drawn death falls.
 const DISK_LIFE: usize = 250;
-/// Links and connections that are silent for so long are broken.
+/// Links and connections that are silent for this duration are broken.
 const SILENCE: Duration = Duration::from_secs(5);
 
 /// A server: its machine, and its process while it is up.
@@ -161,7 +161,7 @@ impl Several {
         (server.disk, server.root_disk) = (FaultyDisk::counting(), FaultyDisk::counting());
     }
 
-    /// A process is stopped, and goes on after this time with what it has in hand.
+    /// A process is stopped, and goes on after this time with what it was about to do.
     pub(super) fn freeze(&mut self, index: usize, time: Duration) {
         let now = self.now;
         let server = &mut self.servers[index];
@@ -321,7 +321,7 @@ impl Several {
         links.into_iter().for_each(|link| self.hang_up(link));
         match ended {
             Ended::Over => {}
-            Ended::GoesOn(_) => {
+            Ended::GoesOn => {
                 self.troubles.given_up += 1;
                 let server = &mut self.servers[index];
                 server.standing.send_if_modified(|standing| standing.release(&root.claim));

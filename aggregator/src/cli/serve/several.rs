@@ -28,7 +28,7 @@ use crate::leaves::fetch::{born, fetch_run, put_secret};
 use crate::leaves::process::{Leading, Process, Setup, Turn};
 use crate::leaves::standing::ServedRun;
 use crate::run::directory::RunDirectory;
-use crate::run::{LeafRun, Run, RunError};
+use crate::run::{LeafRun, LeavesError, Run, RunError};
 use crate::serve::{Ready, ServeError, serve_peers};
 use crate::start::Started;
 use crate::storage::Disk;
@@ -291,26 +291,32 @@ impl Server<'_> {
         watching.abort();
         let over = match ended {
             Ok(Rounds::Over(over)) => over,
-            Ok(Rounds::GoOn(left)) => {
-                process.rest(claim);
-                if *self.stop.stopped.borrow() {
-                    return Ok(Some(self.stop.failure().map_or(Ok(()), Err)));
-                }
-                terminal::tell(&format!("{left}: the run goes on"));
-                return Ok(None);
-            }
+            Ok(Rounds::GoOn(left)) => return Ok(self.rest(process, claim, &left)),
             Err(failure) => {
                 process.rest(claim);
                 return Err(failure);
             }
         };
         let Over { run, shutdown, concluded, lock: _lock } = *over;
-        let whole = process.keeper(led, arithmetic).keep_whole(run.directory(), run.closed());
-        whole.map_err(Failure::environment)?;
+        match process.keeper(led, arithmetic).keep_whole(run.directory(), run.closed()) {
+            // The next server to lead finds that all rounds are over.
+            Err(left) if left.goes_on() => return Ok(self.rest(process, claim, &left)),
+            kept => kept.map_err(Failure::environment)?,
+        }
         let timeout = Duration::from_secs(self.arguments.drain_timeout.into());
         super::drain(self.runtime, shutdown, true, timeout, self.stop.stopped.clone());
         self.runtime.block_on(process.end());
         Ok(Some(concluded))
+    }
+
+    /// Leads no more, for this reason. `None` if this server goes on as a leaf.
+    fn rest(&self, process: &Process, claim: &Claim, left: &LeavesError) -> Option<Result<(), Failure>> {
+        process.rest(claim);
+        if *self.stop.stopped.borrow() {
+            return Some(self.stop.failure().map_or(Ok(()), Err));
+        }
+        terminal::tell(&format!("{left}: the run goes on"));
+        None
     }
 
     /// Begins the run, or goes on with what the store has of it.

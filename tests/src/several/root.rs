@@ -105,7 +105,7 @@ impl Root {
         let (jobs, claim) = (JobQueue::default(), setup.claim.clone());
         let (for_thread, theirs) = (hub.clone(), jobs.clone());
         let runner = Runner::new(move |baton| {
-            let ended = match lead(setup, for_thread, theirs, queue, &tell, baton) {
+            let ended = match lead(setup, for_thread, &theirs, queue, &tell, baton) {
                 Ok(ended) => ended,
                 Err(Failure::Run(RunError::Leaves(left))) if left.goes_on() => Ended::GoesOn,
                 Err(failure) => Ended::Failed(failure.to_string()),
@@ -301,7 +301,7 @@ impl From<LeavesError> for Failure {
 fn lead(
     setup: Setup,
     hub: Hub,
-    jobs: JobQueue,
+    jobs: &JobQueue,
     answers: Receiver<Answer>,
     tell: &Sender<Told>,
     baton: &Baton,

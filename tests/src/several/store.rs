@@ -118,10 +118,8 @@ impl FakeStore {
                     None
                 } else {
                     let answer = what(&mut state, baton.now());
-                    let lost = state.lost > 0.0 && {
-                        let lost = state.lost;
-                        state.chance.random_bool(lost)
-                    };
+                    let probability = state.lost;
+                    let lost = probability > 0.0 && state.chance.random_bool(probability);
                     (!lost).then_some(answer)
                 }
             };
@@ -180,11 +178,9 @@ impl State {
     }
 
     fn replace(&mut self, now: Duration, claim: &Claim, files: &[Held], (rounds, then): (u32, Then)) -> bool {
-        if self.ended || claim.epoch != self.epoch {
-            if self.checks_epoch || self.ended {
-                self.refused += 1;
-                return false;
-            }
+        if self.ended || (self.checks_epoch && claim.epoch != self.epoch) {
+            self.refused += 1;
+            return false;
         }
         self.rounds = rounds;
         self.ended = then == Then::HasEnded;

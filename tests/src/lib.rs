@@ -21,8 +21,8 @@
 //! | [`python`] | a Python with numpy, or with PyTorch |
 //! | [`process`] | a running program: its lines, its end, signals |
 //! | `postgres` | a `PostgreSQL` server of the test's own |
-//! | `several_servers` | a lab whose servers serve one run together |
 //! | [`testbed`] | a folder with configuration, data and states: a federation of processes |
+//! | `cluster_testbed` | the same with several servers of one run |
 //! | [`in_process`] | an aggregator that serves real connections from this process |
 //! | [`imports`] | which files and folders of a crate import each other |
 //! | [`keys`] | keys of devices, the same in every run |
@@ -37,6 +37,8 @@
 //! | [`gate`] | a client whose training waits until the test lets it go on |
 
 pub mod browser;
+#[cfg(unix)]
+pub mod cluster_testbed;
 pub mod copy_folder;
 pub mod device;
 pub mod exported;
@@ -65,8 +67,6 @@ pub mod scenario;
 pub mod schedule;
 pub mod server;
 pub mod serving;
-#[cfg(unix)]
-pub mod several_servers;
 pub mod several;
 pub mod simulator;
 pub mod slow_links;

@@ -8,12 +8,12 @@ use std::process::Command;
 use aggregator::cluster::address::StoreAddress;
 use aggregator::cluster::connection::Connection;
 use edge_client::session::SessionEnd;
+use federation_tests::cluster_testbed::{ClusterTestbed, Root};
 use federation_tests::postgres::Postgres;
 use federation_tests::process::{Process, until};
-use federation_tests::several_servers::{Root, SeveralServers};
 
 /// All servers and devices of a lab.
-fn start(lab: &SeveralServers, devices: u32) -> (Vec<Process>, Vec<Process>) {
+fn start(lab: &ClusterTestbed, devices: u32) -> (Vec<Process>, Vec<Process>) {
     (
         (0..lab.servers()).map(|server| lab.serve(server)).collect(),
         (0..devices).map(|device| lab.join(device)).collect(),
@@ -21,12 +21,12 @@ fn start(lab: &SeveralServers, devices: u32) -> (Vec<Process>, Vec<Process>) {
 }
 
 /// Waits until another round has closed.
-fn closes_a_round(lab: &SeveralServers) {
+fn closes_a_round(lab: &ClusterTestbed) {
     let before = lab.closed().expect("the store is there");
     until("a round has closed", || lab.closed() > Some(before));
 }
 
-fn kill_and_restart(lab: &SeveralServers, servers: &mut [Process], server: usize, meanwhile: impl FnOnce()) {
+fn kill_and_restart(lab: &ClusterTestbed, servers: &mut [Process], server: usize, meanwhile: impl FnOnce()) {
     let placeholder = Process::start("nothing", &mut Command::new("true"));
     std::mem::replace(&mut servers[server], placeholder).kill();
     meanwhile();
@@ -35,14 +35,14 @@ fn kill_and_restart(lab: &SeveralServers, servers: &mut [Process], server: usize
 
 #[test]
 fn three_servers_make_the_model_of_one() {
-    let Some(lab) = SeveralServers::new(3, 6, &["run.rounds=4"]) else { return };
+    let Some(lab) = ClusterTestbed::new(3, 6, &["run.rounds=4"]) else { return };
     let (servers, devices) = start(&lab, 6);
     lab.assert_completed(servers, devices);
 }
 
 #[test]
 fn whichever_of_the_servers_is_killed_the_run_goes_on() {
-    let Some(mut lab) = SeveralServers::new(3, 6, &["run.rounds=30", "data.max-samples=600"]) else { return };
+    let Some(mut lab) = ClusterTestbed::new(3, 6, &["run.rounds=30", "data.max-samples=600"]) else { return };
     let (mut servers, devices) = start(&lab, 6);
     for turn in 0..6 {
         closes_a_round(&lab);
@@ -57,7 +57,7 @@ fn whichever_of_the_servers_is_killed_the_run_goes_on() {
 }
 
 /// Stops the root for longer than its lease, until another server has closed a round. Gives its number.
-fn freeze_the_root(lab: &SeveralServers, servers: &[Process]) -> Root {
+fn freeze_the_root(lab: &ClusterTestbed, servers: &[Process]) -> Root {
     until("a server leads", || lab.root().is_some());
     let former = lab.root().expect("it does");
     servers[former.server].freeze();
@@ -70,7 +70,7 @@ fn freeze_the_root(lab: &SeveralServers, servers: &[Process]) -> Root {
 #[test]
 fn a_root_that_stood_still_writes_nothing_when_it_goes_on() {
     let rounds = 60;
-    let Some(lab) = SeveralServers::new(3, 6, &[&format!("run.rounds={rounds}")]) else { return };
+    let Some(lab) = ClusterTestbed::new(3, 6, &[&format!("run.rounds={rounds}")]) else { return };
     let servers: Vec<_> = (0..3).map(|server| lab.serve(server)).collect();
     until("a server leads", || lab.root().is_some());
     lab.note_closings();
@@ -85,7 +85,7 @@ fn a_root_that_stood_still_writes_nothing_when_it_goes_on() {
 }
 
 /// Whether the server has an accepted update of the first round on its disk.
-fn has_accepted(lab: &SeveralServers, server: usize) -> bool {
+fn has_accepted(lab: &ClusterTestbed, server: usize) -> bool {
     let files = fs::read_dir(lab.leaf(server).join("state/accepted-000001")).into_iter().flatten().flatten();
     files.into_iter().any(|file| file.file_name().to_string_lossy().ends_with(".update"))
 }
@@ -93,7 +93,7 @@ fn has_accepted(lab: &SeveralServers, server: usize) -> bool {
 /// Removes the folder of a server that does not lead, in a round that stays open until then.
 fn without_its_folder(killed: bool) {
     let rounds = 2;
-    let Some(lab) = SeveralServers::new(3, 6, &[&format!("run.rounds={rounds}")]) else { return };
+    let Some(lab) = ClusterTestbed::new(3, 6, &[&format!("run.rounds={rounds}")]) else { return };
     let mut servers: Vec<_> = (0..3).map(|server| lab.serve(server)).collect();
     until("a server leads", || lab.root().is_some());
     let root = lab.root().expect("it does").server;

@@ -1,5 +1,7 @@
 //! `federation-lab`: benchmarks, fuzzing and endurance tests, one subcommand each.
 
+#[cfg(unix)]
+mod cluster_soak;
 mod corrected_step;
 mod faults;
 mod fold;
@@ -31,6 +33,8 @@ enum Tool {
     Fuzz(fuzz::Arguments),
     Schedules(schedules::Arguments),
     Soak(soak::Arguments),
+    #[cfg(unix)]
+    ClusterSoak(cluster_soak::Arguments),
     Faults(faults::Arguments),
     KilledDownloads(killed_downloads::Arguments),
     NullRound(null_round::Arguments),
@@ -51,6 +55,8 @@ fn main() -> ExitCode {
         Tool::Schedules(arguments) => return schedules::run(&arguments),
         Tool::Faults(arguments) => return faults::run(&arguments),
         Tool::Soak(arguments) => soak::run(&arguments),
+        #[cfg(unix)]
+        Tool::ClusterSoak(arguments) => cluster_soak::run(&arguments),
         Tool::KilledDownloads(arguments) => killed_downloads::run(&arguments),
         Tool::NullRound(arguments) => null_round::run(&arguments),
         Tool::LivePage(arguments) => live_page::run(&arguments),

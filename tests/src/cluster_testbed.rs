@@ -16,7 +16,7 @@ use crate::testbed::{Testbed, free_port, rounds_in};
 const KEY: &str = "server.key";
 
 /// A lab with several servers.
-pub struct SeveralServers {
+pub struct ClusterTestbed {
     /// Its devices and its run.
     pub testbed: Testbed,
     /// What the servers share.
@@ -33,7 +33,7 @@ pub struct Root {
     pub epoch: i64,
 }
 
-impl SeveralServers {
+impl ClusterTestbed {
     /// A lab of this many servers and devices, of which none runs yet. `None` without `PostgreSQL`.
     ///
     /// # Panics
@@ -52,6 +52,12 @@ impl SeveralServers {
             fs::copy(lab.testbed.path("identity").join(KEY), identity.join(KEY)).expect("one key for all");
         }
         Some(lab)
+    }
+
+    /// Rounds of the run.
+    #[must_use]
+    pub fn rounds(&self) -> u32 {
+        self.testbed.rounds_to_run()
     }
 
     /// Number of servers.

@@ -7,6 +7,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::programs::programs;
+use crate::testbed::free_port;
 
 /// A child process that does not outlive its owner.
 pub struct Process(Child);
@@ -81,12 +82,30 @@ impl Serving {
     /// As [`start`](Self::start).
     #[must_use]
     pub fn start_admitting(directory: &Path, overrides: &[String], admit: &str) -> Self {
+        let how = ["--fresh", "--listen", "127.0.0.1:0", "--enrolment", admit];
+        Self::start_as(directory, overrides, &how)
+    }
+
+    /// As one of the servers of a run over the store of this address.
+    ///
+    /// # Panics
+    /// As [`start`](Self::start).
+    #[must_use]
+    pub fn start_sharing(directory: &Path, overrides: &[String], store: &str) -> Self {
+        let listen = format!("127.0.0.1:{}", free_port());
+        Self::start_as(
+            directory,
+            overrides,
+            &["--store", store, "--listen", &listen, "--enrolment", "anyone"],
+        )
+    }
+
+    fn start_as(directory: &Path, overrides: &[String], how: &[&str]) -> Self {
         std::fs::create_dir_all(directory).expect("the directory can be made");
         let ready = directory.join("ready.json");
         let _ = std::fs::remove_file(&ready);
         let mut command = Command::new(&programs().aggregator);
-        command.args(["serve", "--json", "--fresh", "--listen", "127.0.0.1:0", "--ready-file"]).arg(&ready);
-        command.args(["--enrolment", admit]);
+        command.args(["serve", "--json", "--ready-file"]).arg(&ready).args(how);
         command.arg("--runs").arg(directory.join("runs"));
         for change in overrides {
             command.args(["--set", change]);

@@ -5,6 +5,8 @@ use std::time::Instant;
 
 use clap::Args;
 use federation_tests::open_pages::OpenPages;
+#[cfg(unix)]
+use federation_tests::postgres::Postgres;
 use federation_tests::serving::{Serving, median, processor_time, split_data};
 use federation_tests::visitor::Visitor;
 
@@ -24,14 +26,21 @@ pub(crate) struct Arguments {
     /// Live pages of the run that are open in the second half of the runs.
     #[arg(long)]
     pages: Option<usize>,
+    /// Run f32 without and with a store, PostgreSQL on this machine, alternately.
+    #[arg(long, conflicts_with = "pages")]
+    store: bool,
 }
 
 const CLIENTS: usize = 4;
 const REPEATS: usize = 3;
 const PRECISIONS: [&str; 4] = ["f32", "f16", "int8", "int4"];
 
-pub(crate) fn run(Arguments { rounds, algorithm, pages }: &Arguments) {
+pub(crate) fn run(Arguments { rounds, algorithm, pages, store }: &Arguments) {
     let rounds = *rounds;
+    #[cfg(unix)]
+    if *store {
+        return over_a_store(rounds, algorithm);
+    }
     if let Some(pages) = *pages {
         return beside_pages(rounds, algorithm, pages);
     }
@@ -86,6 +95,28 @@ fn overrides(algorithm: &str, rounds: usize, precision: &str) -> Vec<String> {
     .to_vec()
 }
 
+/// What a store costs a round: the run is one of several servers', of which there is one.
+#[cfg(unix)]
+fn over_a_store(rounds: usize, algorithm: &str) {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let overrides = overrides(algorithm, rounds, "f32");
+    split_data(directory.path(), &overrides);
+    let (mut without, mut with) = (Vec::new(), Vec::new());
+    for _ in 0..REPEATS {
+        let place = directory.path();
+        without.extend(rounds_of(place, &overrides, 0).periods);
+        let Some(postgres) = Postgres::start() else { return };
+        let serving = Serving::start_sharing(place, &overrides, &postgres.address());
+        with.extend(rounds_served(serving, place, 0).periods);
+    }
+    let [without, with] = [without, with].map(median);
+    println!(
+        "null round, {algorithm}, f32, {REPEATS} x {rounds} rounds without and with PostgreSQL, alternately"
+    );
+    println!("  without   median {:6.1} ms", 1e3 * without);
+    println!("  with      median {:6.1} ms, {:.2} of it   (aim: at most 2.5)", 1e3 * with, with / without);
+}
+
 /// What pages that are open cost a round.
 fn beside_pages(rounds: usize, algorithm: &str, pages: usize) {
     let directory = tempfile::tempdir().expect("a temporary directory");
@@ -124,7 +155,10 @@ struct Found {
 
 /// A run, with as many pages of it open.
 fn rounds_of(directory: &Path, overrides: &[String], pages: usize) -> Found {
-    let mut serving = Serving::start(directory, overrides);
+    rounds_served(Serving::start(directory, overrides), directory, pages)
+}
+
+fn rounds_served(mut serving: Serving, directory: &Path, pages: usize) -> Found {
     let open = (pages > 0).then(|| {
         let runs = directory.join("runs");
         let all = std::fs::read_dir(&runs).expect("the server has made it").flatten();

@@ -96,7 +96,13 @@ impl Attackers {
     pub fn describe(&self, clients: usize, seed: &Seed) -> String {
         let among = self.among(clients, seed);
         let names: Vec<String> = among.iter().map(|index| format!("client {index}")).collect();
-        format!("{} by {} of {clients} clients: {}", self.attack, among.len(), names.join(", "))
+        format!("{}: {}", self.counted(clients), names.join(", "))
+    }
+
+    /// The same without saying who they are.
+    #[must_use]
+    pub fn counted(&self, clients: usize) -> String {
+        format!("{} by {} of {clients} clients", self.attack, self.count(clients))
     }
 }
 

@@ -11,7 +11,7 @@ use aggregator::run::Run;
 use aggregator::storage::Disk;
 use federation_tests::copy_folder::copy_folder;
 use federation_tests::process::run;
-use federation_tests::programs::programs;
+use federation_tests::programs::{programs, simulate};
 use federation_tests::scenario::Scenario;
 use federation_tests::testbed::{Testbed, plant_secret};
 use federation_tests::whole_run::{finish, start, whole};
@@ -110,6 +110,59 @@ async fn the_secret_is_in_its_file_alone() {
     flate2::read::GzDecoder::new(fs::File::open(packed).unwrap()).read_to_end(&mut unpacked).unwrap();
     let has = |bytes: &[u8]| unpacked.windows(bytes.len()).any(|window| window == bytes);
     assert!(has(b"model.safetensors") && !has(b"state/secret") && !has(&secret));
+}
+
+#[test]
+fn the_report_of_a_private_run_has_nothing_of_single_clients() {
+    let folder = tempfile::tempdir().unwrap();
+    let personal = [
+        "run.name=personal",
+        "run.rounds=2",
+        "data.clients=4",
+        "data.max-samples=203",
+        "model.name=mlp-2nn",
+        "personalisation.method=['fb']",
+        "data.partition.dirichlet.alpha=0.5",
+    ];
+    let runs = |kind: &str| folder.path().join(kind);
+    simulate(&runs("open"), &personal);
+    simulate(&runs("private"), &[&PRIVATE[..], &personal].concat());
+    let of = |kind: &str, file: &str| fs::read_to_string(runs(kind).join("personal").join(file)).unwrap();
+    let closing = |kind: &str| -> serde_json::Value {
+        serde_json::from_str(of(kind, "rounds.jsonl").lines().last().unwrap()).unwrap()
+    };
+    let (open, private) = (closing("open"), closing("private"));
+    // Means stay, and they are those of the personal models.
+    for record in [&open, &private] {
+        assert!(record["metrics"]["fb-local-test"].is_f64(), "{record}");
+    }
+    let clients = open["clients"].as_object().expect("every client's tests");
+    assert!(clients.len() == 4 && private.get("clients").is_none(), "{private}");
+    // Ids follow from run.seed: they are the same in both.
+    let ids: Vec<_> = clients.keys().map(|id| id[..8].to_owned()).collect();
+    let pages = ["open", "private"].map(|kind| of(kind, "report.html"));
+    let telling = ["client 0", "client 3", "Labels of every client", "own tests", "A dot is a client"];
+    for id in &ids {
+        assert!(!pages[1].contains(id.as_str()), "{id}");
+    }
+    for part in telling {
+        assert!(pages[0].contains(part), "{part:?} is not in the report of an open run");
+        assert!(!pages[1].contains(part), "{part:?} is in the report of a private run");
+    }
+    let about: serde_json::Value = {
+        let bytes = fs::read(runs("private").join("personal/state/about.json")).unwrap();
+        let text = String::from_utf8_lossy(&bytes);
+        serde_json::from_str(&text[text.find('{').unwrap()..=text.rfind('}').unwrap()]).unwrap()
+    };
+    for client in about["histograms"].as_array().unwrap() {
+        let counts: Vec<u64> =
+            client[1].as_array().unwrap().iter().map(|count| count.as_u64().unwrap()).collect();
+        let cells: String = counts.iter().map(|count| format!("<td>{count}</td>")).collect();
+        assert!(pages[0].contains(&cells) && !pages[1].contains(&cells), "{cells}");
+        let samples = format!("{} sample", counts.iter().sum::<u64>());
+        assert!(!pages[1].contains(&samples), "{samples}");
+    }
+    assert!(pages[1].contains("means over them stand here without noise"), "{}", pages[1]);
 }
 
 #[tokio::test]
@@ -308,4 +361,71 @@ fn the_plan_is_said_and_nonsense_is_refused() {
         assert_eq!(refused.code, Some(2), "{}", refused.text);
         assert!(refused.text.contains(part), "{}", refused.text);
     }
+}
+
+#[test]
+fn the_length_of_the_noise_is_said_beside_the_clip() {
+    let plan = |more: &[&str]| {
+        let asked =
+            ["privacy", "plan", "--devices", "1000", "--cohort", "250", "--rounds", "30", "--delta", "1e-5"];
+        run(&programs().aggregator, &[&asked[..], &["--epsilon", "8"], more].concat())
+    };
+    let without = plan(&[]);
+    assert!(!without.text.contains("its length"), "{}", without.text);
+    // Deviation times the root of the parameters: of 10,000 it is a hundred.
+    let said = plan(&["--parameters", "10000", "--json"]);
+    let rows: Vec<serde_json::Value> = serde_json::from_str(&said.text).unwrap();
+    let of = |row: &serde_json::Value, name: &str| row[name].as_f64().unwrap();
+    let cohorts: Vec<f64> = rows.iter().map(|row| of(row, "cohort")).collect();
+    assert_eq!(cohorts, [250.0, 500.0, 1000.0]);
+    let mut before = f64::INFINITY;
+    for row in &rows {
+        let length = of(row, "noise_length_of_mean");
+        let expected = 100.0 * of(row, "noise") / of(row, "cohort");
+        assert!((length / expected - 1.0).abs() < 1e-12 && length < before, "{row}");
+        before = length;
+    }
+    let said = plan(&["--parameters", "10000"]).text;
+    for part in [
+        "noise of the mean  its length\n".to_owned(),
+        format!(" x clip     {:.3} x clip\n", of(&rows[0], "noise_length_of_mean")),
+        "no mean of updates is longer than 1 x clip".to_owned(),
+    ] {
+        assert!(said.contains(&part), "{part:?} is not in {said}");
+    }
+    // That of a configuration is of what devices learn and send.
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("run.toml");
+    fs::write(&file, "model.name = \"linear\"\n").unwrap();
+    let linear = Scenario::small(&[]).config.spec.architecture.parameters().unwrap().to_string();
+    let file = file.display().to_string();
+    assert_eq!(plan(&["--config", &file]).text, plan(&["--parameters", &linear]).text);
+}
+
+#[test]
+fn the_epsilon_of_a_noise_is_that_of_a_run() {
+    let spent =
+        |more: &[&str]| run(&programs().aggregator, &[&["privacy", "spent", "--json"], more].concat());
+    let found = |more: &[&str]| -> serde_json::Value {
+        let ended = spent(more);
+        assert_eq!(ended.code, Some(0), "{}", ended.text);
+        serde_json::from_str(&ended.text).unwrap()
+    };
+    let promise = scenario(&["privacy.rate=0.6"]).config.promise.unwrap();
+    let of = ["--noise", "0.7", "--delta", "1e-3", "--rounds", "9"];
+    let sampled = found(&[&of[..], &["--rate", "0.6"]].concat());
+    assert_eq!(
+        (sampled["epsilon"].as_f64(), &sampled["account"]),
+        (Some(promise.epsilon(9)), &"losses".into())
+    );
+    assert!(
+        sampled["renyi"].as_f64() > sampled["epsilon"].as_f64() && sampled["interval"].is_f64(),
+        "{sampled}"
+    );
+    let all = found(&of);
+    assert_eq!((&all["account"], all["interval"].is_null()), (&"closed-form".into(), true));
+    let by_devices = found(&[&of[..], &["--secure-aggregation", "4"]].concat());
+    assert!(by_devices["epsilon"].as_f64() > all["epsilon"].as_f64(), "{by_devices} {all}");
+    let refused = spent(&["--noise", "0", "--rounds", "1"]);
+    assert!(refused.code == Some(2) && refused.text.contains("above 0"), "{}", refused.text);
 }

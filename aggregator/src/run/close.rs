@@ -209,7 +209,12 @@ impl Run {
             steps: if trained { mean(reports, |report| report.steps as f64) } else { None },
             metrics,
             closing: !work.train,
-            clients: if work.tests() { client_metrics::of_model(reports, work) } else { BTreeMap::new() },
+            // Of single devices a private run keeps nothing.
+            clients: if work.tests() && self.config.promise.is_none() {
+                client_metrics::of_model(reports, work)
+            } else {
+                BTreeMap::new()
+            },
             by_class: if work.tests() { ByClass::sum(open.tested.values()) } else { ByClass::default() },
             diverged: own_loss == Some(OwnLoss::Diverged),
             dominance: if by_samples { Dominance::among(samples, opening.sample_cap) } else { None },

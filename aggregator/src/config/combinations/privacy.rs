@@ -208,6 +208,20 @@ fn breaks(raw: &Raw, architecture: Option<&Architecture>) -> Vec<(Shown, String)
         let shown = format!("evaluate.on-clients-every = {}", raw.evaluate.on_clients_every);
         refuse("evaluate.on-clients-every", shown, reason);
     }
+    if raw.personalisation.every > 0 && raw.personalisation.method.is_some() {
+        let reason = "records would have what single devices measured, round for round, without noise; set personalisation.every = 0: \
+                      personal models are made all the same, never leave their devices, and are tested once, after the training";
+        let shown = format!("personalisation.every = {}", raw.personalisation.every);
+        refuse("personalisation.every", shown, reason);
+    }
+    for (asked, name) in
+        [(raw.training.measure.alignment, "alignment"), (raw.training.measure.drift, "drift")]
+    {
+        if asked {
+            let reason = "what devices measure of their training would stand in every record, without noise; leave it out";
+            refuse("training.measure", format!("training.measure.{name} = true"), reason);
+        }
+    }
     let metric = raw.early_stopping.metric;
     if metric.is_of_clients() {
         let reason = "which model is best, and when training ends, would depend on what devices measured; use accuracy or loss";
@@ -248,6 +262,13 @@ mod tests {
     }
 
     #[test]
+    fn personal_models_that_are_tested_after_the_training_alone_go_with_it() {
+        let personal = ["personalisation.method=['fb']", "model.name=mlp-2nn"];
+        let config = read(&[&PRIVATE[..], &personal].concat()).expect("valid");
+        assert!(config.promise.is_some() && config.spec.personalised().is_some());
+    }
+
+    #[test]
     fn a_bound_that_adapts_has_its_noise_and_costs_no_epsilon() {
         let of = |given: &[&str]| read(&[&PRIVATE[..], given].concat()).expect("valid");
         let fixed = of(&["data.clients=200"]);
@@ -280,6 +301,12 @@ mod tests {
             (&["round.max-updates=2"], &["round.max-updates = 2", "who comes first"]),
             (&["round.staleness.enabled=true"], &["was not drawn"]),
             (&["evaluate.on-clients-every=1"], &["without noise"]),
+            (
+                &["personalisation.method=['fb']", "personalisation.every=2", "model.name=mlp-2nn"],
+                &["personalisation.every = 2", "without noise", "never leave their devices"],
+            ),
+            (&["training.measure.drift=true"], &["training.measure.drift = true", "without noise"]),
+            (&["training.measure.alignment=true"], &["training.measure.alignment = true", "without noise"]),
             (&["early-stopping.metric=own-loss", "evaluate.on-clients-every=1"], &["early-stopping.metric"]),
             (&["algorithm.scaffold={}"], &["[algorithm.scaffold]", "privacy.clip"]),
             (&["algorithm.fednova={}"], &["[algorithm.fednova]", "privacy.clip"]),

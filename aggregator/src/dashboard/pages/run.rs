@@ -9,7 +9,7 @@ use super::super::lab::{Lab, LabError, Run, RunName};
 use super::waiting::waiting;
 use super::{Shown, escaped};
 use crate::history::StoredSkipped;
-use crate::report::html::{configuration, findings, lead};
+use crate::report::html::{Reader, configuration, findings, lead};
 use crate::report::units::{bytes, counted, grouped, percent, seconds};
 use crate::round::RoundRecord;
 
@@ -22,7 +22,7 @@ pub(in crate::dashboard) fn show(lab: &Lab, name: &RunName) -> Result<Shown, Lab
     let run = lab.run(name)?;
     let report = run.found.report();
     let rounds = html! {
-        (findings(&report, ""))
+        (findings(&report, Reader::Operator))
         (newest(&run, &name.place()))
         (configuration(&report))
     };

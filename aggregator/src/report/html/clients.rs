@@ -4,11 +4,13 @@ use maud::{Markup, html};
 
 use super::Report;
 use super::document::folded_table;
+use super::privacy::is_private;
 use super::setting::partition;
 use crate::report::chart;
 use crate::report::units::{counted, grouped};
 
-/// The card with a heat map of clients and classes and its table; for real devices, a note that the server does not know it.
+/// The card with a heat map of clients and classes and its table, unless the run is private; for real devices, a note that the server
+/// does not know it.
 pub(super) fn labels(report: &Report<'_>) -> Markup {
     let Some(clients) = report.histograms else {
         return html! {
@@ -18,6 +20,9 @@ pub(super) fn labels(report: &Report<'_>) -> Markup {
             }
         };
     };
+    if is_private(report) {
+        return html! {};
+    }
     let spec = &report.config.spec;
     let all = [ALL.to_owned()];
     let names = if spec.architecture.task.is_classification() { &spec.data.class_names[..] } else { &all };

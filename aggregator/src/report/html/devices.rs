@@ -6,7 +6,8 @@ use maud::{Markup, html};
 use shared::calendar::utc;
 use shared::id::ClientId;
 
-use super::Report;
+use super::privacy::is_private;
+use super::{Reader, Report};
 use crate::names;
 use crate::report::clock::elapsed;
 use crate::report::devices::{DeviceRow, Trouble};
@@ -40,9 +41,11 @@ fn label(row: &DeviceRow) -> String {
     row.name.as_ref().map_or_else(|| id.clone(), |name| format!("{name} ({id})"))
 }
 
-/// The card; nothing of a simulation, whose clients are listed with their labels and their tests.
-pub(super) fn card(report: &Report<'_>) -> Markup {
+/// The card; nothing of a simulation, whose clients are listed with their labels and their tests. Of a private run the numbers alone,
+/// except for its operator, who has to know which devices have troubles.
+pub(super) fn card(report: &Report<'_>, reader: Reader) -> Markup {
     let Some(devices) = report.devices else { return html! {} };
+    let listed = !is_private(report) || reader == Reader::Operator;
     let mut rows: Vec<&DeviceRow> = devices.devices.iter().collect();
     rows.sort_by_key(|row| {
         (row.troubles() == 0, row.rounds > 0, row.name.is_none(), row.name.as_deref(), row.device)
@@ -56,23 +59,36 @@ pub(super) fn card(report: &Report<'_>) -> Markup {
                 (counted(answered, "device")) " answered in rounds of this run"
                 @if rows.len() > answered { ", " (grouped(rows.len() - answered)) " more connected and gave no answer" }
                 ". "
-                @if troubled > 0 { (grouped(troubled)) " with troubles " @if troubled == 1 { "stands" } @else { "stand" } " first. " }
-                "As of " (utc(devices.at)) "."
-            }
-            @let told: Vec<String> = rows.iter().filter_map(|row| Some(format!("{}: {}", label(row), trouble(row)?))).collect();
-            @if !told.is_empty() {
-                ul.troubles { @for trouble in told.iter().take(TOLD) { li { (trouble) } } }
-                @if told.len() > TOLD { p.note { "And troubles of " (counted(told.len() - TOLD, "other device")) "." } }
-            }
-            @if !rows.is_empty() {
-                details open[rows.len() <= OPEN] {
-                    summary { "What every device has done" }
-                    (table(&rows, devices.at))
+                @if troubled > 0 {
+                    (grouped(troubled)) " with troubles"
+                    @if listed { @if troubled == 1 { " stands first" } @else { " stand first" } }
+                    ". "
                 }
+                "As of " (utc(devices.at)) "."
+                @if !listed { " The live page has them for who runs the server." }
             }
-            @if rows.len() > LISTED {
-                p.note { "The first " (LISTED) " of " (counted(rows.len(), "device")) " are listed; the sums are of all." }
+            @if listed { (list(&rows, devices.at)) }
+        }
+    }
+}
+
+/// Troubles, and the table, of these devices at that time.
+fn list(rows: &[&DeviceRow], at: i64) -> Markup {
+    let told: Vec<String> =
+        rows.iter().filter_map(|row| Some(format!("{}: {}", label(row), trouble(row)?))).collect();
+    html! {
+        @if !told.is_empty() {
+            ul.troubles { @for trouble in told.iter().take(TOLD) { li { (trouble) } } }
+            @if told.len() > TOLD { p.note { "And troubles of " (counted(told.len() - TOLD, "other device")) "." } }
+        }
+        @if !rows.is_empty() {
+            details open[rows.len() <= OPEN] {
+                summary { "What every device has done" }
+                (table(rows, at))
             }
+        }
+        @if rows.len() > LISTED {
+            p.note { "The first " (LISTED) " of " (counted(rows.len(), "device")) " are listed; the sums are of all." }
         }
     }
 }

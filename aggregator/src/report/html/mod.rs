@@ -9,6 +9,7 @@ mod devices;
 mod document;
 mod dominance;
 mod own_tests;
+mod privacy;
 mod pseudo_labels;
 mod rounds;
 mod setting;
@@ -65,11 +66,20 @@ pub(crate) const REFRESH: u32 = 5;
 /// What such a page says of that.
 pub(crate) const RELOADS: &str = "This page is written anew every few seconds, and reloads itself.";
 
+/// Whom a page is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reader {
+    /// Each person who is given the file: of a private run it has nothing of single devices.
+    Anyone,
+    /// Who runs the server, on its live page.
+    Operator,
+}
+
 /// The page, as UTF-8 text.
 #[must_use]
 pub fn render(report: &Report<'_>) -> String {
     let body = html! {
-        (findings(report, RELOADS))
+        (findings(report, Reader::Anyone))
         (rounds::table(report.rounds))
         (configuration(report))
     };
@@ -85,16 +95,19 @@ pub fn render(report: &Report<'_>) -> String {
     document(&head, &body, &footer)
 }
 
-/// How the run stands, its figures and its curves; `reloads` says how the page of a run that goes on is kept new.
-pub(crate) fn findings(report: &Report<'_>, reloads: &str) -> Markup {
+/// How the run stands, its figures and its curves.
+pub(crate) fn findings(report: &Report<'_>, reader: Reader) -> Markup {
     let summary = Summary::of(report.rounds, report.target);
+    // A live page is kept new without being loaded again.
+    let reloads = if reader == Reader::Anyone { RELOADS } else { "" };
     html! {
         (standing::banner(report, &summary, reloads))
         (figures(report, &summary))
+        (privacy::card(report, reader))
         (dominance::alarm(report.rounds))
         (charts(report, &summary))
         (by_class::cards(report))
-        (devices::card(report))
+        (devices::card(report, reader))
         (clients::labels(report))
     }
 }

@@ -7,6 +7,7 @@ use shared::id::ClientId;
 use shared::message::Metric;
 
 use super::document::folded_table;
+use super::privacy::is_private;
 use super::{Report, devices};
 use crate::report::chart::{Strip, Strips, quartiles};
 use crate::report::own_tests::newest;
@@ -46,8 +47,11 @@ fn explained<'a>(names: impl Iterator<Item = &'a str>) -> String {
     )
 }
 
-/// The card with the clients' newest tests; `None` if there are none.
+/// The card with the clients' newest tests; `None` if there are none, or the run is private.
 pub(super) fn card(report: &Report<'_>) -> Option<Markup> {
+    if is_private(report) {
+        return None;
+    }
     let newest = newest(report.rounds)?;
     let names: BTreeSet<&str> =
         newest.clients.values().flat_map(|found| found.keys().map(String::as_str)).collect();

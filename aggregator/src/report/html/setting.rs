@@ -110,7 +110,12 @@ fn simulated(config: &Config) -> Vec<Row> {
             "Attack",
             config.attackers.map_or_else(
                 || "none".to_owned(),
-                |attackers| attackers.describe(config.data.clients, &config.spec.root_seed()),
+                |attackers| {
+                    if config.promise.is_some() {
+                        return attackers.counted(config.data.clients);
+                    }
+                    attackers.describe(config.data.clients, &config.spec.root_seed())
+                },
             ),
         ),
     ]

@@ -76,6 +76,36 @@ fn every_page_is_whole_without_script_and_names_no_other_place() {
 }
 
 #[test]
+fn a_private_run_says_what_it_has_spent_and_what_that_rests_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let runs = folder.path().join("runs");
+    let private = ["privacy.clip=1", "privacy.noise=2", "privacy.epsilon=40", "aggregation.weights=uniform"];
+    let small = ["model.name=linear", "data.clients=4", "data.max-samples=200", "run.rounds=2"];
+    for more in [&["run.name=secret"][..], &["run.name=repeated", "simulation.reproducible-noise=true"]] {
+        simulate(&runs, &[&private[..], &small, more].concat());
+    }
+    simulate(&runs, &[&small[..], &["run.name=open"]].concat());
+    let visitor = page_of(&folder, &[]);
+    let metrics = visitor.sees("/metrics").body;
+    let rounds = fs::read_to_string(runs.join("secret/rounds.jsonl")).unwrap();
+    let last: Value = serde_json::from_str(rounds.lines().last().unwrap()).unwrap();
+    let spent = format!("federation_epsilon{{run=\"secret\"}} {}\n", last["metrics"]["epsilon"]);
+    for line in [&spent, "federation_epsilon_budget{run=\"secret\"} 40.0\n"] {
+        assert!(metrics.contains(line), "{line:?} is not in {metrics}");
+    }
+    for run in ["repeated", "open"] {
+        assert!(!metrics.contains(&format!("federation_epsilon{{run=\"{run}\"}}")), "{metrics}");
+        assert!(!metrics.contains(&format!("federation_epsilon_budget{{run=\"{run}\"}}")), "{metrics}");
+    }
+    let report = fs::read_to_string(runs.join("secret/report.html")).unwrap();
+    for page in [visitor.sees("/runs/secret").body, report] {
+        for part in ["after 2 rounds, for one device more or less", "the server is trusted"] {
+            assert!(page.contains(part), "{part:?} is not in {page}");
+        }
+    }
+}
+
+#[test]
 fn runs_of_an_experiment_have_pages_and_rounds() {
     let folder = simulated();
     let place = folder.path().join("experiments");

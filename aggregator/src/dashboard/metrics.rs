@@ -17,6 +17,7 @@ use shared::calendar::moment;
 use super::lab::{Lab, LabError, Run};
 use crate::coordinator::WaitingFor;
 use crate::enrolment::Device;
+use crate::round::RoundRecord;
 
 /// How figures are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,6 +79,9 @@ struct OfDevices {
     state: String,
 }
 
+/// The metric of a record that says what was spent.
+const EPSILON: &str = "epsilon";
+
 /// Everything that is measured.
 struct Figures {
     registry: Registry,
@@ -99,6 +103,8 @@ struct Figures {
     refused: Family<OfRun, Sum>,
     uploads: Family<InStage, Value>,
     dominant: Family<OfRun, Value>,
+    epsilon: Family<OfRun, Value>,
+    budget: Family<OfRun, Value>,
     devices: Family<OfDevices, Value>,
     database: Value,
     disk: Value,
@@ -185,6 +191,16 @@ impl Figures {
                 "Share of the samples that the device declares which had most of them in the last round; 0 where none stands out",
                 Family::default()
             ),
+            epsilon: figure!(
+                "epsilon",
+                "What the rounds of a private run have spent; nothing of runs whose noise comes from their seed, which promise nothing",
+                Family::default()
+            ),
+            budget: figure!(
+                "epsilon_budget",
+                "What the rounds of a private run may spend, if it has a budget",
+                Family::default()
+            ),
             devices: figure!("devices", "Known devices by state", Family::default()),
             database: figure!(
                 "database",
@@ -210,6 +226,7 @@ impl Figures {
         if let Some(loss) = run.found.rounds.records.iter().rev().find_map(|record| record.loss) {
             self.loss.get_or_create(&label).set(loss);
         }
+        self.privacy(run, &label);
         let dominance = run.found.rounds.records.last().and_then(|record| record.dominance.as_ref());
         self.dominant.get_or_create(&label).set(dominance.map_or(0.0, |of| of.share_of_samples));
         let failed = run.found.rounds.records.iter().filter(|record| record.void).count();
@@ -237,6 +254,21 @@ impl Figures {
         self.fold.get_or_create(&label).inc_by(summary.times.disk);
         let trained = run.found.devices().filter_map(|device| device.seconds).sum();
         self.training.get_or_create(&label).inc_by(trained);
+    }
+}
+
+impl Figures {
+    /// What a private run has spent, by its newest record that says so, and what it may.
+    fn privacy(&self, run: &Run, label: &OfRun) {
+        let config = &run.found.config;
+        // A run whose noise can be taken away promises nothing, although its records say what it would.
+        let Some(promise) = config.promise.filter(|_| config.epsilon_is_called() == EPSILON) else { return };
+        let spent = |record: &RoundRecord| record.metrics.get(EPSILON).copied();
+        let epsilon = run.found.rounds.records.iter().rev().find_map(spent);
+        self.epsilon.get_or_create(label).set(epsilon.unwrap_or(0.0));
+        if let Some(budget) = promise.budget {
+            self.budget.get_or_create(label).set(budget);
+        }
     }
 }
 
@@ -317,8 +349,9 @@ mod tests {
     fn names() -> BTreeSet<String> {
         let figures = Figures::new();
         let run = OfRun::default();
-        let Figures { round, planned, accuracy, loss, connected, missing, dominant, .. } = &figures;
-        for values in [round, planned, accuracy, loss, connected, missing, dominant] {
+        let Figures { round, planned, accuracy, loss, connected, missing, .. } = &figures;
+        let Figures { dominant, epsilon, budget, .. } = &figures;
+        for values in [round, planned, accuracy, loss, connected, missing, dominant, epsilon, budget] {
             values.get_or_create(&run).set(1.0);
         }
         let Figures { failed, waiting, test, fold, training, refused, .. } = &figures;

@@ -17,7 +17,9 @@ crate::section! {
     pub struct SecureAggregation {
         /// Whether devices hide their updates from the server
         pub enabled: bool = false;
-        /// The fewest devices whose sum is learned
+        /// The fewest devices whose sum is learned: 3 or more
+        ///
+        /// Of the sum of two either device would know the update of the other.
         pub min_devices: u32 = 10, in Kind::Whole(2, 10_000);
         /// Share of a device's neighbours that can take its mask away
         ///

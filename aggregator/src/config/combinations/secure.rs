@@ -21,6 +21,11 @@ impl Combinations<'_> {
             self.refuse(&[enabled(), key], reason);
         }
         let (clients, cohort, min) = (raw.data.clients, cohort(raw), min_devices(raw));
+        if secure.least() < LEAST {
+            let reason = "of the sum of two updates either device knows its own, and so the other one's: a sum of fewer than three hides \
+                          nothing from those who are in it; set secure-aggregation.min-devices = 3 or more";
+            self.refuse(&[min.clone(), enabled()], reason);
+        }
         if secure.least() > cohort {
             let fraction = ("round.fraction", format!("round.fraction = {}", raw.round.fraction));
             let clients = ("data.clients", format!("data.clients = {clients}"));
@@ -72,6 +77,9 @@ pub(super) fn min_devices(raw: &Raw) -> Shown {
 pub(super) fn cohort(raw: &Raw) -> usize {
     shared::share::of(raw.round.fraction, raw.data.clients as usize).max(1)
 }
+
+/// The fewest devices whose sum tells none of them the update of another.
+const LEAST: usize = 3;
 
 /// The coarsest rounding of single values, which are differences of parameters.
 const COARSEST: f64 = 1e-5;
@@ -170,6 +178,10 @@ mod tests {
             ),
             (&["algorithm.fafi={}"], &["[algorithm.fafi]", "secure-aggregation.enabled"]),
             (&["algorithm.local={}"], &["[algorithm.local]", "secure-aggregation.enabled"]),
+            (
+                &["secure-aggregation.min-devices=2"],
+                &["min-devices = 2", "either device knows its own", "min-devices = 3 or more"],
+            ),
             (&["secure-aggregation.min-devices=400"], &["min-devices = 400", "a cohort has"]),
             (&["secure-aggregation.integers=i32", "aggregation.weights=loss"], &["losses needs more"]),
             (

@@ -55,6 +55,7 @@ mod plain_ensembles;
 mod power;
 mod privacy;
 mod privacy_adaptive;
+mod privacy_secret;
 mod processes;
 mod prose;
 mod python_package;

@@ -126,10 +126,19 @@ Examples:
   aggregator privacy plan --devices 1000 --cohort 100 --rounds 100 --epsilon 8
   aggregator privacy plan --devices 20 --cohort 20 --rounds 10 --epsilon 8 --delta 1e-2
   aggregator privacy plan --devices 1000 --cohort 100 --rounds 500 --epsilon 8 --max-participations 20
+  aggregator privacy plan --devices 1000 --cohort 100 --rounds 100 --epsilon 8 --config run.toml
 
 The account is that of privacy loss distributions, for runs that differ by one device: a reader of all models of a run learns \
 hardly more than without that device. It holds where the server is trusted, whom a round asks is kept secret, and who \
 can take part does not depend on the data.";
+
+pub(super) const PRIVACY_SPENT: &str = "\
+Examples:
+  aggregator privacy spent --noise 1.1 --rate 0.1 --rounds 100 --delta 1e-5
+  aggregator privacy spent --noise 3.5 --rounds 30 --delta 1e-5 --secure-aggregation 1000
+
+It is the epsilon that a run with this noise says of itself. With --json also that of the account of Rényi, which is larger as a \
+rule.";
 
 pub(super) const DESCRIBE: &str = "\
 Examples:

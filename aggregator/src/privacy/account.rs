@@ -9,6 +9,7 @@
 
 use std::fmt;
 
+use serde::Serialize;
 use shared::privacy::{Noise, Renyi};
 
 use super::composition::Composition;
@@ -17,13 +18,14 @@ use super::{gaussian, losses};
 /// What the discrete noise of a run may give away beyond normal noise: its probabilities are those of rounded normal noise times
 /// `1 + (x^2 / sigma^2 - 1) / (24 sigma^2)`. With at least `2^25` units to sigma, and `2^50` values in all rounds together, the logarithm
 /// of the product of these is beyond a quarter of this with a probability below `10^-30`.
-const ROUNDED: f64 = 1e-7;
+pub const ROUNDED: f64 = 1e-7;
 
 /// By how much coarser grids are where the usual one would take too much work.
 const COARSER: [f64; 2] = [4.0, 16.0];
 
 /// How an epsilon was found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Method {
     /// Gaussian noise without sampling.
     ClosedForm,
@@ -67,6 +69,12 @@ impl Account {
         let is_sampled = noise.rate > 0.0 && noise.rate < 1.0 && noise.multiplier > 0.0;
         let sampled = is_sampled.then(|| losses::losses(noise, 1.0).map(Composition::new));
         Self { noise, compositions: sampled.into_iter().flatten().collect() }
+    }
+
+    /// The distance of the points on which losses are composed, if they are; where that is too much work, coarser ones have to do.
+    #[must_use]
+    pub fn interval(&self) -> Option<f64> {
+        self.compositions.first().map(Composition::interval)
     }
 
     /// What this number of rounds gives away, for this delta.

@@ -91,6 +91,11 @@ impl Composition {
         Self { losses, moments, spectra: Mutex::default() }
     }
 
+    /// The distance of the grid's points.
+    pub(super) fn interval(&self) -> f64 {
+        self.losses.interval
+    }
+
     /// The epsilon of this number of rounds for this delta; `None` where that takes a larger window than is worth it.
     pub(super) fn epsilon(&self, rounds: u32, delta: f64) -> Option<f64> {
         let mut windows: Vec<(f64, Tilt)> =

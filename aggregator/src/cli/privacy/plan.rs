@@ -1,46 +1,53 @@
-//! `aggregator privacy`: how much noise a private run needs.
+//! `aggregator privacy plan`: how much noise a private run needs, and what that does to a model.
 
 use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
 
-use clap::Subcommand;
+use clap::Args;
 use serde::Serialize;
-use shared::aggregation::{MOST_NOISE, Mechanism};
+use shared::aggregation::{MOST_NOISE, Mechanism, Template};
+use shared::id::RunId;
 
-use super::exit::Failure;
-use super::terminal;
+use super::super::exit::Failure;
+use super::super::terminal;
+use super::positive;
+use crate::config::Config;
 use crate::privacy::adaptive;
-use crate::privacy::{is_no_promise, plan};
+use crate::privacy::{is_no_promise, plan as needed};
 
-#[derive(Debug, Subcommand)]
-pub(super) enum PrivacyCommand {
-    /// Print the noise with which a run stays within epsilon, for this cohort and larger ones
-    #[command(after_long_help = super::help::PRIVACY_PLAN)]
-    Plan {
-        /// Devices that may take part (privacy.devices)
-        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-        devices: u32,
-        /// Devices that a round asks on average: privacy.rate is this share of them
-        #[arg(long, value_name = "M", value_parser = clap::value_parser!(u32).range(1..))]
-        cohort: u32,
-        /// Rounds (run.rounds)
-        #[arg(long, value_name = "T", value_parser = clap::value_parser!(u32).range(1..))]
-        rounds: u32,
-        /// The budget (privacy.epsilon)
-        #[arg(long, value_parser = positive)]
-        epsilon: f64,
-        /// The probability with which epsilon does not hold (privacy.delta), less than 1 in N
-        #[arg(long, default_value = "1e-6", value_parser = positive)]
-        delta: f64,
-        /// The account of a run without sampling, in which a device takes part in at most K rounds (privacy.max-participations)
-        #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..))]
-        max_participations: Option<u32>,
-        /// The account of noise that devices add themselves, before they hide their updates ([secure-aggregation])
-        #[arg(long, conflicts_with = "max_participations")]
-        secure_aggregation: bool,
-        /// Print JSON instead of text
-        #[arg(long)]
-        json: bool,
-    },
+/// What is asked for.
+#[derive(Debug, Args)]
+pub(in crate::cli) struct Plan {
+    /// Devices that may take part (privacy.devices)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    devices: u32,
+    /// Devices that a round asks on average: privacy.rate is this share of them
+    #[arg(long, value_name = "M", value_parser = clap::value_parser!(u32).range(1..))]
+    cohort: u32,
+    /// Rounds (run.rounds)
+    #[arg(long, value_name = "T", value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+    /// The budget (privacy.epsilon)
+    #[arg(long, value_parser = positive)]
+    epsilon: f64,
+    /// The probability with which epsilon does not hold (privacy.delta), less than 1 in N
+    #[arg(long, default_value = "1e-6", value_parser = positive)]
+    delta: f64,
+    /// The account of a run without sampling, in which a device takes part in at most K rounds (privacy.max-participations)
+    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..))]
+    max_participations: Option<u32>,
+    /// The account of noise that devices add themselves, before they hide their updates ([secure-aggregation])
+    #[arg(long, conflicts_with = "max_participations")]
+    secure_aggregation: bool,
+    /// Also say how long the noise of a round is in a model of this many parameters that are learned
+    #[arg(long, value_name = "D", value_parser = clap::value_parser!(u64).range(1..), conflicts_with = "config")]
+    parameters: Option<u64>,
+    /// The same for the model of this configuration
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Print JSON instead of text
+    #[arg(long)]
+    json: bool,
 }
 
 /// What a cohort needs.
@@ -57,13 +64,16 @@ struct Row {
     /// The same with privacy.adaptive-clip, whose number of updates within the bound has its share of the noise; `None` where devices
     /// add the noise.
     noise_of_mean_with_adaptive_clip: Option<f64>,
+    /// The length of the noise in the mean of the updates, over all parameters, as a multiple of privacy.clip, which the mean's own
+    /// length is not above; `None` where the number of parameters is not given.
+    noise_length_of_mean: Option<f64>,
 }
 
 /// Multiples of the cohort that are shown beside it.
 const MULTIPLES: [u32; 5] = [1, 2, 4, 8, 16];
 
-pub(super) fn privacy(command: &PrivacyCommand) -> Result<(), Failure> {
-    let PrivacyCommand::Plan {
+pub(super) fn plan(plan: &Plan) -> Result<(), Failure> {
+    let Plan {
         devices,
         cohort,
         rounds,
@@ -72,7 +82,8 @@ pub(super) fn privacy(command: &PrivacyCommand) -> Result<(), Failure> {
         max_participations,
         secure_aggregation: hidden,
         json,
-    } = *command;
+        ..
+    } = *plan;
     if cohort > devices {
         let text =
             format!("--cohort {cohort} is more than --devices {devices}: a round asks each of them once");
@@ -85,6 +96,10 @@ pub(super) fn privacy(command: &PrivacyCommand) -> Result<(), Failure> {
         );
         return Err(Failure::Usage(text));
     }
+    let parameters = match &plan.config {
+        Some(file) => Some(learned(file)?),
+        None => plan.parameters,
+    };
     let cohorts = MULTIPLES.iter().map(|multiple| cohort.saturating_mul(*multiple).min(devices));
     let mut cohorts: Vec<u32> = cohorts.collect();
     cohorts.dedup();
@@ -92,9 +107,9 @@ pub(super) fn privacy(command: &PrivacyCommand) -> Result<(), Failure> {
         let rate = f64::from(cohort) / f64::from(devices);
         let (drawn, counted) = max_participations.map_or((rate, rounds), |most| (1.0, most.min(rounds)));
         let noise = if hidden {
-            plan::multiplier_of_devices(cohort, rounds, epsilon, delta, MOST_NOISE)
+            needed::multiplier_of_devices(cohort, rounds, epsilon, delta, MOST_NOISE)
         } else {
-            plan::multiplier(drawn, counted, epsilon, delta, MOST_NOISE)
+            needed::multiplier(drawn, counted, epsilon, delta, MOST_NOISE)
         };
         let of_sum = noise.filter(|_| !hidden).and_then(|noise| with_adaptive_clip(noise, cohort));
         let of_mean = |noise: f64| noise / f64::from(cohort);
@@ -104,12 +119,29 @@ pub(super) fn privacy(command: &PrivacyCommand) -> Result<(), Failure> {
             noise,
             noise_of_mean: noise.map(of_mean),
             noise_of_mean_with_adaptive_clip: of_sum.map(of_mean),
+            noise_length_of_mean: noise
+                .zip(parameters)
+                .map(|(noise, parameters)| length(of_mean(noise), parameters)),
         }
     };
     let rows: Vec<Row> = cohorts.into_iter().map(row).collect();
     terminal::show(json, &rows, || {
         text(&rows, devices, (rounds, max_participations, hidden), (epsilon, delta))
     })
+}
+
+/// The length of noise of this deviation in each of this number of parameters: hardly less than this on average, and hardly ever far
+/// from it.
+fn length(deviation: f64, parameters: u64) -> f64 {
+    (parameters as f64).sqrt() * deviation
+}
+
+/// The parameters of this configuration's model that devices learn and send.
+fn learned(file: &Path) -> Result<u64, Failure> {
+    let config = Config::read(Some(file), &[], RunId::from_bytes([1; 8]))?;
+    let spec = &config.spec;
+    let specs = spec.architecture.parameter_specs().map_err(|error| Failure::Usage(error.to_string()))?;
+    Ok(Template::of_updates(specs, spec.aggregation.buffers).parameters() as u64)
 }
 
 /// The noise that this noise of all that a round gives away leaves the sum of a cohort with `privacy.adaptive-clip = {}`.
@@ -128,12 +160,17 @@ fn text(
         most.map_or_else(String::new, |most| format!(", of which a device takes part in at most {most}"));
     let mut text = format!(
         "epsilon {epsilon} at delta {delta:e}, {devices} devices, {rounds} rounds{bound}\n\n\
-         cohort        rate     noise  noise of the mean\n"
+         cohort        rate     noise  noise of the mean"
     );
-    for Row { cohort, rate, noise, noise_of_mean, .. } in rows {
+    let with_lengths = rows.iter().any(|row| row.noise_length_of_mean.is_some());
+    text.push_str(if with_lengths { "  its length\n" } else { "\n" });
+    for Row { cohort, rate, noise, noise_of_mean, noise_length_of_mean, .. } in rows {
         let shown = noise.zip(*noise_of_mean).map_or_else(
             || format!("  none up to {MOST_NOISE} is enough"),
-            |(noise, mean)| format!("{noise:>10}  {mean:.5} x clip"),
+            |(noise, mean)| {
+                let length = noise_length_of_mean.map(|length| format!("     {length:.3} x clip"));
+                format!("{noise:>10}  {mean:.5} x clip{}", length.unwrap_or_default())
+            },
         );
         let _ = writeln!(text, "{cohort:>6}  {rate:>10.6}{shown}");
     }
@@ -142,6 +179,13 @@ fn text(
          changes that devices have in common, the less accuracy it costs. At the same epsilon a larger\n\
          cohort has less of it.\n",
     );
+    if with_lengths {
+        text.push_str(
+            "Its length is that over all parameters, and no mean of updates is longer than 1 x clip: up to a\n\
+             few times the clip costs little, since noise points anywhere and updates of many rounds do\n\
+             not; ten times and more costs percents of accuracy.\n",
+        );
+    }
     if let Some(with) = rows.first().and_then(|row| row.noise_of_mean_with_adaptive_clip) {
         let _ = write!(
             text,
@@ -167,12 +211,4 @@ fn text(
         }
     }
     text
-}
-
-/// A number above 0.
-fn positive(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(value) if value > 0.0 && value.is_finite() => Ok(value),
-        _ => Err("a number above 0 is needed".to_owned()),
-    }
 }

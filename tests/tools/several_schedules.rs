@@ -41,7 +41,9 @@ impl Sum {
                     self.troubles.entry(place).or_insert((what, 0)).1 += count;
                 }
                 let kinds: std::collections::BTreeSet<Wrong> = wrong.iter().map(|(kind, _)| *kind).collect();
-                kinds.into_iter().for_each(|kind| *self.wrong.entry(kind).or_default() += 1);
+                for kind in kinds {
+                    *self.wrong.entry(kind).or_default() += 1;
+                }
                 (!wrong.is_empty()).then(|| format!("{wrong:?}"))
             }
             Err(panic) => Some(panic),
@@ -91,10 +93,16 @@ pub(crate) fn run(
         "{count} schedules of {servers} servers from seed {first}: {seconds:.0} s, {:.0} per second",
         count as f64 / seconds
     );
-    sum.played.iter().for_each(|(name, played)| println!("  {played:6} {name}"));
+    for (name, played) in &sum.played {
+        println!("  {played:6} {name}");
+    }
     println!("  {:.1} hours of virtual time", sum.hours);
-    sum.troubles.values().for_each(|(what, count)| println!("  {count:6} {what}"));
-    sum.wrong.iter().for_each(|(kind, count)| println!("  {count:6} schedules found: {kind:?}"));
+    for (what, count) in sum.troubles.values() {
+        println!("  {count:6} {what}");
+    }
+    for (kind, count) in &sum.wrong {
+        println!("  {count:6} schedules found: {kind:?}");
+    }
     println!("{} failed", sum.failed.len());
     ExitCode::from(u8::from(!sum.failed.is_empty()))
 }

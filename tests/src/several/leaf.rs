@@ -69,8 +69,8 @@ impl Link {
     }
 }
 
-fn copied<M: Serialize + DeserializeOwned>(Frame { message, payload }: Frame<M>) -> Box<Frame<M>> {
-    Box::new(Frame { message: across(&message), payload })
+fn copied<M: Serialize + DeserializeOwned>(Frame { message, payload }: Frame<M>) -> Frame<M> {
+    Frame { message: across(&message), payload }
 }
 
 impl Several {
@@ -125,7 +125,10 @@ impl Several {
         let Some(leaf) = &mut self.servers[index].leaf else { return };
         let Some((_, root)) = &leaf.link else {
             let unneeded = leaf.waiting.push(event);
-            return unneeded.into_iter().for_each(|upload| self.remove(index, upload));
+            for upload in unneeded {
+                self.remove(index, upload);
+            }
+            return;
         };
         match leaf.devices.said(event) {
             Said::ToRoot(said) => _ = root.send(said.into()),
@@ -155,7 +158,9 @@ impl Several {
                 (same && *other != number).then_some(*other)
             };
             let former: Vec<u64> = self.links.iter().filter_map(former).collect();
-            former.into_iter().for_each(|link| self.hang_up(link));
+            for link in former {
+                self.hang_up(link);
+            }
             return self.flush(life.server);
         };
         let heard = self.runtime.block_on(async { joined.hear(frame) });
@@ -213,7 +218,9 @@ impl Several {
         leaf.link = None;
         let unneeded = leaf.devices.dismiss();
         let idle = leaf.queue.is_empty();
-        unneeded.into_iter().for_each(|upload| self.remove(life.server, upload));
+        for upload in unneeded {
+            self.remove(life.server, upload);
+        }
         if idle {
             self.leaf_rests(life);
         }
@@ -308,7 +315,9 @@ impl Several {
         let life = self.servers[index].now();
         let links: Vec<u64> =
             self.links.iter().filter(|(_, link)| link.is_of(life)).map(|(link, _)| *link).collect();
-        links.into_iter().for_each(|link| self.flush_link(link));
+        for link in links {
+            self.flush_link(link);
+        }
         self.links.retain(|_, link| link.over != [true; 2]);
         self.flush_devices(life);
     }
@@ -318,9 +327,9 @@ impl Several {
             let Some(link) = self.links.get_mut(&number) else { return };
             let (inside, root, leaf) = (link.is_inside(), link.root, link.leaf);
             let (way, happening) = if let Ok(frame) = link.up.try_recv() {
-                (0, Happening::ToRoot(number, root, copied(frame)))
+                (0, Happening::ToRoot(number, root, Box::new(copied(frame))))
             } else if let Ok(frame) = link.down.try_recv() {
-                (1, Happening::ToLeaf(number, leaf, copied(frame)))
+                (1, Happening::ToLeaf(number, leaf, Box::new(copied(frame))))
             } else {
                 return;
             };

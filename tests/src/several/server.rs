@@ -139,14 +139,18 @@ impl Several {
         let life = server.now();
         let links: Vec<u64> =
             self.links.iter().filter(|(_, link)| link.is_of(life)).map(|(link, _)| *link).collect();
-        links.into_iter().for_each(|link| self.cut_link(link, SILENCE));
+        for link in links {
+            self.cut_link(link, SILENCE);
+        }
         let peers: Vec<u64> = self
             .connections
             .iter()
             .filter(|(_, connection)| connection.server == life)
             .map(|(peer, _)| *peer)
             .collect();
-        peers.into_iter().for_each(|peer| self.cut(peer));
+        for peer in peers {
+            self.cut(peer);
+        }
         let downtime = self.draw(self.faults.downtime);
         self.schedule(downtime, Happening::ServerStarts(index));
     }
@@ -188,14 +192,18 @@ impl Several {
         }
         let links: Vec<u64> =
             self.links.iter().filter(|(_, link)| link.is_of(life)).map(|(link, _)| *link).collect();
-        links.into_iter().for_each(|link| self.cut_link(link, Duration::ZERO));
+        for link in links {
+            self.cut_link(link, Duration::ZERO);
+        }
         let peers: Vec<u64> = self
             .connections
             .iter()
             .filter(|(_, connection)| connection.server == life)
             .map(|(peer, _)| *peer)
             .collect();
-        peers.into_iter().for_each(|peer| self.cut(peer));
+        for peer in peers {
+            self.cut(peer);
+        }
     }
 
     pub(super) fn thaws(&mut self, life: Life) {
@@ -318,7 +326,9 @@ impl Several {
         let life = self.servers[index].now();
         let links: Vec<u64> =
             self.links.iter().filter(|(_, link)| link.root == life).map(|(link, _)| *link).collect();
-        links.into_iter().for_each(|link| self.hang_up(link));
+        for link in links {
+            self.hang_up(link);
+        }
         match ended {
             Ended::Over => {}
             Ended::GoesOn => {
@@ -363,7 +373,9 @@ impl Several {
             }
             _ => {
                 let links: Vec<u64> = self.links.keys().copied().collect();
-                links.into_iter().for_each(|link| self.cut_link(link, SILENCE));
+                for link in links {
+                    self.cut_link(link, SILENCE);
+                }
             }
         }
         let after = self.draw(self.faults.trouble);

@@ -136,7 +136,7 @@ mod tests {
         let found: Vec<_> = telling.iter().filter(|part| private.contains(*part)).collect();
         assert!(found.is_empty(), "{found:?} in: {private}");
         assert!(private.contains("12 devices answered in rounds of this run"), "{private}");
-        assert!(private.contains("sign-flip by 2 of 12 clients"), "{private}");
+        assert!(private.contains("sign flip by 2 of 12 clients"), "{private}");
         let (open, telling) = with_everything(&["data.clients=12"], Reader::Anyone);
         let found = telling.iter().filter(|part| open.contains(*part)).count();
         assert!(found > 40, "{found} of {} are on a page that may have them", telling.len());

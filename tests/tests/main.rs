@@ -24,6 +24,7 @@ mod exporting;
 mod failed_rounds;
 mod fault_table;
 mod fedmix;
+mod fetching;
 mod flipped_bits;
 mod flipped_bits_elsewhere;
 mod folding;

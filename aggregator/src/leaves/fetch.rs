@@ -17,6 +17,8 @@ use crate::storage::{Disk, FileLayer, create_dir_durably, write_privately};
 
 /// What a run that is brought from the store is called until it is whole.
 const PREFIX: &str = ".arriving-";
+/// What the run that was there before is called until it is removed.
+const FORMER: &str = ".former-";
 /// Beside a run that this process has begun, and that the store may never have got: which run of the store it was to be.
 const BEGUN: &str = ".begun-";
 
@@ -72,10 +74,16 @@ pub fn fetch_run(
     if place.exists() && identity(&here) != identity(&found) && !is_own() {
         return Err(StoreError::Occupied { path: place });
     }
-    files.remove_dir(&place).map_err(disk("remove", &place))?;
+    // At no moment is a part of a run there.
+    let former = runs.join(format!("{FORMER}{}", run.name));
+    files.remove_dir(&former).map_err(disk("remove", &former))?;
+    if place.exists() {
+        files.rename(&place, &former).map_err(disk("move", &place))?;
+    }
     files.rename(&arriving, &place).map_err(disk("move to", &place))?;
     files.remove(&begun).map_err(disk("remove", &begun))?;
     files.sync_dir(runs).map_err(disk("sync", runs))?;
+    files.remove_dir(&former).map_err(disk("remove", &former))?;
     Ok(true)
 }
 
@@ -106,80 +114,4 @@ pub fn put_secret(place: &RunDirectory, secret: &[u8; 32]) -> Result<(), StoreEr
         return Err(disk("lock", &state)(error));
     }
     write_privately(&Disk, &path, secret).map_err(disk("write", &path))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::cluster::experiments::{Claim, ExperimentId, Then};
-    use crate::cluster::file_store::Held;
-
-    /// A store of one file, the identity of a run, or of nothing.
-    struct One(Option<&'static [u8]>);
-
-    impl FileStore for One {
-        fn held(&mut self, _: &mut dyn Patience, _: Of<'_>) -> Result<Option<Vec<Held>>, StoreError> {
-            use sha2::{Digest as _, Sha256};
-            let Some(content) = self.0 else { return Ok(Some(Vec::new())) };
-            let (path, digest) = ("state".to_owned(), None);
-            let folder = Held { path, digest, bytes: 0 };
-            let (path, digest) = ("state/run.json".to_owned(), Some(Sha256::digest(content).to_vec()));
-            Ok(Some(vec![folder, Held { path, digest, bytes: content.len() as i64 }]))
-        }
-
-        fn put_part(
-            &mut self,
-            _: &mut dyn Patience,
-            _: Of<'_>,
-            _: (&[u8], i32),
-            _: &[u8],
-        ) -> Result<Option<()>, StoreError> {
-            unreachable!("nothing is kept here")
-        }
-
-        fn part(
-            &mut self,
-            _: &mut dyn Patience,
-            _: Of<'_>,
-            _: (&[u8], i32),
-        ) -> Result<Option<Option<Vec<u8>>>, StoreError> {
-            Ok(Some(self.0.map(<[u8]>::to_vec)))
-        }
-
-        fn replace(
-            &mut self,
-            _: &mut dyn Patience,
-            _: &ExperimentId,
-            _: &Claim,
-            _: &[Held],
-            _: (u32, Then),
-            _: &str,
-        ) -> Result<Option<bool>, StoreError> {
-            unreachable!("nothing is kept here")
-        }
-    }
-
-    #[test]
-    fn what_the_store_never_got_gives_way_and_another_run_does_not() {
-        let runs = tempfile::tempdir().unwrap();
-        let run = ServedRun { id: [1; 32], name: "run".to_owned() };
-        let place = RunDirectory::new(runs.path().join("run"));
-        let begin = |identity: &str| {
-            fs::create_dir_all(place.state()).unwrap();
-            fs::write(place.identity(), identity).unwrap();
-        };
-        let fetch =
-            |store: Option<&'static [u8]>| fetch_run(&mut One(store), &run, (&Disk, runs.path()), &|| true);
-        // This process begins, and dies before the store has anything; another one begins the run.
-        assert!(!fetch(None).unwrap());
-        begin("ours");
-        assert!(fetch(Some(b"theirs")).unwrap());
-        assert_eq!(fs::read(place.identity()).unwrap(), b"theirs");
-        // The same again is the run itself; another one is none of its own.
-        assert!(fetch(Some(b"theirs")).unwrap());
-        assert!(matches!(fetch(Some(b"another")), Err(StoreError::Occupied { .. })));
-        // Nor is one that was there before.
-        assert!(!fetch(None).unwrap());
-        assert!(matches!(fetch(Some(b"another")), Err(StoreError::Occupied { .. })));
-    }
 }

@@ -116,7 +116,7 @@ async fn a_copy_that_closes_a_round_with_other_devices_has_other_noise_and_with_
         Scenario::small(&[&settings[..], &["round.min-updates=3", &rounds]].concat())
     };
     let folders = [(); 3].map(|()| tempfile::tempdir().unwrap());
-    let [original, copy, other] = folders.each_ref().map(|folder| folder.path());
+    let [original, copy, other] = folders.each_ref().map(tempfile::TempDir::path);
     let before = whole(original, &of(2)).await.current_model().unwrap();
     for to in [copy, other] {
         copy_folder(original, to);

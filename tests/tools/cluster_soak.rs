@@ -9,7 +9,7 @@ use federation_tests::process::{Process, until};
 use rand::RngExt as _;
 use shared::seed::Seed;
 
-/// Serves one run with several servers over PostgreSQL, kills one of all processes at random, again and again, and compares the model
+/// Serves one run with several servers over a store, kills one of all processes at random, again and again, and compares the model
 /// with that of a simulation.
 ///
 /// It fails if no round closes for longer than it may, if a round closes twice or without a device, or if the model is another one.
@@ -38,7 +38,7 @@ const KILL: Duration = Duration::from_secs(2);
 /// Between two lines of figures.
 const TELL: Duration = Duration::from_secs(30);
 /// Without a closed round the database would be down for longer than it is.
-const LONGEST: Duration = Duration::from_secs(60);
+const LONGEST: Duration = Duration::from_mins(1);
 /// For the end of the run.
 const PATIENCE: Duration = Duration::from_mins(20);
 
@@ -98,7 +98,7 @@ pub(crate) fn run(arguments: &Arguments) {
     match freezes {
         Some(freezes) => freeze(&lab, &servers, freezes, &mut watch),
         None => {
-            kill(&mut lab, (&mut servers, &mut devices), Duration::from_secs_f64(60.0 * minutes), &mut watch)
+            kill(&mut lab, (&mut servers, &mut devices), Duration::from_secs_f64(60.0 * minutes), &mut watch);
         }
     }
     watch.tell();

@@ -26,7 +26,7 @@ pub(crate) struct Arguments {
     /// Live pages of the run that are open in the second half of the runs.
     #[arg(long)]
     pages: Option<usize>,
-    /// Run f32 without and with a store, PostgreSQL on this machine, alternately.
+    /// Run f32 without and with a store on this machine, alternately.
     #[arg(long, conflicts_with = "pages")]
     store: bool,
 }

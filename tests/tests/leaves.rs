@@ -112,7 +112,7 @@ fn without_its_folder(killed: bool) {
     }
     held.open();
     if !killed {
-        // It has the sum in memory, and says of what is gone that it is.
+        // It has the sum in memory, and says of what was removed that it was.
         let placeholder = Process::start("nothing", &mut Command::new("true"));
         let ended = std::mem::replace(&mut servers[leaf], placeholder).wait();
         assert_eq!(ended.code, Some(3), "{}", ended.text);

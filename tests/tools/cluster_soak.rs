@@ -142,7 +142,7 @@ fn kill(
     }
 }
 
-/// Stops whoever leads until another one has closed a round, and lets it go on.
+/// Stops the server that leads until another one has closed a round, and lets it go on.
 fn freeze(lab: &ClusterTestbed, servers: &[Process], times: u32, watch: &mut Watch) {
     for _ in 0..times {
         let root = lab.root().expect("one leads");

@@ -87,7 +87,7 @@ impl StoreAddress {
             Some(tls) => self.config.connect(tls.clone()),
             None => self.config.connect(NoTls),
         }?;
-        // A process that is stopped in a transaction, or whose machine is gone, would keep others from what it has locked.
+        // A process that is stopped in a transaction, or whose machine has failed, would keep others from what it has locked.
         client.batch_execute(&format!(
             "SET idle_in_transaction_session_timeout = {}",
             IDLE_IN_TRANSACTION.as_millis()

@@ -54,12 +54,6 @@ impl ClusterTestbed {
         Some(lab)
     }
 
-    /// Rounds of the run.
-    #[must_use]
-    pub fn rounds(&self) -> u32 {
-        self.testbed.rounds_to_run()
-    }
-
     /// Number of servers.
     #[must_use]
     pub fn servers(&self) -> usize {

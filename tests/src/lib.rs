@@ -65,6 +65,7 @@ pub mod raw_peer;
 pub mod relay;
 pub mod scenario;
 pub mod schedule;
+mod scheduled;
 pub mod server;
 pub mod serving;
 pub mod several;

@@ -36,9 +36,10 @@ use crate::faults::Faults;
 use crate::faulty_disk::{FaultyDisk, Loss};
 use crate::keys::device_key;
 use crate::scenario::Scenario;
+use crate::scheduled::Scheduled;
 use crate::server::Server;
 use clock::Clock;
-use queue::{Happening, Scheduled};
+use queue::Happening;
 use transport::Connection;
 
 /// A federation in a box.
@@ -62,7 +63,7 @@ pub struct Simulator {
     begun: BTreeMap<usize, (ResumePoint, Bytes)>,
     connections: BTreeMap<PeerId, Connection>,
     next_peer: u64,
-    queue: BinaryHeap<Reverse<Scheduled>>,
+    queue: BinaryHeap<Reverse<Scheduled<Happening>>>,
     sequence: u64,
     outcome: Option<Outcome>,
     /// Devices whose training takes this long, regardless of the fault profile.

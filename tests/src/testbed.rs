@@ -284,12 +284,6 @@ impl Testbed {
         Gate::join(address, self.key(), &device_key(index), share)
     }
 
-    /// Rounds of the run.
-    #[must_use]
-    pub fn rounds_to_run(&self) -> u32 {
-        self.scenario.config.spec.rounds
-    }
-
     /// Number of devices.
     #[must_use]
     pub fn clients(&self) -> usize {

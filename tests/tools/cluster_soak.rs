@@ -1,6 +1,5 @@
 //! Endurance of several servers of one run: all processes, and the database, die at random all the time; or the root stands still.
 
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -98,7 +97,12 @@ pub(crate) fn run(arguments: &Arguments) {
     match freezes {
         Some(freezes) => freeze(&lab, &servers, freezes, &mut watch),
         None => {
-            kill(&mut lab, (&mut servers, &mut devices), Duration::from_secs_f64(60.0 * minutes), &mut watch);
+            kill(
+                &mut lab,
+                (&mut servers, &mut devices),
+                (Duration::from_secs_f64(60.0 * minutes), rounds),
+                &mut watch,
+            );
         }
     }
     watch.tell();
@@ -113,13 +117,13 @@ pub(crate) fn run(arguments: &Arguments) {
 /// Kills one of all processes, the database among them, again and again.
 fn kill(
     lab: &mut ClusterTestbed,
-    (servers, devices): (&mut [Process], &mut [Process]),
-    time: Duration,
+    (servers, devices): (&mut Vec<Process>, &mut Vec<Process>),
+    (time, rounds): (Duration, u32),
     watch: &mut Watch,
 ) {
     let mut chance = Seed::root(1).derive("cluster-soak").rng();
     let mut next = Instant::now();
-    while watch.began.elapsed() < time && lab.closed() < Some(lab.rounds()) {
+    while watch.began.elapsed() < time && lab.closed() < Some(rounds) {
         std::thread::park_timeout(Duration::from_millis(100));
         watch.look(lab.closed());
         if next.elapsed() < KILL {
@@ -127,13 +131,12 @@ fn kill(
         }
         next = Instant::now();
         let victim = chance.random_range(0..=servers.len() + devices.len());
-        let nothing = Process::start("nothing", &mut Command::new("true"));
-        if let Some(server) = servers.get_mut(victim) {
-            std::mem::replace(server, nothing).kill();
-            servers[victim] = lab.serve(victim);
-        } else if let Some(device) = devices.get_mut(victim - servers.len()) {
-            std::mem::replace(device, nothing).kill();
-            devices[victim - servers.len()] = lab.join((victim - servers.len()) as u32);
+        if victim < servers.len() {
+            servers.remove(victim).kill();
+            servers.insert(victim, lab.serve(victim));
+        } else if let Some(device) = Some(victim - servers.len()).filter(|device| *device < devices.len()) {
+            devices.remove(device).kill();
+            devices.insert(device, lab.join(device as u32));
         } else {
             lab.postgres.kill();
             lab.postgres.restart();

@@ -13,6 +13,7 @@ mod live_page;
 mod memory;
 mod null_round;
 mod schedules;
+mod seeds;
 mod several_schedules;
 mod soak;
 mod stragglers;

@@ -1,18 +1,15 @@
 //! The command line of the fault simulator: many random schedules of both state machines.
 
 use std::collections::BTreeMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
-use std::thread;
 use std::time::Instant;
 
 use clap::Args;
 use federation_tests::schedule::{Played, Schedule};
 use federation_tests::several::Planted;
 
-use super::several_schedules;
+use super::{seeds, several_schedules};
 
 /// Simulates random schedules of faults in memory, with both real state machines: delays, lost connections, silence,
 /// duplicates, crashes of either side at any step, power failures, slow and full disks, clocks that jump. With `--servers` several
@@ -68,12 +65,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
 }
 
 fn play(seed: u64, trace: bool) -> Result<Played, String> {
-    let schedule = Schedule::drawn(seed);
-    let runs = tempfile::tempdir().expect("the system has a place for temporary files");
-    catch_unwind(AssertUnwindSafe(|| schedule.play(runs.path(), trace))).map_err(|panic| {
-        let text = panic.downcast_ref::<String>().cloned();
-        text.or_else(|| panic.downcast_ref::<&str>().map(|&text| text.to_owned())).unwrap_or_default()
-    })
+    seeds::played(|runs| Schedule::drawn(seed).play(runs, trace))
 }
 
 fn replay(seed: u64) -> ExitCode {
@@ -101,43 +93,33 @@ struct Sum {
 
 fn many(count: u64, first: u64) -> ExitCode {
     let begun = Instant::now();
-    // What panicked is printed with its seed below.
-    std::panic::set_hook(Box::new(|_| {}));
-    let (next, sum) = (AtomicU64::new(first), Mutex::new(Sum::default()));
-    let work = || {
-        loop {
-            let seed = next.fetch_add(1, Ordering::Relaxed);
-            if seed >= first + count {
-                break;
+    let sum = Mutex::new(Sum::default());
+    seeds::each(first..first + count, |seed| {
+        let played = play(seed, false);
+        let mut sum = sum.lock().unwrap_or_else(PoisonError::into_inner);
+        *sum.played.entry(Schedule::drawn(seed).name()).or_default() += 1;
+        match played {
+            Ok(Played { took, server_deaths, waits, troubles }) => {
+                sum.hours += took.as_secs_f64() / 3600.0;
+                let counts = [
+                    server_deaths as usize,
+                    troubles.device_deaths,
+                    troubles.cuts,
+                    troubles.silences,
+                    troubles.twice,
+                    troubles.resumed,
+                    troubles.resumed_tasks,
+                    troubles.jumps,
+                    waits,
+                ];
+                sum.counts.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
             }
-            let played = play(seed, false);
-            let mut sum = sum.lock().unwrap_or_else(PoisonError::into_inner);
-            *sum.played.entry(Schedule::drawn(seed).name()).or_default() += 1;
-            match played {
-                Ok(Played { took, server_deaths, waits, troubles }) => {
-                    sum.hours += took.as_secs_f64() / 3600.0;
-                    let counts = [
-                        server_deaths as usize,
-                        troubles.device_deaths,
-                        troubles.cuts,
-                        troubles.silences,
-                        troubles.twice,
-                        troubles.resumed,
-                        troubles.resumed_tasks,
-                        troubles.jumps,
-                        waits,
-                    ];
-                    sum.counts.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
-                }
-                Err(problem) => {
-                    println!("seed {seed} FAILED ({}): {problem}", Schedule::drawn(seed).name());
-                    sum.failed.push(seed);
-                }
+            Err(problem) => {
+                println!("seed {seed} FAILED ({}): {problem}", Schedule::drawn(seed).name());
+                sum.failed.push(seed);
             }
         }
-    };
-    let threads = thread::available_parallelism().map_or(1, usize::from);
-    thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(work))));
+    });
     let sum = sum.into_inner().unwrap_or_else(PoisonError::into_inner);
     let seconds = begun.elapsed().as_secs_f64();
     println!(

@@ -1,25 +1,18 @@
 //! Many random schedules of several servers.
 
 use std::collections::BTreeMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
-use std::thread;
 use std::time::Instant;
 
 use federation_tests::several::Planted;
 use federation_tests::several::checks::Wrong;
 use federation_tests::several::schedule::{SeveralPlayed, SeveralSchedule};
 
+use super::seeds;
+
 fn play(seed: u64, servers: usize, planted: Planted, trace: bool) -> Result<SeveralPlayed, String> {
-    let schedule = SeveralSchedule::drawn(seed, servers);
-    let folder = tempfile::tempdir().expect("the system has a place for temporary files");
-    let played = catch_unwind(AssertUnwindSafe(|| schedule.play(folder.path(), planted, trace)));
-    played.map_err(|panic| {
-        let text = panic.downcast_ref::<String>().cloned();
-        text.or_else(|| panic.downcast_ref::<&str>().map(|&text| text.to_owned())).unwrap_or_default()
-    })
+    seeds::played(|folder| SeveralSchedule::drawn(seed, servers).play(folder, planted, trace))
 }
 
 #[derive(Default)]
@@ -71,22 +64,12 @@ pub(crate) fn run(
         return ExitCode::from(u8::from(!played.is_ok_and(|played| played.wrong.is_empty())));
     }
     let begun = Instant::now();
-    // What panicked is printed with its seed.
-    std::panic::set_hook(Box::new(|_| {}));
-    let (next, sum) = (AtomicU64::new(first), Mutex::new(Sum::default()));
-    let work = || {
-        loop {
-            let seed = next.fetch_add(1, Ordering::Relaxed);
-            if seed >= first + count {
-                break;
-            }
-            let played = play(seed, servers, planted, false);
-            let name = SeveralSchedule::drawn(seed, servers).name();
-            sum.lock().unwrap_or_else(PoisonError::into_inner).add(seed, name, played);
-        }
-    };
-    let threads = thread::available_parallelism().map_or(1, usize::from);
-    thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(work))));
+    let sum = Mutex::new(Sum::default());
+    seeds::each(first..first + count, |seed| {
+        let played = play(seed, servers, planted, false);
+        let name = SeveralSchedule::drawn(seed, servers).name();
+        sum.lock().unwrap_or_else(PoisonError::into_inner).add(seed, name, played);
+    });
     let sum = sum.into_inner().unwrap_or_else(PoisonError::into_inner);
     let seconds = begun.elapsed().as_secs_f64();
     println!(

@@ -46,10 +46,11 @@ use tokio::runtime::Runtime;
 
 use crate::device::Device;
 use crate::scenario::Scenario;
+use crate::scheduled::Scheduled;
 use faults::{SeveralFaults, SeveralTroubles};
 use leaf::Link;
 use network::Connection;
-use queue::{Happening, Scheduled};
+use queue::Happening;
 use server::Server;
 use store::FakeStore;
 
@@ -81,7 +82,7 @@ pub struct Several {
     begun: Vec<Duration>,
     connections: BTreeMap<u64, Connection>,
     next: u64,
-    queue: BinaryHeap<Reverse<Scheduled>>,
+    queue: BinaryHeap<Reverse<Scheduled<Happening>>>,
     sequence: u64,
     /// Troubles that are still to come.
     to_come: u32,

@@ -210,15 +210,30 @@ impl Several {
         own.next_back().map(|(peer, _)| *peer)
     }
 
-    /// Sends what servers say to devices on its way.
-    pub(super) fn flush_devices(&mut self, life: Life) {
-        let peers: Vec<u64> = self
-            .connections
+    /// The connections of devices at a server.
+    fn connections_at(&self, life: Life) -> Vec<u64> {
+        self.connections
             .iter()
             .filter(|(_, connection)| connection.server == life)
             .map(|(peer, _)| *peer)
-            .collect();
-        for peer in peers {
+            .collect()
+    }
+
+    /// Cuts what a server has: its links, whose other ends notice it after this time, and the connections of its devices.
+    pub(super) fn cut_all(&mut self, life: Life, notice: Duration) {
+        let links: Vec<u64> =
+            self.links.iter().filter(|(_, link)| link.is_of(life)).map(|(link, _)| *link).collect();
+        for link in links {
+            self.cut_link(link, notice);
+        }
+        for peer in self.connections_at(life) {
+            self.cut(peer);
+        }
+    }
+
+    /// Sends what servers say to devices on its way.
+    pub(super) fn flush_devices(&mut self, life: Life) {
+        for peer in self.connections_at(life) {
             while let Some(command) = self
                 .connections
                 .get_mut(&peer)

@@ -137,20 +137,7 @@ impl Several {
             server.disk.cut_power(loss);
         }
         let life = server.now();
-        let links: Vec<u64> =
-            self.links.iter().filter(|(_, link)| link.is_of(life)).map(|(link, _)| *link).collect();
-        for link in links {
-            self.cut_link(link, SILENCE);
-        }
-        let peers: Vec<u64> = self
-            .connections
-            .iter()
-            .filter(|(_, connection)| connection.server == life)
-            .map(|(peer, _)| *peer)
-            .collect();
-        for peer in peers {
-            self.cut(peer);
-        }
+        self.cut_all(life, SILENCE);
         let downtime = self.draw(self.faults.downtime);
         self.schedule(downtime, Happening::ServerStarts(index));
     }
@@ -190,20 +177,7 @@ impl Several {
         if self.servers[life.server].life != life.life || !self.servers[life.server].frozen {
             return;
         }
-        let links: Vec<u64> =
-            self.links.iter().filter(|(_, link)| link.is_of(life)).map(|(link, _)| *link).collect();
-        for link in links {
-            self.cut_link(link, Duration::ZERO);
-        }
-        let peers: Vec<u64> = self
-            .connections
-            .iter()
-            .filter(|(_, connection)| connection.server == life)
-            .map(|(peer, _)| *peer)
-            .collect();
-        for peer in peers {
-            self.cut(peer);
-        }
+        self.cut_all(life, Duration::ZERO);
     }
 
     pub(super) fn thaws(&mut self, life: Life) {

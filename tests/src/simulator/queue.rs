@@ -1,7 +1,5 @@
 //! The queue of simulated events, by time.
 
-use std::time::Duration;
-
 use aggregator::coordinator::PeerId;
 use bytes::Bytes;
 use shared::message::{ResumePoint, ToClient, ToServer};
@@ -46,24 +44,4 @@ pub(super) enum Happening {
     },
     DeviceStarts(usize),
     ServerStarts,
-}
-
-/// A moment, a number that keeps what falls on one moment in order, and what happens.
-pub(super) struct Scheduled(pub(super) Duration, pub(super) u64, pub(super) Happening);
-
-impl PartialEq for Scheduled {
-    fn eq(&self, other: &Self) -> bool {
-        (self.0, self.1) == (other.0, other.1)
-    }
-}
-impl Eq for Scheduled {}
-impl PartialOrd for Scheduled {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-impl Ord for Scheduled {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (self.0, self.1).cmp(&(other.0, other.1))
-    }
 }

@@ -37,9 +37,13 @@ fn collect(folder: &Path, within: &str, into: &mut Vec<Entry>) -> Result<(), Run
     for name in Disk.list(folder).map_err(disk("list", folder))? {
         let path = folder.join(&name);
         let name = if within.is_empty() { name } else { format!("{within}/{name}") };
+        // Not even looked at: where the run goes on, an unfinished file may be finished meanwhile, and have another name.
+        if stays(&name) {
+            continue;
+        }
         let metadata = path.symlink_metadata().map_err(|_| RunsError::Name { path: path.clone() })?;
         let is_folder = metadata.is_dir();
-        if stays(&name) || !(is_folder || metadata.is_file()) {
+        if !(is_folder || metadata.is_file()) {
             continue;
         }
         into.push(Entry { path: path.clone(), name: name.clone(), folder: is_folder, bytes: metadata.len() });
@@ -56,4 +60,25 @@ fn stays(name: &str) -> bool {
         || name.ends_with(".partial")
         // Made again when it is not there.
         || name.strip_prefix("state/").is_some_and(|name| round_in(name, "broadcast-", ".safetensors").is_some())
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use std::ffi::OsStr;
+    use std::fs;
+    use std::os::unix::ffi::OsStrExt as _;
+
+    use super::*;
+
+    #[test]
+    fn an_unfinished_file_is_not_looked_at() {
+        let run = tempfile::tempdir().unwrap();
+        fs::write(run.path().join("model.safetensors"), "model").unwrap();
+        // Under the name that is listed there is none, as when it was finished in the meantime.
+        fs::write(run.path().join(OsStr::from_bytes(b"devices-\xff.partial")), "unfinished").unwrap();
+        let names: Vec<_> = contents(run.path()).unwrap().into_iter().map(|entry| entry.name).collect();
+        assert_eq!(names, ["model.safetensors"]);
+        fs::write(run.path().join(OsStr::from_bytes(b"\xff")), "finished").unwrap();
+        assert!(matches!(contents(run.path()), Err(RunsError::Name { .. })));
+    }
 }

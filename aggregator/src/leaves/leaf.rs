@@ -65,31 +65,36 @@ impl Leaf {
         let (jobs, queue) = std::sync::mpsc::channel();
         let run = self.run.take().expect("a leaf serves one root at a time").0;
         let mut worker = Worker::new(run, self.devices.clone(), sender.clone());
-        let working = tokio::task::spawn_blocking(move || {
+        let mut working = tokio::task::spawn_blocking(move || {
             let result = queue.iter().try_for_each(|frame| worker.carry_out(frame));
             (worker.into_run(), result)
         });
         let mut until = std::pin::pin!(until);
-        loop {
+        let worked = loop {
             if let Some(event) = self.waiting.pop() {
                 self.forward(event, &sender);
                 continue;
             }
             tokio::select! {
-                () = &mut until => break,
+                () = &mut until => break None,
+                // It cannot go on. The root waits for its answer, and may have nothing more to say.
+                worked = &mut working => break Some(worked),
                 frame = receiver.recv() => {
                     if frame.is_none_or(|frame| jobs.send(frame).is_err()) {
-                        break;
+                        break None;
                     }
                 }
                 Some(event) = self.peers.recv() => self.forward(event, &sender),
             }
-        }
+        };
         // The worker ends with its queue.
         drop((jobs, receiver, sender));
         self.devices.dismiss().into_iter().for_each(discard);
-        let (run, result) =
-            working.await.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()));
+        let worked = match worked {
+            Some(worked) => worked,
+            None => working.await,
+        };
+        let (run, result) = worked.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()));
         self.run = Some(Box::new(LeafRunBox(run)));
         result
     }
@@ -128,4 +133,56 @@ fn discard(upload: Upload) {
             debug!("cannot remove {}: {error}", path.display());
         }
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::fs;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use shared::id::RunId;
+    use shared::message::TaskKind;
+    use tokio::sync::mpsc::unbounded_channel;
+
+    use super::super::link::pair;
+    use super::*;
+    use crate::config::Config;
+    use crate::coordinator::Opening;
+    use crate::round::SampleCap;
+    use crate::run::directory::RunDirectory;
+    use crate::storage::Disk;
+
+    #[tokio::test]
+    async fn a_leaf_that_cannot_do_what_it_is_asked_ends_though_the_root_says_no_more() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = folder.path().join("leaf");
+        let config = Config::read(None, &[], RunId::from_bytes([1; 8])).unwrap();
+        let run = LeafRun::new(Arc::new(Disk), RunDirectory::new(place.clone()), config).unwrap();
+        // Where its folder was is something else.
+        fs::remove_dir_all(&place).unwrap();
+        fs::write(&place, "").unwrap();
+        let (near, far) = pair();
+        let opening = Opening {
+            round: 1,
+            work: TaskKind::TRAIN,
+            cohort: BTreeMap::new(),
+            roster: BTreeMap::new(),
+            sample_cap: SampleCap::NONE,
+            owed: BTreeMap::new(),
+            counted: BTreeMap::new(),
+            ledger: None,
+            participations: BTreeMap::new(),
+            exchange: 0,
+        };
+        let opening = serde_json::to_string(&opening).unwrap();
+        far.sender.send(ToLeaf::Open { round: 1, opening, failed: 0, clip: None }.into()).unwrap();
+        let mut leaf = Leaf::new(run, unbounded_channel().1);
+        let hello = ToRoot::Hello { leaf: "leaf".to_owned(), epoch: 1, version: String::new() };
+        let served = leaf.serve(near, hello, std::future::pending());
+        let served = tokio::time::timeout(Duration::from_mins(1), served).await.expect("it ends");
+        assert!(matches!(served, Err(RunError::Disk { .. })), "{served:?}");
+        drop(far);
+    }
 }

@@ -26,6 +26,7 @@
 //! | [`in_process`] | an aggregator that serves real connections from this process |
 //! | [`imports`] | which files and folders of a crate import each other |
 //! | [`keys`] | keys of devices, the same in every run |
+//! | [`planted`] | secrets that a test gives to a run |
 //! | [`relay`] | a relay of datagrams: a network whose addresses change |
 //! | [`fault_table`] | the table of faults: what happens, when, and what must hold |
 //! | [`fault_run`] | rows of it as runs of processes in namespaces, with emulated networks and small file systems |
@@ -56,6 +57,7 @@ pub mod keys;
 pub mod namespaces;
 pub mod netem;
 pub mod open_pages;
+pub mod planted;
 #[cfg(unix)]
 pub mod postgres;
 pub mod process;

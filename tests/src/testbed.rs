@@ -375,17 +375,6 @@ fn model_in(run: &Path) -> Vec<u8> {
     fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Puts this secret where the run of this name among `runs` begins, as a process leaves it that dies while it begins the run.
-///
-/// # Panics
-/// If it cannot be written.
-pub fn plant_secret(runs: &Path, name: &str, secret: [u8; 32]) {
-    let state = runs.join(name).join("state");
-    fs::create_dir_all(&state).expect("created");
-    fs::write(state.join("lock"), "").expect("written");
-    fs::write(state.join("secret"), secret).expect("written");
-}
-
 /// A free port, which no other test of this process will be given.
 ///
 /// # Panics

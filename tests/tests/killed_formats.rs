@@ -2,8 +2,9 @@
 //! simulation.
 #![cfg(unix)]
 
+use federation_tests::planted::plant_secret;
 use federation_tests::process::Process;
-use federation_tests::testbed::{Testbed, plant_secret};
+use federation_tests::testbed::Testbed;
 use serde_json::json;
 use shared::message::Verdict;
 use shared::seed::{Seed, below};

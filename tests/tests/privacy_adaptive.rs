@@ -143,8 +143,9 @@ fn a_power_failure_at_any_durable_step_changes_no_bound() {
 #[cfg(unix)]
 mod processes {
     use super::*;
+    use federation_tests::planted::plant_secret;
     use federation_tests::process::Process;
-    use federation_tests::testbed::{Testbed, plant_secret};
+    use federation_tests::testbed::Testbed;
     use serde_json::json;
 
     fn testbed(rounds: &str) -> Testbed {

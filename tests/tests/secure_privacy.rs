@@ -6,15 +6,11 @@ use std::fs;
 use aggregator::run::directory::RunDirectory;
 use aggregator::run::{Run, RunManifest};
 use aggregator::storage::Disk;
-use edge_client::masking::State;
-use edge_client::store::{DiskStore, Store as _};
+use federation_tests::planted::{plant_noise, plant_secret};
 use federation_tests::process::Process;
 use federation_tests::scenario::Scenario;
-use federation_tests::testbed::{Testbed, plant_secret};
+use federation_tests::testbed::Testbed;
 use federation_tests::whole_run::whole;
-use shared::id::RunId;
-use shared::secret::Secret;
-use shared::secure::Exchange;
 
 use super::secure_processes::with_kills;
 
@@ -41,24 +37,13 @@ fn testbed(more: &[&str]) -> Testbed {
     testbed
 }
 
-/// Gives a device the secret that its noise has in the simulation, as it would have kept it of a round before the first one.
-fn plant(testbed: &Testbed, index: u32, run: RunId) {
-    let device =
-        Secret::new(&SECRET).seed("device noise").derive_bytes("client", testbed.client(index).as_bytes());
-    let exchange = Exchange { run, round: 0, attempt: u32::MAX };
-    let none: Option<[u8; 32]> = None;
-    let bytes = postcard::to_stdvec(&(exchange, [[0; 32], *device.as_bytes()], none, none, none)).unwrap();
-    assert!(State::from_bytes(&bytes).is_some(), "it is a state");
-    DiskStore::open(&testbed.state(index)).unwrap().keep_masking(run, &bytes).unwrap();
-}
-
 /// Starts the server, and the devices, with these options, once it is known which run they take part in.
 fn begin(testbed: &Testbed, asks: &[&str]) -> (Process, Vec<Process>) {
     let server = testbed.serve();
     let directory = RunDirectory::new(testbed.run());
     let run = RunManifest::read(&Disk, &directory).unwrap().expect("the run has begun").run;
     let join = |index| {
-        plant(testbed, index, run);
+        plant_noise(testbed, index, run, &SECRET);
         testbed.join_with(index, &[&["--secure-only", "3"], asks].concat())
     };
     (server, (0..4).map(join).collect())

@@ -69,6 +69,8 @@ pub struct Device {
     pub refused: Vec<(u32, String)>,
     /// How many devices its updates were hidden among, by round.
     pub hidden: Vec<(u32, usize)>,
+    /// What it adds to its masked updates, against the protocol.
+    pub lies_by: Option<i64>,
     task: Option<(u32, Bytes)>,
     /// What it has begun to train with, by round: the broadcast, and what it had kept.
     pub begun: Vec<(u32, Bytes, Option<Vec<u8>>)>,
@@ -102,6 +104,7 @@ impl Device {
             drawn: 0,
             refused: Vec::new(),
             hidden: Vec::new(),
+            lies_by: None,
             task: None,
             begun: Vec::new(),
             running: None,

@@ -8,6 +8,7 @@
 //! | `several` | several servers of one run in memory: leaves, the root, a store that has its troubles |
 //! | [`copy_folder`] | copies of folders |
 //! | [`flips`] | one flipped bit in any file of a folder, and what a reader of the folder sees |
+//! | [`lost_devices`] | hidden updates where devices are lost at a step of a round |
 //! | [`device`] | one device of the simulator |
 //! | [`server`] | the aggregator of the simulator: the real coordinator and the real durable steps |
 //! | [`fuzz`] | every decoder and both machines under damaged inputs |
@@ -54,6 +55,7 @@ pub mod http;
 pub mod imports;
 pub mod in_process;
 pub mod keys;
+pub mod lost_devices;
 pub mod namespaces;
 pub mod netem;
 pub mod open_pages;

@@ -7,11 +7,14 @@
 //! so a failing schedule can be replayed. Every message is encoded and decoded.
 
 mod clock;
+mod losses;
+mod observed;
 mod power;
 mod queue;
 mod restarts;
 mod transport;
 
+pub use losses::Loses;
 pub use power::{Power, copy};
 pub use restarts::model_of;
 
@@ -68,6 +71,8 @@ pub struct Simulator {
     outcome: Option<Outcome>,
     /// Devices whose training takes this long, regardless of the fault profile.
     slow: BTreeMap<usize, Duration>,
+    /// The rounds and steps in which devices fall silent for good.
+    losses: BTreeMap<usize, (u32, Loses)>,
     /// The differences in client state that the operator was notified of.
     told: Vec<(ClientId, Option<CountedUpdate>, Option<CountedUpdate>)>,
     /// The loss with which the aggregator's power fails when that of a device does.
@@ -144,6 +149,7 @@ impl Simulator {
             sequence: 0,
             outcome: None,
             slow: BTreeMap::new(),
+            losses: BTreeMap::new(),
             told: Vec::new(),
             shared_power: None,
             promised: BTreeSet::new(),
@@ -176,43 +182,6 @@ impl Simulator {
             assert!(self.outcome.is_none(), "the run ended before");
             self.step();
         }
-    }
-
-    /// The differences in client state that the operator was notified of: the client, the round of the server, and that of the
-    /// device.
-    #[must_use]
-    pub fn told(&self) -> &[(ClientId, Option<CountedUpdate>, Option<CountedUpdate>)] {
-        &self.told
-    }
-
-    /// How often each device began to train in each round.
-    #[must_use]
-    pub fn trainings(&self) -> &BTreeMap<(u32, ClientId), usize> {
-        &self.trainings
-    }
-
-    /// How many devices were told in a round that their updates were accepted.
-    #[must_use]
-    pub fn promised(&self, round: u32) -> usize {
-        self.promised.iter().filter(|(promised, _)| *promised == round).count()
-    }
-
-    /// Virtual time.
-    #[must_use]
-    pub fn now(&self) -> Duration {
-        self.now
-    }
-
-    /// The aggregator, while it lives.
-    #[must_use]
-    pub fn server(&self) -> Option<&Server> {
-        self.server.as_ref()
-    }
-
-    /// The devices.
-    #[must_use]
-    pub fn devices(&self) -> &[Device] {
-        &self.devices
     }
 
     /// Lets time pass until the run ends. `None` if it has not by `limit`.
@@ -361,6 +330,9 @@ impl Simulator {
             match effect {
                 device::Effect::Connect(_) => self.connect(device),
                 device::Effect::Deliver(message, payload) => {
+                    if self.is_lost_with(device, &message) {
+                        return self.falls_silent(device);
+                    }
                     if let Some(peer) = self.connection_of(device) {
                         self.deliver_to_server(peer, across(&message), payload);
                     }

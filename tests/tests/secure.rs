@@ -1,13 +1,16 @@
 //! Secure aggregation: the bytes of a run without it, with devices lost at every step and both sides killed at every durable one.
 
+use std::io;
 use std::path::Path;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use aggregator::coordinator::Outcome;
 use federation_tests::faults::Faults;
 use federation_tests::faulty_disk::Loss;
+use federation_tests::lost_devices::Federation;
 use federation_tests::scenario::Scenario;
-use federation_tests::simulator::{Simulator, model_of};
+use federation_tests::simulator::{Loses, Simulator, model_of};
 
 const LIMIT: Duration = Duration::from_hours(24);
 
@@ -25,7 +28,7 @@ fn four(secure: bool, more: &[&str]) -> Scenario {
 }
 
 /// The settings that go with it.
-const ALGORITHMS: [(&str, &[&str]); 9] = [
+const ALGORITHMS: [(&str, &[&str]); 12] = [
     ("fedavg", &[]),
     ("fedavg by losses", &["aggregation.weights=loss"]),
     ("fedprox, clipped", &["algorithm.fedprox={}", "aggregation.rule.clipped-mean.max-norm=0.05"]),
@@ -34,7 +37,19 @@ const ALGORITHMS: [(&str, &[&str]); 9] = [
     ("scaffold", &["algorithm.scaffold={}", "training.batch=0"]),
     ("fedavg, adam at the server", &["aggregation.server-optimizer.adam={}", "aggregation.weights=uniform"]),
     ("int8", &["update.precision=int8", "model.name=mlp-2nn", "data.max-samples=40"]),
+    ("int4", &["update.precision=int4", "model.name=mlp-2nn", "data.max-samples=40"]),
     ("bf16", &["update.precision=bf16"]),
+    ("fedsgd", &["algorithm.fedsgd={}", "training.epochs=1", "training.batch=0"]),
+    (
+        "fedavg with personal heads",
+        &[
+            "model.name=cnn-small",
+            "data.max-samples=40",
+            "run.rounds=2",
+            "personalisation.method=[\"ft\",\"mf\"]",
+            "evaluate.hold-out=0.25",
+        ],
+    ),
 ];
 
 #[test]
@@ -79,23 +94,44 @@ fn the_masks_that_a_missing_device_shares_are_taken_away() {
     assert_eq!(models[0], models[1]);
 }
 
+#[test]
+fn devices_lost_at_any_step_leave_the_model_of_a_run_without_masks_or_a_void_round() {
+    // Of three devices none may be lost before their updates are there. Of ten, five may be lost before they have shared their secrets
+    // with the others, and then not five of the ten holders of which six are needed.
+    let voids = |devices, step, lost: usize| match devices {
+        3 => lost > 0 && step != Loses::Reveal,
+        _ => lost > 4 && matches!(step, Loses::Update | Loses::Reveal),
+    };
+    for (devices, lost) in [(3, 0.0), (3, 0.1), (3, 0.3), (10, 0.0), (10, 0.1), (10, 0.3), (10, 0.5)] {
+        let federation = Federation { devices, lost };
+        let (silent, what) = (federation.silent(), format!("{devices} devices, {lost} lost"));
+        for step in Loses::STEPS {
+            let found = federation.lose(step);
+            assert_eq!(found.lost, silent, "{what}, {step:?}");
+            let counted = if step == Loses::Reveal { devices } else { devices - silent };
+            assert_eq!(found.void, voids(devices, step, silent), "{what}, {step:?}: {found:?}");
+            assert!(found.void || found.counted == counted, "{what}, {step:?}: {found:?}");
+            assert!(found.same_bits, "{what}, {step:?}: {found:?}");
+        }
+    }
+}
+
 /// The run of a scenario on disks that fail.
 fn on_disks(scenario: &Scenario, folder: &Path) -> Simulator {
     let simulator = Simulator::new(scenario.clone(), Faults::NONE, 0, &folder.join("runs"));
     simulator.with_disks(&folder.join("devices"))
 }
 
-#[test]
-fn the_server_dies_at_every_durable_step_and_the_bytes_are_the_same() {
-    let scenario = four(true, &["run.rounds=2", "algorithm.scaffold={}", "training.batch=0"]);
+/// The server of this run dies at every so-manieth of its disk operations, from the first one on, with or without the power.
+fn server_dies_at(scenario: &Scenario, every: usize) {
     let folder = tempfile::tempdir().unwrap();
-    let mut whole = on_disks(&scenario, folder.path());
+    let mut whole = on_disks(scenario, folder.path());
     assert_eq!(whole.run_until_end(LIMIT), Some(Outcome::Completed));
     let (reference, operations) = (whole.model(), whole.disk().operations());
-    for fatal in (0..operations).step_by(7) {
+    for fatal in (0..operations).step_by(every) {
         let loss = if fatal % 2 == 0 { Loss::Nothing } else { Loss::Some(fatal as u64) };
         let folder = tempfile::tempdir().unwrap();
-        let mut simulator = on_disks(&scenario, folder.path());
+        let mut simulator = on_disks(scenario, folder.path());
         simulator.die_at(fatal, loss);
         assert_eq!(
             simulator.run_until_end(LIMIT),
@@ -104,6 +140,75 @@ fn the_server_dies_at_every_durable_step_and_the_bytes_are_the_same() {
         );
         assert_eq!(simulator.model(), reference, "{fatal} of {operations}, {loss:?}");
         assert!(simulator.told().is_empty(), "{fatal}, {loss:?}: {:?}", simulator.told());
+    }
+    println!("{} deaths among {operations} disk operations of the server", operations.div_ceil(every));
+}
+
+#[test]
+fn the_server_dies_at_every_seventh_durable_step_and_the_bytes_are_the_same() {
+    server_dies_at(&four(true, &["run.rounds=2", "algorithm.scaffold={}", "training.batch=0"]), 7);
+}
+
+/// Printed by `cargo test --release -p federation-tests --test suite -- the_server_dies --ignored --nocapture`.
+#[test]
+#[ignore = "a minute in a release build"]
+fn the_server_dies_at_every_durable_step_and_the_bytes_are_the_same() {
+    server_dies_at(&four(true, &["run.rounds=2"]), 1);
+    // The secrets of the devices of a simulation are the same in every run, and so is their noise.
+    let noise = [
+        "run.rounds=2",
+        "secure-aggregation.integers=i32",
+        "privacy.clip=0.5",
+        "privacy.noise=0.7",
+        "privacy.delta=1e-3",
+        "aggregation.weights=uniform",
+        "update.precision=int8",
+    ];
+    server_dies_at(&four(true, &noise), 1);
+}
+
+#[test]
+fn a_device_that_lies_in_its_masked_update_makes_the_round_void_and_the_operator_is_told() {
+    let said = Said::default();
+    let told = said.clone();
+    let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || told.clone()).finish();
+    tracing::subscriber::with_default(subscriber, || {
+        let folder = tempfile::tempdir().unwrap();
+        let mut simulator = Simulator::new(four(true, &[]), Faults::NONE, 0, folder.path());
+        simulator.run_until(|server| server.run().closed() == 1);
+        let before = simulator.model();
+        simulator.device_mut(2).lies_by = Some(1 << 60);
+        simulator.run_until(|server| server.run().closed() == 2);
+        let records = simulator.records();
+        assert_eq!((records[0].void, records[1].void), (false, true));
+        assert_eq!(simulator.model(), before, "nothing was learned");
+        assert_eq!(said.text().matches("round 2: the sum of the hidden updates is of no use").count(), 1);
+        // It is the lie that was found.
+        simulator.device_mut(2).lies_by = None;
+        assert_eq!(simulator.run_until_end(LIMIT), Some(Outcome::Completed));
+        let voids: Vec<_> = simulator.records().iter().map(|round| round.void).collect();
+        assert_eq!(voids, [false, true, false, false]);
+    });
+}
+
+/// What was logged.
+#[derive(Clone, Default)]
+struct Said(Arc<Mutex<Vec<u8>>>);
+
+impl Said {
+    fn text(&self) -> String {
+        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+    }
+}
+
+impl io::Write for Said {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 

@@ -13,6 +13,7 @@ mod live_page;
 mod memory;
 mod null_round;
 mod schedules;
+mod secure;
 mod seeds;
 mod several_schedules;
 mod soak;
@@ -33,6 +34,7 @@ use clap::Parser;
 enum Tool {
     Fuzz(fuzz::Arguments),
     Schedules(schedules::Arguments),
+    Secure(secure::Arguments),
     Soak(soak::Arguments),
     #[cfg(unix)]
     ClusterSoak(cluster_soak::Arguments),
@@ -54,6 +56,7 @@ fn main() -> ExitCode {
     match Tool::parse() {
         Tool::Fuzz(arguments) => return fuzz::run(&arguments),
         Tool::Schedules(arguments) => return schedules::run(&arguments),
+        Tool::Secure(arguments) => return secure::run(&arguments),
         Tool::Faults(arguments) => return faults::run(&arguments),
         Tool::Soak(arguments) => soak::run(&arguments),
         #[cfg(unix)]

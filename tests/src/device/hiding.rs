@@ -5,8 +5,10 @@ use std::time::Duration;
 use edge_client::failure::Failure;
 use edge_client::masking::{Action, State};
 use edge_client::session::{Activity, Event, Session};
-use edge_client::store::StoreError;
+use edge_client::store::{StoreError, Update};
+use models::{Limits, Precision};
 use shared::message::SecureStep;
+use shared::record::Record;
 use shared::secure::PartySecret;
 use shared::seed::Seed;
 use shared::spec::RunSpec;
@@ -61,8 +63,11 @@ impl Device {
                     let actions = self.masking.masked(job.run());
                     effects.extend(self.hide(now, actions));
                 }
-                Action::Save { update, devices, .. } => {
+                Action::Save { mut update, devices, .. } => {
                     self.hidden.push((update.id.round, devices));
+                    if let Some(by) = self.lies_by {
+                        add(&mut update, by);
+                    }
                     effects.extend(self.save(now, &update));
                 }
                 Action::Fail { round, failure } => {
@@ -87,4 +92,18 @@ impl Device {
         }
         Ok(())
     }
+}
+
+/// Adds this to the first value of every tensor of a masked update.
+fn add(update: &mut Update, by: i64) {
+    let limits = Limits { max_bytes: update.payload.len() as u64, ..Limits::default() };
+    let payload = update.payload.to_bytes();
+    let mut record =
+        Record::read_with_integers(&mut &payload[..], limits).expect("its own update can be read");
+    assert!(!record.integers.is_empty(), "it is masked");
+    for integers in record.integers.values_mut() {
+        let first = &mut integers.values_mut()[0];
+        *first = first.wrapping_add(by);
+    }
+    update.payload = record.to_payload(Precision::F32);
 }

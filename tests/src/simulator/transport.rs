@@ -136,6 +136,13 @@ impl Simulator {
         self.deliver(peer, 0, happening, Box::new(message), Some(whole));
     }
 
+    /// Nothing gets through from now on.
+    pub(super) fn silence(&mut self, peer: PeerId) {
+        if let Some(connection) = self.connections.get_mut(&peer) {
+            connection.silent = true;
+        }
+    }
+
     /// Both sides learn of it in their own time; what is under way is lost when they do. On a silent connection the device
     /// learns nothing from the other side.
     pub(super) fn cut(&mut self, peer: PeerId) {

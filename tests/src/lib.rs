@@ -28,6 +28,7 @@
 //! | [`imports`] | which files and folders of a crate import each other |
 //! | [`keys`] | keys of devices, the same in every run |
 //! | [`planted`] | secrets that a test gives to a run |
+//! | [`killed_processes`] | four devices and a server, killed at random, beside the simulation |
 //! | [`relay`] | a relay of datagrams: a network whose addresses change |
 //! | [`fault_table`] | the table of faults: what happens, when, and what must hold |
 //! | [`fault_run`] | rows of it as runs of processes in namespaces, with emulated networks and small file systems |
@@ -55,6 +56,7 @@ pub mod http;
 pub mod imports;
 pub mod in_process;
 pub mod keys;
+pub mod killed_processes;
 pub mod lost_devices;
 pub mod namespaces;
 pub mod netem;

@@ -161,8 +161,20 @@ impl Process {
     /// If it has ended before: the test did not test what it should.
     pub fn kill(mut self) {
         assert!(self.alive(), "{} ended before it was killed:\n{}", self.name, self.text());
-        self.child.kill().expect("a living child can be killed");
-        self.child.wait().expect("an own child can be waited for");
+        self.kill_if_alive();
+    }
+
+    /// The same, if it has not ended. Says whether it was killed.
+    ///
+    /// # Panics
+    /// If the system does not tell.
+    pub fn kill_if_alive(&mut self) -> bool {
+        let alive = self.alive();
+        if alive {
+            self.child.kill().expect("a living child can be killed");
+            self.child.wait().expect("an own child can be waited for");
+        }
+        alive
     }
 
     /// Sends the signal of Ctrl-C.

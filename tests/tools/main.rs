@@ -9,6 +9,7 @@ mod fuzz;
 mod idle;
 mod idle_devices;
 mod killed_downloads;
+mod killed_formats;
 mod live_page;
 mod memory;
 mod null_round;
@@ -40,6 +41,7 @@ enum Tool {
     ClusterSoak(cluster_soak::Arguments),
     Faults(faults::Arguments),
     KilledDownloads(killed_downloads::Arguments),
+    KilledFormats(killed_formats::Arguments),
     NullRound(null_round::Arguments),
     LivePage(live_page::Arguments),
     Memory(memory::Arguments),
@@ -57,6 +59,7 @@ fn main() -> ExitCode {
         Tool::Fuzz(arguments) => return fuzz::run(&arguments),
         Tool::Schedules(arguments) => return schedules::run(&arguments),
         Tool::Secure(arguments) => return secure::run(&arguments),
+        Tool::KilledFormats(arguments) => return killed_formats::run(&arguments),
         Tool::Faults(arguments) => return faults::run(&arguments),
         Tool::Soak(arguments) => soak::run(&arguments),
         #[cfg(unix)]

@@ -1,5 +1,6 @@
 //! `federation-lab`: benchmarks, fuzzing and endurance tests, one subcommand each.
 
+mod bytes;
 #[cfg(unix)]
 mod cluster_soak;
 mod corrected_step;
@@ -43,6 +44,7 @@ enum Tool {
     KilledDownloads(killed_downloads::Arguments),
     KilledFormats(killed_formats::Arguments),
     NullRound(null_round::Arguments),
+    Bytes(bytes::Arguments),
     LivePage(live_page::Arguments),
     Memory(memory::Arguments),
     Idle(idle::Arguments),
@@ -66,6 +68,7 @@ fn main() -> ExitCode {
         Tool::ClusterSoak(arguments) => cluster_soak::run(&arguments),
         Tool::KilledDownloads(arguments) => killed_downloads::run(&arguments),
         Tool::NullRound(arguments) => null_round::run(&arguments),
+        Tool::Bytes(arguments) => bytes::run(&arguments),
         Tool::LivePage(arguments) => live_page::run(&arguments),
         Tool::Memory(arguments) => memory::run(&arguments),
         Tool::Idle(arguments) => idle::run(&arguments),

@@ -12,6 +12,7 @@ use rand_chacha::ChaCha8Rng;
 use shared::seed::Seed;
 
 use crate::faults::Faults;
+use crate::planted::plant_secret;
 use crate::scenario::Scenario;
 use crate::simulator::{Simulator, Troubles};
 
@@ -30,7 +31,7 @@ enum Check {
 }
 
 /// Federations of four devices. Of those that wait for all devices, the model must be that of a run without faults.
-const FEDERATIONS: [(&str, Check, &[&str]); 16] = [
+const FEDERATIONS: [(&str, Check, &[&str]); 18] = [
     ("fedavg", Check::Bits, &["round.min-updates=4"]),
     ("scaffold, local state", Check::Bits, &["round.min-updates=4", "algorithm.scaffold={}"]),
     (
@@ -84,6 +85,30 @@ const FEDERATIONS: [(&str, Check, &[&str]); 16] = [
         &["round.min-updates=3", "round.timeout=300", "secure-aggregation.patience=20"],
     ),
     (
+        "hidden updates, noise of the devices",
+        Check::Bits,
+        &[
+            "round.min-updates=4",
+            "secure-aggregation.integers=i32",
+            "privacy.clip=0.5",
+            "privacy.noise=0.7",
+            "privacy.delta=1e-3",
+            "aggregation.weights=uniform",
+            "update.precision=int8",
+        ],
+    ),
+    (
+        "private, noise of the server",
+        Check::Bits,
+        &[
+            "round.min-updates=4",
+            "privacy.clip=0.5",
+            "privacy.noise=0.7",
+            "privacy.delta=1e-3",
+            "aggregation.weights=uniform",
+        ],
+    ),
+    (
         "models as differences",
         Check::Bits,
         &["round.min-updates=4", "update.broadcast=int8", "model.name=mlp-2nn"],
@@ -94,6 +119,9 @@ const FEDERATIONS: [(&str, Check, &[&str]); 16] = [
         &["round.min-updates=4", "update.top-k=0.02", "update.precision=f16"],
     ),
 ];
+
+/// The secret that private runs begin with, so that all have the noise of the run without faults.
+const SECRET: [u8; 32] = [9; 32];
 
 /// What hides updates, and waits for all devices.
 const HIDDEN: [&str; 5] = [
@@ -130,9 +158,18 @@ impl Schedule {
     /// The schedule of this number, always the same.
     #[must_use]
     pub fn drawn(seed: u64) -> Self {
+        Self::drawn_among(seed, "").expect("there are federations")
+    }
+
+    /// The same among the federations whose names begin so; `None` if none does.
+    #[must_use]
+    pub fn drawn_among(seed: u64, prefix: &str) -> Option<Self> {
+        let all = FEDERATIONS.iter().enumerate();
+        let among: Vec<usize> =
+            all.filter(|(_, (name, ..))| name.starts_with(prefix)).map(|(index, _)| index).collect();
         let mut rng = Seed::root(seed).derive("schedule").rng();
-        let federation = rng.random_range(0..FEDERATIONS.len());
-        Self { seed, federation, faults: faults(&mut rng) }
+        let federation = *among.get(rng.random_range(0..among.len().max(1)))?;
+        Some(Self { seed, federation, faults: faults(&mut rng) })
     }
 
     /// What it is, in a few words.
@@ -155,12 +192,21 @@ impl Schedule {
         all[self.federation].clone()
     }
 
+    /// Gives a private run its secret.
+    fn plant(&self, runs: &Path) {
+        let config = self.scenario().config;
+        if config.promise.is_some() {
+            plant_secret(runs, &config.spec.name, SECRET);
+        }
+    }
+
     /// The model of the same federation without faults.
     fn reference(&self) -> ParamSet {
         static MODELS: Mutex<BTreeMap<usize, ParamSet>> = Mutex::new(BTreeMap::new());
         let mut models = MODELS.lock().unwrap_or_else(PoisonError::into_inner);
         let reference = || {
             let runs = tempfile::tempdir().expect("the system has a place for temporary files");
+            self.plant(runs.path());
             let mut simulator = Simulator::new(self.scenario(), Faults::NONE, 0, runs.path());
             assert_eq!(simulator.run_until_end(LIMIT), Some(Outcome::Completed), "without faults");
             simulator.model()
@@ -178,6 +224,7 @@ impl Schedule {
         let reference = (check == Check::Bits).then(|| self.reference());
         let scenario = self.scenario();
         let (rounds, min) = (scenario.config.spec.rounds, scenario.config.policy.min);
+        self.plant(runs);
         let mut simulator = Simulator::new(scenario, self.faults, self.seed, runs);
         simulator.trace = trace;
         let outcome = simulator.run_until_end(LIMIT);

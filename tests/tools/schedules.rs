@@ -32,6 +32,9 @@ pub(crate) struct Arguments {
     /// Puts a bug in, of several servers, to see how many schedules find it.
     #[arg(long, value_enum, default_value = "none")]
     planted: Bug,
+    /// Plays only federations whose names begin so, for example `hidden`.
+    #[arg(long, value_name = "PREFIX", default_value = "", hide_default_value = true)]
+    only: String,
     /// Plays one schedule and prints its every event.
     #[arg(long, value_name = "SEED")]
     replay: Option<u64>,
@@ -58,20 +61,24 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
         let servers = arguments.servers as usize;
         return several_schedules::run(servers, planted, (arguments.count, arguments.seed), arguments.replay);
     }
+    if Schedule::drawn_among(0, &arguments.only).is_none() {
+        eprintln!("no federation's name begins with {:?}; without --only all are named", arguments.only);
+        return ExitCode::from(2);
+    }
+    let drawn = |seed| Schedule::drawn_among(seed, &arguments.only).expect("looked at above");
     match arguments.replay {
-        Some(seed) => replay(seed),
-        None => many(arguments.count, arguments.seed),
+        Some(seed) => replay(seed, &drawn(seed)),
+        None => many(arguments.count, arguments.seed, drawn),
     }
 }
 
-fn play(seed: u64, trace: bool) -> Result<Played, String> {
-    seeds::played(|runs| Schedule::drawn(seed).play(runs, trace))
+fn play(schedule: &Schedule, trace: bool) -> Result<Played, String> {
+    seeds::played(|runs| schedule.play(runs, trace))
 }
 
-fn replay(seed: u64) -> ExitCode {
-    let schedule = Schedule::drawn(seed);
+fn replay(seed: u64, schedule: &Schedule) -> ExitCode {
     println!("seed {seed}: {}; {:#?}", schedule.name(), schedule.faults);
-    match play(seed, true) {
+    match play(schedule, true) {
         Ok(played) => {
             println!("{played:?}");
             ExitCode::SUCCESS
@@ -91,13 +98,14 @@ struct Sum {
     counts: [usize; 9],
 }
 
-fn many(count: u64, first: u64) -> ExitCode {
+fn many(count: u64, first: u64, drawn: impl Fn(u64) -> Schedule + Sync) -> ExitCode {
     let begun = Instant::now();
     let sum = Mutex::new(Sum::default());
     seeds::each(first..first + count, |seed| {
-        let played = play(seed, false);
+        let schedule = drawn(seed);
+        let played = play(&schedule, false);
         let mut sum = sum.lock().unwrap_or_else(PoisonError::into_inner);
-        *sum.played.entry(Schedule::drawn(seed).name()).or_default() += 1;
+        *sum.played.entry(schedule.name()).or_default() += 1;
         match played {
             Ok(Played { took, server_deaths, waits, troubles }) => {
                 sum.hours += took.as_secs_f64() / 3600.0;
@@ -115,7 +123,7 @@ fn many(count: u64, first: u64) -> ExitCode {
                 sum.counts.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
             }
             Err(problem) => {
-                println!("seed {seed} FAILED ({}): {problem}", Schedule::drawn(seed).name());
+                println!("seed {seed} FAILED ({}): {problem}", schedule.name());
                 sum.failed.push(seed);
             }
         }
@@ -146,7 +154,7 @@ fn many(count: u64, first: u64) -> ExitCode {
     println!(
         "{} failed{}",
         sum.failed.len(),
-        if sum.failed.is_empty() { "" } else { "; play one again with --replay SEED" }
+        if sum.failed.is_empty() { "" } else { "; play one again with --replay SEED and the same --only" }
     );
     ExitCode::from(u8::from(!sum.failed.is_empty()))
 }

@@ -1,5 +1,7 @@
 //! Whole exchanges in memory: who is lost when, and what the server can tell.
 
+mod measured;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use models::params::IntegerFormat;
@@ -266,50 +268,4 @@ fn masks_of_members_that_were_told_different_terms_do_not_cancel() {
 fn nothing_secret_is_shown() {
     let secret = PartySecret::new([7; 32]);
     assert_eq!(format!("{secret:?}"), "PartySecret(..)");
-}
-
-/// Printed by `cargo test --release -p shared --lib a_hundred -- --ignored --nocapture`.
-#[test]
-#[ignore = "a measurement of a minute, in a release build"]
-fn a_hundred_devices_with_a_large_model() {
-    const PARAMETERS: usize = 1_663_370;
-    let started = || std::time::Instant::now();
-    let seconds = |since: std::time::Instant| since.elapsed().as_secs_f64();
-    let round = Round::new(100, &[], update);
-    let all: Vec<_> = round.members.keys().copied().collect();
-    let first = all[0];
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build().expect("one thread");
-    let device = pool.install(|| {
-        let begun = started();
-        let neighbours: Vec<_> = round.neighbours[&first].iter().map(|near| round.members[near]).collect();
-        let party = Party::new(round.exchange, first, PartySecret::new([5; 32]));
-        let _ = party.advertise(&SecretKey::from_bytes([5; 32]));
-        let _ = party.shares(&neighbours, SHARE).expect("keys of members");
-        let mut values = vec![1_i64; PARAMETERS];
-        mask::apply(
-            &party.masks(&neighbours, &TERMS).expect("keys of members"),
-            vec![(IntegerFormat::I64, &mut values)],
-        );
-        let _ = round.reveal(first, &all);
-        seconds(begun)
-    });
-    let counted = &all[10..];
-    let mut shares: BTreeMap<ClientId, Vec<Share>> = BTreeMap::new();
-    for client in counted {
-        for (of, share) in round.reveal(*client, counted) {
-            shares.entry(of).or_default().push(share);
-        }
-    }
-    let (server, masks) = pool.install(|| {
-        let begun = started();
-        let masks = round.recovery().masks(counted, &shares).expect("all answer");
-        mask::apply(&masks, vec![(IntegerFormat::I64, &mut vec![0_i64; PARAMETERS])]);
-        (seconds(begun), masks.len())
-    });
-    println!(
-        "100 devices, 10 lost, {PARAMETERS} parameters, {} neighbours each: a device {device:.2} s, the server {server:.2} s for {masks} \
-         masks, each on one core",
-        round.neighbours[&first].len()
-    );
-    assert!(device < 1.0 && server < 10.0);
 }

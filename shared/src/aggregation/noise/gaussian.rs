@@ -142,6 +142,10 @@ mod tests {
             // Five deviations of the distribution's normal approximation.
             assert!(statistic < freedom + 5.0 * (2.0 * freedom).sqrt(), "sigma {sigma:?}: {statistic}");
             assert!(statistic > freedom - 5.0 * (2.0 * freedom).sqrt(), "sigma {sigma:?}: {statistic}");
+            println!(
+                "sigma {} / {}: chi-square {statistic:.1} at {freedom} degrees of freedom",
+                sigma.0, sigma.1
+            );
         }
     }
 

@@ -1,4 +1,4 @@
-//! Fuzz targets: every decoder, and both state machines by lists of operations.
+//! Fuzz targets: every decoder, and the state machines by lists of operations.
 //!
 //! A [`Target`] is a plain function of bytes that must neither panic, nor allocate beyond its limit, nor take long, for any
 //! the bytes are. All are in [`TARGETS`]; a new decoder is one function and one line. Three programs use them:
@@ -20,13 +20,16 @@
 //! | [`identities`], [`device_state`], [`run_state`], [`ensembles`] | what lies on disks |
 //! | [`configuration`], [`samples`] | what users bring |
 //! | [`coordinator`], [`session`] | lists of operations |
+//! | [`hidden`], [`masking`] | the same of both sides where updates are hidden |
 
 pub mod configuration;
 pub mod coordinator;
 pub mod device_state;
 pub mod ensembles;
 pub mod fuzz_loop;
+pub mod hidden;
 pub mod identities;
+pub mod masking;
 pub mod messages;
 pub mod mutate;
 pub mod parameters;
@@ -223,6 +226,15 @@ pub const TARGETS: &[Target] = &[
     Target::new("image", "PNG and JPEG", samples::image, samples::images).with_room(1100 * MIB),
     Target::new("text", "a play", samples::text, samples::texts).with_words(&["\n\nROMEO:\n"]),
     Target::new("coordinator", "the server's state machine", coordinator::run, coordinator::seeds)
+        .with_room(16 * MIB),
+    Target::new(
+        "hidden",
+        "the server's state machine where updates are hidden, and what it makes of revealed secrets",
+        hidden::run,
+        hidden::seeds,
+    )
+    .with_room(16 * MIB),
+    Target::new("masking", "the device's part in secure aggregation", masking::run, masking::seeds)
         .with_room(16 * MIB),
     Target::new("session", "the device's state machine", session::run, session::seeds).with_room(16 * MIB),
 ];

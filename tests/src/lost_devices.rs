@@ -84,7 +84,7 @@ impl Federation {
             lost: hidden.devices().iter().filter(|device| !device.alive()).count(),
             counted: record.accepted,
             void: record.void,
-            took: hidden.now() - began,
+            took: hidden.now().saturating_sub(began),
             same_bits: after == expected,
         }
     }
@@ -103,7 +103,9 @@ impl Federation {
         // Spread over all devices: every third of ten, for three tenths.
         let silent: BTreeSet<usize> =
             (0..self.silent()).map(|index| index * self.devices / self.silent()).collect();
-        silent.into_iter().for_each(|device| simulator.lose(device, ROUND, step));
+        for device in silent {
+            simulator.lose(device, ROUND, step);
+        }
     }
 }
 

@@ -13,9 +13,9 @@ use aggregator::storage::Disk;
 use federation_tests::copy_folder::copy_folder;
 use federation_tests::faults::Faults;
 use federation_tests::faulty_disk::Loss;
+use federation_tests::planted::plant_secret;
 use federation_tests::scenario::Scenario;
 use federation_tests::simulator::Simulator;
-use federation_tests::testbed::plant_secret;
 use federation_tests::whole_run::{finish, start, whole};
 use models::ParamSet;
 

@@ -5,6 +5,7 @@
 //! those that honest devices have added, or none are: never others.
 
 mod driver;
+mod lies;
 
 use std::time::Duration;
 
@@ -13,7 +14,8 @@ use shared::frame;
 use shared::message::SecureAnswer;
 
 use super::Seen;
-use driver::{DEVICES, Driver, Lie};
+use driver::{DEVICES, Driver};
+use lies::Lie;
 
 /// Operations of one list.
 const MOST: usize = 300;

@@ -128,7 +128,7 @@ impl Driver {
                     let ToServer::Secure { round, attempt, answer } = message else {
                         panic!("not of an exchange: {message:?}")
                     };
-                    self.sends((round, attempt), *answer);
+                    self.sends((round, attempt), &answer);
                 }
                 Action::Mask(job) => {
                     let actions = self.machine.masked(job.run());
@@ -145,18 +145,18 @@ impl Driver {
         }
     }
 
-    fn sends(&mut self, exchange: (u32, u32), answer: SecureAnswer) {
-        match &answer {
+    fn sends(&mut self, exchange: (u32, u32), answer: &SecureAnswer) {
+        match answer {
             SecureAnswer::Keys(said) => {
                 assert_eq!(*self.keys.entry(exchange).or_insert(*said), *said, "other keys");
             }
             SecureAnswer::Shares(_) => {
                 let before = self.shares.entry(exchange).or_insert_with(|| answer.clone());
-                assert!(*before == answer, "two lists of shares in one exchange");
+                assert!(before == answer, "two lists of shares in one exchange");
             }
             SecureAnswer::Revealed(_) => {
                 let before = self.revealed.entry(exchange.0).or_insert_with(|| answer.clone());
-                assert!(*before == answer, "two lists are revealed in one round");
+                assert!(before == answer, "two lists are revealed in one round");
             }
         }
     }

@@ -17,15 +17,27 @@ pub(crate) struct Arguments {
     #[arg(long, default_value_t = 3)]
     seeds: u64,
     /// Rounds of each run.
-    #[arg(long, default_value_t = 10)]
+    #[arg(long, default_value_t = 200)]
     rounds: u32,
     /// Seconds between two kills, on average.
-    #[arg(long, default_value_t = 0.5)]
+    #[arg(long, default_value_t = 0.25)]
     every: f64,
+    /// Only formats whose names begin so, for example `secure`.
+    #[arg(long, value_name = "PREFIX", default_value = "", hide_default_value = true)]
+    only: String,
+    /// Seed of the kills of the first run; the next ones follow it.
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> ExitCode {
-    let &Arguments { seeds, rounds, every } = arguments;
+    let &Arguments { seeds, rounds, every, seed, .. } = arguments;
+    let formats: Vec<Format> =
+        Format::ALL.into_iter().filter(|format| format.name().starts_with(&arguments.only)).collect();
+    if formats.is_empty() {
+        eprintln!("no format's name begins with {:?}; without --only all are named", arguments.only);
+        return ExitCode::from(2);
+    }
     if !(every > 0.0 && every <= 60.0) {
         eprintln!("--every {every}: give seconds, more than 0 and at most 60");
         return ExitCode::from(2);
@@ -35,8 +47,8 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
         "", "rounds", "server killed", "device killed", "at a close of it", "seconds", "same bytes"
     );
     let mut differ = 0;
-    for format in Format::ALL {
-        let runs: Vec<_> = (0..seeds).map(|seed| with_kills(format, rounds, every, seed)).collect();
+    for format in formats {
+        let runs: Vec<_> = (seed..seed + seeds).map(|seed| with_kills(format, rounds, every, seed)).collect();
         let sum = |of: fn(&federation_tests::killed_processes::Killed) -> usize| -> usize {
             runs.iter().map(of).sum()
         };

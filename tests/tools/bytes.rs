@@ -1,6 +1,7 @@
 //! Bytes of updates by their precision.
 
 use std::fs;
+use std::path::Path;
 
 use aggregator::round::jsonl;
 use clap::Args;
@@ -30,14 +31,28 @@ pub(crate) fn run(Arguments { models }: &Arguments) {
     }
 }
 
+/// Files of CIFAR-10 with made images: what is sent does not depend on what they show, and 32x32 suits every model for images.
+fn cifar(folder: &Path) {
+    let record = |class: u8| [vec![class], vec![class; 3 * 32 * 32]].concat();
+    let records: Vec<u8> = (0..10).flat_map(record).collect();
+    fs::create_dir(folder).expect("created");
+    let batches = (1..=5).map(|batch| format!("data_batch_{batch}.bin"));
+    for name in batches.chain(["test_batch.bin".to_owned()]) {
+        fs::write(folder.join(name), &records).expect("written");
+    }
+}
+
 /// What all devices have sent in one round.
 fn bytes_up(model: &str, precision: &str) -> u64 {
     let runs = tempfile::tempdir().expect("the system has a place for temporary files");
+    let images = runs.path().join("images");
+    cifar(&images);
     let settings = [
+        "data.set=cifar-10".to_owned(),
+        format!("data.path={}", images.display()),
         format!("model.name={model}"),
         format!("update.precision={precision}"),
         format!("data.clients={CLIENTS}"),
-        "data.max-samples=40".to_owned(),
         "training.epochs=1".to_owned(),
         "evaluate.every=0".to_owned(),
         "run.rounds=1".to_owned(),

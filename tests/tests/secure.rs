@@ -1,13 +1,18 @@
 //! Secure aggregation: the bytes of a run without it, with devices lost at every step and both sides killed at every durable one.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use aggregator::coordinator::Outcome;
+use aggregator::run::directory::RunDirectory;
+use federation_tests::copy_folder::copy_folder;
 use federation_tests::faults::Faults;
 use federation_tests::faulty_disk::Loss;
+use federation_tests::keys::device_key;
 use federation_tests::lost_devices::Federation;
 use federation_tests::scenario::Scenario;
 use federation_tests::simulator::{Loses, Simulator, model_of};
@@ -112,6 +117,82 @@ fn devices_lost_at_any_step_leave_the_model_of_a_run_without_masks_or_a_void_rou
             assert_eq!(found.void, voids(devices, step, silent), "{what}, {step:?}: {found:?}");
             assert!(found.void || found.counted == counted, "{what}, {step:?}: {found:?}");
             assert!(found.same_bits, "{what}, {step:?}: {found:?}");
+        }
+    }
+}
+
+/// All files of the run among `runs`, by their path, once the server has stored the updates of all four devices.
+fn stored(scenario: Scenario, runs: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut simulator = Simulator::new(scenario, Faults::NONE, 0, runs);
+    let directory = simulator.run_directory();
+    while fs::read_dir(directory.accepted(1)).map_or(0, Iterator::count) < 4 {
+        assert!(simulator.now() < LIMIT, "the updates do not come");
+        simulator.step();
+    }
+    let mut files = BTreeMap::new();
+    let mut folders = vec![directory.root().to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                let name = path.strip_prefix(directory.root()).unwrap().to_owned();
+                files.insert(name, fs::read(&path).unwrap());
+            }
+        }
+    }
+    files
+}
+
+/// Pearson's statistic of the values of bytes, where all are as likely: 255 degrees of freedom.
+fn chi_square(bytes: &[u8]) -> f64 {
+    let mut counts = [0_f64; 256];
+    bytes.iter().for_each(|byte| counts[usize::from(*byte)] += 1.0);
+    let expected = bytes.len() as f64 / 256.0;
+    counts.iter().map(|count| (count - expected).powi(2) / expected).sum()
+}
+
+/// Plays a run twice of which devices 0 and 1 have exchanged their samples in the second. By the file, what the server has stored in both
+/// before it learns the sum, of the files that differ.
+fn with_samples_exchanged(secure: bool) -> BTreeMap<PathBuf, [Vec<u8>; 2]> {
+    let scenario = four(secure, &["model.name=mlp-2nn", "data.max-samples=40", "run.rounds=1"]);
+    let folders = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let [one, other] = folders.each_ref().map(|folder| folder.path());
+    // Copies of one run, and devices with the same secrets in both: the same keys, shares and masks.
+    Simulator::new(scenario.clone(), Faults::NONE, 0, one).run_until(|_| true);
+    copy_folder(one, other);
+    let mut exchanged = scenario.clone();
+    exchanged.shares.swap(0, 1);
+    let (before, mut after) = (stored(scenario, one), stored(exchanged, other));
+    assert!(before.keys().eq(after.keys()), "{:?} {:?}", before.keys(), after.keys());
+    let both = before.into_iter().map(|(name, bytes)| {
+        let others = after.remove(&name).expect("the names are the same");
+        (name, [bytes, others])
+    });
+    both.filter(|(_, [before, after])| before != after).collect()
+}
+
+#[test]
+fn of_all_that_the_server_has_stored_only_masked_values_depend_on_who_learned_from_what() {
+    let accepted = RunDirectory::new("").accepted(1);
+    let updates: BTreeSet<PathBuf> = (0..2)
+        .map(|index| RunDirectory::new("").accepted_update(1, device_key(index).public().client()))
+        .collect();
+    for secure in [true, false] {
+        let differ = with_samples_exchanged(secure);
+        if secure {
+            assert_eq!(differ.keys().cloned().collect::<BTreeSet<_>>(), updates);
+        }
+        for (name, files) in differ.into_iter().filter(|(name, _)| name.starts_with(&accepted)) {
+            let same = files[0].iter().zip(&files[1]).take_while(|(one, other)| one == other).count();
+            // Names, shapes and what a device says of its round: the same, whatever it has learned from.
+            assert!(!secure || same > 200, "{name:?}: {same} bytes");
+            for bytes in files {
+                let chi = chi_square(&bytes[same..]);
+                // Mean 255, deviation 22.6.
+                assert_eq!(chi < 370.0, secure, "{name:?}: {chi}");
+            }
         }
     }
 }

@@ -8,6 +8,7 @@ use aggregator::cluster::address::StoreAddress;
 use aggregator::cluster::connection::Connection;
 use edge_client::session::SessionEnd;
 use federation_tests::cluster_testbed::{ClusterTestbed, Root};
+use federation_tests::planted::plant_secret;
 use federation_tests::postgres::Postgres;
 use federation_tests::process::{Process, until};
 
@@ -55,6 +56,28 @@ fn whichever_of_the_servers_is_killed_the_run_goes_on() {
         } else {
             kill_and_restart(&lab, &mut servers, turn % 3, || {});
         }
+    }
+    lab.assert_completed(servers, devices);
+}
+
+/// The secret of a private run, once a server has begun it.
+fn secret(lab: &ClusterTestbed) -> [u8; 32] {
+    let read = || (0..lab.servers()).find_map(|server| fs::read(lab.run(server).join("state/secret")).ok());
+    until("a server has begun the run", || read().is_some());
+    read().expect("it has").try_into().expect("32 bytes")
+}
+
+#[test]
+fn the_noise_of_a_private_run_is_the_same_whichever_server_leads() {
+    let private = ["privacy.clip=0.5", "privacy.noise=0.7", "privacy.delta=1e-3", "privacy.adaptive-clip={}"];
+    let more = ["aggregation.weights=uniform", "run.rounds=20", "data.max-samples=600"];
+    let Some(lab) = ClusterTestbed::new(3, 6, &[&private[..], &more].concat()) else { return };
+    let (mut servers, devices) = start(&lab, 6);
+    let name = lab.run(0).file_name().expect("it has a name").to_string_lossy().into_owned();
+    plant_secret(&lab.testbed.path("simulated"), &name, secret(&lab));
+    for turn in 0..3 {
+        closes_a_round(&lab);
+        kill_and_restart(&lab, &mut servers, turn, || {});
     }
     lab.assert_completed(servers, devices);
 }

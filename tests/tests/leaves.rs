@@ -82,6 +82,19 @@ fn the_noise_of_a_private_run_is_the_same_whichever_server_leads() {
     lab.assert_completed(servers, devices);
 }
 
+#[test]
+fn frozen_parameters_reach_devices_at_all_servers() {
+    let settings =
+        ["model.name=mlp-2nn", "model.freeze=['extractor.*']", "run.rounds=20", "data.max-samples=600"];
+    let Some(lab) = ClusterTestbed::new(3, 6, &settings) else { return };
+    let (mut servers, devices) = start(&lab, 6);
+    for turn in 0..3 {
+        closes_a_round(&lab);
+        kill_and_restart(&lab, &mut servers, turn, || {});
+    }
+    lab.assert_completed(servers, devices);
+}
+
 /// Stops the root for longer than its lease, until another server has closed a round. Gives its number.
 fn freeze_the_root(lab: &ClusterTestbed, servers: &[Process]) -> Root {
     until("a server leads", || lab.root().is_some());

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use bytes::Bytes;
 use shared::id::RunId;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
@@ -151,7 +152,8 @@ impl Hub {
         let linked = Linked { leaf: leaf.clone(), sender: sender.clone(), replaced: replaced.clone() };
         state.links.insert(number, linked);
         drop(state);
-        Some(Joined { hub: self.clone(), number, leaf, sender, replaced, peers: BTreeMap::new() })
+        let (peers, frozen) = (BTreeMap::new(), Frozen::default());
+        Some(Joined { hub: self.clone(), number, leaf, sender, replaced, peers, frozen })
     }
 }
 
@@ -165,7 +167,11 @@ pub struct Joined {
     replaced: Arc<Notify>,
     /// Its devices, by its own numbers.
     peers: BTreeMap<u64, PeerId>,
+    frozen: Frozen,
 }
+
+/// The digest of the frozen parameters that a leaf was sent: it has them for its other devices.
+type Frozen = Arc<Mutex<Option<String>>>;
 
 impl Joined {
     /// The link has ended, and with it the connections of its devices.
@@ -180,7 +186,7 @@ impl Joined {
 
     /// Handles what a leaf says. `false` if nothing more is to be heard of it.
     pub fn hear(&mut self, Frame { message, payload }: Frame<ToRoot>) -> bool {
-        let Self { hub, number: link, sender, peers, .. } = self;
+        let Self { hub, number: link, sender, peers, frozen, .. } = self;
         let link = *link;
         let event = match message {
             ToRoot::Hello { .. } => return false,
@@ -203,7 +209,7 @@ impl Joined {
             ToRoot::Connected { peer: number } => {
                 let peer = PeerId(hub.0.next_peer.fetch_add(1, Ordering::Relaxed));
                 peers.insert(number, peer);
-                FromPeer::Connected { peer, commands: commands_of(number, sender.clone()) }
+                FromPeer::Connected { peer, commands: commands_of(number, sender.clone(), frozen.clone()) }
             }
             ToRoot::CutOff { client } => FromPeer::CutOff { client },
             ToRoot::Revoked { client } => FromPeer::Revoked { client },
@@ -233,19 +239,23 @@ impl Joined {
 }
 
 /// A channel whose commands go to a device at a leaf.
-fn commands_of(peer: u64, leaf: UnboundedSender<Frame<ToLeaf>>) -> UnboundedSender<ToPeer> {
+fn commands_of(peer: u64, leaf: UnboundedSender<Frame<ToLeaf>>, frozen: Frozen) -> UnboundedSender<ToPeer> {
     let (sender, mut commands) = unbounded_channel();
     tokio::spawn(async move {
         while let Some(command) = commands.recv().await {
-            let frame = match command {
-                ToPeer::Message(message) => ToLeaf::Message { peer, message }.into(),
-                ToPeer::Task(delivery) => ToLeaf::Task { peer, round: delivery.round }.into(),
-                ToPeer::Frozen(digest, payload) => {
-                    Frame { message: ToLeaf::Frozen { peer, digest }, payload }
+            let sent = match command {
+                ToPeer::Message(message) => leaf.send(ToLeaf::Message { peer, message }.into()),
+                ToPeer::Task(delivery) => leaf.send(ToLeaf::Task { peer, round: delivery.round }.into()),
+                ToPeer::Frozen(digest, encoded) => {
+                    // Held until it is under way: what is sent to another device may not overtake it.
+                    let mut there = frozen.lock().unwrap_or_else(PoisonError::into_inner);
+                    let has = there.replace(digest.clone()).as_ref() == Some(&digest);
+                    let payload = if has { Bytes::new() } else { encoded };
+                    leaf.send(Frame { message: ToLeaf::Frozen { peer, digest }, payload })
                 }
-                ToPeer::Disconnect => ToLeaf::Disconnect { peer }.into(),
+                ToPeer::Disconnect => leaf.send(ToLeaf::Disconnect { peer }.into()),
             };
-            if leaf.send(frame).is_err() {
+            if sent.is_err() {
                 return;
             }
         }

@@ -17,13 +17,15 @@ pub struct Worker {
     devices: LeafDevices,
     root: UnboundedSender<Frame<ToRoot>>,
     broadcast: Option<Broadcast>,
+    /// The frozen parameters, with their digest, once a device has asked for them.
+    frozen: Option<(String, Bytes)>,
 }
 
 impl Worker {
     /// For the root at the other end of `root`.
     #[must_use]
     pub fn new(run: LeafRun, devices: LeafDevices, root: UnboundedSender<Frame<ToRoot>>) -> Self {
-        Self { run, devices, root, broadcast: None }
+        Self { run, devices, root, broadcast: None, frozen: None }
     }
 
     /// Gives the run's part back, for the next root.
@@ -79,7 +81,14 @@ impl Worker {
                     self.devices.command(peer, ToPeer::Task(broadcast.to(None)));
                 }
             }
-            ToLeaf::Frozen { peer, digest } => self.devices.command(peer, ToPeer::Frozen(digest, payload)),
+            ToLeaf::Frozen { peer, digest } => {
+                if !payload.is_empty() {
+                    self.frozen = Some((digest.clone(), payload));
+                }
+                if let Some((_, encoded)) = self.frozen.as_ref().filter(|(of, _)| *of == digest) {
+                    self.devices.command(peer, ToPeer::Frozen(digest, encoded.clone()));
+                }
+            }
             ToLeaf::Disconnect { peer } => self.devices.command(peer, ToPeer::Disconnect),
         }
         Ok(())

@@ -79,7 +79,7 @@ pub enum ToLeaf {
         /// The round.
         round: u32,
     },
-    /// A device is to be sent the frozen parameters, which come with it.
+    /// A device is to be sent the frozen parameters. They come with it the first time.
     Frozen {
         /// The device's connection.
         peer: u64,

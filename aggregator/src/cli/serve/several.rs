@@ -60,7 +60,6 @@ fn refused(config: &Config) -> Option<&'static str> {
             spec.update.broadcast().is_difference(),
             "models that travel as differences (update.broadcast = \"int8\")",
         ),
-        (spec.architecture.frozen.is_some(), "parameters that are frozen (model.freeze)"),
     ]
     .into_iter()
     .find_map(|(asked, what)| asked.then_some(what))

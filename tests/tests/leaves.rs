@@ -95,6 +95,26 @@ fn frozen_parameters_reach_devices_at_all_servers() {
     lab.assert_completed(servers, devices);
 }
 
+/// What a run takes whose updates are hidden.
+const HIDDEN: [&str; 2] = ["secure-aggregation.enabled=true", "secure-aggregation.min-devices=3"];
+
+#[test]
+fn hidden_updates_add_up_over_all_servers_whichever_is_killed() {
+    let settings = [&HIDDEN[..], &["run.rounds=30", "data.max-samples=600"]].concat();
+    let Some(mut lab) = ClusterTestbed::new(3, 6, &settings) else { return };
+    let (mut servers, devices) = start(&lab, 6);
+    for turn in 0..6 {
+        closes_a_round(&lab);
+        if turn == 3 {
+            lab.postgres.kill();
+            lab.postgres.restart();
+        } else {
+            kill_and_restart(&lab, &mut servers, turn % 3, || {});
+        }
+    }
+    lab.assert_completed(servers, devices);
+}
+
 /// Stops the root for longer than its lease, until another server has closed a round. Gives its number.
 fn freeze_the_root(lab: &ClusterTestbed, servers: &[Process]) -> Root {
     until("a server leads", || lab.root().is_some());

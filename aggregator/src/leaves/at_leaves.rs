@@ -13,6 +13,7 @@ use super::answers::{Answer, Answers, NoAnswer};
 use super::hub::Hub;
 use super::keeper::Keeper;
 use super::message::{Frame, ToLeaf};
+use crate::coordinator::Agreement;
 use crate::run::directory::RunDirectory;
 use crate::run::{HeldUpdate, LeafUpload, Leaves, LeavesError, RoundAtLeaves};
 
@@ -155,11 +156,12 @@ impl AtLeaves {
 
 impl Leaves for AtLeaves {
     fn open(&mut self, round: RoundAtLeaves<'_>) -> Result<Vec<HeldUpdate>, LeavesError> {
-        let RoundAtLeaves { opening, failed, clip, broadcast, resumes } = round;
+        let RoundAtLeaves { opening, failed, clip, broadcast, agreement, resumes } = round;
         let payload = broadcast.model.read().map_err(|error| LeavesError::Store(error.into()))?;
         let round = opening.round;
         let opening = serde_json::to_string(opening).expect("ids, counts and names are JSON");
-        let message = ToLeaf::Open { round, opening, failed, clip };
+        let agreement = agreement.cloned().map(Box::new);
+        let message = ToLeaf::Open { round, opening, failed, clip, agreement };
         self.catch_up();
         if self.round != round {
             self.links.values_mut().for_each(|linked| linked.held.clear());
@@ -167,6 +169,10 @@ impl Leaves for AtLeaves {
         self.round = round;
         self.hub.open(Frame { message, payload });
         if resumes { self.gather() } else { Ok(Vec::new()) }
+    }
+
+    fn agreed(&mut self, round: u32, agreement: &Agreement) {
+        self.hub.agreed(round, agreement);
     }
 
     fn accept(

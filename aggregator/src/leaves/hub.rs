@@ -12,7 +12,7 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use super::answers::Answer;
 use super::link::Link;
 use super::message::{Frame, ToLeaf, ToRoot};
-use crate::coordinator::PeerId;
+use crate::coordinator::{Agreement, PeerId};
 use crate::peer::{FromPeer, ToPeer};
 use crate::run::{LeafUpload, Upload};
 
@@ -85,6 +85,18 @@ impl Hub {
             let _ = linked.sender.send(frame.clone());
         }
         state.open = Some(frame);
+    }
+
+    /// The same of who takes part in the open round, whose updates are hidden.
+    pub(super) fn agreed(&self, round: u32, agreement: &Agreement) {
+        let mut state = self.state();
+        let told = || Box::new(agreement.clone());
+        for linked in state.links.values() {
+            let _ = linked.sender.send(ToLeaf::Agreed { round, agreement: told() }.into());
+        }
+        if let Some(Frame { message: ToLeaf::Open { agreement, .. }, .. }) = &mut state.open {
+            *agreement = Some(told());
+        }
     }
 
     /// The same of rounds that are over.

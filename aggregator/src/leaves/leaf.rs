@@ -177,7 +177,9 @@ mod tests {
             exchange: 0,
         };
         let opening = serde_json::to_string(&opening).unwrap();
-        far.sender.send(ToLeaf::Open { round: 1, opening, failed: 0, clip: None }.into()).unwrap();
+        far.sender
+            .send(ToLeaf::Open { round: 1, opening, failed: 0, clip: None, agreement: None }.into())
+            .unwrap();
         let mut leaf = Leaf::new(run, unbounded_channel().1);
         let hello = ToRoot::Hello { leaf: "leaf".to_owned(), epoch: 1, version: String::new() };
         let served = leaf.serve(near, hello, std::future::pending());

@@ -41,7 +41,7 @@ impl Worker {
     pub fn carry_out(&mut self, Frame { message, payload }: Frame<ToLeaf>) -> Result<(), RunError> {
         match message {
             ToLeaf::Welcome { run } => self.run.is_of(run),
-            ToLeaf::Open { round, opening, failed, clip } => {
+            ToLeaf::Open { round, opening, failed, clip, agreement } => {
                 let Ok(mut opening) = serde_json::from_str::<Opening>(&opening) else {
                     warn!(
                         "the root opens a round in words that this version does not understand: run the same version on all servers"
@@ -49,10 +49,12 @@ impl Worker {
                     return Ok(());
                 };
                 opening.round = round;
-                let (broadcast, held) = self.run.open(&opening, (failed, clip), &payload)?;
+                let (broadcast, held) =
+                    self.run.open(&opening, (failed, clip), agreement.as_deref(), &payload)?;
                 self.broadcast = Some(broadcast);
                 self.tell(ToRoot::Opened { round, held }, Bytes::new());
             }
+            ToLeaf::Agreed { round, agreement } => self.run.agree(round, &agreement)?,
             ToLeaf::Accept { round, uploads } => {
                 let found: Vec<_> = uploads
                     .iter()

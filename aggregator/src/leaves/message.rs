@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use shared::id::{ClientId, RunId};
 use shared::message::{Rejection, ToClient, ToServer, UpdateHeader};
 
+use crate::coordinator::Agreement;
 use crate::run::HeldUpdate;
 
 /// A message with the bulk data that accompanies it.
@@ -40,6 +41,15 @@ pub enum ToLeaf {
         failed: u32,
         /// The length to which updates are clipped, if that adapts.
         clip: Option<f64>,
+        /// Who takes part, where updates are hidden and that is decided.
+        agreement: Option<Box<Agreement>>,
+    },
+    /// It is decided who takes part in the open round, whose updates are hidden.
+    Agreed {
+        /// Its number.
+        round: u32,
+        /// Who.
+        agreement: Box<Agreement>,
     },
     /// It is to accept these updates, by whose they are and its own numbers.
     Accept {

@@ -9,7 +9,7 @@ use shared::message::Rejection;
 use super::leaves::{HeldUpdate, Leaves, RoundAtLeaves};
 use super::leaves_error::LeavesError;
 use super::{Broadcast, OpenRound, Run, RunError, Upload};
-use crate::coordinator::{Opening, Resume};
+use crate::coordinator::{Agreement, Opening, Resume};
 
 impl Run {
     /// The updates of the run are at these leaves from now on. In a round that is open already those count that the leaves have.
@@ -18,7 +18,8 @@ impl Run {
         self.keep()?;
         let Some(reopened) = &mut resume.open else { return Ok(()) };
         let broadcast = self.broadcast(reopened.opening.round, reopened.opening.work)?;
-        for held in self.open_at_leaves(&reopened.opening, &broadcast, true)? {
+        let resumes = Some(reopened.agreement.as_ref());
+        for held in self.open_at_leaves(&reopened.opening, &broadcast, resumes)? {
             if !reopened.opening.cohort.contains_key(&held.client) {
                 continue;
             }
@@ -29,16 +30,18 @@ impl Run {
         Ok(())
     }
 
-    /// Tells the leaves of the open round, if there are any.
+    /// Tells the leaves of the open round, if there are any; of one that `resumes`, with who takes part if updates are hidden.
     pub(super) fn open_at_leaves(
         &mut self,
         opening: &Opening,
         broadcast: &Broadcast,
-        resumes: bool,
+        resumes: Option<Option<&Agreement>>,
     ) -> Result<Vec<HeldUpdate>, RunError> {
         let (failed, clip) = (self.failed, self.clip);
         let Some(leaves) = &mut self.leaves else { return Ok(Vec::new()) };
-        Ok(leaves.open(RoundAtLeaves { opening, failed, clip, broadcast, resumes })?)
+        let agreement = resumes.flatten();
+        let resumes = resumes.is_some();
+        Ok(leaves.open(RoundAtLeaves { opening, failed, clip, broadcast, agreement, resumes })?)
     }
 
     /// Step *accept*, here or at the leaves. `None` of an update that was lost with its leaf.
@@ -78,14 +81,20 @@ impl Run {
         }
     }
 
-    /// Has the leaves sum up what was accepted.
-    pub(super) fn sum_at_leaves(&mut self, open: &mut OpenRound) -> Result<(), RunError> {
-        let clients: BTreeSet<ClientId> = open.reports.keys().copied().collect();
+    /// Has the leaves sum up the updates of these clients.
+    pub(super) fn sum_at_leaves(
+        &mut self,
+        open: &mut OpenRound,
+        clients: &BTreeSet<ClientId>,
+    ) -> Result<(), RunError> {
         let Some(leaves) = &mut self.leaves else { return Ok(()) };
         if clients.is_empty() || !open.opening.work.train {
             return Ok(());
         }
-        let sums = leaves.sums(open.opening.round, &clients)?;
+        let sums = leaves.sums(open.opening.round, clients)?;
+        if let Some(hidden) = &mut open.hidden {
+            return hidden.gather(&*self.algorithm, sums);
+        }
         // Merging finds out whether they are of this round.
         let mut whole: Partial = self.algorithm.begin(&self.round_of(open))?;
         for sum in sums {

@@ -46,7 +46,12 @@ impl Run {
             Some(decision) => decision,
             None => self.decide(&open, tally, traffic)?,
         };
-        self.sum_at_leaves(&mut open)?;
+        if open.hidden.is_some() {
+            self.gather_decided(&mut open, &mut decision)?;
+        } else {
+            let clients = open.reports.keys().copied().collect();
+            self.sum_at_leaves(&mut open, &clients)?;
+        }
         let hidden = open.hidden.take();
         let is_hidden = hidden.is_some();
         let train_loss = if let Some(hidden) = hidden {

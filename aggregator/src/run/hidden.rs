@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use models::Limits;
 use models::params::IntegerSet;
 use sha2::{Digest as _, Sha256};
-use shared::algorithm::hidden::{AloneError, Cover, HiddenSum, covered, shown, terms};
-use shared::algorithm::{Partial, Round};
+use shared::algorithm::hidden::{AloneError, Cover, HiddenSum, OthersSum, covered, shown, terms};
+use shared::algorithm::{ErasedAlgorithm, Partial, Round};
 use shared::by_class::ByClass;
 use shared::id::ClientId;
 use shared::message::{Rejection, TrainReport, UpdateHeader};
@@ -21,6 +21,7 @@ use tracing::warn;
 
 use super::accept::{Acceptance, Judged, elsewhere};
 use super::error::{damaged, disk};
+use super::leaves_error::LeavesError;
 use super::opening::Decision;
 use super::update_file::{self, NotAccepted, outcome};
 use super::{Broadcast, OpenRound, Part, Run, RunError, Traffic, Upload, secret};
@@ -35,12 +36,32 @@ pub(super) struct Hidden {
     agreement: Option<Agreement>,
     /// The sum of the masked updates.
     sum: HiddenSum,
+    /// Whether those at leaves are in it.
+    is_gathered: bool,
 }
 
 impl Hidden {
     /// Of a round that opens.
     pub(super) fn new(sum: HiddenSum) -> Self {
-        Self { agreement: None, sum }
+        Self { agreement: None, sum, is_gathered: false }
+    }
+
+    /// The sum, as another server takes it.
+    pub(super) fn into_record(self, algorithm: &dyn ErasedAlgorithm) -> Record {
+        self.sum.into_record(algorithm)
+    }
+
+    /// Adds the sums of leaves.
+    pub(super) fn gather(
+        &mut self,
+        algorithm: &dyn ErasedAlgorithm,
+        sums: Vec<Record>,
+    ) -> Result<(), RunError> {
+        for sum in sums {
+            self.sum.merge(algorithm, OthersSum::from_record(algorithm, sum)?)?;
+        }
+        self.is_gathered = true;
+        Ok(())
     }
 }
 
@@ -61,6 +82,10 @@ impl Run {
         .map_err(disk("write", &path))?;
         if let Some(hidden) = self.open.as_mut().and_then(|open| open.hidden.as_mut()) {
             hidden.agreement = Some(agreement.clone());
+        }
+        self.keep()?;
+        if let Some(leaves) = &mut self.leaves {
+            leaves.agreed(round, agreement);
         }
         Ok(())
     }
@@ -109,13 +134,39 @@ impl Run {
 
     /// Decides durably whose hidden updates count, before any mask is taken away.
     pub fn decide_hidden(&mut self, tally: &Tally, traffic: Traffic) -> Result<(), RunError> {
-        let open = self.open.as_ref().expect("a round is decided after it was opened");
+        let mut open = self.open.take().expect("a round is decided after it was opened");
         let decision = open.decision(tally, traffic);
-        self.write_opening(&open.opening, Some(&decision))?;
-        if let Some(open) = &mut self.open {
-            open.decision = Some(decision);
+        if !tally.void {
+            // What is lost with a server is then lost before it is decided that it counts.
+            self.sum_at_leaves(&mut open, &decision.closing.contributors)?;
         }
-        Ok(())
+        self.write_opening(&open.opening, Some(&decision))?;
+        open.decision = Some(decision);
+        self.open = Some(open);
+        self.keep()
+    }
+
+    /// Has the leaves sum up the updates of a round that an earlier process has decided on. Where some are lost by now, it is void: what
+    /// counts cannot be decided again.
+    pub(super) fn gather_decided(
+        &mut self,
+        open: &mut OpenRound,
+        decision: &mut Decision,
+    ) -> Result<(), RunError> {
+        if decision.closing.tally.void || open.hidden.as_ref().is_some_and(|hidden| hidden.is_gathered) {
+            return Ok(());
+        }
+        match self.sum_at_leaves(open, &decision.closing.contributors) {
+            Err(RunError::Leaves(LeavesError::Lost { count })) => {
+                warn!(
+                    "round {}: the hidden updates of {count} devices were lost with their server after it was decided that they count",
+                    open.opening.round
+                );
+                decision.closing.tally.void = true;
+                Ok(())
+            }
+            gathered => gathered,
+        }
     }
 
     /// Takes the masks off the sum of the open round, and gives the mean training loss with it. `None`, and the reason for the operator,

@@ -20,7 +20,7 @@ use super::error::disk;
 use super::leaves::HeldUpdate;
 use super::{Broadcast, Run, RunError, Upload};
 use crate::config::Config;
-use crate::coordinator::{Closing, Opening};
+use crate::coordinator::{Agreement, Closing, Opening};
 use crate::round::Tally;
 use crate::storage::checksum::{content_length, read_checked, write_checked};
 use crate::storage::{FileLayer, create_dir_durably};
@@ -80,6 +80,7 @@ impl LeafRun {
         &mut self,
         opening: &Opening,
         (failed, clip): (u32, Option<f64>),
+        agreement: Option<&Agreement>,
         model: &[u8],
     ) -> Result<(Broadcast, Vec<HeldUpdate>), RunError> {
         let round = opening.round;
@@ -96,11 +97,37 @@ impl LeafRun {
             self.adopt(round, origin)?;
             let path = self.run.directory.broadcast(round);
             self.write(&path, model)?;
-            self.run.refold(opening, None, None)?;
+            self.refold(opening, None, agreement.cloned())?;
             (self.origin, self.summed) = (Some(origin), false);
+        }
+        if let Some(agreement) = agreement {
+            self.agree(round, agreement)?;
         }
         let broadcast = self.run.broadcast(round, opening.work)?;
         Ok((broadcast, self.held()?))
+    }
+
+    /// Who takes part in the open round, where updates are hidden.
+    ///
+    /// # Errors
+    /// Those of the disk.
+    pub fn agree(&mut self, round: u32, agreement: &Agreement) -> Result<(), RunError> {
+        match &self.run.open {
+            Some(open) if open.opening.round == round => self.run.agree(round, agreement),
+            _ => Ok(()),
+        }
+    }
+
+    /// Folds what was accepted again: all of it or, with a `closing`, that which counts.
+    fn refold(
+        &mut self,
+        opening: &Opening,
+        closing: Option<&Closing>,
+        agreement: Option<Agreement>,
+    ) -> Result<BTreeSet<ClientId>, RunError> {
+        // One that is damaged is told again.
+        let agreement = agreement.or_else(|| self.run.read_agreement(opening.round).ok().flatten());
+        self.run.refold(opening, closing, agreement)
     }
 
     /// Keeps those accepted updates of the round that were trained from this.
@@ -210,12 +237,15 @@ impl LeafRun {
             let opening = open.opening.clone();
             let closing =
                 Closing { contributors: clients.clone(), late: BTreeMap::new(), tally: Tally::default() };
-            if self.run.refold(&opening, Some(&closing), None)? != *clients {
+            if self.refold(&opening, Some(&closing), None)? != *clients {
                 return Ok(None);
             }
         }
         self.summed = true;
         let Run { open, algorithm, .. } = &mut self.run;
+        if let Some(hidden) = open.as_mut().and_then(|open| open.hidden.take()) {
+            return Ok(Some(hidden.into_record(&**algorithm)));
+        }
         let merged = open.as_mut().map(|open| open.merged(&**algorithm)).transpose()?.flatten();
         Ok(merged.map(|partial| algorithm.encode_partial(partial)))
     }
@@ -227,7 +257,7 @@ impl LeafRun {
         }
         let opening = self.run.open.as_ref().map(|open| open.opening.clone());
         let opening = opening.expect("what was summed up is of an open round");
-        self.run.refold(&opening, None, None).map(drop)
+        self.refold(&opening, None, None).map(drop)
     }
 
     /// Rounds up to this one are over for good: their updates count, or never will.

@@ -16,7 +16,7 @@ use shared::record::Record;
 use super::Broadcast;
 use super::directory::RunDirectory;
 use super::leaves_error::LeavesError;
-use crate::coordinator::Opening;
+use crate::coordinator::{Agreement, Opening};
 
 /// An update in the spool of a leaf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +51,8 @@ pub struct RoundAtLeaves<'a> {
     pub clip: Option<f64>,
     /// What its devices are sent.
     pub broadcast: &'a Broadcast,
+    /// Who takes part, where updates are hidden and that is durable.
+    pub agreement: Option<&'a Agreement>,
     /// Whether it was open before, so that leaves may have updates of it.
     pub resumes: bool,
 }
@@ -60,6 +62,8 @@ pub trait Leaves: Send {
     /// Tells all leaves, also those that come later, of the open round; of one that is open already, what has changed. Gives the updates of
     /// it that they have accepted, at most one for a client.
     fn open(&mut self, round: RoundAtLeaves<'_>) -> Result<Vec<HeldUpdate>, LeavesError>;
+    /// Tells all leaves, also those that come later, who takes part in the open round, whose updates are hidden.
+    fn agreed(&mut self, round: u32, agreement: &Agreement);
     /// Accepts updates. They are durable then, where they are. `None` of one that was lost with its leaf.
     fn accept(
         &mut self,

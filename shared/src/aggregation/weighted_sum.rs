@@ -100,6 +100,9 @@ impl WeightedSum {
             }
             _ => return Err(MergeError::Different { of: "the weights".to_owned() }),
         }
+        for (into, from) in self.hidden.iter_mut().zip(&other.hidden) {
+            *into = into.wrapping_add(*from);
+        }
         self.within = self.within.saturating_add(other.within);
         self.terms.merge(&other.terms)
     }
@@ -209,7 +212,7 @@ const LOSSES: &str = "losses";
 
 impl ToRecord for WeightedSum {
     fn into_record(self) -> Record {
-        let scalars = (self.by_loss.is_some(), self.within);
+        let scalars = (self.by_loss.is_some(), self.within, self.hidden);
         let parts = self.by_loss.into_iter().flatten().map(|(room, sum)| (format!("{BY_LOSS}{room}."), sum));
         let parts = parts.chain([(TERMS.to_owned(), self.terms)]);
         Record::join(&scalars, parts.map(|(prefix, sum)| (prefix, sum.into_record())))
@@ -218,7 +221,7 @@ impl ToRecord for WeightedSum {
     fn from_record(record: Record) -> Result<Self, RecordError> {
         const EXPECTED: &str = "a weighted sum";
         let incomplete = || RecordError::Incomplete { expected: EXPECTED };
-        let ((by_loss, within), mut parts): ((bool, u64), _) = record.split(EXPECTED)?;
+        let ((by_loss, within, hidden), mut parts): ((bool, u64, [i64; 2]), _) = record.split(EXPECTED)?;
         let terms = ExactSum::from_record(parts.remove(TERMS).ok_or_else(incomplete)?)?;
         let mut sums = BTreeMap::new();
         for room in [SMALL_LOSS, MAX_LOSS] {
@@ -229,7 +232,7 @@ impl ToRecord for WeightedSum {
             sums.insert(room, part);
         }
         if parts.is_empty() {
-            Ok(Self { terms, by_loss: by_loss.then_some(sums), hidden: [0; 2], within })
+            Ok(Self { terms, by_loss: by_loss.then_some(sums), hidden, within })
         } else {
             Err(incomplete())
         }

@@ -10,10 +10,10 @@ use models::params::{IntegerFormat, IntegerSet, Integers};
 use sha2::{Digest as _, Sha256};
 
 use super::{AggregateError, Checked, Contribution, ErasedAlgorithm, Partial, Round, registry};
-use crate::aggregation::{DeviceNoise, Rule, Scale, Weights, loss_of, whole_loss};
+use crate::aggregation::{DeviceNoise, MergeError, Rule, Scale, Weights, loss_of, whole_loss};
 use crate::id::ClientId;
 use crate::message::{Rejection, Rounding, TrainReport};
-use crate::record::Record;
+use crate::record::{Record, RecordError};
 use crate::secret::Secret;
 use crate::secure::Mask;
 use crate::secure::mask::apply;
@@ -143,6 +143,23 @@ pub fn shown(report: TrainReport) -> TrainReport {
     TrainReport { loss: 0.0, metrics: Default::default(), ..report }
 }
 
+/// The sum of hidden updates at another server, see [`HiddenSum::merge`].
+pub struct OthersSum {
+    partial: Partial,
+    losses: [i64; 1],
+}
+
+impl OthersSum {
+    /// As [`HiddenSum::into_record`] gives it.
+    pub fn from_record(algorithm: &dyn ErasedAlgorithm, mut record: Record) -> Result<Self, RecordError> {
+        const EXPECTED: &str = "a sum of hidden updates";
+        let losses = record.integers.remove(LOSS).map(|losses| losses.values().to_vec());
+        let losses = losses.and_then(|losses| losses.try_into().ok());
+        let losses = losses.ok_or(RecordError::Incomplete { expected: EXPECTED })?;
+        Ok(Self { partial: algorithm.decode_partial(record)?, losses })
+    }
+}
+
 /// The sum of a round's hidden updates.
 pub struct HiddenSum {
     partial: Partial,
@@ -208,6 +225,39 @@ impl HiddenSum {
             let values = numbers.get(&name).expect("the layout is checked before folding").values();
             sum.iter_mut().zip(values).for_each(|(sum, value)| *sum = sum.wrapping_add(*value));
         }
+    }
+
+    /// The sum as a record, for [`OthersSum::from_record`].
+    #[must_use]
+    pub fn into_record(mut self, algorithm: &dyn ErasedAlgorithm) -> Record {
+        // Makes all parts.
+        let _ = self.numbers(algorithm);
+        let mut record = algorithm.encode_partial(self.partial);
+        let losses = Integers::new(vec![1], self.losses.to_vec()).expect("one value for one axis");
+        record.integers.insert(LOSS.to_owned(), losses);
+        record
+    }
+
+    /// Adds the sum of other updates of the same round.
+    pub fn merge(
+        &mut self,
+        algorithm: &dyn ErasedAlgorithm,
+        OthersSum { mut partial, mut losses }: OthersSum,
+    ) -> Result<(), AggregateError> {
+        let mut theirs = algorithm.numbers(&mut partial).unwrap_or_default();
+        theirs.push((LOSS.to_owned(), &mut losses));
+        let found = theirs.iter().map(|(name, values)| (name, values.len()));
+        if !self.layout.iter().map(|(name, length)| (name, *length)).eq(found) {
+            return Err(MergeError::Different { of: "the hidden tensors".to_owned() }.into());
+        }
+        // They add up modulo 2^64, and the rest as it does where nothing is hidden.
+        for ((_, sum), (_, values)) in self.numbers(algorithm).into_iter().zip(&mut theirs) {
+            for (sum, value) in sum.iter_mut().zip(values.iter_mut()) {
+                *sum = sum.wrapping_add(std::mem::take(value));
+            }
+        }
+        drop(theirs);
+        Ok(algorithm.merge(&mut self.partial, partial)?)
     }
 
     /// Takes masks away, and gives the partial result with the sum of the losses, `None` where none are told. The error names a number that no checked updates add

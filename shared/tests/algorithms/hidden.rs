@@ -2,7 +2,7 @@
 
 use models::params::{IntegerFormat, IntegerSet, Integers};
 use shared::aggregation::{Aggregation, Buffers, DeviceNoise, Rule, Template, Weights};
-use shared::algorithm::hidden::{AloneError, Cover, HiddenSum, masked, shown};
+use shared::algorithm::hidden::{AloneError, Cover, HiddenSum, OthersSum, masked, shown};
 use shared::secret::Secret;
 use shared::secure::Mask;
 
@@ -62,8 +62,14 @@ fn updates(federation: &mut Federation<'_>) -> (Vec<Reported<IntegerSet>>, Vec<R
     (plain.iter().enumerate().map(hide).collect(), plain)
 }
 
+/// As it comes from another server.
+fn travelled(record: Record) -> Record {
+    let bytes = record.to_bytes(Precision::F32);
+    Record::read_with_integers(&mut &bytes[..], Limits::default()).unwrap()
+}
+
 #[test]
-fn a_hidden_sum_makes_the_same_model_to_the_bit() {
+fn a_hidden_sum_of_two_servers_makes_the_same_model_to_the_bit() {
     let shares = [view(12, 1), view(20, 2), view(7, 3)];
     let narrow = |(name, mut spec): (String, RunSpec)| {
         spec.secure.integers = IntegerFormat::I32;
@@ -77,10 +83,17 @@ fn a_hidden_sum_makes_the_same_model_to_the_bit() {
             let (server, number) = (&federation.server, federation.number + 1);
             let round = server.round(number);
             let mut sum = HiddenSum::new(&*server.algorithm, &round).unwrap();
-            for (index, (numbers, report)) in hidden.iter().enumerate() {
+            // The last update is added elsewhere.
+            for (index, (numbers, report)) in hidden.iter().enumerate().take(2) {
                 sum.check(numbers).unwrap();
                 sum.add(&*server.algorithm, &round, (client_id(index), *report), numbers);
             }
+            let mut other = HiddenSum::new(&*server.algorithm, &round).unwrap();
+            let (numbers, report) = &hidden[2];
+            other.add(&*server.algorithm, &round, (client_id(2), *report), numbers);
+            let other =
+                OthersSum::from_record(&*server.algorithm, travelled(other.into_record(&*server.algorithm)));
+            sum.merge(&*server.algorithm, other.unwrap()).unwrap();
             let (partial, losses) = sum.reveal(&*server.algorithm, &[own(0), own(1), own(2)], 3).unwrap();
             let mean: f64 = plain.iter().map(|(_, report)| report.loss).sum();
             let losses = losses.unwrap();

@@ -1,7 +1,6 @@
 //! A `PostgreSQL` server of the test's own: in a temporary folder, on a free port, ended with the test.
 
 use std::fs;
-use std::net::TcpListener;
 use std::os::unix::fs::chown;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -10,6 +9,7 @@ use std::process::{Child, Command, Stdio};
 use postgres::{Client, NoTls};
 
 use crate::process::until;
+use crate::testbed::free_port;
 
 /// Whom the server runs as where the tests run as root, which `PostgreSQL` refuses to.
 const UNPRIVILEGED: u32 = 65_534;
@@ -47,9 +47,8 @@ impl Postgres {
         if is_root() {
             chown(folder.path(), Some(UNPRIVILEGED), Some(UNPRIVILEGED)).expect("root may");
         }
-        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
-        let port = listener.local_addr().expect("a port").port();
-        drop(listener);
+        // None that the system gives to a connection of another process while the server is down.
+        let port = free_port();
         let settings = settings.iter().flat_map(|setting| ["-c".to_owned(), (*setting).to_owned()]).collect();
         let mut this = Self { folder, programs, port, server: None, settings };
         let mut command = this.command("initdb");
@@ -82,7 +81,21 @@ impl Postgres {
     /// # Panics
     /// If it does not start.
     pub fn restart(&mut self) {
-        let log = fs::File::create(self.folder.path().join("log")).expect("a file");
+        self.start_server();
+        until("PostgreSQL answers", || {
+            let ended = |server: &mut Child| server.try_wait().expect("it is ours").is_some();
+            // What the one before had, its port and its memory, may not be free at once.
+            if self.server.as_mut().is_some_and(ended) {
+                let told = fs::read_to_string(self.log()).unwrap_or_default();
+                eprintln!("PostgreSQL has ended, and is started again: {told}");
+                self.start_server();
+            }
+            self.try_client().is_some()
+        });
+    }
+
+    fn start_server(&mut self) {
+        let log = fs::File::create(self.log()).expect("a file");
         let port = self.port.to_string();
         let mut command = self.command("postgres");
         command.arg("-D").arg(self.data()).args([
@@ -96,7 +109,10 @@ impl Postgres {
         command.args(&self.settings);
         let server = command.stdout(Stdio::null()).stderr(log).stdin(Stdio::null()).spawn();
         self.server = Some(server.expect("postgres starts"));
-        until("PostgreSQL answers", || self.try_client().is_some());
+    }
+
+    fn log(&self) -> PathBuf {
+        self.folder.path().join("log")
     }
 
     /// Kills the server, and with it all connections.

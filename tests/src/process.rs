@@ -222,7 +222,7 @@ impl Drop for Process {
 ///
 /// # Panics
 /// If it never is.
-pub fn until(what: &str, so: impl Fn() -> bool) {
+pub fn until(what: &str, mut so: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !so() {
         assert!(Instant::now() < deadline, "{what}: never");

@@ -1,7 +1,7 @@
 //! A federation of processes: one folder with the configuration, every device's data and state, and the runs.
 
 use std::fs;
-use std::net::{Ipv4Addr, UdpSocket};
+use std::net::{Ipv4Addr, TcpListener, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -387,7 +387,10 @@ pub fn free_port() -> u16 {
     for _ in PORTS {
         let offset = begin.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % PORTS.len() as u16;
         let port = PORTS.start + offset;
-        if UdpSocket::bind(("127.0.0.1", port)).is_ok() {
+        let free = |port| {
+            UdpSocket::bind(("127.0.0.1", port)).is_ok() && TcpListener::bind(("127.0.0.1", port)).is_ok()
+        };
+        if free(port) {
             return port;
         }
     }

@@ -6,9 +6,12 @@ use std::fs;
 
 use aggregator::cluster::address::StoreAddress;
 use aggregator::cluster::connection::Connection;
+use aggregator::run::RunManifest;
+use aggregator::run::directory::RunDirectory;
+use aggregator::storage::Disk;
 use edge_client::session::SessionEnd;
 use federation_tests::cluster_testbed::{ClusterTestbed, Root};
-use federation_tests::planted::plant_secret;
+use federation_tests::planted::{plant_noise, plant_secret};
 use federation_tests::postgres::Postgres;
 use federation_tests::process::{Process, until};
 
@@ -111,6 +114,31 @@ fn hidden_updates_add_up_over_all_servers_whichever_is_killed() {
         } else {
             kill_and_restart(&lab, &mut servers, turn % 3, || {});
         }
+    }
+    lab.assert_completed(servers, devices);
+}
+
+#[test]
+fn devices_noise_adds_up_over_all_servers_whichever_is_killed() {
+    let noise =
+        ["privacy.clip=0.5", "privacy.noise=0.7", "privacy.delta=1e-3", "aggregation.weights=uniform"];
+    let more =
+        ["secure-aggregation.integers=i32", "update.precision=int8", "run.rounds=20", "data.max-samples=600"];
+    let Some(lab) = ClusterTestbed::new(3, 6, &[&HIDDEN[..], &noise, &more].concat()) else { return };
+    let mut servers: Vec<_> = (0..3).map(|server| lab.serve(server)).collect();
+    let begun =
+        || (0..3).find_map(|server| RunManifest::read(&Disk, &RunDirectory::new(lab.run(server))).ok()?);
+    until("a server has begun the run", || begun().is_some());
+    let run = begun().expect("it has").run;
+    // Devices draw their noise from secrets of their own, and the simulation from one.
+    let (name, secret) =
+        (lab.run(0).file_name().expect("it has a name").to_string_lossy().into_owned(), [9; 32]);
+    plant_secret(&lab.testbed.path("simulated"), &name, secret);
+    (0..6).for_each(|device| plant_noise(&lab.testbed, device, run, &secret));
+    let devices = (0..6).map(|device| lab.join(device)).collect();
+    for turn in 0..3 {
+        closes_a_round(&lab);
+        kill_and_restart(&lab, &mut servers, turn, || {});
     }
     lab.assert_completed(servers, devices);
 }

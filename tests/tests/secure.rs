@@ -16,6 +16,7 @@ use federation_tests::keys::device_key;
 use federation_tests::lost_devices::Federation;
 use federation_tests::scenario::Scenario;
 use federation_tests::simulator::{Loses, Simulator, model_of};
+use tempfile::TempDir;
 
 const LIMIT: Duration = Duration::from_hours(24);
 
@@ -148,7 +149,9 @@ fn stored(scenario: Scenario, runs: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
 /// Pearson's statistic of the values of bytes, where all are as likely: 255 degrees of freedom.
 fn chi_square(bytes: &[u8]) -> f64 {
     let mut counts = [0_f64; 256];
-    bytes.iter().for_each(|byte| counts[usize::from(*byte)] += 1.0);
+    for byte in bytes {
+        counts[usize::from(*byte)] += 1.0;
+    }
     let expected = bytes.len() as f64 / 256.0;
     counts.iter().map(|count| (count - expected).powi(2) / expected).sum()
 }
@@ -158,7 +161,7 @@ fn chi_square(bytes: &[u8]) -> f64 {
 fn with_samples_exchanged(secure: bool) -> BTreeMap<PathBuf, [Vec<u8>; 2]> {
     let scenario = four(secure, &["model.name=mlp-2nn", "data.max-samples=40", "run.rounds=1"]);
     let folders = [(); 2].map(|()| tempfile::tempdir().unwrap());
-    let [one, other] = folders.each_ref().map(|folder| folder.path());
+    let [one, other] = folders.each_ref().map(TempDir::path);
     // Copies of one run, and devices with the same secrets in both: the same keys, shares and masks.
     Simulator::new(scenario.clone(), Faults::NONE, 0, one).run_until(|_| true);
     copy_folder(one, other);

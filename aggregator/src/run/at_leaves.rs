@@ -18,8 +18,7 @@ impl Run {
         self.keep()?;
         let Some(reopened) = &mut resume.open else { return Ok(()) };
         let broadcast = self.broadcast(reopened.opening.round, reopened.opening.work)?;
-        let resumes = Some(reopened.agreement.as_ref());
-        for held in self.open_at_leaves(&reopened.opening, &broadcast, resumes)? {
+        for held in self.open_at_leaves(&reopened.opening, &broadcast, (reopened.agreement.as_ref(), true))? {
             if !reopened.opening.cohort.contains_key(&held.client) {
                 continue;
             }
@@ -35,12 +34,10 @@ impl Run {
         &mut self,
         opening: &Opening,
         broadcast: &Broadcast,
-        resumes: Option<Option<&Agreement>>,
+        (agreement, resumes): (Option<&Agreement>, bool),
     ) -> Result<Vec<HeldUpdate>, RunError> {
         let (failed, clip) = (self.failed, self.clip);
         let Some(leaves) = &mut self.leaves else { return Ok(Vec::new()) };
-        let agreement = resumes.flatten();
-        let resumes = resumes.is_some();
         Ok(leaves.open(RoundAtLeaves { opening, failed, clip, broadcast, agreement, resumes })?)
     }
 

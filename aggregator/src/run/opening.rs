@@ -66,7 +66,7 @@ impl Run {
         let broadcast = self.broadcast(opening.round, opening.work)?;
         // What has no leaves has nothing to keep there.
         self.keep()?;
-        self.open_at_leaves(opening, &broadcast, None)?;
+        self.open_at_leaves(opening, &broadcast, (None, false))?;
         Ok(broadcast)
     }
 

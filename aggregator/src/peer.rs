@@ -98,6 +98,8 @@ pub enum FromPeer {
         /// Who.
         client: ClientId,
     },
+    /// Another server of the run has left, and with it the connections of its devices: they come again.
+    ServerLeft,
     /// A connection was refused because all places are taken. Sent once.
     Full {
         /// How many there are.

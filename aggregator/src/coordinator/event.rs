@@ -55,6 +55,8 @@ pub enum Event {
         /// The connection.
         peer: PeerId,
     },
+    /// A server whose devices were connected through it has left: they come again, as after a restart of this machine.
+    ServerLeft,
     /// The client was revoked: nothing that arrives on its connections counts from now on, and no round waits for it. If it is
     /// admitted again, it is a newcomer.
     Revoked {

@@ -300,6 +300,7 @@ impl Coordinator {
                 self.forget(peer);
                 self.dismissed.remove(peer);
             }
+            Event::ServerLeft => self.server_left(now),
             Event::Revoked { client } => self.revoked(client),
             Event::Opened { round } => self.opened(round),
             Event::Folded { round, client, outcome } => self.folded(round, client, outcome),
@@ -362,6 +363,15 @@ impl Coordinator {
         if self.paused.is_none() {
             self.postpone(now, by);
         }
+    }
+
+    /// Waits for the devices of a server that has left as for all after a restart.
+    fn server_left(&mut self, now: Duration) {
+        self.grace_until = now + self.policy.reconnect_grace;
+        if let State::Gathering { known_until, .. } = &mut self.state {
+            *known_until = self.grace_until.max(*known_until);
+        }
+        self.postpone(now, Duration::ZERO);
     }
 
     /// Shifts all times of the state by `by`.

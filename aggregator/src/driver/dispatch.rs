@@ -61,6 +61,7 @@ impl Driver<'_> {
             }
             FromPeer::CutOff { client } => self.report_cut_off(client),
             FromPeer::Revoked { client } => return Some(Event::Revoked { client }),
+            FromPeer::ServerLeft => return Some(Event::ServerLeft),
             FromPeer::Asked(Request::Stop) => {
                 self.events.tell(&Notice::Asked { what: Request::Stop.name() });
                 return Some(Event::Stop);

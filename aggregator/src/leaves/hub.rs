@@ -190,6 +190,10 @@ impl Joined {
     pub fn end(self) {
         self.hub.state().links.remove(&self.number);
         self.hub.answer(Answer::Left { link: self.number });
+        if !self.peers.is_empty() {
+            // Before its devices leave, so that no round does without them at once.
+            let _ = self.hub.0.driver.send(FromPeer::ServerLeft);
+        }
         for peer in self.peers.into_values() {
             let reason = format!("the server {}, to which it is connected, is away", self.leaf);
             let _ = self.hub.0.driver.send(FromPeer::Disconnected { peer, reason, parted: false });

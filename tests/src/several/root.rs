@@ -208,6 +208,7 @@ impl Root {
                 self.uploads.insert(id, upload);
                 Some(Event::Uploaded(Arrival { peer, header, upload: id }))
             }
+            FromPeer::ServerLeft => Some(Event::ServerLeft),
             FromPeer::Disconnected { peer, .. } => {
                 self.commands.remove(&peer);
                 Some(Event::Disconnected { peer })

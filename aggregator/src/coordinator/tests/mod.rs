@@ -17,6 +17,7 @@ mod remembering;
 mod restart;
 mod revoked;
 mod secure;
+mod server_left;
 mod stalled;
 mod time;
 

@@ -11,6 +11,7 @@ use pulp::{Simd, WithSimd};
 use super::activation::exp;
 use super::batch_groups::{for_groups, groups};
 use super::gemm::{Matrix, gemm};
+use super::lanes::{self, LANES};
 use crate::kernels::arch;
 
 /// Attention of `heads`, each with an equal part of `features`, over `positions`.
@@ -161,15 +162,20 @@ impl WithSimd for Softmax<'_> {
             after.fill(0.0);
             // Subtracted first, so that large scores do not overflow. NaN is kept by the exponential.
             let most = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-            let mut sums = simd.splat_f32s(0.0);
-            let (whole, rest) = S::as_mut_simd_f32s(row);
-            for scores in whole {
-                *scores = exp(simd, simd.sub_f32s(*scores, simd.splat_f32s(most)));
-                sums = simd.add_f32s(sums, *scores);
+            let mut sums = [0.0; LANES];
+            let (whole, rest) = row.as_chunks_mut::<LANES>();
+            for lanes in whole {
+                let vectors = S::as_mut_simd_f32s(lanes).0;
+                for (scores, sum) in vectors.iter_mut().zip(S::as_mut_simd_f32s(&mut sums).0) {
+                    *scores = exp(simd, simd.sub_f32s(*scores, simd.splat_f32s(most)));
+                    *sum = simd.add_f32s(*sum, *scores);
+                }
             }
-            let last = simd.sub_f32s(simd.partial_load_f32s(rest), simd.splat_f32s(most));
-            simd.partial_store_f32s(rest, exp(simd, last));
-            let sum = simd.reduce_sum_f32s(sums) + rest.iter().sum::<f32>();
+            for scores in rest.chunks_mut(S::F32_LANES) {
+                let shifted = simd.sub_f32s(simd.partial_load_f32s(scores), simd.splat_f32s(most));
+                simd.partial_store_f32s(scores, exp(simd, shifted));
+            }
+            let sum = lanes::sum(simd, &sums) + rest.iter().sum::<f32>();
             for weight in row {
                 *weight /= sum;
             }
@@ -192,14 +198,17 @@ impl WithSimd for SoftmaxGradient<'_> {
         let Self { weights, gradients, positions } = self;
         for (weights, gradients) in weights.chunks_exact(positions).zip(gradients.chunks_exact_mut(positions))
         {
-            let (whole, rest) = S::as_simd_f32s(weights);
-            let (whole_gradients, rest_gradients) = S::as_simd_f32s(gradients);
-            let mut sums = simd.splat_f32s(0.0);
-            for (&weight, &gradient) in whole.iter().zip(whole_gradients) {
-                sums = simd.mul_add_e_f32s(weight, gradient, sums);
+            let (whole, rest) = weights.as_chunks::<LANES>();
+            let (whole_gradients, rest_gradients) = gradients.as_chunks::<LANES>();
+            let mut sums = [0.0; LANES];
+            for (weights, gradients) in whole.iter().zip(whole_gradients) {
+                let vectors = S::as_simd_f32s(weights).0.iter().zip(S::as_simd_f32s(gradients).0);
+                for ((&weight, &gradient), sum) in vectors.zip(S::as_mut_simd_f32s(&mut sums).0) {
+                    *sum = simd.mul_add_e_f32s(weight, gradient, *sum);
+                }
             }
             let rest: f32 = rest.iter().zip(rest_gradients).map(|(weight, gradient)| weight * gradient).sum();
-            let sum = simd.reduce_sum_f32s(sums) + rest;
+            let sum = lanes::sum(simd, &sums) + rest;
             for (gradient, weight) in gradients.iter_mut().zip(weights) {
                 *gradient = weight * (*gradient - sum);
             }

@@ -14,6 +14,7 @@ use pulp::{Simd, WithSimd};
 
 use super::batch_groups::{for_groups, groups};
 use super::geometry::Geometry;
+use super::lanes::{self, LANES};
 use super::padded::{OVERRUN, PaddedLayout, Phase};
 use crate::kernels::arch;
 
@@ -274,7 +275,7 @@ fn tile<S: Simd, const V: usize>(simd: S, taps: &[Tap], kernel: &[f32], x: &[f32
 fn add_products<S: Simd>(simd: S, taps: &[Tap], x: &[f32], dy: &[f32], span: usize, dweight: &mut [f32]) {
     /// Taps whose sums are in registers at the same time.
     const TAPS: usize = 5;
-    let length = span.next_multiple_of(S::F32_LANES);
+    let length = span.next_multiple_of(LANES);
     for (taps, dweight) in taps.chunks(TAPS).zip(dweight.chunks_mut(TAPS)) {
         if let Some(taps) = taps.first_chunk::<TAPS>() {
             products(simd, taps, x, &dy[..length], dweight);
@@ -294,13 +295,21 @@ fn products<S: Simd, const T: usize>(simd: S, taps: &[Tap; T], x: &[f32], dy: &[
     let (dy, _) = S::as_simd_f32s(dy);
     let runs: [&[S::f32s]; T] =
         std::array::from_fn(|t| S::as_simd_f32s(&x[taps[t].0..][..dy.len() * S::F32_LANES]).0);
-    let mut sums = [simd.splat_f32s(0.0); T];
-    for (place, &dy) in dy.iter().enumerate() {
-        for (sum, run) in sums.iter_mut().zip(&runs) {
-            *sum = simd.mul_add_e_f32s(dy, run[place], *sum);
+    let mut lanes = [[0.0; LANES]; T];
+    for part in 0..lanes::parts::<S>() {
+        let mut sums = [simd.splat_f32s(0.0); T];
+        let mut place = part;
+        while place < dy.len() {
+            for (sum, run) in sums.iter_mut().zip(&runs) {
+                *sum = simd.mul_add_e_f32s(dy[place], run[place], *sum);
+            }
+            place += lanes::parts::<S>();
+        }
+        for (lanes, sum) in lanes.iter_mut().zip(sums) {
+            *lanes::part::<S>(lanes, part) = sum;
         }
     }
-    for (sum, dweight) in sums.into_iter().zip(dweight) {
-        *dweight += simd.reduce_sum_f32s(sum);
+    for (lanes, dweight) in lanes.iter().zip(dweight) {
+        *dweight += lanes::sum(simd, lanes);
     }
 }

@@ -23,6 +23,7 @@ pub(crate) mod geometry;
 pub(crate) mod grouped;
 pub(crate) mod im2col;
 pub(crate) mod int8;
+mod lanes;
 pub(crate) mod lstm;
 pub(crate) mod normalisation;
 mod packed;

@@ -1,6 +1,7 @@
 //! Softmax cross-entropy with its gradient.
 
 use super::activation::exp;
+use super::lanes::LANES;
 use crate::kernels::arch;
 use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
@@ -55,6 +56,8 @@ impl WithSimd for CrossEntropy<'_> {
             for (x, e) in logits.chunks(S::F32_LANES).zip(gradient.chunks_mut(S::F32_LANES)) {
                 let shifted = simd.sub_f32s(simd.partial_load_f32s(x), simd.splat_f32s(max));
                 simd.partial_store_f32s(e, exp(simd, shifted));
+            }
+            for e in gradient.chunks(LANES) {
                 sum += e.iter().sum::<f32>();
             }
             *loss = f64::from(sum).ln() - (f64::from(logits[label as usize]) - f64::from(max));

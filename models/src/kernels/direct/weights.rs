@@ -2,6 +2,7 @@
 
 use pulp::Simd;
 
+use crate::kernels::lanes::{self, LANES};
 use crate::kernels::padded::PaddedLayout;
 
 /// Taps whose sums are in registers at the same time.
@@ -53,7 +54,7 @@ fn channels<S: Simd, const O: usize>(
     O
 }
 
-/// `O` channels and `T` taps. Runs are read to the end of their last vector, where the gradient is zero.
+/// `O` channels and `T` taps. Runs are read to the end of their last lanes, where the gradient is zero.
 #[inline(always)]
 fn tile<S: Simd, const O: usize, const T: usize>(
     simd: S,
@@ -64,28 +65,39 @@ fn tile<S: Simd, const O: usize, const T: usize>(
     taps: usize,
 ) {
     let PaddedImages { frame, images, gradients, out } = frames;
-    let length = frame.span.next_multiple_of(S::F32_LANES);
-    let mut sums = [[simd.splat_f32s(0.0); T]; O];
-    let pairs = images.chunks_exact(frame.image_size()).zip(gradients.chunks_exact(frame.gradient_size(out)));
-    for (image, gradient) in pairs {
-        let gradient: [&[S::f32s]; O] = std::array::from_fn(|o| {
-            S::as_simd_f32s(&gradient[frame.gradient_start(first + o)..][..length]).0
-        });
-        let image: [&[S::f32s]; T] =
-            std::array::from_fn(|t| S::as_simd_f32s(&image[offsets[t]..][..length]).0);
-        for place in 0..length / S::F32_LANES {
-            let image: [S::f32s; T] = std::array::from_fn(|t| image[t][place]);
-            for o in 0..O {
-                let gradient = gradient[o][place];
-                for t in 0..T {
-                    sums[o][t] = simd.mul_add_e_f32s(gradient, image[t], sums[o][t]);
+    let length = frame.span.next_multiple_of(LANES);
+    let mut lanes = [[[0.0; LANES]; T]; O];
+    for part in 0..lanes::parts::<S>() {
+        let mut sums = [[simd.splat_f32s(0.0); T]; O];
+        let pairs =
+            images.chunks_exact(frame.image_size()).zip(gradients.chunks_exact(frame.gradient_size(out)));
+        for (image, gradient) in pairs {
+            let gradient: [&[S::f32s]; O] = std::array::from_fn(|o| {
+                S::as_simd_f32s(&gradient[frame.gradient_start(first + o)..][..length]).0
+            });
+            let image: [&[S::f32s]; T] =
+                std::array::from_fn(|t| S::as_simd_f32s(&image[offsets[t]..][..length]).0);
+            let mut place = part;
+            while place < length / S::F32_LANES {
+                let image: [S::f32s; T] = std::array::from_fn(|t| image[t][place]);
+                for o in 0..O {
+                    let gradient = gradient[o][place];
+                    for t in 0..T {
+                        sums[o][t] = simd.mul_add_e_f32s(gradient, image[t], sums[o][t]);
+                    }
                 }
+                place += lanes::parts::<S>();
+            }
+        }
+        for o in 0..O {
+            for t in 0..T {
+                *lanes::part::<S>(&mut lanes[o][t], part) = sums[o][t];
             }
         }
     }
     for o in 0..O {
         for t in 0..T {
-            weight[o * taps + t] += simd.reduce_sum_f32s(sums[o][t]);
+            weight[o * taps + t] += lanes::sum(simd, &lanes[o][t]);
         }
     }
 }

@@ -19,6 +19,10 @@ const MAX_ROWS: usize = 16;
 const MIN_DEPTH: usize = 64;
 /// Inner elements at a time, so that 16 rows of `a` and four of `b` stay in a first-level cache of 32 kB.
 const DEPTH_BLOCK: usize = 384;
+/// Elements of the result up to which `gemm` takes dot products of its own, except with NEON.
+const MAX_OF_LIBRARY: usize = 256;
+/// Inner elements that it takes at a time. Here they are as many for the same products, which so keep the bits of AVX-512.
+const DEPTH_OF_LIBRARY: usize = 1024;
 /// Columns of `c` per task.
 const BLOCK_COLUMNS: usize = 32;
 
@@ -26,8 +30,14 @@ const BLOCK_COLUMNS: usize = 32;
 const ROWS: usize = 3;
 const COLUMNS: usize = 4;
 
+/// Besides those for which this is faster, all products that `gemm` sums in an order that depends on the processor.
 pub(super) fn applies(a: Matrix<'_>, b: Matrix<'_>) -> bool {
-    a.rows <= MAX_ROWS && a.columns >= MIN_DEPTH && a.column_stride == 1 && b.row_stride == 1 && b.columns > 1
+    let differs = a.columns > 0 && (a.rows * b.columns <= MAX_OF_LIBRARY || a.rows == 1 || b.columns == 1);
+    a.column_stride == 1 && b.row_stride == 1 && (is_faster(a, b) || differs)
+}
+
+fn is_faster(a: Matrix<'_>, b: Matrix<'_>) -> bool {
+    a.rows <= MAX_ROWS && a.columns >= MIN_DEPTH && b.columns > 1
 }
 
 /// As [`super::gemm`], for shapes for which [`applies`] is true.
@@ -41,10 +51,11 @@ pub(super) fn gemm(
     parallelism: Parallelism,
 ) {
     let columns = b.columns;
+    let depth_block = if is_faster(a, b) { DEPTH_BLOCK } else { DEPTH_OF_LIBRARY };
     let block = |(block, sums): (usize, &mut [f32])| {
         let first = block * BLOCK_COLUMNS;
         let count = BLOCK_COLUMNS.min(columns - first);
-        arch().dispatch(ColumnBlock { a, b, first, count, sums });
+        arch().dispatch(ColumnBlock { a, b, first, count, depth_block, sums });
     };
     // The sums are `[block][row][column]` and are copied to `c` afterwards, because blocks of columns of `c` are not contiguous
     // and cannot be borrowed by several threads.
@@ -75,6 +86,7 @@ struct ColumnBlock<'a> {
     b: Matrix<'a>,
     first: usize,
     count: usize,
+    depth_block: usize,
     sums: &'a mut [f32],
 }
 
@@ -86,7 +98,7 @@ impl WithSimd for ColumnBlock<'_> {
         let depth = self.a.columns;
         let mut start = 0;
         while start < depth {
-            let end = (start + DEPTH_BLOCK).min(depth);
+            let end = (start + self.depth_block).min(depth);
             let mut column = 0;
             while column < self.count {
                 let mut b: [&[f32]; COLUMNS] = [&[]; COLUMNS];

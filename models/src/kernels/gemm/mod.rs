@@ -4,10 +4,14 @@
 //! processor's peak for nearly every shape that training needs. For the exception, few rows times a transposed matrix, there
 //! is [`dot_products`]. The choice depends on the shapes alone, and every element is summed in one order on one thread, so
 //! that the result has the same bits for any number of threads.
+//!
+//! They are the same with AVX2, AVX-512 and NEON as well: all of them fuse multiplications with additions, and what the crate
+//! sums in an order of the processor's own, or rounds otherwise, is done here.
 
 #![allow(unsafe_code)] // One call, in `call`, behind checks of every length.
 
 mod dot_products;
+mod vector;
 
 use std::ops::Range;
 
@@ -18,6 +22,10 @@ use rayon::prelude::*;
 const MIN_PARALLEL_WORK: usize = 1 << 21;
 /// Multiply-adds from which several threads may share one band, although they wait for each other at each of its blocks.
 const MIN_SHARED_BAND_WORK: usize = 1 << 22;
+/// Inner elements that `gemm` sums at a time with any caches.
+const MAX_DEPTH: usize = 512;
+/// Rows and columns up to which `gemm` does not look at the caches.
+const SMALL: usize = 64;
 /// The rows of a band are a multiple of this, which fills the registers of all instruction sets.
 const BAND_ROWS: usize = 16;
 /// Limit of the bands: about the cores of a device's processor, since each band packs the other matrix again.
@@ -156,8 +164,38 @@ fn run(
     assert!(extent.is_some_and(|extent| extent <= c.len()), "a product larger than its place");
     if dot_products::applies(a, b) {
         dot_products::gemm(alpha, a, b, beta, c, row_stride, parallelism);
+    } else if vector::applies(a, b) {
+        vector::gemm(alpha, a, b, beta, c);
+    } else if row_stride == 1 && vector::applies(b.transposed(), a.transposed()) {
+        vector::gemm(alpha, b.transposed(), a.transposed(), beta, c);
     } else {
-        call(alpha, a, b, beta, c, row_stride, parallelism);
+        in_depths(alpha, a, b, beta, c, row_stride, parallelism);
+    }
+}
+
+/// [`call`] for one part of the inner elements after the other. Left to itself, `gemm` would cut them by the size of the
+/// processor's caches, at this length or later, and each part is a sum of its own.
+fn in_depths(
+    alpha: f32,
+    a: Matrix<'_>,
+    b: Matrix<'_>,
+    beta: f32,
+    c: &mut [f32],
+    row_stride: usize,
+    parallelism: Parallelism,
+) {
+    let depth = a.columns;
+    // As `gemm` does: equal parts, unless the result is small.
+    let small = a.rows <= SMALL && b.columns <= SMALL;
+    let part = if small { MAX_DEPTH } else { depth.div_ceil(depth.div_ceil(MAX_DEPTH).max(1)) };
+    let (mut start, mut beta) = (0, beta);
+    loop {
+        let end = depth.min(start + part);
+        call(alpha, a.columns(start..end), b.rows(start..end), beta, c, row_stride, parallelism);
+        if end == depth {
+            return;
+        }
+        (start, beta) = (end, 1.0);
     }
 }
 
@@ -283,6 +321,30 @@ mod tests {
             let one = bits(1);
             assert!([2, 3, 5].into_iter().all(|threads| bits(threads) == one), "{m} x {n} x {k}");
         }
+    }
+
+    /// With shapes on both sides of every limit, and for each of the ways in which matrices lie in memory.
+    #[test]
+    fn products_have_the_same_bits_on_every_processor() {
+        if matches!(crate::kernels::arch(), pulp::Arch::Scalar) {
+            return; // Products are rounded before they are added.
+        }
+        let mut crc = crc32fast::Hasher::new();
+        for (m, n) in [(1, 1), (1, 70), (70, 1), (3, 5), (17, 15), (17, 33), (70, 70)] {
+            for k in [1, 2, 3, 16, 33, 100, 700, 1100] {
+                for turned in [[false, false], [false, true], [true, false], [true, true]] {
+                    for (alpha, beta, gap) in [(1.0, 0.0, 0), (-0.3, 1.0, 0), (0.7, 0.3, 2)] {
+                        let (a, b, mut c) = (noise(m * k, 1), noise(k * n, 2), noise(m * (n + gap), 3));
+                        let (a, b) = (matrix(&a, m, k, turned[0]), matrix(&b, k, n, turned[1]));
+                        gemm(alpha, a, b, beta, &mut c, n + gap);
+                        for value in c {
+                            crc.update(&value.to_le_bytes());
+                        }
+                    }
+                }
+            }
+        }
+        assert_eq!(crc.finalize(), 3_819_427_014);
     }
 
     #[test]

@@ -54,7 +54,8 @@ mod tests {
         }
     }
 
-    /// Every test of the kernels and of compression, in a process of its own for each level that this CPU has besides its best.
+    /// Every test of the kernels, of compression and of trained bits, in a process of its own for each level that this CPU has
+    /// besides its best.
     #[test]
     fn the_kernels_pass_their_tests_with_lesser_instructions() {
         if std::env::var_os(VARIABLE).is_some() {
@@ -70,13 +71,13 @@ mod tests {
                 continue;
             }
             let output = Command::new(std::env::current_exe().unwrap())
-                .args(["kernels::", "compression::", "--test-threads", "1"])
+                .args(["kernels::", "compression::", "train::tests::bits", "--test-threads", "1"])
                 .env(VARIABLE, name)
                 .output()
                 .unwrap();
             let text = String::from_utf8_lossy(&output.stdout);
             assert!(output.status.success(), "with {name}:\n{text}");
-            for module in ["kernels::winograd", "compression::file"] {
+            for module in ["kernels::winograd", "compression::file", "train::tests::bits"] {
                 assert!(text.contains(module), "with {name} nothing of {module} was tested:\n{text}");
             }
         }

@@ -1,3 +1,4 @@
+mod bits;
 mod decay;
 mod engines;
 mod frozen;

@@ -263,16 +263,18 @@ mod tests {
 
     /// All instructions that this CPU has.
     fn levels() -> Vec<Level> {
-        let mut levels = vec![Level(Instructions::Portable)];
+        #[cfg(not(target_arch = "x86_64"))]
+        let others = [];
         #[cfg(target_arch = "x86_64")]
-        {
-            if std::is_x86_feature_detected!("avx2") {
-                levels.push(Level(Instructions::Avx2));
-            }
-            if std::is_x86_feature_detected!("avx512f") && std::is_x86_feature_detected!("avx512vnni") {
-                levels.push(Level(Instructions::Vnni));
-            }
-        }
+        let others = [
+            (Instructions::Avx2, std::is_x86_feature_detected!("avx2")),
+            (
+                Instructions::Vnni,
+                std::is_x86_feature_detected!("avx512f") && std::is_x86_feature_detected!("avx512vnni"),
+            ),
+        ];
+        let mut levels = vec![Level(Instructions::Portable)];
+        levels.extend(others.into_iter().filter(|(_, is_there)| *is_there).map(|(level, _)| Level(level)));
         levels
     }
 

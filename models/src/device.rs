@@ -66,7 +66,7 @@ impl Backend {
         Err(ModelError::Candle { operation: "opening the CUDA device", source })
     }
 
-    /// What computes, for people: `AVX2`, `CUDA`. Between two of them, results differ in their last digits.
+    /// What computes, for people: `AVX2, AVX-512 or NEON`, `CUDA`. Between two of them, results differ in their last digits.
     #[must_use]
     pub fn arithmetic(&self) -> &'static str {
         match self.kind {

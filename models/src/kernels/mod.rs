@@ -1,7 +1,9 @@
 //! Kernels: the inner loops of training on the CPU, on row-major slices, images as `[n, channels, height, width]`.
 //!
 //! `pulp` and `gemm` choose the vector instructions at run time: AVX-512, AVX2 or NEON, else scalar code. Work is divided
-//! among threads by shapes alone, and every sum has one order, so that results have the same bits for any number of threads.
+//! among threads by shapes alone, and every sum has one order, so that results have the same bits for any number of threads. They
+//! are the same with AVX2, AVX-512 and NEON, which all fuse multiplications with additions: sums over vectors have
+//! [lanes] that do not depend on their length.
 
 // Code inside `pulp`'s dispatch is compiled with its vector instructions only if it is inlined there.
 #![allow(clippy::inline_always)]

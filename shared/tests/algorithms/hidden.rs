@@ -63,7 +63,7 @@ fn updates(federation: &mut Federation<'_>) -> (Vec<Reported<IntegerSet>>, Vec<R
 }
 
 /// As it comes from another server.
-fn travelled(record: Record) -> Record {
+fn travelled(record: &Record) -> Record {
     let bytes = record.to_bytes(Precision::F32);
     Record::read_with_integers(&mut &bytes[..], Limits::default()).unwrap()
 }
@@ -92,7 +92,7 @@ fn a_hidden_sum_of_two_servers_makes_the_same_model_to_the_bit() {
             let (numbers, report) = &hidden[2];
             other.add(&*server.algorithm, &round, (client_id(2), *report), numbers);
             let other =
-                OthersSum::from_record(&*server.algorithm, travelled(other.into_record(&*server.algorithm)));
+                OthersSum::from_record(&*server.algorithm, travelled(&other.into_record(&*server.algorithm)));
             sum.merge(&*server.algorithm, other.unwrap()).unwrap();
             let (partial, losses) = sum.reveal(&*server.algorithm, &[own(0), own(1), own(2)], 3).unwrap();
             let mean: f64 = plain.iter().map(|(_, report)| report.loss).sum();

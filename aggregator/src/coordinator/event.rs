@@ -290,6 +290,13 @@ impl Agreement {
         members.map(|(client, said)| (*client, *said)).collect()
     }
 
+    /// What those need of it who accept updates: the number of the exchange, and who takes part.
+    #[must_use]
+    pub fn outline(&self) -> Self {
+        let sealed = self.sealed.keys().map(|client| (*client, BTreeMap::new())).collect();
+        Self { attempt: self.attempt, sealed, ..Self::default() }
+    }
+
     /// How many holders put a secret of this member together.
     #[must_use]
     pub fn threshold(&self, client: ClientId, secure: &SecureAggregation) -> usize {

@@ -368,8 +368,9 @@ impl Coordinator {
     /// Waits for the devices of a server that has left as for all after a restart.
     fn server_left(&mut self, now: Duration) {
         self.grace_until = now + self.policy.reconnect_grace;
-        if let State::Gathering { known_until, .. } = &mut self.state {
-            *known_until = self.grace_until.max(*known_until);
+        if let State::Gathering { since, known_until, .. } = &mut self.state {
+            // From the beginning, so that one that leaves again and again does not keep the round from opening.
+            *known_until = (*since + self.policy.reconnect_grace).max(*known_until);
         }
         self.postpone(now, Duration::ZERO);
     }

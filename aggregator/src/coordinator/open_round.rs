@@ -3,7 +3,7 @@
 mod closing;
 mod exchange;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use shared::eligibility::Ineligible;
@@ -91,6 +91,8 @@ pub(super) struct OpenRound {
     discarded: usize,
     /// How members hide their updates, if they do.
     pub(super) exchange: Option<KeyExchange>,
+    /// Whose hidden updates count, where an earlier process has decided that.
+    bound: Option<BTreeSet<ClientId>>,
     /// Of updates that were accepted and count only when the round has closed.
     pub(super) fingerprints: BTreeMap<ClientId, u32>,
 }
@@ -106,6 +108,7 @@ impl OpenRound {
         Self {
             exchange: spec.secure.of(opening.work).map(|secure| KeyExchange::new(secure, first, now)),
             fingerprints: BTreeMap::new(),
+            bound: None,
             policy,
             stages: opening.cohort.keys().map(|client| (*client, MemberState::Drawn)).collect(),
             opening,
@@ -150,9 +153,11 @@ impl OpenRound {
         let absent: Vec<_> = round.stages.keys().copied().filter(|client| !takes_part(client)).collect();
         for (client, stage) in &mut round.stages {
             let decided_without = decided.as_ref().is_some_and(|contributors| !contributors.contains(client));
-            *stage = if reopened.accepted.contains(client) {
+            *stage = if decided_without {
+                MemberState::Missed
+            } else if reopened.accepted.contains(client) {
                 MemberState::Accepted
-            } else if decided_without || absent.contains(client) {
+            } else if absent.contains(client) {
                 MemberState::Missed
             } else if !known(client) {
                 MemberState::Gone
@@ -160,7 +165,15 @@ impl OpenRound {
                 MemberState::Asked
             };
         }
+        round.bound = decided.filter(|_| round.exchange.is_some());
         round
+    }
+
+    /// Whether an earlier process has decided that other updates count: devices may have revealed secrets for those, and do so for no
+    /// others.
+    pub(super) fn is_bound_otherwise(&self) -> bool {
+        let accepted = self.stages().filter(|(_, stage)| **stage == MemberState::Accepted);
+        self.bound.as_ref().is_some_and(|bound| !accepted.map(|(client, _)| client).eq(bound.iter().copied()))
     }
 
     /// Shifts all its times by `by`; members that are away are waited for until `grace_until`.

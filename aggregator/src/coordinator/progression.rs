@@ -125,6 +125,7 @@ impl Coordinator {
 
     pub(super) fn close(&mut self, now: Duration, void: bool, waited_for: WaitedFor) {
         let State::Open { round } = &self.state else { return };
+        let void = void || round.is_bound_otherwise();
         let mut tally = round.tally(void, waited_for, |client| self.is_here(client));
         tally.rejected += std::mem::take(&mut self.stray_rejected);
         tally.discarded += std::mem::take(&mut self.stray_discarded);

@@ -160,7 +160,7 @@ impl Leaves for AtLeaves {
         let payload = broadcast.model.read().map_err(|error| LeavesError::Store(error.into()))?;
         let round = opening.round;
         let opening = serde_json::to_string(opening).expect("ids, counts and names are JSON");
-        let agreement = agreement.cloned().map(Box::new);
+        let agreement = agreement.map(|agreement| Box::new(agreement.outline()));
         let message = ToLeaf::Open { round, opening, failed, clip, agreement };
         self.catch_up();
         if self.round != round {
@@ -172,7 +172,7 @@ impl Leaves for AtLeaves {
     }
 
     fn agreed(&mut self, round: u32, agreement: &Agreement) {
-        self.hub.agreed(round, agreement);
+        self.hub.agreed(round, &agreement.outline());
     }
 
     fn accept(

@@ -94,7 +94,9 @@ impl Hub {
         for linked in state.links.values() {
             let _ = linked.sender.send(ToLeaf::Agreed { round, agreement: told() }.into());
         }
-        if let Some(Frame { message: ToLeaf::Open { agreement, .. }, .. }) = &mut state.open {
+        if let Some(Frame { message: ToLeaf::Open { round: open, agreement, .. }, .. }) = &mut state.open
+            && *open == round
+        {
             *agreement = Some(told());
         }
     }

@@ -41,7 +41,7 @@ pub enum ToLeaf {
         failed: u32,
         /// The length to which updates are clipped, if that adapts.
         clip: Option<f64>,
-        /// Who takes part, where updates are hidden and that is decided.
+        /// Who takes part, in outline, where updates are hidden and that is decided.
         agreement: Option<Box<Agreement>>,
     },
     /// It is decided who takes part in the open round, whose updates are hidden.

@@ -18,13 +18,23 @@ impl Run {
         self.keep()?;
         let Some(reopened) = &mut resume.open else { return Ok(()) };
         let broadcast = self.broadcast(reopened.opening.round, reopened.opening.work)?;
+        let decision = self.read_opening(reopened.opening.round)?.and_then(|record| record.decision);
+        let counts = |client: &ClientId| {
+            let decided = decision.as_ref().map(|decision| &decision.closing.contributors);
+            decided.is_none_or(|contributors| contributors.contains(client))
+        };
         for held in self.open_at_leaves(&reopened.opening, &broadcast, (reopened.agreement.as_ref(), true))? {
-            if !reopened.opening.cohort.contains_key(&held.client) {
+            if !reopened.opening.cohort.contains_key(&held.client) || !counts(&held.client) {
                 continue;
             }
             let open = self.open.as_mut().expect("a round that is reopened is open");
             reopened.accepted.insert(held.client);
             reopened.fingerprints.insert(held.client, open.note_held(held));
+        }
+        if reopened.decided().is_some()
+            && let Some(open) = &mut self.open
+        {
+            open.decision = decision;
         }
         Ok(())
     }

@@ -47,6 +47,8 @@ impl Run {
             None => self.decide(&open, tally, traffic)?,
         };
         if open.hidden.is_some() {
+            // Devices that were to take the masks away may have been lost since it was decided.
+            decision.closing.tally.void |= tally.void;
             self.gather_decided(&mut open, &mut decision)?;
         } else {
             let clients = open.reports.keys().copied().collect();
@@ -55,8 +57,6 @@ impl Run {
         let hidden = open.hidden.take();
         let is_hidden = hidden.is_some();
         let train_loss = if let Some(hidden) = hidden {
-            // Devices that were to take the masks away may have been lost since it was decided.
-            decision.closing.tally.void |= tally.void;
             let (partial, loss) = self.unmask(&open.opening, hidden, &mut decision, revealed)?.unzip();
             open.partials = vec![partial];
             loss.flatten()

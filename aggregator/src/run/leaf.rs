@@ -32,7 +32,11 @@ const ORIGIN: &str = "trained-from";
 pub struct LeafRun {
     run: Run,
     /// What the devices of the open round are sent: its digest.
+    model: Digest,
+    /// What the updates of the open round depend on.
     origin: Option<Digest>,
+    /// Who takes part in it, where updates are hidden. The root says so again to a process that begins.
+    agreement: Option<Agreement>,
     /// Whether the sums were given away.
     summed: bool,
 }
@@ -51,7 +55,7 @@ impl LeafRun {
         }
         let run = Run::assemble(files, directory, config, None)?;
         run.empty_spool()?;
-        Ok(Self { run, origin: None, summed: false })
+        Ok(Self { run, model: Digest::default(), origin: None, agreement: None, summed: false })
     }
 
     /// Where updates are received.
@@ -84,7 +88,8 @@ impl LeafRun {
         model: &[u8],
     ) -> Result<(Broadcast, Vec<HeldUpdate>), RunError> {
         let round = opening.round;
-        let origin: Digest = Sha256::digest(model).into();
+        let model_digest: Digest = Sha256::digest(model).into();
+        let origin = self.origin_of(&model_digest, agreement);
         let same = |open: &super::OpenRound| open.opening.round == round;
         let goes_on = self.origin.as_ref() == Some(&origin) && self.run.open.as_ref().is_some_and(same);
         if goes_on && !self.summed && self.run.clip == clip && self.run.failed == failed {
@@ -94,28 +99,33 @@ impl LeafRun {
         } else {
             self.forget(Some(round))?;
             (self.run.failed, self.run.clip) = (failed, clip);
-            self.adopt(round, origin)?;
+            self.adopt(round, &origin)?;
             let path = self.run.directory.broadcast(round);
             self.write(&path, model)?;
-            self.refold(opening, None, agreement.cloned())?;
-            (self.origin, self.summed) = (Some(origin), false);
-        }
-        if let Some(agreement) = agreement {
-            self.agree(round, agreement)?;
+            self.agreement = agreement.cloned();
+            self.refold(opening, None)?;
+            (self.model, self.origin, self.summed) = (model_digest, Some(origin), false);
         }
         let broadcast = self.run.broadcast(round, opening.work)?;
         Ok((broadcast, self.held()?))
     }
 
-    /// Who takes part in the open round, where updates are hidden.
+    /// Who takes part in the open round, where updates are hidden: from now on there are updates of it.
     ///
     /// # Errors
     /// Those of the disk.
     pub fn agree(&mut self, round: u32, agreement: &Agreement) -> Result<(), RunError> {
-        match &self.run.open {
-            Some(open) if open.opening.round == round => self.run.agree(round, agreement),
-            _ => Ok(()),
+        if self.run.open.as_ref().is_none_or(|open| open.opening.round != round) {
+            return Ok(());
         }
+        let origin = self.origin_of(&self.model, Some(agreement));
+        if self.origin.as_ref() != Some(&origin) {
+            self.adopt(round, &origin)?;
+            self.origin = Some(origin);
+        }
+        self.agreement = Some(agreement.clone());
+        self.run.resume_hidden(self.agreement.clone());
+        Ok(())
     }
 
     /// Folds what was accepted again: all of it or, with a `closing`, that which counts.
@@ -123,25 +133,31 @@ impl LeafRun {
         &mut self,
         opening: &Opening,
         closing: Option<&Closing>,
-        agreement: Option<Agreement>,
     ) -> Result<BTreeSet<ClientId>, RunError> {
-        // One that is damaged is told again.
-        let agreement = agreement.or_else(|| self.run.read_agreement(opening.round).ok().flatten());
-        self.run.refold(opening, closing, agreement)
+        self.run.refold(opening, closing, self.agreement.clone())
     }
 
-    /// Keeps those accepted updates of the round that were trained from this.
-    fn adopt(&self, round: u32, origin: Digest) -> Result<(), RunError> {
+    /// What updates of a round depend on: the run, what devices are sent, and the exchange by which they are masked.
+    fn origin_of(&self, model: &Digest, agreement: Option<&Agreement>) -> Digest {
+        let attempt = agreement.map_or(0, |agreement| u64::from(agreement.attempt) + 1);
+        let mut hash = Sha256::new_with_prefix(self.run.config.spec.run.as_bytes());
+        hash.update(model);
+        hash.update(attempt.to_be_bytes());
+        hash.finalize().into()
+    }
+
+    /// Keeps those accepted updates of the round that are of this.
+    fn adopt(&self, round: u32, origin: &Digest) -> Result<(), RunError> {
         let (files, folder) = (&*self.run.files, self.run.directory.accepted(round));
         let path = folder.join(ORIGIN);
         // A file that is damaged says nothing.
         let found = read_checked(files, &path).ok().flatten();
-        if found.as_deref() == Some(&origin) {
+        if found.as_deref() == Some(origin) {
             return Ok(());
         }
         files.remove_dir(&folder).map_err(disk("remove", &folder))?;
         create_dir_durably(files, &folder).map_err(disk("create", &folder))?;
-        write_checked(files, &path, |out| out.write_all(&origin)).map_err(disk("write", &path))
+        write_checked(files, &path, |out| out.write_all(origin)).map_err(disk("write", &path))
     }
 
     /// Writes what the root can send again.
@@ -237,7 +253,8 @@ impl LeafRun {
             let opening = open.opening.clone();
             let closing =
                 Closing { contributors: clients.clone(), late: BTreeMap::new(), tally: Tally::default() };
-            if self.refold(&opening, Some(&closing), None)? != *clients {
+            self.summed = true;
+            if self.refold(&opening, Some(&closing))? != *clients {
                 return Ok(None);
             }
         }
@@ -257,7 +274,7 @@ impl LeafRun {
         }
         let opening = self.run.open.as_ref().map(|open| open.opening.clone());
         let opening = opening.expect("what was summed up is of an open round");
-        self.refold(&opening, None, None).map(drop)
+        self.refold(&opening, None).map(drop)
     }
 
     /// Rounds up to this one are over for good: their updates count, or never will.

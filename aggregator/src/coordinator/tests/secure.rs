@@ -363,42 +363,76 @@ fn what_was_not_asked_for_or_is_signed_by_another_is_refused() {
     assert_eq!(round.coordinator.status(Duration::ZERO).connected, 4);
 }
 
+/// What follows of a round after a restart, where `contributors` were decided on and the updates of `accepted` are there.
+fn after_restart(
+    before: &Hiding,
+    contributors: Option<BTreeSet<ClientId>>,
+    accepted: &BTreeSet<ClientId>,
+) -> Hiding {
+    let tally = before.decided.unwrap_or(tally(5, 5, WaitedFor::Cohort));
+    let closing = contributors.map(|contributors| Closing { contributors, late: BTreeMap::new(), tally });
+    let agreement = before.agreement.clone().expect("it was durable");
+    let opening = before.opening.clone().expect("it was durable");
+    let resume = Resume {
+        roster: opening.roster.clone(),
+        open: Some(Reopened {
+            opening,
+            accepted: accepted.clone(),
+            late: BTreeMap::new(),
+            closing,
+            agreement: Some(agreement.clone()),
+            fingerprints: accepted.iter().map(|client| (*client, 7)).collect(),
+        }),
+        ..Resume::default()
+    };
+    let mut after = Hiding::resumed(5, &[], resume);
+    after.accepted.clone_from(accepted);
+    // Devices keep their secrets.
+    for (client, member) in &before.members {
+        let exchange = Exchange { run: secure().run, round: 1, attempt: 0 };
+        let secret = *shared::seed::Seed::root(0).derive_bytes("party", client.as_bytes()).as_bytes();
+        after.members.get_mut(client).expect("the same").party =
+            member.party.as_ref().map(|_| Party::new(exchange, *client, PartySecret::new(secret)));
+    }
+    after.agreement = Some(agreement);
+    after
+}
+
 #[test]
 fn after_a_restart_the_agreement_and_the_decision_stand() {
     for decided in [false, true] {
         let silent = if decided { Silent::Reveal } else { Silent::Update };
         let before = Hiding::new(5, &[(4, silent), (5, silent), (1, silent)]);
         assert_eq!(before.decided.is_some(), decided);
-        let contributors = before.accepted.clone();
-        let closing = before.decided.map(|tally| Closing { contributors, late: BTreeMap::new(), tally });
-        let fingerprints = before.accepted.iter().map(|client| (*client, 7)).collect();
-        let agreement = before.agreement.clone().expect("it was durable");
-        let opening = before.opening.clone().expect("it was durable");
-        let resume = Resume {
-            roster: opening.roster.clone(),
-            open: Some(Reopened {
-                opening,
-                accepted: before.accepted.clone(),
-                late: BTreeMap::new(),
-                closing,
-                agreement: Some(agreement.clone()),
-                fingerprints,
-            }),
-            ..Resume::default()
-        };
-        let mut after = Hiding::resumed(5, &[], resume);
-        after.accepted.clone_from(&before.accepted);
-        // Devices keep their secrets.
-        for (client, member) in &before.members {
-            let exchange = Exchange { run: secure().run, round: 1, attempt: 0 };
-            let secret = *shared::seed::Seed::root(0).derive_bytes("party", client.as_bytes()).as_bytes();
-            after.members.get_mut(client).expect("the same").party =
-                member.party.as_ref().map(|_| Party::new(exchange, *client, PartySecret::new(secret)));
-        }
-        after.agreement = Some(agreement);
+        let contributors = before.decided.map(|_| before.accepted.clone());
+        let mut after = after_restart(&before, contributors, &before.accepted);
         after.greet();
         assert_eq!(after.accepted.len(), 5);
         assert_eq!(after.masks(), 5, "decided: {decided}");
         assert_eq!(after.attempts, [0].into());
     }
+}
+
+#[test]
+fn after_a_restart_no_other_updates_count_than_was_decided() {
+    let before = Hiding::new(5, &[(4, Silent::Reveal), (5, Silent::Reveal), (1, Silent::Reveal)]);
+    let all: BTreeSet<ClientId> = (1..=5).map(id).collect();
+    let four: BTreeSet<ClientId> = (1..=4).map(id).collect();
+    // One more is there: it was on the disk of another server that was away.
+    let mut after = after_restart(&before, Some(four.clone()), &all);
+    after.accepted.clone_from(&four);
+    after.greet();
+    assert_eq!(
+        (after.masks(), after.decided),
+        (8, None),
+        "the mask of each of four, and theirs with the fifth"
+    );
+    // One is missing, and its device stays away. Others may have been told by now that it counts.
+    let mut after = after_restart(&before, Some(all), &four);
+    after.members.remove(&id(5));
+    after.greet();
+    assert!(after.closed.is_none() && after.unmasked.is_none(), "it is waited for");
+    after.at(RECONNECT_GRACE);
+    assert!(after.closed.is_some_and(|tally| tally.void), "{:?}", after.closed);
+    assert_eq!((after.decided, after.unmasked.is_none()), (None, true));
 }

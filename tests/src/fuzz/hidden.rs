@@ -1,7 +1,7 @@
 //! The server's state machine in rounds whose updates are hidden, by a list of operations: devices that answer, lie, are silent or lost
 //! at any step, durable steps, time and restarts; and what the server makes of the secrets that it was told.
 //!
-//! A device that signs and shares as it should is played by its real [`Party`]. For any answers of others, the masks that are taken away are
+//! A device that signs and shares as it should is played by its real [`Party`](shared::secure::Party). For any answers of others, the masks that are taken away are
 //! those that honest devices have added, or none are: never others.
 
 mod driver;

@@ -189,7 +189,7 @@ fn of_all_that_the_server_has_stored_only_masked_values_depend_on_who_learned_fr
         }
         for (name, files) in differ.into_iter().filter(|(name, _)| name.starts_with(&accepted)) {
             let same = files[0].iter().zip(&files[1]).take_while(|(one, other)| one == other).count();
-            // Names, shapes and what a device says of its round: the same, whatever it has learned from.
+            // Names, shapes and what a device says of its round: the same, from any samples that it has learned from.
             assert!(!secure || same > 200, "{name:?}: {same} bytes");
             for bytes in files {
                 let chi = chi_square(&bytes[same..]);

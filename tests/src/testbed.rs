@@ -382,8 +382,8 @@ fn model_in(run: &Path) -> Vec<u8> {
 #[must_use]
 pub fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
-    // Suites that run at the same time begin at different ports.
-    let begin = std::process::id() as u16;
+    // Suites that run at the same time, often with neighbouring numbers, begin at ports that are far apart.
+    let begin = (std::process::id() as u16).wrapping_mul(97);
     for _ in PORTS {
         let offset = begin.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % PORTS.len() as u16;
         let port = PORTS.start + offset;

@@ -191,7 +191,12 @@ fn without_its_folder(killed: bool) {
     let held = gate.held();
     until("another server has accepted an update", || others().any(|server| has_accepted(&lab, server)));
     let leaf = others().find(|server| has_accepted(&lab, *server)).expect("one has");
-    let remove = || fs::remove_dir_all(lab.runs(leaf)).expect("it was there");
+    let remove = || {
+        // In one step: the server may add to a folder that is being emptied.
+        let elsewhere = lab.testbed.path("removed");
+        fs::rename(lab.runs(leaf), &elsewhere).expect("it was there");
+        fs::remove_dir_all(elsewhere).expect("it is there now");
+    };
     if killed {
         kill_and_restart(&lab, &mut servers, leaf, remove);
     } else {

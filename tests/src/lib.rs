@@ -20,6 +20,7 @@
 //! | [`programs`] | the two programs, built once |
 //! | [`exported`] | exported networks in Python beside our own engine |
 //! | [`python`] | a Python with numpy, or with PyTorch |
+//! | [`proc`] | what a process uses: memory and processor time |
 //! | [`process`] | a running program: its lines, its end, signals |
 //! | `postgres` | a `PostgreSQL` server of the test's own |
 //! | [`testbed`] | a folder with configuration, data and states: a federation of processes |
@@ -64,6 +65,7 @@ pub mod open_pages;
 pub mod planted;
 #[cfg(unix)]
 pub mod postgres;
+pub mod proc;
 pub mod process;
 pub mod programs;
 pub mod python;

@@ -8,6 +8,7 @@ use std::process::{Child, Command, Stdio};
 
 use postgres::{Client, NoTls};
 
+use crate::proc::{ended_children_time, parent, processor_time};
 use crate::process::until;
 use crate::testbed::free_port;
 
@@ -132,6 +133,20 @@ impl Postgres {
                 status.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(2)) == Some(&id.to_string())
             })
         });
+    }
+
+    /// Seconds that its processes have been running, all together, with those that have ended.
+    ///
+    /// # Panics
+    /// If it does not run, or the system has no `/proc`.
+    #[must_use]
+    pub fn processor_time(&self) -> f64 {
+        let server = self.server.as_ref().expect("the server runs").id();
+        let ended = ended_children_time(server).expect("the system has /proc");
+        let all = fs::read_dir("/proc").expect("the system has /proc").flatten();
+        let numbers = all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+        let own = numbers.filter(|process| *process == server || parent(*process) == Some(server));
+        ended + own.filter_map(processor_time).sum::<f64>()
     }
 
     /// Where it is, for clients.

@@ -6,6 +6,9 @@ use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use aggregator::transport::identity::KEY_FILE;
+
+use crate::proc::memory;
 use crate::programs::programs;
 use crate::testbed::free_port;
 
@@ -23,32 +26,11 @@ impl Process {
         self.0.id()
     }
 
-    /// A figure of `/proc/PID/status`, in bytes: `VmRSS` (resident now) or `VmHWM` (resident at most).
+    /// See [`memory`].
     #[must_use]
     pub fn memory(&self, field: &str) -> Option<u64> {
         memory(self.0.id(), field)
     }
-}
-
-/// The same of any process.
-#[must_use]
-pub fn memory(process: u32, field: &str) -> Option<u64> {
-    let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
-    let line = status.lines().find(|line| line.starts_with(field))?;
-    let kilobytes: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
-    Some(kilobytes * 1024)
-}
-
-/// Seconds that the threads of a process have been running, all together.
-#[must_use]
-pub fn processor_time(process: u32) -> Option<f64> {
-    /// `USER_HZ` of Linux, in which it tells times on every architecture that we run on.
-    const TICKS: f64 = 100.0;
-    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    // The second field is a name in brackets, which may hold anything.
-    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
-    let ticks: Option<f64> = fields.get(11..13)?.iter().map(|ticks| ticks.parse::<f64>().ok()).sum();
-    Some(ticks? / TICKS)
 }
 
 impl Drop for Process {
@@ -98,6 +80,26 @@ impl Serving {
             overrides,
             &["--store", store, "--listen", &listen, "--enrolment", "anyone"],
         )
+    }
+
+    /// As this many servers of a run over the store of this address, with one key, each with a directory of its own.
+    ///
+    /// # Panics
+    /// As [`start`](Self::start).
+    #[must_use]
+    pub fn start_several(directory: &Path, overrides: &[String], store: &str, servers: usize) -> Vec<Self> {
+        let mut all: Vec<Self> = Vec::new();
+        let runs = |server: usize| directory.join(format!("server-{server}/runs"));
+        for server in 0..servers {
+            if server > 0 {
+                std::fs::create_dir_all(runs(server)).expect("the directory can be made");
+                std::fs::copy(runs(0).join(KEY_FILE), runs(server).join(KEY_FILE))
+                    .expect("the first made it");
+            }
+            let place = directory.join(format!("server-{server}"));
+            all.push(Self::start_sharing(&place, overrides, store));
+        }
+        all
     }
 
     fn start_as(directory: &Path, overrides: &[String], how: &[&str]) -> Self {

@@ -6,8 +6,11 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use federation_tests::keys::device_key;
+#[cfg(unix)]
+use federation_tests::postgres::Postgres;
+use federation_tests::proc::processor_time;
 use federation_tests::raw_peer::hello;
-use federation_tests::serving::{Serving, processor_time};
+use federation_tests::serving::Serving;
 use quinn::crypto::rustls::QuicClientConfig;
 use quinn::{ClientConfig, Connection, Endpoint, RecvStream, SendStream, TransportConfig, VarInt};
 use rustls::client::AlwaysResolvesClientRawPublicKeys;
@@ -22,7 +25,8 @@ use tokio::task::JoinSet;
 ///
 /// The devices are connections of this process, each with a key of its own and an id in the aggregator's database; they send
 /// a hello and the heartbeats that the run asks for. The run waits for one device more than there are. The cost of unknown peers
-/// is measured as well: connections of keys that the server does not know and refuses.
+/// is measured as well: connections of keys that the server does not know and refuses. With `--servers` the devices are spread over
+/// several servers of one run, which share a store; one of them leads the run.
 #[derive(Args)]
 pub(crate) struct Arguments {
     /// Devices that connect.
@@ -31,6 +35,9 @@ pub(crate) struct Arguments {
     /// Time over which heartbeats are measured.
     #[arg(long, default_value_t = 30)]
     seconds: u64,
+    /// Servers that serve the run together.
+    #[arg(long, default_value_t = 1)]
+    servers: usize,
 }
 
 /// Handshakes at a time: fewer than the aggregator's slots for unknown peers.
@@ -40,11 +47,13 @@ const HEARTBEAT: u64 = 5;
 /// Connections of unknown peers that are measured.
 const UNKNOWN: u32 = 2000;
 
-pub(crate) fn run(arguments: &Arguments) {
+pub(crate) fn run(Arguments { devices, seconds, servers }: &Arguments) {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("threads");
+    let Some(lab) = Lab::start(directory.path(), *servers, &overrides(*devices)) else { return };
     runtime.block_on(async {
-        connected(directory.path(), arguments.devices, Duration::from_secs(arguments.seconds)).await;
+        lab.connected(*devices, Duration::from_secs(*seconds)).await;
+        drop(lab);
         unknown(directory.path()).await;
     });
 }
@@ -63,61 +72,136 @@ fn overrides(devices: u32) -> Vec<String> {
     .to_vec()
 }
 
-async fn connected(directory: &Path, devices: u32, time: Duration) {
-    let serving = Serving::start(directory, &overrides(devices));
-    let memory = || serving.process.memory("VmRSS").expect("this bench needs /proc") as f64;
-    let processor = || processor_time(serving.process.id()).expect("this bench needs /proc");
-    let (empty, idle, began) = (memory(), processor(), Instant::now());
-    let endpoint = Arc::new(Endpoint::client("127.0.0.1:0".parse().expect("an address")).expect("a socket"));
-    let address = serving.address().parse().expect("an address");
-    let turns = Arc::new(Semaphore::new(AT_A_TIME));
-    let mut joining = JoinSet::new();
-    for number in 0..devices {
-        let (endpoint, turns) = (endpoint.clone(), turns.clone());
-        joining.spawn(async move {
-            let _turn = turns.acquire().await.expect("never closed");
-            loop {
-                match join(&endpoint, address, number).await {
-                    Ok((joined, ToClient::Welcome { .. })) => return joined,
-                    Ok((_, other)) => panic!("instead of a welcome came {other:?}"),
-                    // All slots for unknown peers were taken.
-                    Err(_) => tokio::task::yield_now().await,
-                }
-            }
-        });
-    }
-    let mut all = joining.join_all().await;
-    let (took, cost) = (began.elapsed().as_secs_f64(), processor() - idle);
-    println!(
-        "{devices} devices joined in {took:.1} s ({:.2} ms of the aggregator's processor time each)",
-        1e3 * cost / f64::from(devices)
-    );
-    let each = (memory() - empty) / f64::from(devices);
-    println!("resident: {:.1} MB, {:.1} kB for each device", memory() / 1e6, each / 1e3);
+/// The servers of the devices, and what these share if they are several.
+struct Lab {
+    servers: Vec<Serving>,
+    #[cfg(unix)]
+    postgres: Option<Postgres>,
+}
 
+/// What the processes of a lab use.
+#[derive(Clone)]
+struct Usage {
+    /// Bytes that are resident, of each server.
+    memory: Vec<f64>,
+    /// Seconds of processor time, of each server.
+    processor: Vec<f64>,
+    /// The same of the database.
+    database: f64,
+}
+
+impl Lab {
+    /// `None` where several servers have no store.
+    fn start(directory: &Path, servers: usize, overrides: &[String]) -> Option<Self> {
+        #[cfg(unix)]
+        if servers > 1 {
+            let postgres = Postgres::start()?;
+            let servers = Serving::start_several(directory, overrides, &postgres.address(), servers);
+            return Some(Self { servers, postgres: Some(postgres) });
+        }
+        assert_eq!(servers, 1, "several servers share a PostgreSQL, which this system has not");
+        Some(Self {
+            servers: vec![Serving::start(directory, overrides)],
+            #[cfg(unix)]
+            postgres: None,
+        })
+    }
+
+    fn usage(&self) -> Usage {
+        let memory = |serving: &Serving| serving.process.memory("VmRSS").expect("this bench needs /proc");
+        let processor =
+            |serving: &Serving| processor_time(serving.process.id()).expect("this bench needs /proc");
+        Usage {
+            memory: self.servers.iter().map(|serving| memory(serving) as f64).collect(),
+            processor: self.servers.iter().map(processor).collect(),
+            #[cfg(unix)]
+            database: self.postgres.as_ref().map_or(0.0, Postgres::processor_time),
+            #[cfg(not(unix))]
+            database: 0.0,
+        }
+    }
+
+    async fn connected(&self, devices: u32, time: Duration) {
+        let (empty, began) = (self.usage(), Instant::now());
+        let mut all = self.join(devices).await;
+        let (took, joined) = (began.elapsed().as_secs_f64(), self.usage());
+        println!(
+            "{devices} devices joined in {took:.1} s ({:.2} ms of the servers' processor time each)",
+            1e3 * joined.processor_since(&empty) / f64::from(devices)
+        );
+        let (of_all, before): (f64, f64) = (joined.memory.iter().sum(), empty.memory.iter().sum());
+        let each = (of_all - before) / f64::from(devices);
+        println!("resident: {:.1} MB, {:.1} kB for each device", of_all / 1e6, each / 1e3);
+
+        let (before, began) = (self.usage(), Instant::now());
+        let signs = signs_of_life(&mut all, time).await;
+        let (after, over) = (self.usage(), began.elapsed().as_secs_f64());
+        let spent = after.processor_since(&before);
+        println!(
+            "signs of life: {signs} in {over:.0} s, {:.0} us of processor time each, {:.1} % of one core",
+            1e6 * spent / signs as f64,
+            100.0 * spent / over
+        );
+        println!("resident after that: {:.1} MB", after.memory.iter().sum::<f64>() / 1e6);
+        if self.servers.len() > 1 {
+            for (number, memory) in after.memory.iter().enumerate() {
+                let share = 100.0 * (after.processor[number] - before.processor[number]) / over;
+                println!("  server {number}: {:.1} MB, {share:.1} % of one core", memory / 1e6);
+            }
+            let share = 100.0 * (after.database - before.database) / over;
+            println!("  PostgreSQL: {share:.1} % of one core");
+        }
+    }
+
+    /// Connects the devices, each to one server, in turn.
+    async fn join(&self, devices: u32) -> Vec<Joined> {
+        let loopback = "127.0.0.1:0".parse().expect("an address");
+        let endpoint = Arc::new(Endpoint::client(loopback).expect("a socket"));
+        let addresses: Vec<std::net::SocketAddr> =
+            self.servers.iter().map(|serving| serving.address().parse().expect("an address")).collect();
+        let turns = Arc::new(Semaphore::new(AT_A_TIME));
+        let mut joining = JoinSet::new();
+        for number in 0..devices {
+            let (endpoint, turns) = (endpoint.clone(), turns.clone());
+            let address = addresses[number as usize % addresses.len()];
+            joining.spawn(async move {
+                let _turn = turns.acquire().await.expect("never closed");
+                loop {
+                    match join(&endpoint, address, number).await {
+                        Ok((joined, ToClient::Welcome { .. })) => return joined,
+                        Ok((_, other)) => panic!("instead of a welcome came {other:?}"),
+                        // All slots for unknown peers were taken.
+                        Err(_) => tokio::task::yield_now().await,
+                    }
+                }
+            });
+        }
+        joining.join_all().await
+    }
+}
+
+impl Usage {
+    /// The servers' processor time since then, in seconds.
+    fn processor_since(&self, before: &Self) -> f64 {
+        self.processor.iter().sum::<f64>() - before.processor.iter().sum::<f64>()
+    }
+}
+
+/// Has the devices send heartbeats for this time, spread over the time between two of each, as those of a fleet are. Gives how many.
+async fn signs_of_life(all: &mut [Joined], time: Duration) -> u64 {
     let sign = frame::encode(&ToServer::Heartbeat(Progress::default()), 0);
-    let (before, began) = (processor(), Instant::now());
-    let mut signs = 0_u64;
-    // Spread over the time between signs, as those of a fleet are.
     let mut moments = tokio::time::interval(Duration::from_millis(50));
     let share = all.len().div_ceil((HEARTBEAT * 20) as usize);
-    let mut next = 0;
+    let (mut signs, mut next, began) = (0, 0, Instant::now());
     while began.elapsed() < time {
         moments.tick().await;
         for _ in 0..share {
-            let device = &mut all[next];
-            device.control.write_all(&sign).await.expect("the connection stands");
-            next = (next + 1) % devices as usize;
+            all[next].control.write_all(&sign).await.expect("the connection stands");
+            next = (next + 1) % all.len();
             signs += 1;
         }
     }
-    let (spent, over) = (processor() - before, began.elapsed().as_secs_f64());
-    println!(
-        "signs of life: {signs} in {over:.0} s, {:.0} us of processor time each, {:.1} % of one core",
-        1e6 * spent / signs as f64,
-        100.0 * spent / over
-    );
-    println!("resident after that: {:.1} MB", memory() / 1e6);
+    signs
 }
 
 async fn unknown(directory: &Path) {

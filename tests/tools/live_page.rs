@@ -12,8 +12,9 @@ use aggregator::run::directory::RunDirectory;
 use aggregator::storage::Disk;
 use clap::Args;
 use federation_tests::open_pages::OpenPages;
+use federation_tests::proc::processor_time;
 use federation_tests::programs::simulate;
-use federation_tests::serving::{median, processor_time};
+use federation_tests::serving::median;
 use federation_tests::visitor::Visitor;
 
 /// What the live page costs, and how fast it is: a history of many rounds and devices, and pages that are open while rounds close.

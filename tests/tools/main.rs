@@ -1,5 +1,7 @@
 //! `federation-lab`: benchmarks, fuzzing and endurance tests, one subcommand each.
 
+#[cfg(unix)]
+mod accepted_updates;
 mod bytes;
 #[cfg(unix)]
 mod cluster_soak;
@@ -18,6 +20,8 @@ mod schedules;
 mod secure;
 mod seeds;
 mod several_schedules;
+#[cfg(unix)]
+mod several_servers;
 mod soak;
 mod stragglers;
 mod trainer;
@@ -45,6 +49,10 @@ enum Tool {
     KilledFormats(killed_formats::Arguments),
     NullRound(null_round::Arguments),
     Bytes(bytes::Arguments),
+    #[cfg(unix)]
+    AcceptedUpdates(accepted_updates::Arguments),
+    #[cfg(unix)]
+    SeveralServers(several_servers::Arguments),
     LivePage(live_page::Arguments),
     Memory(memory::Arguments),
     Idle(idle::Arguments),
@@ -69,6 +77,10 @@ fn main() -> ExitCode {
         Tool::KilledDownloads(arguments) => killed_downloads::run(&arguments),
         Tool::NullRound(arguments) => null_round::run(&arguments),
         Tool::Bytes(arguments) => bytes::run(&arguments),
+        #[cfg(unix)]
+        Tool::AcceptedUpdates(arguments) => accepted_updates::run(&arguments),
+        #[cfg(unix)]
+        Tool::SeveralServers(arguments) => several_servers::run(&arguments),
         Tool::LivePage(arguments) => live_page::run(&arguments),
         Tool::Memory(arguments) => memory::run(&arguments),
         Tool::Idle(arguments) => idle::run(&arguments),

@@ -7,7 +7,8 @@ use clap::Args;
 use federation_tests::open_pages::OpenPages;
 #[cfg(unix)]
 use federation_tests::postgres::Postgres;
-use federation_tests::serving::{Serving, median, processor_time, split_data};
+use federation_tests::proc::processor_time;
+use federation_tests::serving::{Serving, median, split_data};
 use federation_tests::visitor::Visitor;
 
 /// The cost of a round before any training: real processes, encrypted QUIC on loopback, durable on disk.

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use federation_tests::proc::memory;
 use federation_tests::process::{Process, until};
-use federation_tests::serving::memory;
 use federation_tests::testbed::Testbed;
 use rand::RngExt as _;
 use shared::seed::Seed;

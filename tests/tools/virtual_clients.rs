@@ -6,8 +6,9 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use clap::Args;
+use federation_tests::proc::{memory, processor_time};
 use federation_tests::programs::programs;
-use federation_tests::serving::{median, memory, processor_time};
+use federation_tests::serving::median;
 use models::{Architecture, Backend, Batch, Learner, Sgd};
 use shared::seed::Seed;
 

@@ -89,11 +89,11 @@ impl Serving {
     #[must_use]
     pub fn start_several(directory: &Path, overrides: &[String], store: &str, servers: usize) -> Vec<Self> {
         let mut all: Vec<Self> = Vec::new();
-        let runs = |server: usize| directory.join(format!("server-{server}/runs"));
+        let identity = |server: usize| directory.join(format!("server-{server}/identity"));
         for server in 0..servers {
             if server > 0 {
-                std::fs::create_dir_all(runs(server)).expect("the directory can be made");
-                std::fs::copy(runs(0).join(KEY_FILE), runs(server).join(KEY_FILE))
+                std::fs::create_dir_all(identity(server)).expect("the directory can be made");
+                std::fs::copy(identity(0).join(KEY_FILE), identity(server).join(KEY_FILE))
                     .expect("the first made it");
             }
             let place = directory.join(format!("server-{server}"));
@@ -109,6 +109,7 @@ impl Serving {
         let mut command = Command::new(&programs().aggregator);
         command.args(["serve", "--json", "--ready-file"]).arg(&ready).args(how);
         command.arg("--runs").arg(directory.join("runs"));
+        command.arg("--identity").arg(directory.join("identity"));
         for change in overrides {
             command.args(["--set", change]);
         }

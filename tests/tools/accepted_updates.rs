@@ -53,7 +53,7 @@ pub(crate) fn run(Arguments { links, devices }: &Arguments) {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let overrides = overrides(devices);
     let mut serving = Serving::start_sharing(directory.path(), &overrides, &postgres.address());
-    let identity = ServerIdentity::load(&Disk, &directory.path().join("runs")).expect("it can be read");
+    let identity = ServerIdentity::load(&Disk, &directory.path().join("identity")).expect("it can be read");
     let key = identity.expect("the server made it").keys(std::time::SystemTime::now()).remove(0);
     let epoch: i64 = loop {
         let row =

@@ -2,6 +2,7 @@
 
 mod closing;
 mod exchange;
+mod members;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -19,6 +20,7 @@ use crate::round::RoundPolicy;
 pub(super) use closing::{Next, Otherwise, Stragglers};
 pub use exchange::MAX_ATTEMPTS;
 pub(super) use exchange::{KeyExchange, Moved, Phase};
+use members::{Kind, Members};
 
 /// Delay after which a member that was not eligible to train is asked again, if the round needs it.
 pub const INELIGIBLE_RETRY: Duration = Duration::from_mins(1);
@@ -60,25 +62,18 @@ pub(super) enum Offer {
     Settled(Verdict),
 }
 
-/// An update of an earlier round that arrived in this one.
-#[derive(Debug)]
-struct LateUpdate {
-    /// The round that it was trained in.
-    trained: u32,
-    /// Being folded, accepted or rejected.
-    stage: MemberState,
-}
-
 #[derive(Debug)]
 pub(super) struct OpenRound {
     /// How it opened, with the members that have joined since.
     pub(super) opening: Opening,
     /// The policy of a round with this work.
     policy: RoundPolicy,
-    /// One entry for every member of the cohort.
-    stages: BTreeMap<ClientId, MemberState>,
-    /// Late updates; none is from a member of the cohort.
-    late: BTreeMap<ClientId, LateUpdate>,
+    /// The members of the cohort.
+    stages: Members,
+    /// Those whose late updates are being folded, accepted or rejected; none is a member of the cohort.
+    late: Members,
+    /// The rounds that these were trained in.
+    late_of: BTreeMap<ClientId, u32>,
     opened: Duration,
     /// Start of the current `timeout` window; moves when replacements join.
     window: Duration,
@@ -104,15 +99,18 @@ impl OpenRound {
             // A round that counts only with enough updates would tell the readers of its model that there were enough.
             policy.min = 0;
         }
+        let mut stages = Members::default();
+        opening.cohort.keys().for_each(|client| stages.set(*client, MemberState::Drawn));
         let first = Exchange { run: spec.run, round: opening.round, attempt: opening.exchange };
         Self {
             exchange: spec.secure.of(opening.work).map(|secure| KeyExchange::new(secure, first, now)),
             fingerprints: BTreeMap::new(),
             bound: None,
             policy,
-            stages: opening.cohort.keys().map(|client| (*client, MemberState::Drawn)).collect(),
+            stages,
             opening,
-            late: BTreeMap::new(),
+            late: Members::default(),
+            late_of: BTreeMap::new(),
             opened: now,
             window: now,
             grace_until: now,
@@ -143,27 +141,29 @@ impl OpenRound {
             round.exchange = Some(resumed);
         }
         round.grace_until = now + policy.reconnect_grace;
-        let accepted = |(client, trained)| (client, LateUpdate { trained, stage: MemberState::Accepted });
-        round.late = reopened.late.into_iter().map(accepted).collect();
+        reopened.late.keys().for_each(|client| round.late.set(*client, MemberState::Accepted));
+        round.late_of = reopened.late;
         let decided = reopened.closing.map(|closing| closing.contributors);
         let takes_part = |client: &ClientId| {
             let agreed = round.exchange.as_ref().filter(|exchange| !exchange.is_open());
             agreed.is_none_or(|exchange| exchange.takes_part(*client))
         };
-        let absent: Vec<_> = round.stages.keys().copied().filter(|client| !takes_part(client)).collect();
-        for (client, stage) in &mut round.stages {
-            let decided_without = decided.as_ref().is_some_and(|contributors| !contributors.contains(client));
-            *stage = if decided_without {
+        let members: Vec<_> = round.stages().map(|(client, _)| (client, takes_part(&client))).collect();
+        for (client, takes_part) in members {
+            let decided_without =
+                decided.as_ref().is_some_and(|contributors| !contributors.contains(&client));
+            let stage = if decided_without {
                 MemberState::Missed
-            } else if reopened.accepted.contains(client) {
+            } else if reopened.accepted.contains(&client) {
                 MemberState::Accepted
-            } else if absent.contains(client) {
+            } else if !takes_part {
                 MemberState::Missed
-            } else if !known(client) {
+            } else if !known(&client) {
                 MemberState::Gone
             } else {
                 MemberState::Asked
             };
+            round.stages.set(client, stage);
         }
         round.bound = decided.filter(|_| round.exchange.is_some());
         round
@@ -200,11 +200,11 @@ impl OpenRound {
     }
 
     pub(super) fn stage(&self, client: ClientId) -> Option<&MemberState> {
-        self.stages.get(&client)
+        self.stages.get(client)
     }
 
     pub(super) fn stages(&self) -> impl Iterator<Item = (ClientId, &MemberState)> {
-        self.stages.iter().map(|(client, stage)| (*client, stage))
+        self.stages.iter()
     }
 
     pub(super) fn cohort_len(&self) -> usize {
@@ -213,12 +213,7 @@ impl OpenRound {
 
     /// The opening is durable: returns the members that are to be asked now.
     pub(super) fn ask(&mut self) -> Vec<ClientId> {
-        let drawn = self.stages.iter_mut().filter(|(_, stage)| **stage == MemberState::Drawn);
-        let ask = |(client, stage): (&ClientId, &mut MemberState)| {
-            *stage = MemberState::Asked;
-            *client
-        };
-        drawn.map(ask).collect()
+        self.stages.set_all(&MemberState::Asked, |_, stage| *stage == MemberState::Drawn)
     }
 
     /// Whether a client with `samples` samples may join: the sums' scale was chosen for the largest client on the roster.
@@ -229,7 +224,7 @@ impl OpenRound {
     pub(super) fn extend(&mut self, recruits: impl IntoIterator<Item = (ClientId, u64)>) {
         for (client, samples) in recruits {
             self.opening.cohort.insert(client, samples);
-            self.stages.insert(client, MemberState::Drawn);
+            self.stages.set(client, MemberState::Drawn);
         }
     }
 
@@ -260,7 +255,7 @@ impl OpenRound {
         used: impl Fn(u64) -> u64,
     ) -> Offer {
         let (round, receipts_wait) = (self.number(), self.receipts_wait());
-        let (Some(stage), Some(&samples)) = (self.stages.get_mut(&client), self.opening.cohort.get(&client))
+        let (Some(stage), Some(&samples)) = (self.stages.get(client), self.opening.cohort.get(&client))
         else {
             return Offer::Settled(Verdict::Rejected(Rejection::NotInCohort { round }));
         };
@@ -282,7 +277,7 @@ impl OpenRound {
             }
         }
         let (judged, offer) = judged(report, used(samples));
-        *stage = judged;
+        self.stages.set(client, judged);
         offer
     }
 
@@ -294,44 +289,42 @@ impl OpenRound {
         report: &TrainReport,
         used: impl Fn(u64) -> u64,
     ) -> Offer {
-        match self.late.get(&client).map(|late| &late.stage) {
+        match self.late.get(client) {
             Some(MemberState::Folding) => return Offer::Again,
             Some(_) => return Offer::Settled(Verdict::Discarded(Discard::Duplicate)),
             None => {}
         }
         // A member of the cohort has a newer task, and the sums' scale holds for the roster alone.
-        let expected = self.opening.roster.contains_key(&client) && !self.stages.contains_key(&client);
+        let expected = self.opening.roster.contains_key(&client) && self.stages.get(client).is_none();
         if !self.opening.work.train || !expected || !self.fits_scale(owed.samples) {
             return Offer::Settled(Verdict::Discarded(Discard::Late));
         }
         let (stage, offer) = judged(report, used(owed.samples));
-        self.late.insert(client, LateUpdate { trained: owed.round, stage });
+        self.late.set(client, stage);
+        self.late_of.insert(client, owed.round);
         offer
     }
 
     /// Whether a late update of this client has arrived.
     pub(super) fn has_late(&self, client: ClientId) -> bool {
-        self.late.contains_key(&client)
+        self.late.get(client).is_some()
     }
 
     /// Members that were asked and have not answered.
-    pub(super) fn asked(&self) -> Vec<ClientId> {
-        let asked = self.stages().filter(|(_, stage)| **stage == MemberState::Asked);
-        asked.map(|(client, _)| client).collect()
+    pub(super) fn asked(&self) -> &BTreeSet<ClientId> {
+        self.stages.asked()
     }
 
     /// Whether the update of a member was accepted.
     pub(super) fn has_accepted(&self, client: ClientId) -> bool {
-        self.stages.get(&client) == Some(&MemberState::Accepted)
+        self.stages.get(client) == Some(&MemberState::Accepted)
     }
 
     /// No update counts any more but those that were accepted, or none of these members: their updates would be of no use.
     pub(super) fn miss(&mut self, which: impl Fn(ClientId) -> bool) {
-        for (client, stage) in &mut self.stages {
-            if !matches!(stage, MemberState::Accepted | MemberState::Gone) && which(*client) {
-                *stage = MemberState::Missed;
-            }
-        }
+        self.stages.set_all(&MemberState::Missed, |client, stage| {
+            !matches!(stage, MemberState::Accepted | MemberState::Gone) && which(client)
+        });
     }
 
     /// What a member is told about the exchange of keys.
@@ -358,9 +351,9 @@ impl OpenRound {
             Verdict::Rejected(rejection) => MemberState::Rejected(rejection.to_string()),
             Verdict::Discarded(discard) => MemberState::Rejected(discard.to_string()),
         };
-        if let Some(late) = self.late.get_mut(&client) {
-            late.stage = settled;
-            return late.trained;
+        if let Some(trained) = self.late_of.get(&client) {
+            self.late.set(client, settled);
+            return *trained;
         }
         self.change(client, |_| true, settled);
         self.number()
@@ -368,8 +361,8 @@ impl OpenRound {
 
     /// Changes the state of a member if it is one of those that `from` names.
     fn change(&mut self, client: ClientId, from: fn(&MemberState) -> bool, to: MemberState) {
-        if let Some(stage) = self.stages.get_mut(&client).filter(|stage| from(stage)) {
-            *stage = to;
+        if self.stages.get(client).is_some_and(from) {
+            self.stages.set(client, to);
         }
     }
 
@@ -400,23 +393,14 @@ impl OpenRound {
         self.change(client, |stage| matches!(stage, MemberState::NotNow(..)), MemberState::Asked);
     }
 
-    fn count_stage(&self, wanted: impl Fn(ClientId, &MemberState) -> bool) -> usize {
-        self.stages().filter(|(client, stage)| wanted(*client, stage)).count()
-    }
-
-    fn count_late(&self, wanted: &MemberState) -> usize {
-        self.late.values().filter(|late| late.stage == *wanted).count()
-    }
-
     pub(super) fn accepted(&self) -> usize {
-        self.count_stage(|_, stage| *stage == MemberState::Accepted) + self.count_late(&MemberState::Accepted)
+        self.stages.count(Kind::Accepted) + self.late.count(Kind::Accepted)
     }
 
     /// Why updates were not accepted, for the operator.
     pub(super) fn reasons(&self) -> Vec<String> {
-        let late = self.late.iter().map(|(client, late)| (*client, &late.stage));
         self.stages()
-            .chain(late)
+            .chain(self.late.iter())
             .filter_map(|(client, stage)| match stage {
                 MemberState::Rejected(reason) => Some(format!("{}: rejected: {reason}", called(client))),
                 MemberState::Failed(reason) => Some(format!("{}: failed: {reason}", called(client))),

@@ -113,7 +113,7 @@ impl Coordinator {
                 }
             }
             State::Open { round } => {
-                match round.next(now, |client| self.is_here(client), self.stragglers_of(round)) {
+                match round.next(now, |client| self.is_here(client), || self.stragglers_of(round)) {
                     Next::Wait => {}
                     Next::Close(waited_for) => self.close(now, false, waited_for),
                     Next::Recruit { wanted, otherwise } => self.recruit(now, wanted, otherwise),

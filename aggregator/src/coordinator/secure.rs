@@ -8,7 +8,7 @@ use std::time::Duration;
 use shared::id::ClientId;
 use shared::message::{CountedUpdate, Discard, SecureAnswer, ToClient, Verdict};
 
-use super::open_round::{KeyExchange, Moved, OpenRound, Phase};
+use super::open_round::{KeyExchange, MemberState, Moved, OpenRound, Phase};
 use super::{Action, Coordinator, PeerId, State};
 use crate::round::{Tally, WaitedFor};
 
@@ -66,14 +66,20 @@ impl Coordinator {
     /// Moves the exchange of the open round on, as far as the answers allow. Says whether the round goes on as it is.
     pub(super) fn advance_exchange(&mut self, now: Duration) -> bool {
         let State::Open { round } = &mut self.state else { return true };
-        let (number, asked, least) = (round.number(), round.asked(), round.least());
-        let counted: Vec<_> =
-            round.stages().map(|(client, _)| client).filter(|client| round.has_accepted(*client)).collect();
+        let (number, least) = (round.number(), round.least());
         let members = &self.members;
-        let is_here = |client: &ClientId| members.get(client).is_some_and(|member| member.link.is_some());
+        let is_here = |client: ClientId| members.get(&client).is_some_and(|member| member.link.is_some());
+        let (waited_for, asked) = match &round.exchange {
+            None => return true,
+            Some(exchange) if matches!(exchange.phase, Phase::Revealing(_)) => {
+                let awaited = |client: ClientId| exchange.awaits(client) && is_here(client);
+                let mut accepted = round.stages().filter(|(_, stage)| **stage == MemberState::Accepted);
+                (accepted.any(|(client, _)| awaited(client)), Vec::new())
+            }
+            Some(_) => (false, round.asked().iter().copied().collect()),
+        };
         let Some(exchange) = &mut round.exchange else { return true };
         if let Phase::Revealing(tally) = exchange.phase {
-            let waited_for = counted.iter().any(|client| exchange.awaits(*client) && is_here(client));
             if exchange.is_revealed(now, waited_for) {
                 self.close_hidden(now, tally);
             } else if now >= exchange.deadline {

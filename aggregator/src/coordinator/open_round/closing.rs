@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use shared::id::ClientId;
 
-use super::{KeyExchange, MemberState, OpenRound, Phase};
+use super::{KeyExchange, Kind, MemberState, OpenRound, Phase};
 use crate::round::{Tally, WaitedFor};
 
 /// Number of stragglers whose updates would count in this round.
@@ -52,17 +52,11 @@ impl OpenRound {
         if !self.opening.work.train && self.is_overdue(now) {
             return None;
         }
-        let mut any = false;
-        let mut again = Vec::new();
-        for (client, stage) in &mut self.stages {
-            let MemberState::NotNow(_, until) = *stage else { continue };
-            any = true;
-            if now >= until {
-                *stage = MemberState::Asked;
-                again.push(*client);
-            }
+        if self.stages.count(Kind::NotNow) == 0 {
+            return None;
         }
-        any.then_some(again)
+        let due = |stage: &MemberState| matches!(*stage, MemberState::NotNow(_, until) if now >= until);
+        Some(self.stages.set_all(&MemberState::Asked, |_, stage| due(stage)))
     }
 
     /// Clients without which no such round closes, nor opens.
@@ -72,21 +66,19 @@ impl OpenRound {
 
     /// Number of updates with which it closes at once: its cohort's, or `round.max-updates`, and not fewer than `round.min-updates`.
     pub(in crate::coordinator) fn wanted(&self) -> usize {
-        let all = self.stages.len() + self.count_late(&MemberState::Accepted);
+        let all = self.stages.len() + self.late.count(Kind::Accepted);
         self.policy.max.unwrap_or(usize::MAX).min(all).max(self.policy.min)
     }
 
-    /// The closing rules. `here` tells who is connected; `behind` are clients that are still at work for an earlier round.
+    /// The closing rules. `here` tells who is connected; `behind` counts clients that are still at work for an earlier round. Neither
+    /// is asked more often than it must: this is looked at after every event, in rounds of many thousand members.
     pub(in crate::coordinator) fn next(
         &self,
         now: Duration,
         here: impl Fn(ClientId) -> bool,
-        behind: Stragglers,
+        behind: impl Fn() -> Stragglers,
     ) -> Next {
-        if self.count_stage(|_, stage| *stage == MemberState::Folding)
-            + self.count_late(&MemberState::Folding)
-            > 0
-        {
+        if self.stages.count(Kind::Folding) + self.late.count(Kind::Folding) > 0 {
             return Next::Wait;
         }
         if let Some(exchange) = &self.exchange
@@ -94,49 +86,51 @@ impl OpenRound {
         {
             return Next::Wait;
         }
-        let accepted = self.accepted();
-        let late = self.count_late(&MemberState::Accepted);
-        let target = self.policy.max.unwrap_or(usize::MAX).min(self.stages.len() + late);
-        let pending_here = self.count_stage(|client, stage| *stage == MemberState::Asked && here(client));
-        let pending_away = self.count_stage(|client, stage| *stage == MemberState::Asked && !here(client));
-        let coming = pending_here + behind.here;
-        let away = pending_away + behind.away;
+        let (accepted, asked) = (self.accepted(), self.stages.asked());
+        let any_here = || asked.iter().any(|client| here(*client));
+        let any_away = || asked.iter().any(|client| !here(*client));
+        let any_comes = || any_here() || behind().here > 0;
         // Members at work are not cut off where the policy waits for them.
-        let hurried = self.policy.cuts_short || coming == 0;
-        let overdue = hurried && self.is_overdue(now);
+        let is_hurried = || self.policy.cuts_short || !any_comes();
+        let is_overdue = || self.is_overdue(now) && is_hurried();
         if accepted >= self.policy.min {
-            let given_up = pending_away == 0 || now >= self.grace_until;
-            let settled = pending_here == 0 && given_up && now >= self.opened + self.policy.min_wait;
-            return if accepted >= target && target < self.stages.len() + late {
+            let all = self.stages.len() + self.late.count(Kind::Accepted);
+            let target = self.policy.max.unwrap_or(usize::MAX).min(all);
+            let given_up = || now >= self.grace_until || !any_away();
+            let is_settled = || now >= self.opened + self.policy.min_wait && !any_here() && given_up();
+            return if accepted >= target && target < all {
                 Next::Close(WaitedFor::Count)
-            } else if accepted >= target || settled {
-                let grace = pending_away > 0 && !self.policy.min_wait.is_zero();
+            } else if accepted >= target || is_settled() {
+                let grace = !self.policy.min_wait.is_zero() && any_away();
                 Next::Close(if grace { WaitedFor::MinTime } else { WaitedFor::Cohort })
-            } else if hurried && self.short_handed {
+            } else if self.short_handed && is_hurried() {
                 Next::Close(WaitedFor::MinCount)
-            } else if overdue {
+            } else if is_overdue() {
                 Next::Close(WaitedFor::MaxTime)
             } else {
                 Next::Wait
             };
         }
-        if overdue {
-            let wanted = self.policy.min - accepted;
+        let wanted = self.policy.min - accepted;
+        if is_overdue() {
             // In a round without training, absent clients get no more time.
-            let away = if self.opening.work.train { away } else { 0 };
-            let otherwise = match (coming, away) {
-                (0, 0) => Otherwise::Void,
-                (0, _) if self.short_handed => Otherwise::VoidIfEnoughAreHere,
+            let any_absent = self.opening.work.train && (any_away() || behind().away > 0);
+            let otherwise = match (any_comes(), any_absent) {
+                (false, false) => Otherwise::Void,
+                (false, true) if self.short_handed => Otherwise::VoidIfEnoughAreHere,
                 _ => Otherwise::Wait,
             };
             return Next::Recruit { wanted, otherwise };
         }
-        if away == 0 && accepted + coming < self.policy.min {
-            let wanted = self.policy.min - accepted - coming;
-            return Next::Recruit {
-                wanted,
-                otherwise: if coming == 0 { Otherwise::Void } else { Otherwise::Wait },
-            };
+        // Those that were asked are enough: they are here, or one that is away is waited for.
+        if asked.len() >= wanted || any_away() {
+            return Next::Wait;
+        }
+        let Stragglers { here: late_here, away: late_away } = behind();
+        let coming = asked.len() + late_here;
+        if late_away == 0 && coming < wanted {
+            let otherwise = if coming == 0 { Otherwise::Void } else { Otherwise::Wait };
+            return Next::Recruit { wanted: wanted - coming, otherwise };
         }
         Next::Wait
     }
@@ -145,7 +139,9 @@ impl OpenRound {
     pub(in crate::coordinator) fn deadline(&self, now: Duration) -> Option<Duration> {
         let moments =
             [self.opened + self.policy.min_wait, self.window + self.policy.timeout, self.grace_until];
-        let again = self.stages.values().filter_map(|stage| match *stage {
+        let any = self.stages.count(Kind::NotNow) > 0;
+        let again = any.then(|| self.stages.iter()).into_iter().flatten();
+        let again = again.filter_map(|(_, stage)| match *stage {
             MemberState::NotNow(_, until) => Some(until),
             _ => None,
         });
@@ -162,16 +158,13 @@ impl OpenRound {
         Tally {
             sampled: self.stages.len(),
             accepted: self.accepted(),
-            late: self.count_late(&MemberState::Accepted),
+            late: self.late.count(Kind::Accepted),
             rejected: self.rejected,
             discarded: self.discarded,
-            failed: self.count_stage(|_, stage| matches!(stage, MemberState::Failed(_))),
-            not_now: self.count_stage(|_, stage| matches!(stage, MemberState::NotNow(..))),
-            lost: self.count_stage(|client, stage| match stage {
-                MemberState::Asked => !here(client),
-                MemberState::Gone => true,
-                _ => false,
-            }),
+            failed: self.stages.count(Kind::Failed),
+            not_now: self.stages.count(Kind::NotNow),
+            lost: self.stages.count(Kind::Gone)
+                + self.stages.asked().iter().filter(|client| !here(**client)).count(),
             waited_for,
             void,
         }

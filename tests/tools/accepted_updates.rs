@@ -120,8 +120,7 @@ pub(crate) fn run(Arguments { links, devices }: &Arguments) {
 
 fn overrides(devices: u32) -> Vec<String> {
     [
-        "data.set=mnist",
-        "data.path=.",
+        &format!("data.max-samples={}", devices.max(6000)),
         "model.name=linear",
         "evaluate.every=0",
         "run.rounds=1",

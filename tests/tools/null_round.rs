@@ -15,7 +15,8 @@ use federation_tests::visitor::Visitor;
 ///
 /// Four `edge-client` processes and one `aggregator`, `cnn-mnist` (1,663,370 parameters), no local epochs, no evaluation. A
 /// round is the time from one closed round to the next: broadcast, update, check, sync, fold, close, checkpoint. The
-/// precisions run alternately; medians are printed. With `--pages` f32 runs without and with open pages of the run, alternately.
+/// precisions run alternately; medians are printed. With `--pages` f32 runs without and with open pages of the run, alternately. With
+/// `--store` every client trains on one sample, since a store takes no model again that it has.
 #[derive(Args)]
 pub(crate) struct Arguments {
     /// Rounds of each run.
@@ -100,7 +101,8 @@ fn overrides(algorithm: &str, rounds: usize, precision: &str) -> Vec<String> {
 #[cfg(unix)]
 fn over_a_store(rounds: usize, algorithm: &str) {
     let directory = tempfile::tempdir().expect("a temporary directory");
-    let overrides = overrides(algorithm, rounds, "f32");
+    let mut overrides = overrides(algorithm, rounds, "f32");
+    overrides.extend(["training.epochs=1", "data.max-samples=4"].map(str::to_owned));
     split_data(directory.path(), &overrides);
     let (mut without, mut with) = (Vec::new(), Vec::new());
     for _ in 0..REPEATS {

@@ -10,8 +10,8 @@ use federation_tests::serving::{Serving, median, split_data};
 
 /// What it costs a round that several servers serve it: time, memory, processor time of servers and database.
 ///
-/// Real processes over QUIC on loopback, rounds without training, durable on disk. The clients are spread over the servers. Runs of one
-/// server without a store, of one server over a store, and of all servers over one run alternately; medians are printed. A round
+/// Real processes over QUIC on loopback, durable on disk. Each client trains on one sample, so that there is another model in each round.
+/// The clients are spread over the servers. Runs of one server without a store, of one server over a store, and of all servers over one run alternately; medians are printed. A round
 /// is the time from one closed round to the next.
 #[derive(Args)]
 pub(crate) struct Arguments {
@@ -48,10 +48,10 @@ pub(crate) fn run(arguments: &Arguments) {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let overrides: Vec<String> = [
         &format!("model.name={model}"),
-        "training.epochs=0",
+        "training.epochs=1",
         "evaluate.every=0",
         &format!("data.clients={clients}"),
-        &format!("data.max-samples={}", 10 * clients),
+        &format!("data.max-samples={clients}"),
         &format!("round.min-updates={clients}"),
         &format!("run.rounds={rounds}"),
     ]

@@ -4,9 +4,11 @@
 //! first, each by itself; then one transaction makes them the run's files, if the run is still its worker's. What a worker that was
 //! killed has sent before that is removed by the next worker that takes the run.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{Read as _, Write as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use sha2::{Digest as _, Sha256};
 
@@ -23,6 +25,40 @@ const PART: usize = 1 << 20;
 /// The same, as the store counts.
 const PART_LENGTH: i64 = 1 << 20;
 
+/// The digests of files that were read already, so that a large file which stays is read once.
+#[derive(Debug, Default)]
+pub struct Digests(BTreeMap<PathBuf, (Looks, (Vec<u8>, i64))>);
+
+/// What tells a file from another one that has taken its place: files are replaced by renaming, or grow.
+type Looks = (u64, Option<SystemTime>, u64);
+
+impl Digests {
+    /// The digest of a file, and its length.
+    fn of(&mut self, path: &Path) -> Result<(Vec<u8>, i64), StoreError> {
+        let looks = looks(path)?;
+        if let Some((_, known)) = self.0.get(path).filter(|(former, _)| *former == looks) {
+            return Ok(known.clone());
+        }
+        let found = digest(path)?;
+        self.0.insert(path.to_owned(), (looks, found.clone()));
+        Ok(found)
+    }
+
+    /// Forgets all files but these.
+    fn retain(&mut self, those: &BTreeSet<PathBuf>) {
+        self.0.retain(|path, _| those.contains(path));
+    }
+}
+
+fn looks(path: &Path) -> Result<Looks, StoreError> {
+    let metadata = std::fs::metadata(path).map_err(disk("read", path))?;
+    #[cfg(unix)]
+    let number = std::os::unix::fs::MetadataExt::ino(&metadata);
+    #[cfg(not(unix))]
+    let number = 0;
+    Ok((metadata.len(), metadata.modified().ok(), number))
+}
+
 /// How a run got into the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kept {
@@ -34,8 +70,17 @@ pub enum Kept {
     GivenUp,
 }
 
-/// Puts the run in `directory`, or those parts that `which` names, on which nothing works meanwhile, into the store, in place of what the
-/// store has of it.
+/// Which files of a run are put into the store.
+pub struct Chosen<'a> {
+    /// The run.
+    pub directory: &'a RunDirectory,
+    /// Those parts that this names.
+    pub which: &'a dyn Fn(&str) -> bool,
+    /// Of earlier calls for the run.
+    pub digests: &'a mut Digests,
+}
+
+/// Puts the chosen files of a run, on which nothing works meanwhile, into the store, in place of what the store has of it.
 ///
 /// # Errors
 /// Those of the disk and, but for outages, of the database.
@@ -44,13 +89,13 @@ pub fn keep(
     patience: &mut dyn Patience,
     experiment: &ExperimentId,
     claim: &Claim,
-    (directory, which): (&RunDirectory, &dyn Fn(&str) -> bool),
+    Chosen { directory, which, digests }: Chosen<'_>,
     (rounds, then): (u32, Then),
     arithmetic: &str,
 ) -> Result<Kept, StoreError> {
     let of = Of { experiment, run: &claim.name };
     let Some(known) = store.held(patience, of)? else { return Ok(Kept::GivenUp) };
-    let mut files = Vec::new();
+    let (mut files, mut read) = (Vec::new(), BTreeSet::new());
     for entry in contents(directory.root())? {
         // What other programs leave, such as file managers and network file systems.
         if entry.name.split('/').any(|part| part.starts_with('.')) || !which(&entry.name) {
@@ -60,7 +105,8 @@ pub fn keep(
             files.push(Held { path: entry.name, digest: None, bytes: 0 });
             continue;
         }
-        let (digest, bytes) = digest(&entry.path)?;
+        let (digest, bytes) = digests.of(&entry.path)?;
+        read.insert(entry.path.clone());
         let file = Held { path: entry.name, digest: Some(digest.clone()), bytes };
         let is_there = |other: &Held| other.digest == file.digest;
         if !known.iter().chain(&files).any(is_there) {
@@ -76,6 +122,7 @@ pub fn keep(
         }
         files.push(file);
     }
+    digests.retain(&read);
     let replaced = store.replace(patience, experiment, claim, &files, (rounds, then), arithmetic)?;
     match replaced {
         Some(true) => Ok(Kept::There),

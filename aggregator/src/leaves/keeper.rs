@@ -8,7 +8,7 @@ use super::store::RunStore;
 use crate::cluster::connection::Patience;
 use crate::cluster::error::StoreError;
 use crate::cluster::experiments::Then;
-use crate::cluster::files::{Kept, keep};
+use crate::cluster::files::{Chosen, Digests, Kept, keep};
 use crate::run::LeavesError;
 use crate::run::directory::RunDirectory;
 
@@ -19,6 +19,7 @@ pub struct Keeper {
     led: Led,
     /// What computes.
     arithmetic: &'static str,
+    digests: Digests,
 }
 
 /// Waits through outages for as long as this process leads the run.
@@ -39,7 +40,7 @@ impl Keeper {
     /// A hand on `store` under this lease, for what this `arithmetic` computes.
     #[must_use]
     pub fn new(store: Box<dyn RunStore>, led: Led, arithmetic: &'static str) -> Self {
-        Self { store, led, arithmetic }
+        Self { store, led, arithmetic, digests: Digests::default() }
     }
 
     /// An error if the run is another process's, or this one is to stop.
@@ -69,7 +70,7 @@ impl Keeper {
         self.led.check()?;
         let (run, claim) = (&self.led.run().id, self.led.claim());
         let mut patience = WhileLeading(&self.led);
-        let of = (directory, which);
+        let of = Chosen { directory, which, digests: &mut self.digests };
         match keep(&mut *self.store, &mut patience, run, claim, of, stands, self.arithmetic) {
             Ok(Kept::There) => Ok(()),
             Ok(Kept::Lost) => Err(LeavesError::Superseded),

@@ -9,7 +9,7 @@
 //! ```
 
 use bytes::Bytes;
-use quinn::{RecvStream, SendStream};
+use quinn::{ReadExactError, RecvStream, SendStream};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -20,8 +20,8 @@ use super::message::Frame;
 const MAX_MESSAGE: u32 = 32 << 20;
 /// The largest payload: the sums of a model of 500 million parameters.
 const MAX_PAYLOAD: u64 = 8 << 30;
-/// Bytes that are read at a time, so that memory follows what has come and not what was announced.
-const PIECE: usize = 1 << 20;
+/// Memory that is made ready for what was announced: it follows what has come beyond that.
+const READY: usize = 1 << 20;
 
 /// One end of a link. It is broken when either half is.
 #[derive(Debug)]
@@ -48,7 +48,7 @@ pub enum LinkError {
     Closed,
     /// The network, or the other side.
     #[error("{0}")]
-    Read(#[from] quinn::ReadExactError),
+    Read(#[from] ReadExactError),
     /// The network, or the other side.
     #[error("{0}")]
     Write(#[from] quinn::WriteError),
@@ -96,7 +96,9 @@ async fn write<M: Serialize>(send: &mut SendStream, frame: &Frame<M>) -> Result<
     head.extend_from_slice(&(frame.payload.len() as u64).to_le_bytes());
     head.extend_from_slice(&message);
     send.write_all(&head).await?;
-    send.write_all(&frame.payload).await?;
+    if !frame.payload.is_empty() {
+        send.write_chunk(frame.payload.clone()).await?;
+    }
     Ok(())
 }
 
@@ -115,11 +117,19 @@ async fn read<M: DeserializeOwned>(receive: &mut RecvStream) -> Result<Frame<M>,
 
 async fn bytes(receive: &mut RecvStream, length: u64) -> Result<Bytes, LinkError> {
     let length = usize::try_from(length).map_err(|_| LinkError::Message)?;
-    let mut bytes = Vec::new();
+    let mut bytes = Vec::with_capacity(length.min(READY));
     while bytes.len() < length {
-        let begin = bytes.len();
-        bytes.resize(length.min(begin + PIECE), 0);
-        receive.read_exact(&mut bytes[begin..]).await?;
+        let left = length - bytes.len();
+        match receive.read_chunk(left, true).await.map_err(ReadExactError::from)? {
+            Some(chunk) => {
+                if bytes.capacity() < length && bytes.len() + chunk.bytes.len() > bytes.capacity() {
+                    // The other side has the lab's key, and sends what it announces.
+                    bytes.reserve_exact(length.min(4 * bytes.capacity()) - bytes.len());
+                }
+                bytes.extend_from_slice(&chunk.bytes);
+            }
+            None => return Err(ReadExactError::FinishedEarly(bytes.len()).into()),
+        }
     }
     Ok(bytes.into())
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quinn::crypto::rustls::QuicClientConfig;
-use quinn::{ClientConfig, Connection, Endpoint, TransportConfig, VarInt};
+use quinn::{ClientConfig, Connection, MtuDiscoveryConfig, TransportConfig, VarInt};
 use rustls::client::AlwaysResolvesClientRawPublicKeys;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::CryptoProvider;
@@ -15,7 +15,7 @@ use shared::identity::{PublicKey, SecretKey, tls};
 
 use super::link::{Link, LinkError, carry, pair};
 use super::message::{ToLeaf, ToRoot};
-use crate::transport::LINK_PROTOCOL;
+use crate::transport::{LINK_PROTOCOL, endpoint_of_client, over_loopback};
 
 /// A link that is silent for this long is broken.
 const IDLE: Duration = Duration::from_secs(5);
@@ -23,6 +23,9 @@ const IDLE: Duration = Duration::from_secs(5);
 const KEEP_ALIVE: Duration = Duration::from_secs(1);
 /// Bytes that are received ahead of what was read.
 const WINDOW: u32 = 16 << 20;
+
+/// The largest datagram that is tried. On networks with large frames, which servers may share, sums take a fraction of the packets.
+const JUMBO: u16 = 8952;
 
 /// Why the root is not reached.
 #[derive(Debug, thiserror::Error)]
@@ -64,8 +67,8 @@ pub async fn dial(address: &str, key: &SecretKey) -> Result<Link<ToRoot, ToLeaf>
     for server in found {
         let local: SocketAddr =
             if server.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { (Ipv6Addr::UNSPECIFIED, 0).into() };
-        let endpoint = Endpoint::client(local).map_err(DialError::Socket)?;
-        let config = config(key)?;
+        let endpoint = endpoint_of_client(local).map_err(DialError::Socket)?;
+        let config = config(key, server.ip().is_loopback())?;
         let connecting = endpoint.connect_with(config, server, &tls::server_name(Some(&key.public())));
         let connecting = match connecting {
             Ok(connecting) => connecting,
@@ -115,7 +118,7 @@ async fn close(connection: &Connection, ended: &LinkError) {
     connection.close(VarInt::from_u32(0), ended.to_string().as_bytes());
 }
 
-fn config(key: &SecretKey) -> Result<ClientConfig, DialError> {
+fn config(key: &SecretKey, loopback: bool) -> Result<ClientConfig, DialError> {
     let provider = Arc::new(tls::provider());
     let mut config = rustls::ClientConfig::builder_with_provider(provider.clone())
         .with_protocol_versions(&[&rustls::version::TLS13])
@@ -132,6 +135,13 @@ fn config(key: &SecretKey) -> Result<ClientConfig, DialError> {
         .receive_window(VarInt::from_u32(WINDOW))
         .send_window(u64::from(WINDOW))
         .datagram_receive_buffer_size(None);
+    if loopback {
+        over_loopback(&mut transport);
+    } else {
+        let mut discovery = MtuDiscoveryConfig::default();
+        discovery.upper_bound(JUMBO);
+        transport.mtu_discovery_config(Some(discovery));
+    }
     let crypto = QuicClientConfig::try_from(config)
         .map_err(|error| DialError::Tls(Error::General(error.to_string())))?;
     let mut config = ClientConfig::new(Arc::new(crypto));

@@ -4,6 +4,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+#[cfg(feature = "cluster")]
+use quinn::Endpoint;
 use quinn::congestion::{BbrConfig, CubicConfig};
 use quinn::{ConnectionId, ConnectionIdGenerator, EndpointConfig, TransportConfig, VarInt};
 use ring::hmac;
@@ -15,7 +17,9 @@ use super::limits::{IDLE_WINDOW, SEND_WINDOW, STREAM_WINDOW};
 
 /// The largest datagram that loopback takes, less headers and options. If a system's loopback takes less, QUIC's black hole
 /// detection finds out.
-pub(super) const LOOPBACK_MTU: u16 = if cfg!(target_os = "linux") { 65_000 } else { 16_000 };
+const LOOPBACK_MTU: u16 = if cfg!(target_os = "linux") { 65_000 } else { 16_000 };
+/// The largest datagram that UDP has room for, which an endpoint is ready to receive.
+pub(super) const LARGEST_DATAGRAM: u16 = u16::MAX - 8;
 /// Bytes in flight on loopback. There is no network to probe, only the receiving socket's buffer not to overrun, and the usual
 /// initial window is smaller than one such datagram.
 const LOOPBACK_WINDOW: u32 = 512 << 10;
@@ -71,11 +75,34 @@ pub(super) fn bind(address: SocketAddr) -> std::io::Result<std::net::UdpSocket> 
     Ok(socket.into())
 }
 
-/// The limits of a connection, and its idle timeout. `mtu` is given for loopback alone.
+/// Changes the limits for a connection within this machine.
+pub(crate) fn over_loopback(transport: &mut TransportConfig) {
+    let mut congestion = CubicConfig::default();
+    congestion.initial_window(u64::from(LOOPBACK_WINDOW));
+    transport
+        .stream_receive_window(VarInt::from_u32(LOOPBACK_WINDOW))
+        .send_window(u64::from(LOOPBACK_WINDOW))
+        .initial_mtu(LOOPBACK_MTU)
+        // One datagram fills a whole batch: there is nothing to segment.
+        .enable_segmentation_offload(false)
+        .mtu_discovery_config(None)
+        .congestion_controller_factory(Arc::new(congestion));
+}
+
+/// An endpoint that dials servers, whose datagrams may be large.
+#[cfg(feature = "cluster")]
+pub(crate) fn endpoint_of_client(local: SocketAddr) -> std::io::Result<Endpoint> {
+    let mut config = EndpointConfig::default();
+    config.max_udp_payload_size(LARGEST_DATAGRAM).expect("the largest UDP payload is a valid size");
+    let runtime = quinn::default_runtime().expect("links are made inside the tokio runtime");
+    Endpoint::new(config, None, bind(local)?, runtime)
+}
+
+/// The limits of a connection, and its idle timeout.
 pub(super) fn transport(
     connection_timeout: Duration,
     congestion: Congestion,
-    mtu: Option<u16>,
+    loopback: bool,
 ) -> TransportConfig {
     let mut transport = TransportConfig::default();
     let idle = u32::try_from(connection_timeout.as_millis()).unwrap_or(u32::MAX);
@@ -95,17 +122,8 @@ pub(super) fn transport(
             transport.congestion_controller_factory(Arc::new(BbrConfig::default()));
         }
     }
-    if let Some(mtu) = mtu {
-        let mut congestion = CubicConfig::default();
-        congestion.initial_window(u64::from(LOOPBACK_WINDOW));
-        transport
-            .stream_receive_window(VarInt::from_u32(LOOPBACK_WINDOW))
-            .send_window(u64::from(LOOPBACK_WINDOW))
-            .initial_mtu(mtu)
-            // One datagram fills a whole batch: there is nothing to segment.
-            .enable_segmentation_offload(false)
-            .mtu_discovery_config(None)
-            .congestion_controller_factory(Arc::new(congestion));
+    if loopback {
+        over_loopback(&mut transport);
     }
     transport
 }

@@ -53,7 +53,9 @@ use crate::peer::FromPeer;
 use crate::storage::Disk;
 use budget::Budget;
 use connection::Peer;
-use endpoint::{LOOPBACK_MTU, bind, endpoint_config, transport};
+use endpoint::{LARGEST_DATAGRAM, bind, endpoint_config, transport};
+#[cfg(feature = "cluster")]
+pub(crate) use endpoint::{endpoint_of_client, over_loopback};
 use identity::ServerIdentity;
 #[cfg(feature = "cluster")]
 pub(crate) use load::LoadMeter;
@@ -138,16 +140,16 @@ impl Listener {
         tls.alpn_protocols.push(LINK_PROTOCOL.to_vec());
         let crypto = QuicServerConfig::try_from(tls);
         let crypto = Arc::new(crypto.expect("the provider has the cipher suite of QUIC's first packets"));
-        let config = |mtu: Option<u16>| {
+        let config = |loopback: bool| {
             let mut config = ServerConfig::with_crypto(crypto.clone());
-            config.transport_config(Arc::new(transport(connection_timeout, congestion, mtu)));
+            config.transport_config(Arc::new(transport(connection_timeout, congestion, loopback)));
             Arc::new(config)
         };
-        let config = Configs { network: config(None), loopback: config(Some(LOOPBACK_MTU)) };
+        let config = Configs { network: config(false), loopback: config(true) };
         let socket = bind(address).map_err(|source| ListenError::Bind { address, source })?;
         let port = socket.local_addr().map_err(|source| ListenError::Bind { address, source })?.port();
         let mut endpoint = endpoint_config(identity, port);
-        endpoint.max_udp_payload_size(u16::MAX - 8).expect("the largest UDP payload is a valid size");
+        endpoint.max_udp_payload_size(LARGEST_DATAGRAM).expect("the largest UDP payload is a valid size");
         let runtime = quinn::default_runtime().expect("the listener is made inside the tokio runtime");
         let endpoint = Endpoint::new(endpoint, Some((*config.network).clone()), socket, runtime)
             .map_err(|source| ListenError::Bind { address, source })?;

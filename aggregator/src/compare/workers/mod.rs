@@ -29,7 +29,7 @@ use crate::cluster::connection::{Connection, Patience};
 use crate::cluster::error::StoreError;
 use crate::cluster::experiments::{self, Claim, Description, LEASE, Stands, Then};
 use crate::cluster::file_store::Of;
-use crate::cluster::files::{self, Fetched, Kept};
+use crate::cluster::files::{self, Chosen, Digests, Fetched, Kept};
 use crate::cluster::schema;
 use crate::report::standing::Process;
 use crate::storage::{Disk, FileLayer as _};
@@ -248,7 +248,7 @@ impl Workers {
             &mut patience,
             &id,
             claim,
-            (&directory, &|_| true),
+            Chosen { directory: &directory, which: &|_| true, digests: &mut Digests::default() },
             (rounds, then),
             &self.arithmetic,
         )?;

@@ -11,6 +11,7 @@ mod beside_the_page;
 mod browser;
 mod control;
 mod database;
+mod deployment;
 mod describe;
 mod differences;
 mod disk_worker;

@@ -59,6 +59,9 @@ pub(super) struct ServeArgs {
     /// Devices learn it, as with --also-at. Give it to `aggregator ticket` as well.
     #[arg(long = "address", value_name = "HOST:PORT", value_delimiter = ',', value_parser = host_and_port)]
     addresses: Vec<String>,
+    /// Where the other servers of the run reach this one, if not at the first --address
+    #[arg(long, value_name = "HOST:PORT", value_parser = host_and_port, requires = "store")]
+    peer_address: Option<String>,
     /// Serve the run together with other servers, over this `PostgreSQL` database: the same command on each, with the same key in its
     /// --identity, and --address. Needs a program that was built with the feature cluster
     #[arg(long, value_name = "URL", conflicts_with = "fresh")]

@@ -16,6 +16,8 @@ use super::exit::Failure;
 use super::lost_identity::refuse_if_lost;
 use super::parse::whole;
 use super::{LabArgs, lab_options, terminal};
+#[cfg(feature = "cluster")]
+use crate::cluster::register::is_carried;
 use crate::database::{Database, moment};
 use crate::enrolment::IssuedTicket;
 use crate::issue::{IssueError, MAX_USES, NewTicket, Wanted, code, issue};
@@ -29,6 +31,10 @@ const PACKAGED: &str = "/var/lib/aggregator";
 /// No clock that is right shows a moment before this one, 1 May 2026, in milliseconds since 1970. A moment in the source and
 /// not that of the build: the same source gives the same program.
 const WRITTEN: i64 = 1_777_593_600_000;
+
+/// How long a ticket is on its way to the other servers, at most: where devices show it to one that does not know it, they are refused.
+#[cfg(feature = "cluster")]
+const CARRIED: Duration = Duration::from_secs(3);
 
 #[derive(Debug, Args)]
 pub(super) struct TicketArgs {
@@ -90,6 +96,12 @@ pub(super) fn ticket(arguments: &TicketArgs) -> Result<(), Failure> {
     let TicketArgs { uses, expires, addresses, .. } = arguments;
     let wanted = Wanted { uses: *uses, lasts: *expires, addresses: addresses.clone() };
     let NewTicket { ticket, issued } = issue(&database, identity.key(), wanted, now)?;
+    #[cfg(feature = "cluster")]
+    if !is_carried(&database, identity.key(), CARRIED)? {
+        terminal::tell(
+            "the other servers of the lab do not know this ticket yet: they will once this one runs and reaches the store",
+        );
+    }
     print(&ticket, &issued, arguments)?;
     if !known {
         let options = lab_options(&arguments.lab.runs, arguments.lab.identity.as_deref());

@@ -91,6 +91,19 @@ pub fn namesakes(client: &mut Client, experiment: &Description) -> Result<Vec<(i
     Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
 }
 
+/// Whether a process works now on a run of another experiment with this title and form.
+///
+/// # Errors
+/// Those of the database.
+pub fn has_busy_namesake(client: &mut Client, experiment: &Description) -> Result<bool, Error> {
+    let row = client.query_one(
+        "SELECT count(*) > 0 FROM experiment_runs JOIN experiments ON id = experiment
+         WHERE experiments.name = $1 AND form = $2 AND id <> $3 AND NOT ended AND expires > now()",
+        &[&experiment.name, &experiment.form, &&experiment.id[..]],
+    )?;
+    Ok(row.get(0))
+}
+
 /// How all runs of an experiment stand.
 ///
 /// # Errors

@@ -204,7 +204,8 @@ struct Member {
 
 impl Member {
     async fn serve(mut self, mut leaf: Leaf) -> Result<(), String> {
-        let mut told: Option<String> = None;
+        // The root that was reached last, and whether it was told that the present one is not.
+        let (mut reached, mut warned) = (None::<String>, false);
         loop {
             let now = self.standing.borrow_and_update().clone();
             let found = match now.root() {
@@ -215,14 +216,17 @@ impl Member {
                 Root::Here(epoch) => self.inside(epoch).map(|link| (epoch, link)),
                 Root::At(root, epoch, address) => match leaf.wait(dial(address, &self.key)).await {
                     Ok(link) => {
-                        if told.replace(root.to_owned()).as_deref() != Some(root) {
+                        let former = reached.replace(root.to_owned());
+                        if std::mem::take(&mut warned) || former.as_deref() != Some(root) {
                             info!("the run is led by {root}; this server is a leaf of it");
                         }
                         Some((epoch, link))
                     }
                     Err(error) => {
-                        if told.take().is_some() {
-                            warn!("the server that leads the run is not reached: {error}");
+                        if !std::mem::replace(&mut warned, true) {
+                            warn!(
+                                "the server that leads the run is not reached: {error}; devices of this server wait until it is"
+                            );
                         }
                         None
                     }

@@ -29,16 +29,17 @@ const SOCKET_BUFFER: usize = 4 << 20;
 /// The endpoint's parameters.
 ///
 /// A server that restarts does not know the connections of its previous process. Stateless reset tokens that are derived from
-/// its identity let it end them at once instead of by timeout. They depend on the port, since otherwise each of two servers of
+/// its identity let it end them at once instead of by timeout. They depend on the name and the port, since otherwise each of two servers of
 /// one identity would reveal how to end the connections of the other.
-pub(super) fn endpoint_config(identity: &ServerIdentity, port: u16) -> EndpointConfig {
-    let mut config = EndpointConfig::new(Arc::new(reset_key(identity, port)));
+pub(super) fn endpoint_config(identity: &ServerIdentity, name: &str, port: u16) -> EndpointConfig {
+    let mut config = EndpointConfig::new(Arc::new(reset_key(identity, name, port)));
     config.cid_generator(|| Box::new(RandomIds));
     config
 }
 
-fn reset_key(identity: &ServerIdentity, port: u16) -> hmac::Key {
-    hmac::Key::new(hmac::HMAC_SHA256, &identity.derive(&format!("stateless reset of port {port}")))
+fn reset_key(identity: &ServerIdentity, name: &str, port: u16) -> hmac::Key {
+    let of = if name.is_empty() { String::new() } else { format!(" of {name}") };
+    hmac::Key::new(hmac::HMAC_SHA256, &identity.derive(&format!("stateless reset of port {port}{of}")))
 }
 
 /// Connection ids of random bytes. The default ones carry a mark of the process, and packets without it are dropped without
@@ -135,8 +136,11 @@ mod tests {
     #[test]
     fn a_server_knows_the_connections_of_its_earlier_life_and_no_other_servers() {
         let identity = ServerIdentity::generate().expect("random bytes");
-        let token = |port| hmac::sign(&reset_key(&identity, port), b"a connection's id").as_ref().to_owned();
-        assert_eq!(token(4433), token(4433), "started again");
-        assert_ne!(token(4433), token(4434), "another one of the same identity");
+        let token = |name, port| {
+            hmac::sign(&reset_key(&identity, name, port), b"a connection's id").as_ref().to_owned()
+        };
+        assert_eq!(token("", 4433), token("", 4433), "started again");
+        assert_ne!(token("", 4433), token("", 4434), "another one of the same identity");
+        assert_ne!(token("a.example:4433", 4433), token("b.example:4433", 4433), "on two machines");
     }
 }

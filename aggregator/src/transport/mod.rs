@@ -129,6 +129,18 @@ impl Listener {
         connection_timeout: Duration,
         congestion: Congestion,
     ) -> Result<Self, ListenError> {
+        Self::bind_as("", address, identity, admission, connection_timeout, congestion)
+    }
+
+    /// The same as the server of this name, which tells it from others of the same identity.
+    pub fn bind_as(
+        name: &str,
+        address: SocketAddr,
+        identity: &ServerIdentity,
+        admission: Admission,
+        connection_timeout: Duration,
+        congestion: Congestion,
+    ) -> Result<Self, ListenError> {
         let provider = Arc::new(tls::provider());
         let keys = Arc::new(ServerKeys::new(&identity.keys(SystemTime::now())));
         let mut tls = rustls::ServerConfig::builder_with_provider(provider.clone())
@@ -148,7 +160,7 @@ impl Listener {
         let config = Configs { network: config(false), loopback: config(true) };
         let socket = bind(address).map_err(|source| ListenError::Bind { address, source })?;
         let port = socket.local_addr().map_err(|source| ListenError::Bind { address, source })?.port();
-        let mut endpoint = endpoint_config(identity, port);
+        let mut endpoint = endpoint_config(identity, name, port);
         endpoint.max_udp_payload_size(LARGEST_DATAGRAM).expect("the largest UDP payload is a valid size");
         let runtime = quinn::default_runtime().expect("the listener is made inside the tokio runtime");
         let endpoint = Endpoint::new(endpoint, Some((*config.network).clone()), socket, runtime)

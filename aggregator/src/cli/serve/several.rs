@@ -18,7 +18,7 @@ use super::{ServeArgs, told};
 use crate::cluster::address::StoreAddress;
 use crate::cluster::connection::Connection;
 use crate::cluster::error::StoreError;
-use crate::cluster::experiments::{Claim, namesakes};
+use crate::cluster::experiments::{Claim, has_busy_namesake, namesakes};
 use crate::cluster::register::{RegisterError, Synchroniser};
 use crate::config::Config;
 use crate::coordinator::Outcome;
@@ -67,10 +67,11 @@ fn refused(config: &Config) -> Option<&'static str> {
 /// Where the other servers reach this one.
 fn reached_at(arguments: &ServeArgs) -> Result<String, Failure> {
     let listen = arguments.listen;
-    match arguments.addresses.first() {
+    match arguments.peer_address.as_ref().or(arguments.addresses.first()) {
         Some(address) => Ok(address.clone()),
         None if listen.ip().is_unspecified() || listen.port() == 0 => Err(Failure::Usage(
-            "the other servers of the run must know where this one is reached: give --address HOST:PORT, which devices learn as well"
+            "the other servers of the run must know where this one is reached: give --address HOST:PORT, which devices learn as well, or \
+             --peer-address for an address that is for them alone"
                 .to_owned(),
         )),
         None => Ok(listen.to_string()),
@@ -93,15 +94,22 @@ fn served(config: &Config, identity: &ServerIdentity) -> ServedRun {
     ServedRun { id: hash.finalize().into(), name }
 }
 
-/// Says if the store has another run of this name that goes on: then the servers were not given the same.
-fn warn_of_others(store: &StoreAddress, run: &ServedRun) -> Result<(), Failure> {
+/// Refuses a run while others serve another one of its name: then the servers were not given the same. Warns of one that no server serves.
+fn refuse_beside_others(store: &StoreAddress, run: &ServedRun) -> Result<(), Failure> {
     let mut connection = Connection::new(store.clone());
-    let others = connection.once(&mut |client| namesakes(client, &run.described()))?;
+    let described = run.described();
+    let name = &run.name;
+    if connection.once(&mut |client| has_busy_namesake(client, &described))? {
+        return Err(Failure::Usage(format!(
+            "other servers serve a run named {name} over this store, with another configuration, server's key or version. To serve it, \
+             give this server the same of each; to begin a run of its own, give that another name: --set run.name={name}-2"
+        )));
+    }
+    let others = connection.once(&mut |client| namesakes(client, &described))?;
     if others.iter().any(|(ended, all)| ended < all) {
         terminal::tell(&format!(
-            "WARNING: the store has another run named {} that has not ended, of another configuration, server's key or version: the \
-             servers of one run need the same of each",
-            run.name
+            "WARNING: the store has another run named {name} that has not ended, of another configuration, server's key or version: the \
+             servers of one run need the same of each"
         ));
     }
     Ok(())
@@ -169,7 +177,7 @@ pub(super) fn serve(
     let register_of = Register::Lab { database: database.clone(), policy: arguments.enrolment };
     let admission = Admission::new(register_of).sharing(register.tickets());
     let (timeout, congestion) = (config.policy.connection_timeout, config.effective.connection.congestion);
-    let mut listener = Listener::bind(arguments.listen, identity, admission, timeout, congestion)
+    let mut listener = Listener::bind_as(&own, arguments.listen, identity, admission, timeout, congestion)
         .map_err(crate::start::StartError::from)?;
     listener.directory = Some(directory.to_owned());
     listener.announce(told(arguments, listener.address()));
@@ -178,7 +186,7 @@ pub(super) fn serve(
     listener.links = Some(links);
     let (address, load) = (listener.address(), listener.load());
     let run = served(&config, identity);
-    warn_of_others(&store, &run)?;
+    refuse_beside_others(&store, &run)?;
     let place = RunDirectory::new(arguments.run.runs.join(format!(".leaf-{}", run.name)));
     let leaf = LeafRun::new(Arc::new(Disk), place, config.clone())?;
     let (spool, max_payload, clients) = (leaf.directory().spool(), leaf.max_payload(), config.data.clients);

@@ -40,6 +40,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use shared::identity::PublicKey;
 
@@ -48,7 +49,7 @@ pub use self::error::RegisterError;
 use self::worker::Worker;
 use super::address::StoreAddress;
 use super::connection::Connection;
-use crate::database::Database;
+use crate::database::{Database, DatabaseError};
 use crate::enrolment::SharedTickets;
 
 /// Keeps the register of this server and that of the store the same until it is dropped.
@@ -96,6 +97,29 @@ impl Synchroniser {
     #[must_use]
     pub fn is_away(&self) -> bool {
         self.claims.away.load(Ordering::Relaxed)
+    }
+}
+
+/// Waits until all that was changed in `database` is in the store that the servers of `lab` share; at most this long. Says whether it is.
+/// The database of a server that shares nothing has nothing to wait for.
+///
+/// # Errors
+/// The database cannot be read.
+pub fn is_carried(database: &Database, lab: PublicKey, patience: Duration) -> Result<bool, DatabaseError> {
+    /// How often it is looked.
+    const LOOK: Duration = Duration::from_millis(20);
+    if local::place(database, lab.as_bytes())?.is_none() {
+        return Ok(true);
+    }
+    let until = Instant::now() + patience;
+    loop {
+        if local::changed(database)?.is_empty() {
+            return Ok(true);
+        }
+        if Instant::now() >= until {
+            return Ok(false);
+        }
+        std::thread::sleep(LOOK);
     }
 }
 

@@ -9,7 +9,7 @@ use aggregator::round::RoundRecord;
 
 use crate::gate::Gate;
 use crate::postgres::Postgres;
-use crate::process::{PATIENCE, Process};
+use crate::process::{Ended, PATIENCE, Process, run};
 use crate::programs::programs;
 use crate::testbed::{Testbed, free_port, rounds_in};
 
@@ -106,6 +106,14 @@ impl ClusterTestbed {
         let mut process = Process::start(&format!("server {server}"), &mut command);
         process.line("listening", |line| line.contains("listening on "));
         process
+    }
+
+    /// What `aggregator status` says at a server.
+    #[must_use]
+    pub fn status(&self, server: usize) -> Ended {
+        let (runs, identity) = (self.runs(server), self.testbed.path(&format!("identity-{server}")));
+        let folders = [runs.display().to_string(), identity.display().to_string()];
+        run(&programs().aggregator, &["status", "--runs", &folders[0], "--identity", &folders[1]])
     }
 
     /// Starts a device that knows all servers. Where it begins follows from its key.

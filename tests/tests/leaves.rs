@@ -191,6 +191,13 @@ fn without_its_folder(killed: bool) {
     let held = gate.held();
     until("another server has accepted an update", || others().any(|server| has_accepted(&lab, server)));
     let leaf = others().find(|server| has_accepted(&lab, *server)).expect("one has");
+    until("every server shows the round and all servers", || {
+        (0..3).all(|server| {
+            let shown = lab.status(server);
+            let has = |part: &str| shown.text.contains(part);
+            shown.code == Some(0) && has("round 1: ") && (0..3).all(|other| has(&lab.address(other)))
+        })
+    });
     let remove = || {
         // In one step: the server may add to a folder that is being emptied.
         let elsewhere = lab.testbed.path("removed");

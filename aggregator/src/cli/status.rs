@@ -11,6 +11,8 @@ use shared::calendar::utc;
 
 use super::exit::Failure;
 use super::parse::count;
+#[cfg(feature = "cluster")]
+use super::servers;
 use super::{LabArgs, terminal};
 use crate::commands::command;
 use crate::coordinator::{Activity, Awaited, Status, WaitingFor};
@@ -63,12 +65,33 @@ struct Shown {
 pub(super) fn status(arguments: &StatusArgs) -> Result<(), Failure> {
     let mut last: Option<Vec<Shown>> = None;
     loop {
-        let (shown, idle) = look(arguments)?;
+        #[cfg(feature = "cluster")]
+        let together = servers::together(&arguments.lab.runs, arguments.run.as_deref());
+        let looked = look(arguments);
+        #[cfg(feature = "cluster")]
+        if !together.is_empty()
+            && looked.as_ref().map_or(true, |(shown, _)| shown.iter().all(|shown| !shown.serving))
+        {
+            // A server that does not lead the run has no more of it.
+            clear(arguments)?;
+            let told = servers::show(&together, arguments.lab.json, moment(SystemTime::now()));
+            if arguments.watch && told.is_ok() {
+                std::thread::sleep(WATCH_INTERVAL);
+                continue;
+            }
+            return told;
+        }
+        let (shown, idle) = looked?;
         let news = last.as_ref().is_none_or(|last| differ(last, &shown));
-        let in_place = arguments.watch && !arguments.lab.json && std::io::stdout().is_terminal();
+        let in_place = is_in_place(arguments);
         // In place times go on; elsewhere a page is printed when there is more to say.
         if news || in_place {
-            show(arguments, &shown, in_place)?;
+            show(arguments, &shown)?;
+            #[cfg(feature = "cluster")]
+            if shown.iter().any(|shown| shown.serving) {
+                // One that leads says so itself.
+                let _ = servers::show(&together, arguments.lab.json, moment(SystemTime::now()));
+            }
         }
         if arguments.watch && shown.iter().any(|shown| shown.serving) {
             last = Some(shown);
@@ -85,11 +108,18 @@ pub(super) fn status(arguments: &StatusArgs) -> Result<(), Failure> {
     }
 }
 
-fn show(arguments: &StatusArgs, all: &[Shown], in_place: bool) -> Result<(), Failure> {
-    if in_place {
-        // Home, and clear the screen.
-        terminal::print("\x1b[H\x1b[J")?;
-    }
+/// Whether each look takes the place of the one before.
+fn is_in_place(arguments: &StatusArgs) -> bool {
+    arguments.watch && !arguments.lab.json && std::io::stdout().is_terminal()
+}
+
+fn clear(arguments: &StatusArgs) -> Result<(), Failure> {
+    // Home, and clear the screen.
+    if is_in_place(arguments) { terminal::print("\x1b[H\x1b[J") } else { Ok(()) }
+}
+
+fn show(arguments: &StatusArgs, all: &[Shown]) -> Result<(), Failure> {
+    clear(arguments)?;
     let now = moment(SystemTime::now());
     for shown in all {
         if arguments.lab.json {

@@ -12,7 +12,8 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use super::answers::Answer;
 use super::link::Link;
 use super::message::{Frame, ToLeaf, ToRoot};
-use crate::coordinator::{Agreement, PeerId};
+use super::shown::{Server, Shown};
+use crate::coordinator::{Agreement, PeerId, Status};
 use crate::peer::{FromPeer, ToPeer};
 use crate::run::{LeafUpload, Upload};
 
@@ -45,6 +46,8 @@ struct Linked {
     sender: UnboundedSender<Frame<ToLeaf>>,
     /// A later link of the leaf has taken its place.
     replaced: Arc<Notify>,
+    /// How many devices are connected to it.
+    devices: usize,
 }
 
 impl Hub {
@@ -101,6 +104,23 @@ impl Hub {
         }
     }
 
+    /// Tells all leaves what they show of the run, as the server that is reached at `leads` says at `now`, in milliseconds since 1970.
+    pub fn show(&self, leads: &str, status: &Status, now: i64) {
+        let state = self.state();
+        let server = |linked: &Linked| Server { address: linked.leaf.clone(), devices: linked.devices };
+        let shown = Shown {
+            leads: leads.to_owned(),
+            told: now,
+            text: status.to_string(),
+            status: status.at(now),
+            servers: state.links.values().map(server).collect(),
+        };
+        let text = serde_json::to_string(&shown).expect("texts and numbers are JSON");
+        for linked in state.links.values() {
+            let _ = linked.sender.send(ToLeaf::Shown { text: text.clone() }.into());
+        }
+    }
+
     /// The same of rounds that are over.
     pub(super) fn closed(&self, round: u32) {
         let mut state = self.state();
@@ -116,6 +136,13 @@ impl Hub {
     /// Tells one leaf something. `false` if it has left.
     pub(super) fn tell(&self, link: u64, message: ToLeaf) -> bool {
         self.state().links.get(&link).is_some_and(|linked| linked.sender.send(message.into()).is_ok())
+    }
+
+    /// Takes note of how many devices are connected to a leaf.
+    fn count(&self, link: u64, devices: usize) {
+        if let Some(linked) = self.state().links.get_mut(&link) {
+            linked.devices = devices;
+        }
     }
 
     fn answer(&self, answer: Answer) {
@@ -163,7 +190,8 @@ impl Hub {
         if let Some(open) = &state.open {
             let _ = sender.send(open.clone());
         }
-        let linked = Linked { leaf: leaf.clone(), sender: sender.clone(), replaced: replaced.clone() };
+        let (to, by) = (sender.clone(), replaced.clone());
+        let linked = Linked { leaf: leaf.clone(), sender: to, replaced: by, devices: 0 };
         state.links.insert(number, linked);
         drop(state);
         let (peers, frozen) = (BTreeMap::new(), Frozen::default());
@@ -227,12 +255,14 @@ impl Joined {
             ToRoot::Connected { peer: number } => {
                 let peer = PeerId(hub.0.next_peer.fetch_add(1, Ordering::Relaxed));
                 peers.insert(number, peer);
+                hub.count(link, peers.len());
                 FromPeer::Connected { peer, commands: commands_of(number, sender.clone(), frozen.clone()) }
             }
             ToRoot::CutOff { client } => FromPeer::CutOff { client },
             ToRoot::Revoked { client } => FromPeer::Revoked { client },
             ToRoot::Disconnected { peer, reason, parted } => {
                 let Some(peer) = peers.remove(&peer) else { return true };
+                hub.count(link, peers.len());
                 FromPeer::Disconnected { peer, reason, parted }
             }
             ToRoot::Message { peer, message, bytes } => {

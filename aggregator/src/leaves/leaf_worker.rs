@@ -7,6 +7,7 @@ use tracing::warn;
 
 use super::leaf_devices::LeafDevices;
 use super::message::{Frame, ToLeaf, ToRoot};
+use super::shown::Shown;
 use crate::coordinator::Opening;
 use crate::peer::ToPeer;
 use crate::run::{Broadcast, LeafRun, RunError};
@@ -89,6 +90,13 @@ impl Worker {
                 }
                 if let Some((_, encoded)) = self.frozen.as_ref().filter(|(of, _)| *of == digest) {
                     self.devices.command(peer, ToPeer::Frozen(digest, encoded.clone()));
+                }
+            }
+            // People see that it is old if it cannot be written.
+            ToLeaf::Shown { text } => {
+                if let Err(error) = self.run.write_beside(|files, folder| Shown::write(&text, files, folder))
+                {
+                    warn!("what this server shows of the run cannot be written: {error}");
                 }
             }
             ToLeaf::Disconnect { peer } => self.devices.command(peer, ToPeer::Disconnect),

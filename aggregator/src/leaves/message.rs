@@ -101,6 +101,11 @@ pub enum ToLeaf {
         /// The device's connection.
         peer: u64,
     },
+    /// What every server shows of the run.
+    Shown {
+        /// A [`Shown`](super::shown::Shown), as JSON.
+        text: String,
+    },
 }
 
 /// What a leaf tells the root.

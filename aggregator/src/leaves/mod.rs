@@ -41,5 +41,6 @@ pub mod link;
 pub mod message;
 pub mod network;
 pub mod process;
+pub mod shown;
 pub mod standing;
 pub mod store;

@@ -64,6 +64,14 @@ impl LeafRun {
         self.run.directory()
     }
 
+    /// Has something written into its folder that is no part of the run.
+    ///
+    /// # Errors
+    /// Those of `write`.
+    pub fn write_beside<T>(&self, write: impl FnOnce(&dyn FileLayer, &Path) -> T) -> T {
+        write(&*self.run.files, self.run.directory.root())
+    }
+
     /// The largest payload that an honest client sends.
     #[must_use]
     pub fn max_payload(&self) -> u64 {

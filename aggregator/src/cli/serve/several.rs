@@ -22,10 +22,12 @@ use crate::cluster::experiments::{Claim, has_busy_namesake, namesakes};
 use crate::cluster::register::{RegisterError, Synchroniser};
 use crate::config::Config;
 use crate::coordinator::Outcome;
-use crate::database::Database;
+use crate::database::{Database, moment};
 use crate::enrolment::{Admission, ListenAddress, Register};
+use crate::events::{Notice, Sink};
 use crate::leaves::fetch::{born, fetch_run, put_secret};
 use crate::leaves::process::{Leading, Process, Setup, Turn};
+use crate::leaves::shown::folder_of;
 use crate::leaves::standing::ServedRun;
 use crate::run::directory::RunDirectory;
 use crate::run::{LeafRun, LeavesError, Run, RunError};
@@ -187,7 +189,7 @@ pub(super) fn serve(
     let (address, load) = (listener.address(), listener.load());
     let run = served(&config, identity);
     refuse_beside_others(&store, &run)?;
-    let place = RunDirectory::new(arguments.run.runs.join(format!(".leaf-{}", run.name)));
+    let place = RunDirectory::new(folder_of(&arguments.run.runs, &run.name));
     let leaf = LeafRun::new(Arc::new(Disk), place, config.clone())?;
     let (spool, max_payload, clients) = (leaf.directory().spool(), leaf.max_payload(), config.data.clients);
     let (to_leaf, peers) = mpsc::unbounded_channel();
@@ -270,6 +272,7 @@ impl Server<'_> {
             }
         };
         hub.is_of(started.run.spec().run);
+        let own = reached_at(self.arguments)?;
         drop(inside);
         let meter = load.clone();
         let hosting = Hosting {
@@ -285,6 +288,13 @@ impl Server<'_> {
         };
         let ended = rounds(hosting, started, |mut run: Run, mut resume, sink| {
             run.serve_with(Box::new(leaves), &mut resume)?;
+            let mut show = |notice: &Notice<'_>| {
+                if let Notice::Status(status) = notice {
+                    hub.show(&own, status, moment(SystemTime::now()));
+                }
+            };
+            let mut sink: Vec<&mut dyn Sink> = vec![sink, &mut show];
+            let sink = &mut sink;
             let accepting = self.runtime.spawn(async {});
             let serving = serve_peers(run, resume, (peers, to_driver), accepting, halted, sink);
             let served = self.runtime.block_on(Box::pin(serving))?;

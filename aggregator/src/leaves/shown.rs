@@ -1,0 +1,75 @@
+//! What every server of a run shows of it: the root tells its leaves, and each has it in a file of its folder.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::coordinator::Status;
+use crate::storage::FileLayer;
+
+/// The name of the file in the folder of a leaf.
+const FILE: &str = "shown.json";
+
+/// What a server shows of a run that it serves with others.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Shown {
+    /// Where the server that leads is reached, by which the others know it.
+    pub leads: String,
+    /// When it said so, by its clock, in milliseconds since 1970.
+    pub told: i64,
+    /// What the run waits for, for people.
+    pub text: String,
+    /// The same for programs.
+    pub status: Status<i64>,
+    /// The servers that are here.
+    pub servers: Vec<Server>,
+}
+
+/// A server of a run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Server {
+    /// Where other servers reach it.
+    pub address: String,
+    /// Devices that are connected to it.
+    pub devices: usize,
+}
+
+impl Shown {
+    /// Writes it into the folder of a leaf. It need not outlive the machine.
+    ///
+    /// # Errors
+    /// Those of the disk.
+    pub(super) fn write(text: &str, files: &dyn FileLayer, folder: &Path) -> io::Result<()> {
+        let (path, partial) = (folder.join(FILE), folder.join(format!("{FILE}.partial")));
+        let mut file = files.create(&partial)?;
+        file.write_all(text.as_bytes())?;
+        file.flush()?;
+        drop(file);
+        files.rename(&partial, &path)
+    }
+
+    /// What the leaves in a folder of runs show, by the names of the runs. One that cannot be read shows nothing.
+    #[must_use]
+    pub fn all(runs: &Path) -> Vec<(String, Self)> {
+        let folders = std::fs::read_dir(runs).into_iter().flatten().flatten();
+        let mut all: Vec<_> = folders
+            .filter_map(|folder| {
+                let run = folder.file_name().to_str()?.strip_prefix(PREFIX)?.to_owned();
+                let text = std::fs::read(folder.path().join(FILE)).ok()?;
+                Some((run, serde_json::from_slice(&text).ok()?))
+            })
+            .collect();
+        all.sort_by(|(one, _), (other, _)| one.cmp(other));
+        all
+    }
+}
+
+/// What the names of leaves' folders begin with.
+const PREFIX: &str = ".leaf-";
+
+/// The folder of this server's part of a run, in the folder of its runs.
+#[must_use]
+pub fn folder_of(runs: &Path, run: &str) -> PathBuf {
+    runs.join(format!("{PREFIX}{run}"))
+}

@@ -98,14 +98,20 @@ impl ClusterTestbed {
     /// If it does not.
     #[must_use]
     pub fn serve(&self, server: usize) -> Process {
+        let mut process = Process::start(&format!("server {server}"), &mut self.serve_command(server));
+        process.line("listening", |line| line.contains("listening on "));
+        process
+    }
+
+    /// What starts a server.
+    #[must_use]
+    pub fn serve_command(&self, server: usize) -> Command {
         let mut command = Command::new(&programs().aggregator);
         command.args(["serve", &self.testbed.name("run.toml"), "--json", "--enrolment", "anyone"]);
         command.arg("--runs").arg(self.runs(server)).args(["--listen", &self.address(server)]);
         command.args(["--identity", &self.testbed.name(&format!("identity-{server}"))]);
         command.args(["--store", &self.postgres.address(), "--drain-timeout", "10"]);
-        let mut process = Process::start(&format!("server {server}"), &mut command);
-        process.line("listening", |line| line.contains("listening on "));
-        process
+        command
     }
 
     /// What `aggregator status` says at a server.

@@ -6,7 +6,7 @@ use std::fs;
 use std::process::Command;
 
 use federation_tests::postgres::Postgres;
-use federation_tests::process::{Process, run, until};
+use federation_tests::process::{Process, run};
 use federation_tests::programs::programs;
 use federation_tests::python;
 use federation_tests::testbed::free_port;

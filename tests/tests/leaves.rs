@@ -171,6 +171,18 @@ fn a_root_that_stood_still_writes_nothing_when_it_goes_on() {
     assert_eq!(lab.closings(), (1..=rounds).collect::<Vec<_>>(), "each round closes once");
 }
 
+#[test]
+fn a_server_with_another_configuration_is_refused_while_others_serve_the_run() {
+    let Some(lab) = ClusterTestbed::new(2, 2, &["run.rounds=1"]) else { return };
+    let first = lab.serve(0);
+    until("it leads", || lab.root().is_some());
+    let other = Process::start("another", lab.serve_command(1).args(["--set", "run.rounds=2"])).wait();
+    assert_eq!(other.code, Some(2), "{}", other.text);
+    assert!(other.text.contains("other servers serve a run named"), "{}", other.text);
+    let devices = (0..2).map(|device| lab.join(device)).collect();
+    lab.assert_completed(vec![first], devices);
+}
+
 /// Whether the server has an accepted update of the first round on its disk.
 fn has_accepted(lab: &ClusterTestbed, server: usize) -> bool {
     let files = fs::read_dir(lab.leaf(server).join("state/accepted-000001")).into_iter().flatten().flatten();

@@ -103,6 +103,16 @@ impl ClusterTestbed {
         process
     }
 
+    /// Starts a server that also simulates its part of the devices.
+    #[must_use]
+    pub fn simulate(&self, server: usize) -> Process {
+        let part = format!("{}/{}", server + 1, self.servers());
+        let mut command = self.serve_command(server);
+        let mut process = Process::start(&format!("server {server}"), command.args(["--simulate", &part]));
+        process.line("listening", |line| line.contains("listening on "));
+        process
+    }
+
     /// What starts a server.
     #[must_use]
     pub fn serve_command(&self, server: usize) -> Command {

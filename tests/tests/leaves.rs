@@ -98,6 +98,26 @@ fn frozen_parameters_reach_devices_at_all_servers() {
     lab.assert_completed(servers, devices);
 }
 
+#[test]
+fn a_simulation_on_several_machines_is_that_of_one_whichever_is_killed() {
+    let settings =
+        ["algorithm.scaffold={}", "secure-aggregation.enabled=true", "secure-aggregation.min-devices=3"];
+    let settings = [&settings[..], &["run.rounds=20", "data.max-samples=600"]].concat();
+    let Some(mut lab) = ClusterTestbed::new(3, 6, &settings) else { return };
+    let mut servers: Vec<_> = (0..3).map(|server| lab.simulate(server)).collect();
+    for turn in 0..4 {
+        closes_a_round(&lab);
+        if turn == 3 {
+            lab.postgres.kill();
+            lab.postgres.restart();
+        } else {
+            servers.remove(turn).kill();
+            servers.insert(turn, lab.simulate(turn));
+        }
+    }
+    lab.assert_completed(servers, Vec::new());
+}
+
 /// What a run takes whose updates are hidden.
 const HIDDEN: [&str; 2] = ["secure-aggregation.enabled=true", "secure-aggregation.min-devices=3"];
 

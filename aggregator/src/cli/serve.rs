@@ -23,6 +23,7 @@ use super::run::runtime;
 use super::{RunArgs, lab_options, state_directory, terminal};
 use crate::attack::Attackers;
 use crate::commands::{command, set_options};
+use crate::compare::shard::Shard;
 use crate::config::Config;
 use crate::database::Database;
 use crate::enrolment::{Admission, Device, IssuedTicket, ListenAddress, Policy, Register};
@@ -66,6 +67,9 @@ pub(super) struct ServeArgs {
     /// --identity, and --address. Needs a program that was built with the feature cluster
     #[arg(long, value_name = "URL", conflicts_with = "fresh")]
     store: Option<String>,
+    /// Simulate this part of the run's clients in this process, I of N, so that one simulation runs on several machines
+    #[arg(long, value_name = "I/N", requires = "store")]
+    simulate: Option<Shard>,
     /// Write address, key and process id here, as JSON, once devices can join
     #[arg(long, value_name = "FILE")]
     ready_file: Option<PathBuf>,

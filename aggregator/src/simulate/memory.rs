@@ -6,21 +6,26 @@
 //! Bytes are counted as if every training took the same time, so that the same seed gives the same numbers on a busy machine and on
 //! an idle one: an update says how long its training took, in more bytes the longer it was, and heartbeats are sent by the clock.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use bytes::Bytes;
 use edge_client::address_book::Pass;
 use edge_client::transport::{Channel, ConnectError, Connector, Incoming, Outgoing};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use shared::frame::{self, FrameError, HEADER_LEN, Header};
 use shared::message::{TaskHeader, ToClient, ToServer};
+use shared::payload::Payload;
 use tokio::sync::mpsc;
 
 use crate::coordinator::PeerId;
 use crate::peer::{FromPeer, ToPeer};
 use crate::run::Upload;
+use crate::storage::FileLayer;
+use crate::storage::checksum::write_checked;
 
 /// The time of a training for which its update is counted: as many bytes as any has that takes from 0.3 to 128 seconds.
 const COUNTED: Duration = Duration::from_millis(500);
@@ -33,6 +38,25 @@ struct Hub {
     driver: mpsc::UnboundedSender<FromPeer>,
     max_payload: u64,
     next: AtomicU64,
+    spool: Option<Spool>,
+}
+
+/// Where updates are received by a process that must have them when it starts again.
+pub(super) struct Spool {
+    pub(super) files: Arc<dyn FileLayer>,
+    pub(super) folder: PathBuf,
+}
+
+impl Spool {
+    /// Writes an update, durably, as it came.
+    fn receive(&self, number: u64, frame: &[u8], payload: &Payload) -> std::io::Result<Upload> {
+        let path = self.folder.join(format!("simulated-{number}.update"));
+        write_checked(&*self.files, &path, |out| {
+            out.write_all(frame)?;
+            payload.pieces().iter().try_for_each(|piece| out.write_all(piece))
+        })?;
+        Ok(Upload::File(path))
+    }
 }
 
 /// Why a connection ended.
@@ -42,13 +66,23 @@ enum MemoryError {
     Frame(#[from] FrameError),
     #[error("the broadcast cannot be read: {0}")]
     Broadcast(#[from] std::io::Error),
+    #[error("an update cannot be written to the spool: {0}")]
+    Spool(std::io::Error),
     #[error("the other side has disconnected")]
     Gone,
 }
 
 impl MemoryConnector {
     pub(super) fn new(driver: mpsc::UnboundedSender<FromPeer>, max_payload: u64) -> Self {
-        Self(Arc::new(Hub { driver, max_payload, next: AtomicU64::new(0) }))
+        Self(Arc::new(Hub { driver, max_payload, next: AtomicU64::new(0), spool: None }))
+    }
+
+    /// The same for a process that may also have connections over a network, and receives updates in a spool.
+    #[cfg(feature = "cluster")]
+    pub(super) fn spooling(driver: mpsc::UnboundedSender<FromPeer>, max_payload: u64, spool: Spool) -> Self {
+        /// Numbers of connections that no listener gets to.
+        const FIRST: u64 = 1 << 48;
+        Self(Arc::new(Hub { driver, max_payload, next: AtomicU64::new(FIRST), spool: Some(spool) }))
     }
 }
 
@@ -103,14 +137,16 @@ impl Hub {
                 counted.report.duration = COUNTED;
                 let counted = frame::encode(&ToServer::Update(counted), payload.len() as u64);
                 let bytes = counted.len() as u64 + payload.len() as u64;
-                let frame = frame::encode(&ToServer::Update(header), payload.len() as u64).into();
-                FromPeer::Uploaded {
-                    peer,
-                    header,
-                    upload: Upload::Memory { frame, payload },
-                    turn: None,
-                    bytes,
-                }
+                let frame: Bytes = frame::encode(&ToServer::Update(header), payload.len() as u64).into();
+                let upload = match &self.spool {
+                    None => Upload::Memory { frame, payload },
+                    Some(spool) => {
+                        let number = self.next.fetch_add(1, Ordering::Relaxed);
+                        tokio::task::block_in_place(|| spool.receive(number, &frame, &payload))
+                            .map_err(MemoryError::Spool)?
+                    }
+                };
+                FromPeer::Uploaded { peer, header, upload, turn: None, bytes }
             }
         };
         self.driver.send(event).map_err(|_| MemoryError::Gone)
@@ -175,7 +211,7 @@ mod tests {
     #[test]
     fn bytes_do_not_depend_on_how_long_training_takes() {
         let (driver, mut events) = mpsc::unbounded_channel();
-        let hub = Hub { driver, max_payload: 1000, next: AtomicU64::new(0) };
+        let hub = Hub { driver, max_payload: 1000, next: AtomicU64::new(0), spool: None };
         let mut counted = |outgoing| {
             hub.to_server(PeerId(1), outgoing).expect("it fits");
             match events.try_recv().expect("it came") {

@@ -8,24 +8,29 @@
 
 mod adversary;
 mod clients;
+#[cfg(feature = "cluster")]
+pub mod devices;
 mod memory;
 mod store;
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 
 use edge_client::driver::{DeviceSamples, Notice as ClientNotice, Participant, Source, take_part};
 use edge_client::pool::{NoThreads, TrainPool};
 use edge_client::quic::QuicConnector;
 use edge_client::sensors::Sensors;
 use edge_client::session::SessionEnd as Ended;
+use edge_client::store::{Store, StoreError};
 use edge_client::task::{OwnTrainer, TestSamples};
 use edge_client::transport::Connector;
 use edge_client::trust::Trust;
+use models::Backend;
 use shared::congestion::Congestion;
 use shared::data::{DataError, View};
 use shared::id::ClientId;
 use shared::identity::SecretKey;
-use shared::trainer::ClientNumber;
+use shared::trainer::{ClientNumber, Trainers};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tracing::warn;
@@ -35,6 +40,7 @@ use crate::driver::drive;
 use crate::enrolment::{Admission, Register};
 use crate::events::Sink;
 use crate::run::{Run, RunError};
+use crate::start::StartError;
 use crate::transport::identity::{IdentityError, ServerIdentity};
 use crate::transport::{ListenError, Listener};
 use adversary::{Adversary, Distorting};
@@ -71,6 +77,58 @@ pub enum SimulateError {
     /// The QUIC transport got no key.
     #[error(transparent)]
     Identity(#[from] IdentityError),
+    /// The data of the clients cannot be read.
+    #[error(transparent)]
+    Start(#[from] Box<StartError>),
+    /// A client has no place on the disk.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl From<StartError> for SimulateError {
+    fn from(error: StartError) -> Self {
+        Self::Start(Box::new(error))
+    }
+}
+
+/// What the clients of a simulation have in common.
+struct Common {
+    tests: TestSamples,
+    trainers: Option<Arc<Trainers>>,
+    backend: Backend,
+    pool: TrainPool,
+    /// How many clients there are.
+    count: u32,
+}
+
+impl Common {
+    fn participant(&self, client: ClientId, data: View, index: u32) -> Participant {
+        let Self { tests, trainers, backend, pool, count } = self;
+        Participant {
+            client,
+            // All shares are from one data set, whose skipped samples the run reports itself.
+            samples: Source::Read(DeviceSamples {
+                data,
+                skipped: 0,
+                tests: tests.clone(),
+                trainer: trainers.clone().map(|trainers| OwnTrainer {
+                    trainers,
+                    number: Some(ClientNumber { client: index, clients: *count }),
+                }),
+            }),
+            sensors: Sensors::none(),
+            backend: backend.clone(),
+            pool: pool.clone(),
+            memory: None,
+            // Simulated clients hide nothing.
+            identity: None,
+            secure_only: None,
+            private_only: None,
+            at_rest: || {},
+            alive: None,
+            progress: None,
+        }
+    }
 }
 
 /// Runs the federation with one client for every share. At most `threads` clients train at a time, on the run's
@@ -110,31 +168,9 @@ pub async fn simulate(
     run.simulates(shares.iter().enumerate().filter(admitted).count());
     let count = shares.len() as u32;
     let shares = adversary.poisoned(shares)?;
+    let common = Common { tests, trainers, backend, pool, count };
     let participants = shares.into_iter().zip(0..).filter(present).map(|(data, index)| {
-        let participant = Participant {
-            client: identities[index as usize],
-            // All shares are from one data set, whose skipped samples the run reports itself.
-            samples: Source::Read(DeviceSamples {
-                data,
-                skipped: 0,
-                tests: tests.clone(),
-                trainer: trainers.clone().map(|trainers| OwnTrainer {
-                    trainers,
-                    number: Some(ClientNumber { client: index, clients: count }),
-                }),
-            }),
-            sensors: Sensors::none(),
-            backend: backend.clone(),
-            pool: pool.clone(),
-            memory: None,
-            // Simulated clients hide nothing.
-            identity: None,
-            secure_only: None,
-            private_only: None,
-            at_rest: || {},
-            alive: None,
-            progress: None,
-        };
+        let participant = common.participant(identities[index as usize], data, index);
         (participant, adversary.distortion_of(index as usize))
     });
     match transport {
@@ -170,7 +206,7 @@ pub async fn simulate(
             }
         }
     }
-    drop(pool);
+    drop(common);
     let result =
         Box::pin(drive(run, resume, from_peers, stop, sink)).await.map(|ended| (ended.run, ended.outcome));
     // Clients that missed the end of the run would reconnect for ever.
@@ -183,11 +219,11 @@ pub async fn simulate(
 }
 
 /// Starts a client.
-fn enter<C: Connector + 'static>(
+fn enter<C: Connector + 'static, S: Store + 'static>(
     clients: &mut JoinSet<()>,
     participant: Participant,
     connector: C,
-    store: ClientStore,
+    store: S,
     left: watch::Receiver<bool>,
 ) {
     clients.spawn(async move {

@@ -10,6 +10,8 @@ use shared::algorithm::{AggregateError, TrainError};
 use shared::cli::{ManualError, NoCuda, StopSignal, causes, counted};
 use shared::data::DataError;
 
+#[cfg(feature = "cluster")]
+use crate::cluster::error::StoreError;
 use crate::config::{ConfigError, ConfigErrors};
 use crate::coordinator::Outcome;
 use crate::data::{EvaluateError, PlanError};
@@ -106,6 +108,13 @@ impl Failure {
             "the run ended: {} in a row had too few acceptable updates ({reasons})",
             counted(*rounds as usize, "round")
         )))
+    }
+}
+
+#[cfg(feature = "cluster")]
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        if error.is_of_the_caller() { Self::Usage(error.to_string()) } else { Self::environment(error) }
     }
 }
 

@@ -3,6 +3,8 @@
 mod rounds;
 #[cfg(feature = "cluster")]
 mod several;
+#[cfg(all(feature = "cluster", feature = "simulate"))]
+mod simulated;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -23,6 +25,7 @@ use super::run::runtime;
 use super::{RunArgs, lab_options, state_directory, terminal};
 use crate::attack::Attackers;
 use crate::commands::{command, set_options};
+#[cfg(feature = "simulate")]
 use crate::compare::shard::Shard;
 use crate::config::Config;
 use crate::database::Database;
@@ -68,6 +71,7 @@ pub(super) struct ServeArgs {
     #[arg(long, value_name = "URL", conflicts_with = "fresh")]
     store: Option<String>,
     /// Simulate this part of the run's clients in this process, I of N, so that one simulation runs on several machines
+    #[cfg(feature = "simulate")]
     #[arg(long, value_name = "I/N", requires = "store")]
     simulate: Option<Shard>,
     /// Write address, key and process id here, as JSON, once devices can join

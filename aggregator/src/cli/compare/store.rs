@@ -12,17 +12,10 @@ use super::CompareArgs;
 use super::team::Team;
 use crate::cluster::address::StoreAddress;
 use crate::cluster::connection::Connection;
-use crate::cluster::error::StoreError;
 use crate::compare::plan::Plan;
 use crate::compare::queue::Queue;
 use crate::compare::workers::{Workers, WorkersError};
 use crate::report::units::counted;
-
-impl From<StoreError> for Failure {
-    fn from(error: StoreError) -> Self {
-        if error.is_of_the_caller() { Self::Usage(error.to_string()) } else { Self::environment(error) }
-    }
-}
 
 impl From<WorkersError> for Failure {
     fn from(error: WorkersError) -> Self {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use sha2::{Digest as _, Sha256};
-use shared::cli::{Processor, cores};
+use shared::cli::Processor;
 use tokio::runtime::Runtime;
 use tokio::sync::{mpsc, watch};
 
@@ -14,6 +14,8 @@ use super::super::exit::Failure;
 use super::super::run::runtime;
 use super::super::terminal::{self, StopRequest};
 use super::rounds::{Hosting, Over, Rounds, rounds};
+#[cfg(feature = "simulate")]
+use super::simulated;
 use super::{ServeArgs, told};
 use crate::cluster::address::StoreAddress;
 use crate::cluster::connection::Connection;
@@ -29,11 +31,9 @@ use crate::leaves::fetch::{born, fetch_run, put_secret};
 use crate::leaves::process::{Leading, Process, Setup, Turn};
 use crate::leaves::shown::folder_of;
 use crate::leaves::standing::ServedRun;
-use crate::peer::FromPeer;
 use crate::run::directory::RunDirectory;
 use crate::run::{LeafRun, LeavesError, Run, RunError};
 use crate::serve::{Ready, ServeError, serve_peers};
-use crate::simulate::devices::{self, Devices, Machine};
 use crate::start::Started;
 use crate::storage::Disk;
 use crate::storage::retry_full::RetryingDisk;
@@ -131,30 +131,8 @@ struct Server<'a> {
     runtime: &'a Runtime,
     stop: StopRequest,
     /// How many clients the run has, where they are simulated.
+    #[cfg(feature = "simulate")]
     simulated: Option<usize>,
-}
-
-/// Begins to simulate clients, where this is asked for. Gives how many the run has on all machines as well.
-fn simulated(
-    arguments: &ServeArgs,
-    config: &Config,
-    leaf: &LeafRun,
-    to_leaf: &mpsc::UnboundedSender<FromPeer>,
-) -> Result<Option<(Devices, usize)>, Failure> {
-    let Some(shard) = arguments.simulate else { return Ok(None) };
-    edge_client::memory::keep_freed(edge_client::memory::Heaps::Each);
-    let place = leaf.directory();
-    let machine = Machine {
-        backend: Processor::backend(arguments.run.device)?,
-        threads: cores().get(),
-        files: Arc::new(Disk),
-        states: place.root().join("simulated"),
-        spool: place.spool(),
-        max_payload: leaf.max_payload(),
-    };
-    let (number, of) = (u32::from(shard.number()), u32::from(shard.of()));
-    let joined = devices::join(config, |client| client % of == number - 1, machine, to_leaf.clone());
-    joined.map(Some).map_err(Failure::environment)
 }
 
 /// Makes the store ready, as soon as it answers. `false` if this process is to stop before.
@@ -196,9 +174,8 @@ pub(super) fn serve(
     let store = StoreAddress::from_environment(store)?;
     // What a leaf has is lost with it: devices keep their updates until the round has closed.
     config.policy.receipts_at_close = true;
-    if arguments.simulate.is_some() {
-        devices::configure(&mut config);
-    }
+    #[cfg(feature = "simulate")]
+    simulated::configure(arguments, &mut config);
     let runtime = runtime()?;
     let inside = runtime.enter();
     let stop = terminal::stop_on_signal();
@@ -223,9 +200,8 @@ pub(super) fn serve(
     let leaf = LeafRun::new(Arc::new(Disk), place, config.clone())?;
     let (spool, max_payload, clients) = (leaf.directory().spool(), leaf.max_payload(), config.data.clients);
     let (to_leaf, peers) = mpsc::unbounded_channel();
-    let simulated = simulated(arguments, &config, &leaf, &to_leaf)?;
-    let (simulated, simulated_count) =
-        simulated.map_or((None, None), |(all, count)| (Some(all), Some(count)));
+    #[cfg(feature = "simulate")]
+    let simulated = simulated::begin(arguments, &config, &leaf, &to_leaf)?;
     let accepting = tokio::spawn(listener.accept(spool, max_payload, clients, to_leaf));
     let ready = Ready {
         address,
@@ -255,10 +231,12 @@ pub(super) fn serve(
         directory,
         runtime: &runtime,
         stop,
-        simulated: simulated_count,
+        #[cfg(feature = "simulate")]
+        simulated: simulated.as_ref().map(|(_, clients)| *clients),
     };
     let ended = server.take_turns(&mut process, &load);
-    if let Some(devices) = simulated {
+    #[cfg(feature = "simulate")]
+    if let Some((devices, _)) = simulated {
         runtime.block_on(devices.end());
     }
     drop(process);
@@ -333,6 +311,7 @@ impl Server<'_> {
             stop: &self.stop,
         };
         let ended = rounds(hosting, started, |mut run: Run, mut resume, sink| {
+            #[cfg(feature = "simulate")]
             if let Some(clients) = self.simulated {
                 run.simulates(clients);
             }

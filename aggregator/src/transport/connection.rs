@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use quinn::crypto::rustls::HandshakeData;
-use quinn::{Connection, ConnectionError, ReadExactError, RecvStream, SendStream, VarInt, WriteError};
+use quinn::{
+    Connection, ConnectionError, ReadError, ReadExactError, RecvStream, SendStream, VarInt, WriteError,
+};
 use rustls::pki_types::CertificateDer;
 use shared::differences::Digest;
 use shared::frame::{self, FrameError, HEADER_LEN, Header};
@@ -51,11 +53,11 @@ pub(super) enum PeerError {
     #[error("it takes nothing of what it is sent")]
     NotReading,
     #[error("{0}")]
-    Read(#[from] ReadExactError),
+    Read(ReadExactError),
     #[error("{0}")]
-    ReadPayload(#[from] quinn::ReadError),
+    ReadPayload(ReadError),
     #[error("{0}")]
-    Write(#[from] quinn::WriteError),
+    Write(WriteError),
     #[error("{0}")]
     Connection(#[from] quinn::ConnectionError),
     #[error("the aggregator cannot write the update down ({0}); try again")]
@@ -64,6 +66,34 @@ pub(super) enum PeerError {
     Broadcast(std::io::Error),
     #[error("the aggregator stops")]
     DriverGone,
+}
+
+// Of a connection that has ended it is told how, whichever of its streams notices first.
+impl From<ReadExactError> for PeerError {
+    fn from(error: ReadExactError) -> Self {
+        match error {
+            ReadExactError::ReadError(ReadError::ConnectionLost(lost)) => Self::Connection(lost),
+            error => Self::Read(error),
+        }
+    }
+}
+
+impl From<ReadError> for PeerError {
+    fn from(error: ReadError) -> Self {
+        match error {
+            ReadError::ConnectionLost(lost) => Self::Connection(lost),
+            error => Self::ReadPayload(error),
+        }
+    }
+}
+
+impl From<WriteError> for PeerError {
+    fn from(error: WriteError) -> Self {
+        match error {
+            WriteError::ConnectionLost(lost) => Self::Connection(lost),
+            error => Self::Write(error),
+        }
+    }
 }
 
 /// The first messages of a peer.
@@ -208,6 +238,8 @@ impl Peer {
             }
         };
         tokio::select! {
+            // What a device has said before it left counts: of a connection that has ended all messages are read first.
+            biased;
             result = inbound => result,
             result = uploads => result,
             result = self.send_queued(queue, control, greeting.partial, slot) => result,

@@ -85,10 +85,9 @@ fn the_noise_of_a_private_run_is_the_same_whichever_server_leads() {
     lab.assert_completed(servers, devices);
 }
 
-#[test]
-fn frozen_parameters_reach_devices_at_all_servers() {
-    let settings =
-        ["model.name=mlp-2nn", "model.freeze=['extractor.*']", "run.rounds=20", "data.max-samples=600"];
+/// A run with these settings makes the simulation's model while each server is killed once.
+fn each_is_killed(settings: &[&str]) {
+    let settings = [settings, &["run.rounds=20", "data.max-samples=600"]].concat();
     let Some(lab) = ClusterTestbed::new(3, 6, &settings) else { return };
     let (mut servers, devices) = start(&lab, 6);
     for turn in 0..3 {
@@ -96,6 +95,16 @@ fn frozen_parameters_reach_devices_at_all_servers() {
         kill_and_restart(&lab, &mut servers, turn, || {});
     }
     lab.assert_completed(servers, devices);
+}
+
+#[test]
+fn frozen_parameters_reach_devices_at_all_servers() {
+    each_is_killed(&["model.name=mlp-2nn", "model.freeze=['extractor.*']"]);
+}
+
+#[test]
+fn models_as_differences_reach_devices_at_all_servers() {
+    each_is_killed(&["update.broadcast=int8"]);
 }
 
 #[test]

@@ -15,7 +15,7 @@ use super::keeper::Keeper;
 use super::message::{Frame, ToLeaf};
 use crate::coordinator::Agreement;
 use crate::run::directory::RunDirectory;
-use crate::run::{HeldUpdate, LeafUpload, Leaves, LeavesError, RoundAtLeaves};
+use crate::run::{HeldUpdate, LeafUpload, Leaves, LeavesError, Part, RoundAtLeaves};
 
 /// How long a leaf that has updates of the open round is waited for: after a crash it is back with them in a moment.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -157,11 +157,15 @@ impl AtLeaves {
 impl Leaves for AtLeaves {
     fn open(&mut self, round: RoundAtLeaves<'_>) -> Result<Vec<HeldUpdate>, LeavesError> {
         let RoundAtLeaves { opening, failed, clip, broadcast, agreement, resumes } = round;
-        let payload = broadcast.model.read().map_err(|error| LeavesError::Store(error.into()))?;
+        let parts = broadcast.parts().map(Part::read).collect::<Result<Vec<_>, _>>();
+        let parts = parts.map_err(|error| LeavesError::Store(error.into()))?;
+        let differences = parts[1..].iter().map(|part| part.len() as u64).collect();
+        let payload = if let [model] = &parts[..] { model.clone() } else { parts.concat().into() };
         let round = opening.round;
         let opening = serde_json::to_string(opening).expect("ids, counts and names are JSON");
         let agreement = agreement.map(|agreement| Box::new(agreement.outline()));
-        let message = ToLeaf::Open { round, opening, failed, clip, agreement };
+        let digest = broadcast.digest;
+        let message = ToLeaf::Open { round, opening, failed, clip, agreement, digest, differences };
         self.catch_up();
         if self.round != round {
             self.links.values_mut().for_each(|linked| linked.held.clear());

@@ -293,7 +293,10 @@ fn commands_of(peer: u64, leaf: UnboundedSender<Frame<ToLeaf>>, frozen: Frozen) 
         while let Some(command) = commands.recv().await {
             let sent = match command {
                 ToPeer::Message(message) => leaf.send(ToLeaf::Message { peer, message }.into()),
-                ToPeer::Task(delivery) => leaf.send(ToLeaf::Task { peer, round: delivery.round }.into()),
+                ToPeer::Task(delivery) => {
+                    let differences = delivery.differences() as u32;
+                    leaf.send(ToLeaf::Task { peer, round: delivery.round, differences }.into())
+                }
                 ToPeer::Frozen(digest, encoded) => {
                     // Held until it is under way: what is sent to another device may not overtake it.
                     let mut there = frozen.lock().unwrap_or_else(PoisonError::into_inner);

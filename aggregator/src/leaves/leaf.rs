@@ -178,7 +178,18 @@ mod tests {
         };
         let opening = serde_json::to_string(&opening).unwrap();
         far.sender
-            .send(ToLeaf::Open { round: 1, opening, failed: 0, clip: None, agreement: None }.into())
+            .send(
+                ToLeaf::Open {
+                    round: 1,
+                    opening,
+                    failed: 0,
+                    clip: None,
+                    agreement: None,
+                    digest: None,
+                    differences: Vec::new(),
+                }
+                .into(),
+            )
             .unwrap();
         let mut leaf = Leaf::new(run, unbounded_channel().1);
         let hello = ToRoot::Hello { leaf: "leaf".to_owned(), epoch: 1, version: String::new() };

@@ -10,7 +10,7 @@ use super::message::{Frame, ToLeaf, ToRoot};
 use super::shown::Shown;
 use crate::coordinator::Opening;
 use crate::peer::ToPeer;
-use crate::run::{Broadcast, LeafRun, RunError};
+use crate::run::{Broadcast, LeafRun, RunError, Sent};
 
 /// Carries out what the root asks, in order.
 pub struct Worker {
@@ -42,7 +42,7 @@ impl Worker {
     pub fn carry_out(&mut self, Frame { message, payload }: Frame<ToLeaf>) -> Result<(), RunError> {
         match message {
             ToLeaf::Welcome { run } => self.run.is_of(run),
-            ToLeaf::Open { round, opening, failed, clip, agreement } => {
+            ToLeaf::Open { round, opening, failed, clip, agreement, digest, differences } => {
                 let Ok(mut opening) = serde_json::from_str::<Opening>(&opening) else {
                     warn!(
                         "the root opens a round in words that this version does not understand: run the same version on all servers"
@@ -50,8 +50,12 @@ impl Worker {
                     return Ok(());
                 };
                 opening.round = round;
+                let Some(sent) = Sent::of(payload, digest, &differences) else {
+                    warn!("the root sends a broadcast that is shorter than it says: it is asked again");
+                    return Ok(());
+                };
                 let (broadcast, held) =
-                    self.run.open(&opening, (failed, clip), agreement.as_deref(), &payload)?;
+                    self.run.open(&opening, (failed, clip), agreement.as_deref(), &sent)?;
                 self.broadcast = Some(broadcast);
                 self.tell(ToRoot::Opened { round, held }, Bytes::new());
             }
@@ -78,10 +82,10 @@ impl Worker {
                 }
             }
             ToLeaf::Message { peer, message } => self.devices.command(peer, ToPeer::Message(message)),
-            ToLeaf::Task { peer, round } => {
+            ToLeaf::Task { peer, round, differences } => {
                 let broadcast = self.broadcast.as_ref().filter(|broadcast| broadcast.round == round);
                 if let Some(broadcast) = broadcast {
-                    self.devices.command(peer, ToPeer::Task(broadcast.to(None)));
+                    self.devices.command(peer, ToPeer::Task(broadcast.of_last(differences as usize)));
                 }
             }
             ToLeaf::Frozen { peer, digest } => {

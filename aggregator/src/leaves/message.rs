@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
+use shared::differences::Digest;
 use shared::id::{ClientId, RunId};
 use shared::message::{Rejection, ToClient, ToServer, UpdateHeader};
 
@@ -31,7 +32,7 @@ pub enum ToLeaf {
         /// The run's identity.
         run: RunId,
     },
-    /// A round is open, or has changed. Its broadcast comes with it.
+    /// A round is open, or has changed. Its broadcast comes with it: the model, and behind it the differences that lead there.
     Open {
         /// Its number.
         round: u32,
@@ -43,6 +44,10 @@ pub enum ToLeaf {
         clip: Option<f64>,
         /// Who takes part, in outline, where updates are hidden and that is decided.
         agreement: Option<Box<Agreement>>,
+        /// The digest of the model, where it may travel as differences.
+        digest: Option<Digest>,
+        /// The lengths of the differences, in bytes.
+        differences: Vec<u64>,
     },
     /// It is decided who takes part in the open round, whose updates are hidden.
     Agreed {
@@ -88,6 +93,8 @@ pub enum ToLeaf {
         peer: u64,
         /// The round.
         round: u32,
+        /// How many of the newest differences it is sent in place of the model.
+        differences: u32,
     },
     /// A device is to be sent the frozen parameters. They come with it the first time.
     Frozen {

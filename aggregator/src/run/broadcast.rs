@@ -87,6 +87,19 @@ impl Broadcast {
             .map_or(Vec::new(), |first| self.differences[first..].iter().map(|it| it.part.clone()).collect());
         Delivery { round, work, failed, model, digest, differences }
     }
+
+    /// What a device is sent that is to get this many of the newest differences, or the whole for 0.
+    #[must_use]
+    pub fn of_last(&self, differences: usize) -> Delivery {
+        let first = self.differences.len().saturating_sub(differences);
+        let differences = self.differences[first..].iter().map(|it| it.part.clone()).collect();
+        Delivery { differences, ..self.to(None) }
+    }
+
+    /// All that is sent: the model, and the differences in their order.
+    pub fn parts(&self) -> impl Iterator<Item = &Part> {
+        std::iter::once(&self.model).chain(self.differences.iter().map(|difference| &difference.part))
+    }
 }
 
 /// What one device is sent of a broadcast.
@@ -127,6 +140,12 @@ impl Delivery {
     #[must_use]
     pub fn parts(&self) -> &[Part] {
         if self.differences.is_empty() { std::slice::from_ref(&self.model) } else { &self.differences }
+    }
+
+    /// How many differences are sent in place of the model.
+    #[must_use]
+    pub fn differences(&self) -> usize {
+        self.differences.len()
     }
 
     /// Bytes of the payload.

@@ -8,15 +8,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
 use shared::aggregation::Mixture;
-use shared::differences::Digest;
+use shared::differences::{Digest, base_of};
 use shared::id::{ClientId, RunId};
 use shared::message::{Rejection, UpdateHeader};
 use shared::record::Record;
 
+use super::broadcast::{Difference, Part};
 use super::directory::{RunDirectory, round_in};
-use super::error::disk;
+use super::error::{damaged, disk};
 use super::leaves::HeldUpdate;
 use super::{Broadcast, Run, RunError, Upload};
 use crate::config::Config;
@@ -27,6 +29,27 @@ use crate::storage::{FileLayer, create_dir_durably};
 
 /// The name of the file beside accepted updates that says what they were trained from.
 const ORIGIN: &str = "trained-from";
+
+/// What the root sends of a round's broadcast.
+pub struct Sent {
+    model: Bytes,
+    digest: Option<Digest>,
+    differences: Vec<Bytes>,
+}
+
+impl Sent {
+    /// Takes the parts of a payload from each other: the model, and differences of these lengths. `None` if it is too short.
+    #[must_use]
+    pub fn of(payload: Bytes, digest: Option<Digest>, differences: &[u64]) -> Option<Self> {
+        let (mut rest, mut parts) = (payload, Vec::new());
+        for &length in differences.iter().rev() {
+            let at = rest.len().checked_sub(usize::try_from(length).ok()?)?;
+            parts.push(rest.split_off(at));
+        }
+        parts.reverse();
+        Some(Self { model: rest, digest, differences: parts })
+    }
+}
 
 /// The updates of one leaf.
 pub struct LeafRun {
@@ -83,7 +106,7 @@ impl LeafRun {
         self.run.config.spec.run = run;
     }
 
-    /// The open round, by its `opening`, what its devices are sent, and the rest of what folding depends on. Gives what they are sent as
+    /// The open round, by its `opening`, what its devices are `sent`, and the rest of what folding depends on. Gives what they are sent as
     /// a file, and the updates that were accepted in it before.
     ///
     /// # Errors
@@ -93,10 +116,10 @@ impl LeafRun {
         opening: &Opening,
         (failed, clip): (u32, Option<f64>),
         agreement: Option<&Agreement>,
-        model: &[u8],
+        sent: &Sent,
     ) -> Result<(Broadcast, Vec<HeldUpdate>), RunError> {
         let round = opening.round;
-        let model_digest: Digest = Sha256::digest(model).into();
+        let model_digest: Digest = Sha256::digest(&sent.model).into();
         let origin = self.origin_of(&model_digest, agreement);
         let same = |open: &super::OpenRound| open.opening.round == round;
         let goes_on = self.origin.as_ref() == Some(&origin) && self.run.open.as_ref().is_some_and(same);
@@ -108,14 +131,26 @@ impl LeafRun {
             self.forget(Some(round))?;
             (self.run.failed, self.run.clip) = (failed, clip);
             self.adopt(round, &origin)?;
-            let path = self.run.directory.broadcast(round);
-            self.write(&path, model)?;
+            self.write(&self.run.directory.broadcast(round), &sent.model)?;
             self.agreement = agreement.cloned();
             self.refold(opening, None)?;
             (self.model, self.origin, self.summed) = (model_digest, Some(origin), false);
         }
-        let broadcast = self.run.broadcast(round, opening.work)?;
-        Ok((broadcast, self.held()?))
+        Ok((self.broadcast(opening, sent)?, self.held()?))
+    }
+
+    /// What its devices are sent. Another root may have other differences.
+    fn broadcast(&self, opening: &Opening, sent: &Sent) -> Result<Broadcast, RunError> {
+        let (round, work, failed) = (opening.round, opening.work, self.run.failed);
+        let model = Part::of(self.run.directory.broadcast(round), sent.model.clone());
+        let mut differences = Vec::new();
+        for (number, bytes) in (0..).zip(&sent.differences) {
+            let path = self.run.directory.difference(number);
+            self.write(&path, bytes)?;
+            let from = base_of(bytes).map_err(damaged(&path))?;
+            differences.push(Difference { from, part: Part::of(path, bytes.clone()) });
+        }
+        Ok(Broadcast { round, work, failed, model, digest: sent.digest, differences })
     }
 
     /// Who takes part in the open round, where updates are hidden: from now on there are updates of it.
@@ -302,7 +337,8 @@ impl LeafRun {
         let (files, state) = (&*self.run.files, self.run.directory.state());
         for name in files.list(&state).map_err(disk("list", &state))? {
             let path = state.join(&name);
-            if round_in(&name, "broadcast-", ".safetensors").is_some() {
+            let sent = |begins| round_in(&name, begins, ".safetensors").is_some();
+            if sent("broadcast-") || sent("difference-") {
                 files.remove(&path).map_err(disk("remove", &path))?;
             } else if round_in(&name, "accepted-", "").is_some_and(|round| Some(round) != but) {
                 files.remove_dir(&path).map_err(disk("remove", &path))?;

@@ -134,7 +134,7 @@ pub use error::RunError;
 pub use foreign::NamesError;
 pub use initial_model::InitialModel;
 pub use initial_model_error::InitialModelError;
-pub use leaf::LeafRun;
+pub use leaf::{LeafRun, Sent};
 pub use leaves::{HeldUpdate, LeafUpload, Leaves, RoundAtLeaves};
 pub use leaves_error::LeavesError;
 pub use manifest::RunManifest;

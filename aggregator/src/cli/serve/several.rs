@@ -59,10 +59,6 @@ fn refused(config: &Config) -> Option<&'static str> {
             "an algorithm whose clients have models of their own, which the server tests one by one",
         ),
         (policy.late.is_some(), "updates that count in a later round (round.staleness)"),
-        (
-            spec.update.broadcast().is_difference(),
-            "models that travel as differences (update.broadcast = \"int8\")",
-        ),
     ]
     .into_iter()
     .find_map(|(asked, what)| asked.then_some(what))

@@ -101,7 +101,7 @@ mod tests {
         assert_eq!(
             text(&together, 1_003_000),
             "digits  served by several servers; a.example:4433 leads, and said 3 s ago:\n\
-             waiting for clients: 3 of 4 connected, for 1 s\n  \
+             waiting for clients: 3 of 4 connected\n  \
              a.example:4433     2 devices, leads\n  leaf.example:4433  1 device\n"
         );
     }

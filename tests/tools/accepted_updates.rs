@@ -71,7 +71,8 @@ pub(crate) fn run(Arguments { links, devices }: &Arguments) {
         for (number, peers) in peers.into_iter().enumerate() {
             let leaf = leaf(&directory.path().join(format!("leaf-{number}")), &overrides, peers);
             let link = dial(serving.address(), &key).await.expect("the root is there");
-            let hello = ToRoot::Hello { leaf: format!("leaf-{number}"), epoch, version: String::new() };
+            let hello =
+                ToRoot::Hello { leaf: format!("leaf-{number}"), epoch, version: String::new(), part: None };
             tokio::spawn(async move {
                 let mut leaf = leaf;
                 leaf.serve(link, hello, std::future::pending()).await.expect("the disk works");

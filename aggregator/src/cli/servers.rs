@@ -25,11 +25,23 @@ pub(super) struct Together {
 }
 
 /// The runs in this folder that are served with other servers and are not over, or the one of this name.
-pub(super) fn together(runs: &Path, wanted: Option<&str>) -> Vec<Together> {
+pub(super) fn together(runs: &Path, wanted: Option<&str>, now: i64) -> Vec<Together> {
     let is_wanted = |run: &str| wanted.is_none_or(|wanted| wanted == run);
     let goes_on = |run: &str| !RunDirectory::new(runs.join(run)).finished().exists();
     let all = Shown::all(runs).into_iter().filter(|(run, _)| is_wanted(run) && goes_on(run));
-    all.map(|(run, shown)| Together { run, shown }).collect()
+    let mut all: Vec<_> = all.map(|(run, shown)| Together { run, shown }).collect();
+    // What is left of others is not of now.
+    if all.iter().any(|together| together.is_new(now)) {
+        all.retain(|together| together.is_new(now));
+    }
+    all
+}
+
+impl Together {
+    /// Whether the server that leads was heard a moment ago.
+    pub(super) fn is_new(&self, now: i64) -> bool {
+        now - self.shown.told <= OLD
+    }
 }
 
 /// Shows them, and fails if nothing was heard for a while of one of them.
@@ -41,7 +53,7 @@ pub(super) fn show(all: &[Together], json: bool, now: i64) -> Result<(), Failure
             terminal::print(&text(together, now))?;
         }
     }
-    let old: Vec<_> = all.iter().filter(|together| now - together.shown.told > OLD).collect();
+    let old: Vec<_> = all.iter().filter(|together| !together.is_new(now)).collect();
     let Some(first) = old.first() else { return Ok(()) };
     Err(Failure::Idle(format!(
         "of {} nothing was heard for {}: this server does not run, or has no link to the one that leads",

@@ -66,15 +66,21 @@ pub(super) fn status(arguments: &StatusArgs) -> Result<(), Failure> {
     let mut last: Option<Vec<Shown>> = None;
     loop {
         #[cfg(feature = "cluster")]
-        let together = servers::together(&arguments.lab.runs, arguments.run.as_deref());
-        let looked = look(arguments);
+        let now = moment(SystemTime::now());
         #[cfg(feature = "cluster")]
-        if !together.is_empty()
-            && looked.as_ref().map_or(true, |(shown, _)| shown.iter().all(|shown| !shown.serving))
-        {
-            // A server that does not lead the run has no more of it.
+        let together = servers::together(&arguments.lab.runs, arguments.run.as_deref(), now);
+        let looked = look(arguments);
+        // A server that does not lead the run has no more of it. What is old is shown where there is nothing else.
+        #[cfg(feature = "cluster")]
+        if match &looked {
+            Ok((shown, _)) => {
+                together.iter().any(|together| together.is_new(now))
+                    && shown.iter().all(|shown| !shown.serving)
+            }
+            Err(_) => !together.is_empty(),
+        } {
             clear(arguments)?;
-            let told = servers::show(&together, arguments.lab.json, moment(SystemTime::now()));
+            let told = servers::show(&together, arguments.lab.json, now);
             if arguments.watch && told.is_ok() {
                 std::thread::sleep(WATCH_INTERVAL);
                 continue;
@@ -90,7 +96,7 @@ pub(super) fn status(arguments: &StatusArgs) -> Result<(), Failure> {
             #[cfg(feature = "cluster")]
             if shown.iter().any(|shown| shown.serving) {
                 // One that leads says so itself.
-                let _ = servers::show(&together, arguments.lab.json, moment(SystemTime::now()));
+                let _ = servers::show(&together, arguments.lab.json, now);
             }
         }
         if arguments.watch && shown.iter().any(|shown| shown.serving) {
@@ -172,7 +178,9 @@ fn look(arguments: &StatusArgs) -> Result<(Vec<Shown>, Vec<String>), Failure> {
         let left_out = database.left_out(&run.run)?;
         let newest = only_closed(newest, arguments.rounds as usize);
         let events = database.events(&run.run, arguments.events)?;
-        if !serving && !matches!(run.outcome.as_deref(), Some("completed" | "fruitless")) {
+        // One that other servers have brought to its end is over, too.
+        let finished = || RunDirectory::new(&run.directory).finished().exists();
+        if !serving && !matches!(run.outcome.as_deref(), Some("completed" | "fruitless")) && !finished() {
             idle.push(name(&run));
         }
         all.push(Shown { run, serving, newest, arrivals, left_out, events });

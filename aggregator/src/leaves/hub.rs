@@ -8,10 +8,11 @@ use bytes::Bytes;
 use shared::id::RunId;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+use tracing::warn;
 
 use super::answers::Answer;
 use super::link::Link;
-use super::message::{Frame, ToLeaf, ToRoot};
+use super::message::{Frame, Part, ToLeaf, ToRoot};
 use super::shown::{Server, Shown};
 use crate::coordinator::{Agreement, PeerId, Status};
 use crate::peer::{FromPeer, ToPeer};
@@ -43,6 +44,7 @@ struct State {
 #[derive(Debug)]
 struct Linked {
     leaf: String,
+    part: Option<Part>,
     sender: UnboundedSender<Frame<ToLeaf>>,
     /// A later link of the leaf has taken its place.
     replaced: Arc<Notify>,
@@ -150,6 +152,21 @@ impl Hub {
         let _ = self.0.answers.lock().unwrap_or_else(PoisonError::into_inner).send(answer);
     }
 
+    /// Whether another leaf simulates this part, which is told.
+    fn simulates_the_same(&self, leaf: &str, part: Option<Part>) -> bool {
+        let Some(Part { number, of }) = part else { return false };
+        let state = self.state();
+        let Some(other) = state.links.values().find(|linked| linked.leaf != leaf && linked.part == part)
+        else {
+            return false;
+        };
+        warn!(
+            "{leaf} simulates the same part of the clients as {} ({number}/{of}), and is not let in: start it with another part",
+            other.leaf
+        );
+        true
+    }
+
     /// Serves a leaf until its link ends, or the run does.
     pub async fn serve(&self, mut link: Link<ToLeaf, ToRoot>) {
         let Some(Frame { message: hello, .. }) = link.receiver.recv().await else { return };
@@ -172,8 +189,11 @@ impl Hub {
     /// Lets a leaf in that has said this, and is told things through `sender`. `None` if it takes another one for the root.
     #[must_use]
     pub fn join(&self, hello: ToRoot, sender: UnboundedSender<Frame<ToLeaf>>) -> Option<Joined> {
-        let ToRoot::Hello { leaf, epoch, .. } = hello else { return None };
+        let ToRoot::Hello { leaf, epoch, part, .. } = hello else { return None };
         if epoch != self.0.epoch {
+            return None;
+        }
+        if self.simulates_the_same(&leaf, part) {
             return None;
         }
         let number = self.0.next_link.fetch_add(1, Ordering::Relaxed);
@@ -191,7 +211,7 @@ impl Hub {
             let _ = sender.send(open.clone());
         }
         let (to, by) = (sender.clone(), replaced.clone());
-        let linked = Linked { leaf: leaf.clone(), sender: to, replaced: by, devices: 0 };
+        let linked = Linked { leaf: leaf.clone(), part, sender: to, replaced: by, devices: 0 };
         state.links.insert(number, linked);
         drop(state);
         let (peers, frozen) = (BTreeMap::new(), Frozen::default());

@@ -192,7 +192,7 @@ mod tests {
             )
             .unwrap();
         let mut leaf = Leaf::new(run, unbounded_channel().1);
-        let hello = ToRoot::Hello { leaf: "leaf".to_owned(), epoch: 1, version: String::new() };
+        let hello = ToRoot::Hello { leaf: "leaf".to_owned(), epoch: 1, version: String::new(), part: None };
         let served = leaf.serve(near, hello, std::future::pending());
         let served = tokio::time::timeout(Duration::from_mins(1), served).await.expect("it ends");
         assert!(matches!(served, Err(RunError::Disk { .. })), "{served:?}");

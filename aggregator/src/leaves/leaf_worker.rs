@@ -20,13 +20,15 @@ pub struct Worker {
     broadcast: Option<Broadcast>,
     /// The frozen parameters, with their digest, once a device has asked for them.
     frozen: Option<(String, Bytes)>,
+    /// What it shows of the run could not be written.
+    shows_nothing: bool,
 }
 
 impl Worker {
     /// For the root at the other end of `root`.
     #[must_use]
     pub fn new(run: LeafRun, devices: LeafDevices, root: UnboundedSender<Frame<ToRoot>>) -> Self {
-        Self { run, devices, root, broadcast: None, frozen: None }
+        Self { run, devices, root, broadcast: None, frozen: None, shows_nothing: false }
     }
 
     /// Gives the run's part back, for the next root.
@@ -98,10 +100,14 @@ impl Worker {
             }
             // People see that it is old if it cannot be written.
             ToLeaf::Shown { text } => {
-                if let Err(error) = self.run.write_beside(|files, folder| Shown::write(&text, files, folder))
+                let written = self.run.write_beside(|files, folder| Shown::write(&text, files, folder));
+                let fails = written.is_err();
+                if let Err(error) = written
+                    && !self.shows_nothing
                 {
                     warn!("what this server shows of the run cannot be written: {error}");
                 }
+                self.shows_nothing = fails;
             }
             ToLeaf::Disconnect { peer } => self.devices.command(peer, ToPeer::Disconnect),
         }

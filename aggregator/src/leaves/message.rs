@@ -24,6 +24,15 @@ impl<M> From<M> for Frame<M> {
     }
 }
 
+/// A part of a run's clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Part {
+    /// Which, from 1.
+    pub number: u16,
+    /// Of how many.
+    pub of: u16,
+}
+
 /// What the root tells a leaf.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum ToLeaf {
@@ -126,6 +135,8 @@ pub enum ToRoot {
         epoch: i64,
         /// The version of the leaf's program.
         version: String,
+        /// The part of the run's clients that it simulates.
+        part: Option<Part>,
     },
     /// The round is open here.
     Opened {

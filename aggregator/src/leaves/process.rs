@@ -15,7 +15,7 @@ use super::keeper::Keeper;
 use super::leadership::{Led, Membership};
 use super::leaf::Leaf;
 use super::link::{Link, pair};
-use super::message::{ToLeaf, ToRoot};
+use super::message::{Part, ToLeaf, ToRoot};
 use super::network::{accept, dial};
 use super::standing::{Root, ServedRun, Standing};
 use crate::cluster::address::StoreAddress;
@@ -43,6 +43,8 @@ pub struct Setup {
     pub peers: UnboundedReceiver<FromPeer>,
     /// Other leaves that have connected.
     pub links: UnboundedReceiver<quinn::Connection>,
+    /// The part of the run's clients that this process simulates.
+    pub part: Option<Part>,
 }
 
 /// A process among those that serve a run.
@@ -93,12 +95,12 @@ impl Process {
     /// Begins to be a leaf, and seeks to lead. Called inside the runtime.
     #[must_use]
     pub fn start(setup: Setup) -> Self {
-        let Setup { store, run, address, key, leaf, peers, links } = setup;
+        let Setup { store, run, address, key, leaf, peers, links, part } = setup;
         let connection = Connection::new(store.clone());
         let membership = Membership::start(connection, run.clone(), (address.clone(), address.clone()));
         let (here, root) = watch::channel(None);
         tokio::spawn(admit(links, root.clone()));
-        let member = Member { address, key, standing: membership.standing(), here: root };
+        let member = Member { address, key, part, standing: membership.standing(), here: root };
         let leaf = Some(tokio::spawn(member.serve(Leaf::new(leaf, peers))));
         Self { store, run, membership, here, leaf }
     }
@@ -194,18 +196,22 @@ fn why(error: &RunError) -> String {
     }
 }
 
+/// After how many attempts it is told that the root is not reached: one that ends leaves a moment before it is known.
+const TOLD: u32 = 5;
+
 /// This leaf, in search of its root.
 struct Member {
     address: String,
     key: SecretKey,
+    part: Option<Part>,
     standing: watch::Receiver<Standing>,
     here: watch::Receiver<Option<Here>>,
 }
 
 impl Member {
     async fn serve(mut self, mut leaf: Leaf) -> Result<(), String> {
-        // The root that was reached last, and whether it was told that the present one is not.
-        let (mut reached, mut warned) = (None::<String>, false);
+        // The root that was reached last, and how often the present one was not.
+        let (mut reached, mut failed) = (None::<String>, 0_u32);
         loop {
             let now = self.standing.borrow_and_update().clone();
             let found = match now.root() {
@@ -217,13 +223,16 @@ impl Member {
                 Root::At(root, epoch, address) => match leaf.wait(dial(address, &self.key)).await {
                     Ok(link) => {
                         let former = reached.replace(root.to_owned());
-                        if std::mem::take(&mut warned) || former.as_deref() != Some(root) {
+                        if std::mem::take(&mut failed) >= TOLD {
+                            warn!("the server that leads the run is reached: it is {root}");
+                        } else if former.as_deref() != Some(root) {
                             info!("the run is led by {root}; this server is a leaf of it");
                         }
                         Some((epoch, link))
                     }
                     Err(error) => {
-                        if !std::mem::replace(&mut warned, true) {
+                        failed = failed.saturating_add(1);
+                        if failed == TOLD {
                             warn!(
                                 "the server that leads the run is not reached: {error}; devices of this server wait until it is"
                             );
@@ -239,7 +248,7 @@ impl Member {
                 return Ok(());
             };
             let (name, version) = (self.address.clone(), env!("CARGO_PKG_VERSION").to_owned());
-            let hello = ToRoot::Hello { leaf: name, epoch, version };
+            let hello = ToRoot::Hello { leaf: name, epoch, version, part: self.part };
             let served = leaf.serve(link, hello, self.replaced(epoch)).await;
             served.map_err(|error| why(&error))?;
             // A root that refuses is asked again, but not without end at once.

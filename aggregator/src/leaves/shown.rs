@@ -49,6 +49,12 @@ impl Shown {
         files.rename(&partial, &path)
     }
 
+    /// Removes it from the folder of a leaf: the run is over.
+    pub fn forget(folder: &Path) {
+        // It says itself how old it is.
+        let _ = std::fs::remove_file(folder.join(FILE));
+    }
+
     /// What the leaves in a folder of runs show, by the names of the runs. One that cannot be read shows nothing.
     #[must_use]
     pub fn all(runs: &Path) -> Vec<(String, Self)> {

@@ -5,6 +5,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use edge_client::pool::TrainPool;
 use edge_client::store::DiskStore;
@@ -46,9 +47,13 @@ pub struct Devices {
     clients: Clients,
 }
 
-/// Configures a run whose devices are simulated: as for [`simulate`](super::simulate()), updates are hidden from no server.
+/// Configures a run whose devices are simulated: as for [`simulate`](super::simulate()), updates are hidden from no server. Devices of a
+/// server that is away are waited for, since without them the model would be another one.
 pub fn configure(config: &mut Config) {
+    /// Longer than any operator needs to start a server again.
+    const AWAY: Duration = Duration::from_hours(24 * 30);
     config.spec.secure.enabled = false;
+    config.policy.reconnect_grace = AWAY;
 }
 
 /// Lets those clients of a run take part that `takes` names by their numbers. Called inside the runtime. Gives as well how many there are

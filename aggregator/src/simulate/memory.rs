@@ -24,8 +24,8 @@ use tokio::sync::mpsc;
 use crate::coordinator::PeerId;
 use crate::peer::{FromPeer, ToPeer};
 use crate::run::Upload;
-use crate::storage::FileLayer;
 use crate::storage::checksum::write_checked;
+use crate::storage::{FileLayer, partial};
 
 /// The time of a training for which its update is counted: as many bytes as any has that takes from 0.3 to 128 seconds.
 const COUNTED: Duration = Duration::from_millis(500);
@@ -51,11 +51,15 @@ impl Spool {
     /// Writes an update, durably, as it came.
     fn receive(&self, number: u64, frame: &[u8], payload: &Payload) -> std::io::Result<Upload> {
         let path = self.folder.join(format!("simulated-{number}.update"));
-        write_checked(&*self.files, &path, |out| {
+        let written = write_checked(&*self.files, &path, |out| {
             out.write_all(frame)?;
             payload.pieces().iter().try_for_each(|piece| out.write_all(piece))
-        })?;
-        Ok(Upload::File(path))
+        });
+        if written.is_err() {
+            // The next attempt has another name.
+            let _ = self.files.remove(&partial(&path));
+        }
+        written.map(|()| Upload::File(path))
     }
 }
 

@@ -103,7 +103,7 @@ impl Several {
     fn make_link(&mut self, leaf: Life, root: Life, epoch: i64) {
         let number = self.number();
         let ((from_leaf, up), (to_leaf, down)) = (unbounded_channel(), unbounded_channel());
-        let hello = ToRoot::Hello { leaf: name(leaf.server), epoch, version: String::new() };
+        let hello = ToRoot::Hello { leaf: name(leaf.server), epoch, version: String::new(), part: None };
         let _ = from_leaf.send(hello.into());
         let last = [self.now; 2];
         let link =

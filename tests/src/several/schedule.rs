@@ -20,7 +20,7 @@ use crate::simulator::Simulator;
 const LIMIT: Duration = Duration::from_hours(4);
 
 /// Federations of four devices, whether the model is that of one machine, and their keys.
-const FEDERATIONS: [(&str, bool, &[&str]); 8] = [
+const FEDERATIONS: [(&str, bool, &[&str]); 9] = [
     ("fedavg", true, &["round.min-updates=4"]),
     ("scaffold, local state", true, &["round.min-updates=4", "algorithm.scaffold={}"]),
     ("updates in 16 bits", true, &["round.min-updates=4", "update.precision=f16"]),
@@ -36,6 +36,7 @@ const FEDERATIONS: [(&str, bool, &[&str]); 8] = [
         false,
         &["round.fraction=0.5", "round.min-updates=2", "round.max-updates=2"],
     ),
+    ("models as differences", true, &["round.min-updates=4", "update.broadcast=int8"]),
     ("any one device will do", false, &["round.min-updates=1", "round.max-updates=3", "round.min-wait=2"]),
 ];
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use sha2::{Digest as _, Sha256};
 use shared::cli::Processor;
@@ -28,8 +28,9 @@ use crate::database::{Database, moment};
 use crate::enrolment::{Admission, ListenAddress, Register};
 use crate::events::{Notice, Sink};
 use crate::leaves::fetch::{born, fetch_run, put_secret};
+use crate::leaves::message::Part;
 use crate::leaves::process::{Leading, Process, Setup, Turn};
-use crate::leaves::shown::folder_of;
+use crate::leaves::shown::{Shown, folder_of};
 use crate::leaves::standing::ServedRun;
 use crate::run::directory::RunDirectory;
 use crate::run::{LeafRun, LeavesError, Run, RunError};
@@ -39,6 +40,9 @@ use crate::storage::Disk;
 use crate::storage::retry_full::RetryingDisk;
 use crate::transport::identity::ServerIdentity;
 use crate::transport::{Listener, LoadMeter};
+
+/// How often the other servers are told what the run waits for.
+const SHOW: Duration = Duration::from_secs(1);
 
 impl From<RegisterError> for Failure {
     fn from(error: RegisterError) -> Self {
@@ -78,8 +82,8 @@ fn reached_at(arguments: &ServeArgs) -> Result<String, Failure> {
     }
 }
 
-/// The run that the store knows by the lab's key, its name and its configuration.
-fn served(config: &Config, identity: &ServerIdentity) -> ServedRun {
+/// The run that the store knows by the lab's key, its name and its configuration, and by how many parts of it are simulated.
+fn served(config: &Config, identity: &ServerIdentity, part: Option<Part>) -> ServedRun {
     let name = config.spec.name.clone();
     let mut hash = Sha256::new();
     for part in [
@@ -91,6 +95,7 @@ fn served(config: &Config, identity: &ServerIdentity) -> ServedRun {
         hash.update((part.len() as u64).to_be_bytes());
         hash.update(part);
     }
+    hash.update(part.map_or(0, |part| part.of).to_be_bytes());
     ServedRun { id: hash.finalize().into(), name }
 }
 
@@ -101,8 +106,9 @@ fn refuse_beside_others(store: &StoreAddress, run: &ServedRun) -> Result<(), Fai
     let name = &run.name;
     if connection.once(&mut |client| has_busy_namesake(client, &described))? {
         return Err(Failure::Usage(format!(
-            "other servers serve a run named {name} over this store, with another configuration, server's key or version. To serve it, \
-             give this server the same of each; to begin a run of its own, give that another name: --set run.name={name}-2"
+            "other servers serve a run named {name} over this store, or did so five seconds ago, with another configuration, server's \
+             key, version or --simulate. To serve it, give this server the same of each; to begin a run of its own, give that another \
+             name: --set run.name={name}-2"
         )));
     }
     let others = connection.once(&mut |client| namesakes(client, &described))?;
@@ -113,6 +119,17 @@ fn refuse_beside_others(store: &StoreAddress, run: &ServedRun) -> Result<(), Fai
         ));
     }
     Ok(())
+}
+
+/// The part of the clients that this process simulates.
+fn part(arguments: &ServeArgs) -> Option<Part> {
+    #[cfg(feature = "simulate")]
+    return arguments.simulate.map(|shard| Part { number: shard.number(), of: shard.of() });
+    #[cfg(not(feature = "simulate"))]
+    {
+        let _ = arguments;
+        None
+    }
 }
 
 /// All that the process has for the run, whichever server leads it.
@@ -171,7 +188,7 @@ pub(super) fn serve(
     // What a leaf has is lost with it: devices keep their updates until the round has closed.
     config.policy.receipts_at_close = true;
     #[cfg(feature = "simulate")]
-    simulated::configure(arguments, &mut config);
+    simulated::configure(arguments, &mut config)?;
     let runtime = runtime()?;
     let inside = runtime.enter();
     let stop = terminal::stop_on_signal();
@@ -190,7 +207,8 @@ pub(super) fn serve(
     let (links, linked) = mpsc::unbounded_channel();
     listener.links = Some(links);
     let (address, load) = (listener.address(), listener.load());
-    let run = served(&config, identity);
+    let part = part(arguments);
+    let run = served(&config, identity, part);
     refuse_beside_others(&store, &run)?;
     let place = RunDirectory::new(folder_of(&arguments.run.runs, &run.name));
     let leaf = LeafRun::new(Arc::new(Disk), place, config.clone())?;
@@ -212,7 +230,7 @@ pub(super) fn serve(
     ));
     let key = identity.keys(SystemTime::now()).into_iter().next().expect("an identity has a key");
     let setup =
-        Setup { store: store.clone(), run: run.clone(), address: own, key, leaf, peers, links: linked };
+        Setup { store: store.clone(), run: run.clone(), address: own, key, leaf, peers, links: linked, part };
     let _page =
         arguments.page.and_then(|at| Beside::start(at, &arguments.run.runs, arguments.identity.as_deref()));
     let mut process = Process::start(setup);
@@ -231,6 +249,9 @@ pub(super) fn serve(
         simulated: simulated.as_ref().map(|(_, clients)| *clients),
     };
     let ended = server.take_turns(&mut process, &load);
+    if ended.is_ok() {
+        Shown::forget(&folder_of(&arguments.run.runs, &server.run.name));
+    }
     #[cfg(feature = "simulate")]
     if let Some((devices, _)) = simulated {
         runtime.block_on(devices.end());
@@ -312,9 +333,13 @@ impl Server<'_> {
                 run.simulates(clients);
             }
             run.serve_with(Box::new(leaves), &mut resume)?;
+            let mut shown: Option<Instant> = None;
             let mut show = |notice: &Notice<'_>| {
-                if let Notice::Status(status) = notice {
+                if let Notice::Status(status) = notice
+                    && shown.is_none_or(|last| last.elapsed() >= SHOW)
+                {
                     hub.show(&own, status, moment(SystemTime::now()));
+                    shown = Some(Instant::now());
                 }
             };
             let mut sink: Vec<&mut dyn Sink> = vec![sink, &mut show];

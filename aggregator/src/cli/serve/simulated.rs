@@ -14,10 +14,22 @@ use crate::simulate::devices::{self, Devices, Machine};
 use crate::storage::Disk;
 
 /// Changes the configuration where clients are simulated, the same at all servers.
-pub(super) fn configure(arguments: &ServeArgs, config: &mut Config) {
-    if arguments.simulate.is_some() {
-        devices::configure(config);
+///
+/// # Errors
+/// The run is not simulated on several machines.
+pub(super) fn configure(arguments: &ServeArgs, config: &mut Config) -> Result<(), Failure> {
+    if arguments.simulate.is_none() {
+        return Ok(());
     }
+    if config.spec.device_noise.is_some() {
+        return Err(Failure::Usage(
+            "--simulate: noise that devices add before they hide their updates ([privacy] with [secure-aggregation]) is simulated on one \
+             machine alone, by `aggregator simulate`"
+                .to_owned(),
+        ));
+    }
+    devices::configure(config);
+    Ok(())
 }
 
 /// Begins to simulate this process's part of the clients, where that is asked for. Gives how many the run has on all machines as well.

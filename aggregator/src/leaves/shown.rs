@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::coordinator::Status;
+use crate::database::moment;
 use crate::storage::FileLayer;
 
 /// The name of the file in the folder of a leaf.
@@ -16,7 +17,7 @@ const FILE: &str = "shown.json";
 pub struct Shown {
     /// Where the server that leads is reached, by which the others know it.
     pub leads: String,
-    /// When it said so, by its clock, in milliseconds since 1970.
+    /// When it said so, in milliseconds since 1970: by its clock on its way, and by that of this machine where it is read.
     pub told: i64,
     /// What the run waits for, for people.
     pub text: String,
@@ -62,8 +63,11 @@ impl Shown {
         let mut all: Vec<_> = folders
             .filter_map(|folder| {
                 let run = folder.file_name().to_str()?.strip_prefix(PREFIX)?.to_owned();
-                let text = std::fs::read(folder.path().join(FILE)).ok()?;
-                Some((run, serde_json::from_slice(&text).ok()?))
+                let path = folder.path().join(FILE);
+                let shown: Self = serde_json::from_slice(&std::fs::read(&path).ok()?).ok()?;
+                // The clocks of the two may differ.
+                let told = moment(std::fs::metadata(&path).ok()?.modified().ok()?);
+                Some((run, Self { told, ..shown }))
             })
             .collect();
         all.sort_by(|(one, _), (other, _)| one.cmp(other));

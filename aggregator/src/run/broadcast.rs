@@ -43,6 +43,10 @@ impl Part {
         }
         let mut bytes = Vec::with_capacity(self.length as usize);
         File::open(&self.path)?.take(self.length).read_to_end(&mut bytes)?;
+        if bytes.len() as u64 != self.length {
+            // It is written again at this moment, or was cut.
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
         Ok(bytes.into())
     }
 }

@@ -106,11 +106,17 @@ impl ClusterTestbed {
     /// Starts a server that also simulates its part of the devices.
     #[must_use]
     pub fn simulate(&self, server: usize) -> Process {
-        let part = format!("{}/{}", server + 1, self.servers());
-        let mut command = self.serve_command(server);
-        let mut process = Process::start(&format!("server {server}"), command.args(["--simulate", &part]));
+        let mut process = self.simulate_part(server, server + 1);
         process.line("listening", |line| line.contains("listening on "));
         process
+    }
+
+    /// The same with this part of them, from 1, without waiting.
+    #[must_use]
+    pub fn simulate_part(&self, server: usize, part: usize) -> Process {
+        let part = format!("{part}/{}", self.servers());
+        let mut command = self.serve_command(server);
+        Process::start(&format!("server {server}"), command.args(["--simulate", &part]))
     }
 
     /// What starts a server.

@@ -113,7 +113,12 @@ fn a_simulation_on_several_machines_is_that_of_one_whichever_is_killed() {
         ["algorithm.scaffold={}", "secure-aggregation.enabled=true", "secure-aggregation.min-devices=3"];
     let settings = [&settings[..], &["run.rounds=20", "data.max-samples=600"]].concat();
     let Some(mut lab) = ClusterTestbed::new(3, 6, &settings) else { return };
-    let mut servers: Vec<_> = (0..3).map(|server| lab.simulate(server)).collect();
+    let first: Vec<_> = (0..2).map(|server| lab.simulate(server)).collect();
+    until("both are there", || (0..2).all(|server| lab.status(0).text.contains(&lab.address(server))));
+    let same = lab.simulate_part(2, 2).wait();
+    assert_eq!(same.code, Some(3), "{}", same.text);
+    assert!(same.text.contains("simulates part 2/3 of the clients as well"), "{}", same.text);
+    let mut servers: Vec<_> = first.into_iter().chain([lab.simulate(2)]).collect();
     for turn in 0..4 {
         closes_a_round(&lab);
         if turn == 3 {

@@ -152,19 +152,16 @@ impl Hub {
         let _ = self.0.answers.lock().unwrap_or_else(PoisonError::into_inner).send(answer);
     }
 
-    /// Whether another leaf simulates this part, which is told.
-    fn simulates_the_same(&self, leaf: &str, part: Option<Part>) -> bool {
-        let Some(Part { number, of }) = part else { return false };
+    /// Why a leaf is refused that simulates a part which another one has.
+    fn simulates_the_same(&self, leaf: &str, part: Option<Part>) -> Option<String> {
+        let Part { number, of } = part?;
         let state = self.state();
-        let Some(other) = state.links.values().find(|linked| linked.leaf != leaf && linked.part == part)
-        else {
-            return false;
-        };
-        warn!(
-            "{leaf} simulates the same part of the clients as {} ({number}/{of}), and is not let in: start it with another part",
-            other.leaf
-        );
-        true
+        let same = |linked: &&Linked| linked.leaf != leaf && linked.part == part;
+        let other = state.links.values().find(same)?;
+        let other = &other.leaf;
+        Some(format!(
+            "{other} simulates part {number}/{of} of the clients as well; give each server another part"
+        ))
     }
 
     /// Serves a leaf until its link ends, or the run does.
@@ -193,7 +190,9 @@ impl Hub {
         if epoch != self.0.epoch {
             return None;
         }
-        if self.simulates_the_same(&leaf, part) {
+        if let Some(why) = self.simulates_the_same(&leaf, part) {
+            warn!("the server {leaf} is not let in: {why}");
+            let _ = sender.send(ToLeaf::Refused { why }.into());
             return None;
         }
         let number = self.0.next_link.fetch_add(1, Ordering::Relaxed);

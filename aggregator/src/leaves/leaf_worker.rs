@@ -10,7 +10,7 @@ use super::message::{Frame, ToLeaf, ToRoot};
 use super::shown::Shown;
 use crate::coordinator::Opening;
 use crate::peer::ToPeer;
-use crate::run::{Broadcast, LeafRun, RunError, Sent};
+use crate::run::{Broadcast, LeafRun, LeavesError, RunError, Sent};
 
 /// Carries out what the root asks, in order.
 pub struct Worker {
@@ -98,6 +98,7 @@ impl Worker {
                     self.devices.command(peer, ToPeer::Frozen(digest, encoded.clone()));
                 }
             }
+            ToLeaf::Refused { why } => return Err(LeavesError::Refused { why }.into()),
             // People see that it is old if it cannot be written.
             ToLeaf::Shown { text } => {
                 let written = self.run.write_beside(|files, folder| Shown::write(&text, files, folder));

@@ -117,6 +117,11 @@ pub enum ToLeaf {
         /// The device's connection.
         peer: u64,
     },
+    /// It is not let in, and ends.
+    Refused {
+        /// Why, and what to do, for its operator.
+        why: String,
+    },
     /// What every server shows of the run.
     Shown {
         /// A [`Shown`](super::shown::Shown), as JSON.

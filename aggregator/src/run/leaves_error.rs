@@ -22,6 +22,12 @@ pub enum LeavesError {
         /// What is wrong with it.
         what: String,
     },
+    /// The root does not let this leaf in. The operator of this leaf is to change something.
+    #[error("the server that leads does not let this one in: {why}")]
+    Refused {
+        /// Why, and what to do.
+        why: String,
+    },
     /// What they share cannot be used.
     #[error("{0}")]
     Store(Box<dyn std::error::Error + Send + Sync>),

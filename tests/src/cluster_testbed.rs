@@ -5,15 +5,15 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
+use aggregator::leaves::shown::folder_of;
 use aggregator::round::RoundRecord;
+use aggregator::transport::identity::KEY_FILE;
 
 use crate::gate::Gate;
 use crate::postgres::Postgres;
 use crate::process::{Ended, PATIENCE, Process, run};
 use crate::programs::programs;
 use crate::testbed::{Testbed, free_port, rounds_in};
-
-const KEY: &str = "server.key";
 
 /// A lab with several servers.
 pub struct ClusterTestbed {
@@ -49,7 +49,8 @@ impl ClusterTestbed {
         for server in 0..servers {
             let identity = lab.testbed.path(&format!("identity-{server}"));
             fs::create_dir(&identity).expect("new");
-            fs::copy(lab.testbed.path("identity").join(KEY), identity.join(KEY)).expect("one key for all");
+            fs::copy(lab.testbed.path("identity").join(KEY_FILE), identity.join(KEY_FILE))
+                .expect("one key for all");
         }
         Some(lab)
     }
@@ -89,7 +90,7 @@ impl ClusterTestbed {
     pub fn leaf(&self, server: usize) -> PathBuf {
         let run = self.run(server);
         let name = run.file_name().expect("it has a name").to_string_lossy();
-        self.runs(server).join(format!(".leaf-{name}"))
+        folder_of(&self.runs(server), &name)
     }
 
     /// Starts a server, and waits until it listens.

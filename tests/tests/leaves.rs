@@ -40,6 +40,26 @@ fn kill_and_restart(
     servers.insert(server, lab.serve(server));
 }
 
+/// Kills one process after the other, with a closed round between, and starts it again: the servers in turn, and the database as the fourth.
+fn kill_in_turn(
+    lab: &mut ClusterTestbed,
+    servers: &mut Vec<Process>,
+    kills: usize,
+    start: fn(&ClusterTestbed, usize) -> Process,
+) {
+    for turn in 0..kills {
+        closes_a_round(lab);
+        if turn == 3 {
+            lab.postgres.kill();
+            lab.postgres.restart();
+        } else {
+            let server = turn % 3;
+            servers.remove(server).kill();
+            servers.insert(server, start(lab, server));
+        }
+    }
+}
+
 #[test]
 fn three_servers_make_the_model_of_one() {
     let Some(lab) = ClusterTestbed::new(3, 6, &["run.rounds=4"]) else { return };
@@ -51,15 +71,7 @@ fn three_servers_make_the_model_of_one() {
 fn whichever_of_the_servers_is_killed_the_run_goes_on() {
     let Some(mut lab) = ClusterTestbed::new(3, 6, &["run.rounds=30", "data.max-samples=600"]) else { return };
     let (mut servers, devices) = start(&lab, 6);
-    for turn in 0..6 {
-        closes_a_round(&lab);
-        if turn == 3 {
-            lab.postgres.kill();
-            lab.postgres.restart();
-        } else {
-            kill_and_restart(&lab, &mut servers, turn % 3, || {});
-        }
-    }
+    kill_in_turn(&mut lab, &mut servers, 6, ClusterTestbed::serve);
     lab.assert_completed(servers, devices);
 }
 
@@ -74,26 +86,20 @@ fn secret(lab: &ClusterTestbed) -> [u8; 32] {
 fn the_noise_of_a_private_run_is_the_same_whichever_server_leads() {
     let private = ["privacy.clip=0.5", "privacy.noise=0.7", "privacy.delta=1e-3", "privacy.adaptive-clip={}"];
     let more = ["aggregation.weights=uniform", "run.rounds=20", "data.max-samples=600"];
-    let Some(lab) = ClusterTestbed::new(3, 6, &[&private[..], &more].concat()) else { return };
+    let Some(mut lab) = ClusterTestbed::new(3, 6, &[&private[..], &more].concat()) else { return };
     let (mut servers, devices) = start(&lab, 6);
     let name = lab.run(0).file_name().expect("it has a name").to_string_lossy().into_owned();
     plant_secret(&lab.testbed.path("simulated"), &name, secret(&lab));
-    for turn in 0..3 {
-        closes_a_round(&lab);
-        kill_and_restart(&lab, &mut servers, turn, || {});
-    }
+    kill_in_turn(&mut lab, &mut servers, 3, ClusterTestbed::serve);
     lab.assert_completed(servers, devices);
 }
 
 /// A run with these settings makes the simulation's model while each server is killed once.
 fn each_is_killed(settings: &[&str]) {
     let settings = [settings, &["run.rounds=20", "data.max-samples=600"]].concat();
-    let Some(lab) = ClusterTestbed::new(3, 6, &settings) else { return };
+    let Some(mut lab) = ClusterTestbed::new(3, 6, &settings) else { return };
     let (mut servers, devices) = start(&lab, 6);
-    for turn in 0..3 {
-        closes_a_round(&lab);
-        kill_and_restart(&lab, &mut servers, turn, || {});
-    }
+    kill_in_turn(&mut lab, &mut servers, 3, ClusterTestbed::serve);
     lab.assert_completed(servers, devices);
 }
 
@@ -110,8 +116,7 @@ fn models_as_differences_reach_devices_at_all_servers() {
 #[test]
 fn a_simulation_on_several_machines_is_that_of_one_whichever_is_killed() {
     let settings =
-        ["algorithm.scaffold={}", "secure-aggregation.enabled=true", "secure-aggregation.min-devices=3"];
-    let settings = [&settings[..], &["run.rounds=20", "data.max-samples=600"]].concat();
+        [&HIDDEN[..], &["algorithm.scaffold={}", "run.rounds=20", "data.max-samples=600"]].concat();
     let Some(mut lab) = ClusterTestbed::new(3, 6, &settings) else { return };
     let first: Vec<_> = (0..2).map(|server| lab.simulate(server)).collect();
     until("both are there", || (0..2).all(|server| lab.status(0).text.contains(&lab.address(server))));
@@ -119,16 +124,7 @@ fn a_simulation_on_several_machines_is_that_of_one_whichever_is_killed() {
     assert_eq!(same.code, Some(3), "{}", same.text);
     assert!(same.text.contains("simulates part 2/3 of the clients as well"), "{}", same.text);
     let mut servers: Vec<_> = first.into_iter().chain([lab.simulate(2)]).collect();
-    for turn in 0..4 {
-        closes_a_round(&lab);
-        if turn == 3 {
-            lab.postgres.kill();
-            lab.postgres.restart();
-        } else {
-            servers.remove(turn).kill();
-            servers.insert(turn, lab.simulate(turn));
-        }
-    }
+    kill_in_turn(&mut lab, &mut servers, 4, ClusterTestbed::simulate);
     lab.assert_completed(servers, Vec::new());
 }
 
@@ -140,15 +136,7 @@ fn hidden_updates_add_up_over_all_servers_whichever_is_killed() {
     let settings = [&HIDDEN[..], &["run.rounds=30", "data.max-samples=600"]].concat();
     let Some(mut lab) = ClusterTestbed::new(3, 6, &settings) else { return };
     let (mut servers, devices) = start(&lab, 6);
-    for turn in 0..6 {
-        closes_a_round(&lab);
-        if turn == 3 {
-            lab.postgres.kill();
-            lab.postgres.restart();
-        } else {
-            kill_and_restart(&lab, &mut servers, turn % 3, || {});
-        }
-    }
+    kill_in_turn(&mut lab, &mut servers, 6, ClusterTestbed::serve);
     lab.assert_completed(servers, devices);
 }
 
@@ -158,7 +146,7 @@ fn devices_noise_adds_up_over_all_servers_whichever_is_killed() {
         ["privacy.clip=0.5", "privacy.noise=0.7", "privacy.delta=1e-3", "aggregation.weights=uniform"];
     let more =
         ["secure-aggregation.integers=i32", "update.precision=int8", "run.rounds=20", "data.max-samples=600"];
-    let Some(lab) = ClusterTestbed::new(3, 6, &[&HIDDEN[..], &noise, &more].concat()) else { return };
+    let Some(mut lab) = ClusterTestbed::new(3, 6, &[&HIDDEN[..], &noise, &more].concat()) else { return };
     let mut servers: Vec<_> = (0..3).map(|server| lab.serve(server)).collect();
     let begun =
         || (0..3).find_map(|server| RunManifest::read(&Disk, &RunDirectory::new(lab.run(server))).ok()?);
@@ -170,10 +158,7 @@ fn devices_noise_adds_up_over_all_servers_whichever_is_killed() {
     plant_secret(&lab.testbed.path("simulated"), &name, secret);
     (0..6).for_each(|device| plant_noise(&lab.testbed, device, run, &secret));
     let devices = (0..6).map(|device| lab.join(device)).collect();
-    for turn in 0..3 {
-        closes_a_round(&lab);
-        kill_and_restart(&lab, &mut servers, turn, || {});
-    }
+    kill_in_turn(&mut lab, &mut servers, 3, ClusterTestbed::serve);
     lab.assert_completed(servers, devices);
 }
 

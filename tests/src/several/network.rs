@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use aggregator::coordinator::PeerId;
+use aggregator::leaves::shown::folder_of;
 use aggregator::peer::{FromPeer, ToPeer};
 use aggregator::run::Upload;
 use aggregator::run::directory::RunDirectory;
@@ -108,7 +109,7 @@ impl Several {
     ) -> std::io::Result<FromPeer> {
         let number = self.number();
         let server = &self.servers[index];
-        let folder = RunDirectory::new(server.runs.join(format!(".leaf-{}", self.run.name)));
+        let folder = RunDirectory::new(folder_of(&server.runs, &self.run.name));
         let path = folder.spool().join(format!("{number}.upload"));
         let mut bytes = frame::encode(&ToServer::Update(header), payload.len() as u64);
         bytes.extend_from_slice(payload);

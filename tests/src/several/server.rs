@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use aggregator::coordinator::Event;
 use aggregator::leaves::leadership::{INTERVAL, Led};
+use aggregator::leaves::shown::folder_of;
 use aggregator::leaves::standing::{LEASE, Standing};
 use aggregator::run::LeafRun;
 use aggregator::run::directory::RunDirectory;
@@ -95,7 +96,7 @@ impl Several {
         server.root_disk = server.root_disk.next_life(root_fatal, Loss::Nothing);
         server.standing = watch::Sender::new(Standing::Unknown);
         server.stopped = watch::Sender::new(false);
-        let folder = RunDirectory::new(server.runs.join(format!(".leaf-{}", config.spec.name)));
+        let folder = RunDirectory::new(folder_of(&server.runs, &config.spec.name));
         match LeafRun::new(Arc::new(server.disk.clone()), folder, config) {
             Ok(run) => {
                 server.leaf = Some(Leaf::new(run));

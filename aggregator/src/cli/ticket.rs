@@ -96,6 +96,7 @@ pub(super) fn ticket(arguments: &TicketArgs) -> Result<(), Failure> {
     let TicketArgs { uses, expires, addresses, .. } = arguments;
     let wanted = Wanted { uses: *uses, lasts: *expires, addresses: addresses.clone() };
     let NewTicket { ticket, issued } = issue(&database, identity.key(), wanted, now)?;
+    // The ticket is made: it is printed also where that cannot be read.
     #[cfg(feature = "cluster")]
     if !is_carried(&database, identity.key(), CARRIED).unwrap_or(true) {
         terminal::tell(

@@ -53,7 +53,9 @@ impl Worker {
                 };
                 opening.round = round;
                 let Some(sent) = Sent::of(payload, digest, &differences) else {
-                    warn!("the root sends a broadcast that is shorter than it says: it is asked again");
+                    warn!(
+                        "the root sends a broadcast that is shorter than it says: run the same version on all servers"
+                    );
                     return Ok(());
                 };
                 let (broadcast, held) =

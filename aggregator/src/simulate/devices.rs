@@ -9,14 +9,13 @@ use std::time::Duration;
 
 use edge_client::pool::TrainPool;
 use edge_client::store::DiskStore;
-use edge_client::task::TestSamples;
 use models::Backend;
 use shared::data::View;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use super::memory::{MemoryConnector, Spool};
-use super::{Clients, Common, SimulateError, enter};
+use super::{Clients, Common, SimulateError, enter, shared_tests};
 use crate::config::Config;
 use crate::data;
 use crate::peer::FromPeer;
@@ -70,7 +69,7 @@ pub fn join(
     let Machine { backend, threads, files, states, spool, max_payload } = machine;
     let clients = Clients::of(config)?;
     let tests = data::test_set(config).map_err(RunError::from)?;
-    let tests = tests.as_ref().map_or_else(TestSamples::none, |tests| TestSamples::of(tests.view().clone()));
+    let tests = shared_tests(tests.as_ref());
     let count = clients.shares.len() as u32;
     let pool = TrainPool::with_workers(threads)?;
     let common = Common { tests, trainers: clients.trainers.clone(), backend, pool, count };

@@ -36,6 +36,7 @@ use tokio::task::JoinSet;
 use tracing::warn;
 
 use crate::coordinator::{Outcome, Resume};
+use crate::data::TestSet;
 use crate::driver::drive;
 use crate::enrolment::{Admission, Register};
 use crate::events::Sink;
@@ -158,8 +159,7 @@ pub async fn simulate(
     let backend = run.backend.clone();
     let present = |(data, _): &(View, u32)| !data.is_empty();
     // All clients share the test samples, unless the run holds out samples of each.
-    let tests = run.tests.as_ref();
-    let tests = tests.map_or_else(TestSamples::none, |tests| TestSamples::of(tests.view().clone()));
+    let tests = shared_tests(run.tests.as_ref());
     let adversary = Adversary::of(run.config());
     let bound = run.config().policy.max_samples.unwrap_or(u64::MAX);
     let admitted =
@@ -216,6 +216,11 @@ pub async fn simulate(
         trainers.end();
     }
     Ok(result?)
+}
+
+/// The test samples that all clients have.
+fn shared_tests(tests: Option<&TestSet>) -> TestSamples {
+    tests.map_or_else(TestSamples::none, |tests| TestSamples::of(tests.view().clone()))
 }
 
 /// Starts a client.

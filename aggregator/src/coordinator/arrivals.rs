@@ -8,7 +8,7 @@ use shared::message::{
 };
 use shared::spec::{LabelsAt, Reading};
 
-use super::open_round::{MemberState, Offer, OpenRound};
+use super::open_round::{MemberState, Offer};
 use super::{Action, Arrival, Connection, Coordinator, INELIGIBLE_RETRY, Member, PeerId, State};
 
 /// The greatest number of samples that a client may declare, used or skipped. The resolution of the sums follows the largest
@@ -150,16 +150,14 @@ impl Coordinator {
         self.peers.insert(peer, client);
         self.heard.insert((now, peer));
         let open = self.state.round();
+        // Whose update is accepted and has no receipt yet keeps it.
+        let waits = open.filter(|round| round.receipts_wait()).and_then(|round| round.accepted_of(client));
+        let kept = waits.or_else(|| self.closing_with(client).map(|update| update.round));
         let (wants, ask) = match open.and_then(|round| Some((round.number(), round.stage(client)?))) {
             Some((round, MemberState::Asked)) => (Some(round), true),
             // A client deletes an update that is not wanted, and this one is not durable yet.
             Some((round, MemberState::Folding)) => (Some(round), false),
-            // It keeps the update until the round has closed.
-            None if self.is_closing_with(client) => (Some(self.closed + 1), false),
-            Some((number, MemberState::Accepted)) if open.is_some_and(OpenRound::receipts_wait) => {
-                (Some(number), false)
-            }
-            _ => (owes, false),
+            _ => (kept.or(owes), false),
         };
         if self.policy.eligibility != Eligibility::default() {
             self.send(peer, ToClient::Conditions(self.policy.eligibility));
@@ -223,7 +221,7 @@ impl Coordinator {
         self.heard(now, client);
         let next = self.takes_in();
         let unknown = |current| Offer::Settled(Verdict::Rejected(Rejection::UnknownRound { round, current }));
-        let again = round == self.closed + 1 && self.is_closing_with(client);
+        let again = self.closing_with(client).is_some_and(|update| update.round == round);
         let offer = match &mut self.state {
             // Its receipt comes when the round has closed.
             _ if again => Offer::Again,

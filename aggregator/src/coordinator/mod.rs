@@ -84,6 +84,7 @@ mod ledger;
 mod open_round;
 mod participations;
 mod progression;
+mod receipts;
 mod roster;
 mod secure;
 mod state;
@@ -183,11 +184,12 @@ impl Coordinator {
         let state = match resume.open {
             Some(reopened) => match reopened.decided() {
                 // Its masks are still to be taken away.
-                Some(Closing { tally, .. }) if tally.void || reopened.agreement.is_none() => {
-                    let (round, tally) = (reopened.opening.round, *tally);
+                Some(closing) if closing.tally.void || reopened.agreement.is_none() => {
+                    let (round, tally) = (reopened.opening.round, closing.tally);
                     actions.push_back(Action::Close { round, tally });
                     let (void, reasons) = (tally.void, vec![RESTARTED.to_owned()]);
-                    State::Closing { since: now, void, reasons, contributors: Vec::new() }
+                    let contributors = receipts::decided(round, closing, &reopened.fingerprints);
+                    State::Closing { since: now, void, reasons, contributors }
                 }
                 _ => {
                     let known = |client: &ClientId| members.contains_key(client);
@@ -413,13 +415,15 @@ impl Coordinator {
             Err(rejection) => (Verdict::Rejected(rejection), None),
         };
         let trained = round.settled(client, &verdict);
-        if let Some(fingerprint) = fingerprint.filter(|_| round.receipts_wait()) {
-            // It counts, and its receipt is sent, when the round has closed.
+        let (learned, waits) = (round.opening.work.train, round.receipts_wait());
+        if let Some(fingerprint) = fingerprint.filter(|_| waits) {
             round.fingerprints.insert(client, fingerprint);
+        }
+        self.owes_no_more(client, trained);
+        if waits && verdict == Verdict::Accepted {
+            // It counts, and its receipt is sent, when the round has closed.
             return;
         }
-        let learned = round.opening.work.train;
-        self.owes_no_more(client, trained);
         if verdict == Verdict::Accepted && learned {
             self.ledger.count(client, CountedUpdate { round: trained, fingerprint });
         }

@@ -291,6 +291,7 @@ impl OpenRound {
     ) -> Offer {
         match self.late.get(client) {
             Some(MemberState::Folding) => return Offer::Again,
+            Some(MemberState::Accepted) if self.receipts_wait() => return Offer::Again,
             Some(_) => return Offer::Settled(Verdict::Discarded(Discard::Duplicate)),
             None => {}
         }
@@ -318,6 +319,14 @@ impl OpenRound {
     /// Whether the update of a member was accepted.
     pub(super) fn has_accepted(&self, client: ClientId) -> bool {
         self.stages.get(client) == Some(&MemberState::Accepted)
+    }
+
+    /// The round in which a client has trained the update that was accepted of it.
+    pub(super) fn accepted_of(&self, client: ClientId) -> Option<u32> {
+        match self.late.get(client) {
+            Some(MemberState::Accepted) => self.late_of.get(&client).copied(),
+            _ => self.has_accepted(client).then_some(self.number()),
+        }
     }
 
     /// No update counts any more but those that were accepted, or none of these members: their updates would be of no use.
@@ -368,6 +377,10 @@ impl OpenRound {
 
     /// The update of a member was lost before it was accepted.
     pub(super) fn lost(&mut self, client: ClientId) {
+        if self.late.get(client) == Some(&MemberState::Folding) {
+            self.late.remove(client);
+            self.late_of.remove(&client);
+        }
         self.change(client, |stage| *stage == MemberState::Folding, MemberState::Asked);
     }
 

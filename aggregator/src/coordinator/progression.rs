@@ -5,7 +5,7 @@ use std::time::Duration;
 use shared::message::ToClient;
 
 use super::open_round::Next;
-use super::{Action, Coordinator, Outcome, RESTARTED, State, secure};
+use super::{Action, Coordinator, Outcome, RESTARTED, State};
 use crate::round::WaitedFor;
 
 /// From this many void rounds in a row on, the operator is warned after each, since something is wrong with all clients; at
@@ -28,9 +28,9 @@ impl Coordinator {
         }
         let (void, reasons) = (*void, std::mem::take(reasons));
         let contributors = std::mem::take(contributors);
-        self.send_receipts(number, void, contributors);
         // A void closing round, which only tests the model, does not count.
         let trained = number <= self.last;
+        self.send_receipts((void, trained), contributors);
         if trained && void {
             // It does not use up the run: there is a round more.
             self.failed = self.failed.saturating_add(1);
@@ -133,7 +133,7 @@ impl Coordinator {
             self.decide(tally);
             return;
         }
-        let (reasons, contributors) = (round.reasons(), secure::contributors(round));
+        let (reasons, contributors) = (round.reasons(), round.contributors());
         self.leave_behind();
         let State::Open { round } = &self.state else { return };
         self.actions.push_back(Action::Close { round: round.number(), tally });

@@ -1,14 +1,14 @@
 //! Rounds whose updates are hidden: what members are told, what they answer, and when the round may close.
 //!
-//! The exchange itself is in [`KeyExchange`](super::open_round::KeyExchange). The receipts of such a round come when it has closed: until
-//! then a device keeps its update, and no one has learned from it.
+//! The exchange itself is in [`KeyExchange`](super::open_round::KeyExchange). The receipts of such a round [come when it has
+//! closed](super::receipts): until then no one has learned from its updates.
 
 use std::time::Duration;
 
 use shared::id::ClientId;
-use shared::message::{CountedUpdate, Discard, SecureAnswer, ToClient, Verdict};
+use shared::message::{SecureAnswer, ToClient};
 
-use super::open_round::{KeyExchange, MemberState, Moved, OpenRound, Phase};
+use super::open_round::{KeyExchange, MemberState, Moved, Phase};
 use super::{Action, Coordinator, PeerId, State};
 use crate::round::{Tally, WaitedFor};
 
@@ -151,7 +151,7 @@ impl Coordinator {
                 "too few of the devices that sent an update stayed until its mask was taken away: the round has no result".to_owned(),
             );
         }
-        let contributors = contributors(round);
+        let contributors = round.contributors();
         let revealed = round.exchange.as_mut().map(KeyExchange::take_revealed).unwrap_or_default();
         let close = Action::Close { round: number, tally };
         self.actions.push_back(if tally.void {
@@ -161,33 +161,4 @@ impl Coordinator {
         });
         self.state = State::Closing { since: now, void: tally.void, reasons, contributors };
     }
-
-    /// Whether the round that closes is made of a hidden update of this client, which has no receipt yet.
-    pub(super) fn is_closing_with(&self, client: ClientId) -> bool {
-        let State::Closing { contributors, .. } = &self.state else { return false };
-        contributors.iter().any(|(contributor, _)| *contributor == client)
-    }
-
-    /// Sends the receipts of a round whose updates were hidden, now that it has closed.
-    pub(super) fn send_receipts(&mut self, number: u32, void: bool, contributors: Vec<(ClientId, u32)>) {
-        for (client, fingerprint) in contributors {
-            let verdict = if void {
-                Verdict::Discarded(Discard::Void)
-            } else {
-                self.ledger.count(client, CountedUpdate { round: number, fingerprint: Some(fingerprint) });
-                Verdict::Accepted
-            };
-            let Some(member) = self.members.get_mut(&client) else { continue };
-            member.counted = Some(number).filter(|_| !void);
-            if let Some(link) = member.link {
-                self.send(link.peer, ToClient::Receipt { round: number, verdict });
-            }
-        }
-    }
-}
-
-/// Whose hidden updates the round has, with the fingerprints of their reports.
-pub(super) fn contributors(round: &OpenRound) -> Vec<(ClientId, u32)> {
-    let accepted = round.fingerprints.iter().filter(|(client, _)| round.has_accepted(**client));
-    accepted.map(|(client, fingerprint)| (*client, *fingerprint)).collect()
 }

@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use shared::id::ClientId;
-
 use super::open_round::OpenRound;
+use super::receipts::Contributors;
 
 #[derive(Debug)]
 pub(super) enum State {
@@ -31,8 +30,8 @@ pub(super) enum State {
         since: Duration,
         void: bool,
         reasons: Vec<String>,
-        /// Where updates are hidden: whose they are, with the fingerprints of their reports. They have no receipts yet.
-        contributors: Vec<(ClientId, u32)>,
+        /// Where receipts wait for the close: whose updates count.
+        contributors: Contributors,
     },
     Finished,
 }

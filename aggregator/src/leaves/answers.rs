@@ -4,6 +4,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use shared::id::ClientId;
 use shared::message::Rejection;
 
 use crate::run::HeldUpdate;
@@ -44,6 +45,17 @@ pub enum Answer {
         round: u32,
         /// `None` if it lacks an update.
         sum: Option<Bytes>,
+    },
+    /// An update.
+    Fetched {
+        /// Its link.
+        link: u64,
+        /// Of which round.
+        round: u32,
+        /// Whose.
+        client: ClientId,
+        /// Empty if it lacks it.
+        update: Bytes,
     },
     /// It has left.
     Left {

@@ -257,6 +257,37 @@ impl Leaves for AtLeaves {
         Ok(sums)
     }
 
+    fn update(&mut self, round: u32, client: ClientId) -> Result<Bytes, LeavesError> {
+        self.catch_up();
+        let deadline = self.answers.now() + PATIENCE;
+        let mut asked = None;
+        loop {
+            if asked.is_none() {
+                let (holders, _) = self.holders(&BTreeSet::from([client]));
+                let holder = holders.into_keys().next();
+                asked = holder.filter(|link| self.hub.tell(*link, ToLeaf::Fetch { round, client }));
+            }
+            let Some(answer) = self.next(asked.is_none().then_some(deadline))? else {
+                return Err(LeavesError::Lost { count: 1 });
+            };
+            match self.note(answer) {
+                Some(Answer::Left { link }) if asked == Some(link) => asked = None,
+                Some(Answer::Fetched { link, round: of, client: whose, update })
+                    if (of, whose) == (round, client) =>
+                {
+                    if !update.is_empty() {
+                        return Ok(update);
+                    }
+                    if let Some(linked) = self.links.get_mut(&link) {
+                        linked.held.remove(&client);
+                    }
+                    asked = None;
+                }
+                _ => {}
+            }
+        }
+    }
+
     fn keep(&mut self, directory: &RunDirectory, closed: u32) -> Result<(), LeavesError> {
         self.keeper.keep(directory, closed)?;
         if closed > self.closed {

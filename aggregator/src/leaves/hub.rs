@@ -271,6 +271,10 @@ impl Joined {
                 hub.answer(Answer::Summed { link, round, sum: None });
                 return true;
             }
+            ToRoot::Fetched { round, client } => {
+                hub.answer(Answer::Fetched { link, round, client, update: payload });
+                return true;
+            }
             ToRoot::Connected { peer: number } => {
                 let peer = PeerId(hub.0.next_peer.fetch_add(1, Ordering::Relaxed));
                 peers.insert(number, peer);

@@ -79,6 +79,10 @@ impl Worker {
                 Some(sum) => self.tell(ToRoot::Summed { round }, sum.to_bytes(Precision::F32).into()),
                 None => self.tell(ToRoot::Lacks { round }, Bytes::new()),
             },
+            ToLeaf::Fetch { round, client } => {
+                let update = self.run.update(round, client)?.unwrap_or_default();
+                self.tell(ToRoot::Fetched { round, client }, update.into());
+            }
             ToLeaf::Closed { round } => self.run.closed(round)?,
             ToLeaf::Discard { number } => {
                 if let Some(upload) = self.devices.take_upload(number) {

@@ -79,6 +79,13 @@ pub enum ToLeaf {
         /// Whose.
         clients: Vec<ClientId>,
     },
+    /// It is to send the update of this client, as it came.
+    Fetch {
+        /// Of which round.
+        round: u32,
+        /// Whose.
+        client: ClientId,
+    },
     /// Rounds up to this one are over for good.
     Closed {
         /// The last of them.
@@ -166,6 +173,13 @@ pub enum ToRoot {
     Lacks {
         /// Of which round.
         round: u32,
+    },
+    /// The update that it was asked for comes with it. Nothing comes where it does not have it.
+    Fetched {
+        /// Of which round.
+        round: u32,
+        /// Whose.
+        client: ClientId,
     },
     /// A device is here.
     Connected {

@@ -24,13 +24,25 @@ impl Run {
             decided.is_none_or(|contributors| contributors.contains(client))
         };
         for held in self.open_at_leaves(&reopened.opening, &broadcast, (reopened.agreement.as_ref(), true))? {
-            if !reopened.opening.cohort.contains_key(&held.client) || !counts(&held.client) {
+            let (client, trained) = (held.client, held.header.round);
+            let opening = &reopened.opening;
+            let is_late = trained < opening.round;
+            let expected = if is_late {
+                opening.owed.get(&client).is_some_and(|owed| owed.round == trained)
+            } else {
+                opening.cohort.contains_key(&client)
+            };
+            if !expected || !counts(&client) {
                 continue;
             }
             let open = self.open.as_mut().expect("a round that is reopened is open");
-            reopened.accepted.insert(held.client);
-            reopened.fingerprints.insert(held.client, open.note_held(held));
+            reopened.accepted.insert(client);
+            if is_late {
+                reopened.late.insert(client, trained);
+            }
+            reopened.fingerprints.insert(client, open.note_held(held));
         }
+        resume.owed = self.still_owed(&reopened.opening, &reopened.late, reopened.decided());
         if reopened.decided().is_some()
             && let Some(open) = &mut self.open
         {

@@ -14,6 +14,7 @@ use tracing::warn;
 
 use super::collapse::Outlook;
 use super::ensemble::Tested;
+use super::leaves::Leaves;
 use super::opening::Decision;
 use super::stored::StoredRound;
 use super::supervised::{OwnLoss, OwnTraining};
@@ -70,7 +71,10 @@ impl Run {
         };
         let share = NoisedShare::default();
         let own_loss = self.learn(&mut global, &mut open, &tally, &share)?;
-        let (mut record, test) = self.measure(&global, &open, &decision, (train_loss, own_loss))?;
+        let mut leaves = self.leaves.take();
+        let measured = self.measure(&global, &open, &decision, (train_loss, own_loss), leaves.as_mut());
+        self.leaves = leaves;
+        let (mut record, test) = measured?;
         self.adapt_clip(&mut record, &share);
         self.clock.closed(&mut record, begun, test);
         let recorded = Instant::now();
@@ -179,6 +183,7 @@ impl Run {
         open: &OpenRound,
         decision: &Decision,
         (train_loss, own_loss): (Option<f64>, Option<OwnLoss>),
+        leaves: Option<&mut Box<dyn Leaves>>,
     ) -> Result<(RoundRecord, Option<Duration>), RunError> {
         let OpenRound { opening, reports, .. } = open;
         let (round, work, tally) = (opening.round, opening.work, &decision.closing.tally);
@@ -189,7 +194,7 @@ impl Run {
         let begun = Instant::now();
         let tests = self.tests.as_ref().filter(|_| due);
         let tested = match tests {
-            Some(tests) => self.tested(global, open, tests)?,
+            Some(tests) => self.tested(global, open, tests, leaves)?,
             None => None,
         };
         let own = self.tester.as_ref().filter(|_| due).and_then(|tester| {
@@ -287,7 +292,13 @@ impl Run {
     }
 
     /// How what would be used now does on the test set; `None` if there is nothing yet.
-    fn tested(&self, global: &Global, open: &OpenRound, tests: &TestSet) -> Result<Option<Tested>, RunError> {
+    fn tested(
+        &self,
+        global: &Global,
+        open: &OpenRound,
+        tests: &TestSet,
+        leaves: Option<&mut Box<dyn Leaves>>,
+    ) -> Result<Option<Tested>, RunError> {
         if let Some(answering) = self.algorithm.ensemble() {
             let start = self.algorithm.current_model(global);
             return match self.test_ensemble(answering, start, tests) {
@@ -300,7 +311,7 @@ impl Run {
             };
         }
         let evaluation = if let Some(deployed) = self.algorithm.personal() {
-            self.deployed(&deployed, global, open, tests)?
+            self.deployed(&deployed, global, open, tests, leaves)?
         } else {
             Some(tests.evaluate(
                 &self.config.spec.architecture,
@@ -323,13 +334,17 @@ impl Run {
         global: &Global,
         open: &OpenRound,
         tests: &TestSet,
+        mut leaves: Option<&mut Box<dyn Leaves>>,
     ) -> Result<Option<Evaluation>, RunError> {
         let round = open.round(&self.config.spec, &self.template, self.failed, self.private());
         let limits = self.accepted();
         let mut sum = Evaluation::default();
         for &client in open.reports.keys() {
             let path = self.directory.accepted_update(round.number, client);
-            let read = outcome(update_file::read_from(&*self.files, &path, limits))?;
+            let read = match &mut leaves {
+                Some(leaves) => update_file::read(&mut &leaves.update(round.number, client)?[..], limits),
+                None => outcome(update_file::read_from(&*self.files, &path, limits))?,
+            };
             let checked = read.and_then(|(_, record)| self.algorithm.check(&round, record));
             let checked = checked.map_err(damaged(&path))?;
             let Some(params) = deployed(global, checked) else { continue };

@@ -224,7 +224,8 @@ impl LeafRun {
         let open = self.run.open.as_ref().expect("updates are of an open round");
         let path = self.run.directory.accepted_update(open.opening.round, client);
         let length = content_length(&*self.run.files, &path).map_err(disk("look at", &path))?;
-        let header = UpdateHeader { round: open.opening.round, report: open.reports[&client] };
+        let trained = open.late.get(&client).copied().unwrap_or(open.opening.round);
+        let header = UpdateHeader { round: trained, report: open.reports[&client] };
         let tested = open.tested.get(&client).cloned().unwrap_or_default();
         Ok(HeldUpdate {
             client,
@@ -308,6 +309,20 @@ impl LeafRun {
         }
         let merged = open.as_mut().map(|open| open.merged(&**algorithm)).transpose()?.flatten();
         Ok(merged.map(|partial| algorithm.encode_partial(partial)))
+    }
+
+    /// The update of this client, as it came. `None` if it does not have it.
+    ///
+    /// # Errors
+    /// Those of the disk.
+    pub fn update(&self, round: u32, client: ClientId) -> Result<Option<Vec<u8>>, RunError> {
+        let open = self.run.open.as_ref().filter(|open| open.opening.round == round);
+        if open.is_none_or(|open| !open.reports.contains_key(&client)) {
+            return Ok(None);
+        }
+        let path = self.run.directory.accepted_update(round, client);
+        let found = read_checked(&*self.run.files, &path).map_err(disk("read", &path))?;
+        found.map(Some).ok_or(RunError::Removed { action: "read", path })
     }
 
     /// Folds all that was accepted again, if the sums were given away.

@@ -7,6 +7,7 @@
 
 use std::collections::BTreeSet;
 
+use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use shared::by_class::ByClass;
 use shared::id::ClientId;
@@ -74,6 +75,8 @@ pub trait Leaves: Send {
     fn discard(&mut self, upload: LeafUpload);
     /// The sums of the updates of these clients, in as many parts as there are leaves that have any.
     fn sums(&mut self, round: u32, clients: &BTreeSet<ClientId>) -> Result<Vec<Record>, LeavesError>;
+    /// The update of one of these clients, as it came.
+    fn update(&mut self, round: u32, client: ClientId) -> Result<Bytes, LeavesError>;
     /// Makes what the run has in `directory` durable for all of them. `closed` rounds are over for good then.
     fn keep(&mut self, directory: &RunDirectory, closed: u32) -> Result<(), LeavesError>;
 }

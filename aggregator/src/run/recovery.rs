@@ -199,7 +199,7 @@ impl Run {
 
     /// What clients owe of what they owed when a round was opened, now that these `late` updates are in; with what the round does
     /// without, if it is decided. Those that could not train are among them: what they hold, they say when they come back.
-    fn still_owed(
+    pub(super) fn still_owed(
         &self,
         opening: &Opening,
         late: &BTreeMap<ClientId, u32>,

@@ -38,7 +38,7 @@ impl Several {
         if !state.ended && wrong.is_empty() {
             wrong.push((Wrong::End, format!("after {:?}, {} rounds have closed", self.now, state.rounds)));
         }
-        let mut contributors: BTreeMap<u32, BTreeSet<String>> = BTreeMap::new();
+        let mut contributors: BTreeMap<u32, BTreeSet<(u32, String)>> = BTreeMap::new();
         let mut known: &[String] = &[];
         for write in &state.writes {
             if write.claimed != write.epoch {
@@ -50,7 +50,7 @@ impl Several {
             }
             known = &write.lines;
             if let Some(opening) = &write.opening {
-                let counted = counted(opening);
+                let counted = counted(write.rounds, opening);
                 if contributors.insert(write.rounds, counted.clone()).is_some_and(|before| before != counted)
                 {
                     wrong.push((
@@ -73,7 +73,8 @@ impl Several {
             wrong.push((Wrong::Rounds, format!("{numbers:?}")));
         }
         for (round, client) in &self.promised {
-            let counts = contributors.get(round).is_some_and(|all| all.contains(&client.to_string()));
+            let update = (*round, client.to_string());
+            let counts = contributors.values().any(|all| all.contains(&update));
             if !counts {
                 wrong.push((Wrong::Receipts, format!("round {round}, {}", client.short())));
             }
@@ -90,16 +91,18 @@ impl Several {
     }
 }
 
-/// Whose updates a round was closed with, by its opening as it is written down.
-fn counted(opening: &str) -> BTreeSet<String> {
+/// Whose updates this round was closed with, by its opening as it is written down, and the rounds that these were trained in.
+fn counted(round: u32, opening: &str) -> BTreeSet<(u32, String)> {
     // Behind the text comes its checksum.
     let mut values = serde_json::Deserializer::from_str(opening).into_iter::<Value>();
     let Some(Ok(value)) = values.next() else { return BTreeSet::new() };
+    let late = |client: &str| value.pointer("/decision/closing/late")?.get(client)?.as_u64();
+    let trained = |client: &str| late(client).and_then(|round| round.try_into().ok()).unwrap_or(round);
+    let named = |client: &str| (trained(client), client.to_owned());
     let decided = value.pointer("/decision/closing/contributors").and_then(Value::as_array);
-    let named = |value: &Value| value.as_str().map(str::to_owned);
     match (decided, value.get("cohort").and_then(Value::as_object)) {
-        (Some(all), _) => all.iter().filter_map(named).collect(),
-        (None, Some(cohort)) => cohort.keys().cloned().collect(),
+        (Some(all), _) => all.iter().filter_map(Value::as_str).map(named).collect(),
+        (None, Some(cohort)) => cohort.keys().map(|client| named(client)).collect(),
         (None, None) => BTreeSet::new(),
     }
 }

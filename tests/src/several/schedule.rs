@@ -20,7 +20,7 @@ use crate::simulator::Simulator;
 const LIMIT: Duration = Duration::from_hours(4);
 
 /// Federations of four devices, whether the model is that of one machine, and their keys.
-const FEDERATIONS: [(&str, bool, &[&str]); 9] = [
+const FEDERATIONS: [(&str, bool, &[&str]); 10] = [
     ("fedavg", true, &["round.min-updates=4"]),
     ("scaffold, local state", true, &["round.min-updates=4", "algorithm.scaffold={}"]),
     ("updates in 16 bits", true, &["round.min-updates=4", "update.precision=f16"]),
@@ -38,6 +38,16 @@ const FEDERATIONS: [(&str, bool, &[&str]); 9] = [
     ),
     ("models as differences", true, &["round.min-updates=4", "update.broadcast=int8"]),
     ("any one device will do", false, &["round.min-updates=1", "round.max-updates=3", "round.min-wait=2"]),
+    (
+        "late updates count",
+        false,
+        &[
+            "round.min-updates=1",
+            "round.max-updates=2",
+            "round.staleness.enabled=true",
+            "round.staleness.max=3",
+        ],
+    ),
 ];
 
 /// One federation of several servers under one fault profile.

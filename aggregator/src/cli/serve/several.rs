@@ -52,17 +52,12 @@ impl From<RegisterError> for Failure {
 
 /// What does not go with several servers yet, with the keys that ask for it.
 fn refused(config: &Config) -> Option<&'static str> {
-    let (spec, policy) = (&config.spec, &config.policy);
+    let spec = &config.spec;
     let algorithm = shared::algorithm::registry::build(&spec.algorithm).ok()?;
     [
         (spec.aggregation.rule.needs_every_update(), "a rule that needs every update (aggregation.rule)"),
         (algorithm.ensemble().is_some(), "an algorithm whose clients' models stay side by side"),
         (algorithm.supervised().is_some(), "an algorithm whose server trains a part of the model"),
-        (
-            algorithm.personal().is_some(),
-            "an algorithm whose clients have models of their own, which the server tests one by one",
-        ),
-        (policy.late.is_some(), "updates that count in a later round (round.staleness)"),
     ]
     .into_iter()
     .find_map(|(asked, what)| asked.then_some(what))

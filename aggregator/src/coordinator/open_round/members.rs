@@ -87,6 +87,14 @@ impl Members {
         }
     }
 
+    /// A client is a member no more.
+    pub(super) fn remove(&mut self, client: ClientId) {
+        if let Some(state) = self.states.remove(&client) {
+            self.counts[state.kind() as usize] -= 1;
+            self.asked.remove(&client);
+        }
+    }
+
     /// Makes `to` the state of all whom `which` names. Gives them.
     pub(super) fn set_all(
         &mut self,
@@ -127,10 +135,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_counted_is_what_there_is(changes in prop::collection::vec((0_u8..8, any_state()), 0..60)) {
+        fn what_is_counted_is_what_there_is(changes in prop::collection::vec((0_u8..8, prop::option::weighted(0.8, any_state())), 0..60)) {
             let mut members = Members::default();
             for (client, state) in changes {
-                members.set(ClientId::from_bytes([client; 16]), state);
+                let client = ClientId::from_bytes([client; 16]);
+                match state {
+                    Some(state) => members.set(client, state),
+                    None => members.remove(client),
+                }
                 for (_, state) in members.iter() {
                     let kind = state.kind();
                     let there = members.iter().filter(|(_, state)| state.kind() == kind).count();

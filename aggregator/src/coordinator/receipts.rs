@@ -1,0 +1,57 @@
+//! Receipts that come when the round has closed: where updates are hidden, and where they may be lost until then. A device keeps its update
+//! for as long.
+
+use std::collections::BTreeMap;
+
+use shared::id::ClientId;
+use shared::message::{CountedUpdate, Discard, ToClient, Verdict};
+
+use super::open_round::OpenRound;
+use super::{Closing, Coordinator, State};
+
+/// Whose updates make the model of a round that closes, and which they are. They have no receipts yet.
+pub(super) type Contributors = Vec<(ClientId, CountedUpdate)>;
+
+impl Coordinator {
+    /// The update that a client has in the round that closes.
+    pub(super) fn closing_with(&self, client: ClientId) -> Option<CountedUpdate> {
+        let State::Closing { contributors, .. } = &self.state else { return None };
+        contributors.iter().find(|(contributor, _)| *contributor == client).map(|(_, update)| *update)
+    }
+
+    /// Sends the receipts of a round that has closed. `learned`: it was one of training.
+    pub(super) fn send_receipts(&mut self, (void, learned): (bool, bool), contributors: Contributors) {
+        for (client, update) in contributors {
+            let verdict = if void { Verdict::Discarded(Discard::Void) } else { Verdict::Accepted };
+            if !void && learned {
+                self.ledger.count(client, update);
+            }
+            let Some(member) = self.members.get_mut(&client) else { continue };
+            member.counted = Some(update.round).filter(|_| !void);
+            if let Some(link) = member.link {
+                self.send(link.peer, ToClient::Receipt { round: update.round, verdict });
+            }
+        }
+    }
+}
+
+impl OpenRound {
+    /// Whose accepted updates wait for their receipts.
+    pub(super) fn contributors(&self) -> Contributors {
+        let accepted = self.fingerprints.iter().filter_map(|(client, fingerprint)| {
+            let round = self.accepted_of(*client)?;
+            Some((*client, CountedUpdate { round, fingerprint: Some(*fingerprint) }))
+        });
+        accepted.collect()
+    }
+}
+
+/// The same of a round whose closing an earlier process has decided.
+pub(super) fn decided(round: u32, closing: &Closing, fingerprints: &BTreeMap<ClientId, u32>) -> Contributors {
+    let waits = fingerprints.iter().filter(|(client, _)| closing.contributors.contains(client));
+    let counts = |(client, fingerprint): (&ClientId, &u32)| {
+        let round = closing.late.get(client).copied().unwrap_or(round);
+        (*client, CountedUpdate { round, fingerprint: Some(*fingerprint) })
+    };
+    waits.map(counts).collect()
+}

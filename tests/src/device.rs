@@ -20,6 +20,8 @@ use shared::identity::SecretKey;
 use shared::message::{CountedUpdate, TaskId, ToClient, ToServer};
 
 use crate::faulty_disk::Loss;
+use crate::keys::device_key;
+use crate::scenario::Scenario;
 use kept::Kept;
 
 /// What the device asks of the simulator.
@@ -84,6 +86,15 @@ pub struct Device {
 }
 
 impl Device {
+    /// The devices of a scenario. Those of a [scenario of devices](Scenario::of_devices) have keys.
+    pub fn all_of(scenario: &Scenario) -> impl Iterator<Item = Self> + use<> {
+        let (config, shares) = (scenario.config.clone(), scenario.shares.clone());
+        (0..).zip(shares).map(move |(index, share)| {
+            let (client, key) = (config.client(index), device_key(index));
+            Self::new(client, share, Some(key).filter(|key| key.public().client() == client))
+        })
+    }
+
     /// A device that is switched off. With a key, of which its id is the fingerprint, it takes part in secure aggregation.
     ///
     /// # Panics

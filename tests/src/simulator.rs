@@ -37,7 +37,6 @@ use shared::seed::Seed;
 use crate::device::{self, Device};
 use crate::faults::Faults;
 use crate::faulty_disk::{FaultyDisk, Loss};
-use crate::keys::device_key;
 use crate::scenario::Scenario;
 use crate::scheduled::Scheduled;
 use crate::server::Server;
@@ -120,14 +119,7 @@ impl Simulator {
     /// A federation whose run lives in a directory under `runs`; everything starts at time zero.
     #[must_use]
     pub fn new(scenario: Scenario, faults: Faults, seed: u64, runs: &Path) -> Self {
-        let identities = scenario.config.clone();
-        let shares = scenario.shares.clone();
-        let devices = (0..).zip(shares).map(|(index, share)| {
-            let (client, key) = (identities.client(index), device_key(index));
-            // Those of a scenario of devices have keys.
-            let key = Some(key).filter(|key| key.public().client() == client);
-            Device::new(client, share, key)
-        });
+        let devices = Device::all_of(&scenario);
         let mut simulator = Self {
             now: Duration::ZERO,
             clocks: vec![Clock::default(); scenario.shares.len()],

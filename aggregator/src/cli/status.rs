@@ -19,6 +19,8 @@ use crate::coordinator::{Activity, Awaited, Status, WaitingFor};
 use crate::database::{Database, FILE, moment};
 use crate::enrolment::Device;
 use crate::history::{RunLock, StoredArrival, StoredEvent, StoredRound, StoredRun, StoredSkipped, short};
+#[cfg(feature = "cluster")]
+use crate::leaves::shown::Together;
 use crate::names::{self, called};
 use crate::report::clock::elapsed;
 use crate::report::console;
@@ -68,7 +70,9 @@ pub(super) fn status(arguments: &StatusArgs) -> Result<(), Failure> {
         #[cfg(feature = "cluster")]
         let now = moment(SystemTime::now());
         #[cfg(feature = "cluster")]
-        let together = servers::together(&arguments.lab.runs, arguments.run.as_deref(), now);
+        let mut together = Together::all(&arguments.lab.runs, now);
+        #[cfg(feature = "cluster")]
+        together.retain(|together| arguments.run.as_ref().is_none_or(|wanted| *wanted == together.run));
         let looked = look(arguments);
         // A server that does not lead the run has no more of it. What is old is shown where there is nothing else.
         #[cfg(feature = "cluster")]

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use models::shape::spelled;
+use shared::algorithm::registry;
 use shared::settings::{Key, Kind, table_of};
 use toml::{Table, Value};
 
@@ -22,6 +23,21 @@ impl Raw {
     #[must_use]
     pub fn to_toml(&self) -> String {
         self.explained(self)
+    }
+
+    /// What it says that is not so by default, as TOML: two versions of the program of which one knows more keys say the same of it.
+    ///
+    /// # Panics
+    /// Never: TOML can express every value of a `Raw`.
+    #[must_use]
+    pub fn stated(&self) -> String {
+        let mut stated = beside(table_of(self), &table_of(&Self::default()));
+        let algorithm = self.algorithm.iter().map(|(name, table)| {
+            let defaults = registry::complete(name, Table::new()).unwrap_or_default();
+            (name.clone(), Value::Table(beside(table.clone(), &defaults)))
+        });
+        stated.insert("algorithm".to_owned(), Value::Table(algorithm.collect()));
+        toml::to_string(&stated).expect("a table of TOML values is TOML")
     }
 
     /// The same for people, who change it and run it: what `given` leaves unset, and was derived from it, stands there as a
@@ -74,6 +90,18 @@ impl Raw {
     }
 }
 
+/// What `table` says that `defaults` do not.
+fn beside(table: Table, defaults: &Table) -> Table {
+    let says_more = |(name, value): (String, Value)| match (value, defaults.get(&name)) {
+        (Value::Table(table), Some(Value::Table(defaults))) => {
+            let more = beside(table, defaults);
+            (!more.is_empty()).then_some((name, Value::Table(more)))
+        }
+        (value, default) => (Some(&value) != default).then_some((name, value)),
+    };
+    table.into_iter().filter_map(says_more).collect()
+}
+
 /// A value as people write it: a shape with an x between its sides.
 fn shown(key: &Key, value: &Value) -> Value {
     match (key.kind, value) {
@@ -114,6 +142,20 @@ mod tests {
         let path = folder.path().join("effective.toml");
         std::fs::write(&path, text).expect("a file in it");
         Raw::layered(Some(&path), &[]).unwrap_or_else(|error| panic!("{error}\n{text}"))
+    }
+
+    #[test]
+    fn what_is_stated_is_what_is_not_so_by_default() {
+        let stated = |overrides: &[&str]| {
+            let overrides: Vec<String> = overrides.iter().map(ToString::to_string).collect();
+            Raw::layered(None, &overrides).expect("its keys exist").stated()
+        };
+        assert_eq!(stated(&[]), "[algorithm.fedavg]\n");
+        assert_eq!(stated(&["run.rounds=7"]), "[algorithm.fedavg]\n\n[run]\nrounds = 7\n");
+        let scaffold = stated(&["algorithm.scaffold={}"]);
+        assert_eq!(scaffold, "[algorithm.scaffold]\n");
+        let median = stated(&["aggregation.rule.median={}"]);
+        assert_eq!(median, "[aggregation.rule.median]\n\n[algorithm.fedavg]\n");
     }
 
     #[test]

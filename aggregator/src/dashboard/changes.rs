@@ -44,7 +44,9 @@ pub(super) async fn watch(lab: Arc<Lab>, told: Arc<Told>) {
         }
         let begun = Instant::now();
         let looking = lab.clone();
-        let look = tokio::task::spawn_blocking(move || (looking.rounds_mark(), looking.database_mark()));
+        let look = tokio::task::spawn_blocking(move || {
+            (looking.rounds_mark(), (looking.database_mark(), looking.together_mark()))
+        });
         let Ok(now) = look.await else { return };
         let before = *seen.get_or_insert(now);
         if now.0 != before.0 {

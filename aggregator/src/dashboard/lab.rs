@@ -12,6 +12,8 @@ use rayon::prelude::*;
 use crate::database::{Database, DatabaseError, FILE};
 use crate::enrolment::Device;
 use crate::history::StoredRun;
+#[cfg(feature = "cluster")]
+use crate::leaves::shown::Together;
 use crate::names;
 use crate::page::Found;
 use crate::run::directory::RunDirectory;
@@ -130,6 +132,20 @@ impl Lab {
         };
         let directory = RunDirectory::new(below(&place, name, "run")?);
         if is_run(&directory) { self.read(&directory) } else { Err(LabError::Unknown { what: "run" }) }
+    }
+
+    /// The runs that this server serves with others.
+    #[cfg(feature = "cluster")]
+    pub(super) fn together(&self, now: i64) -> Vec<Together> {
+        Together::all(&within(&self.runs), now)
+    }
+
+    /// What a change of such a run shows in.
+    pub(super) fn together_mark(&self) -> i64 {
+        #[cfg(feature = "cluster")]
+        return self.together(0).iter().map(|together| together.shown.told).max().unwrap_or(0);
+        #[cfg(not(feature = "cluster"))]
+        0
     }
 
     /// The experiments, by name.

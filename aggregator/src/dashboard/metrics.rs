@@ -1,5 +1,8 @@
 //! Figures for Prometheus, made of what is on disk whenever they are asked for. No label has an id or a name of a device.
 
+#[cfg(feature = "cluster")]
+mod servers;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::sync::atomic::AtomicU64;
@@ -274,10 +277,16 @@ impl Figures {
 
 /// All figures.
 pub(super) fn text(lab: &Lab, format: Format) -> Result<String, LabError> {
-    let figures = Figures::new();
+    #[cfg_attr(not(feature = "cluster"), expect(unused_mut, reason = "several servers add to it"))]
+    let mut figures = Figures::new();
     let (runs, _) = lab.all()?;
     for run in &runs {
         figures.add(run);
+    }
+    #[cfg(feature = "cluster")]
+    {
+        let now = moment(SystemTime::now());
+        servers::add(&mut figures.registry, &lab.together(now), now);
     }
     if let Some(database) = lab.database()? {
         let now = moment(SystemTime::now());
@@ -346,8 +355,10 @@ mod tests {
     use super::*;
 
     /// The names of all series, with one of each.
+    #[cfg(feature = "cluster")]
     fn names() -> BTreeSet<String> {
-        let figures = Figures::new();
+        let mut figures = Figures::new();
+        servers::add(&mut figures.registry, &[crate::leaves::shown::Together::example()], 0);
         let run = OfRun::default();
         let Figures { round, planned, accuracy, loss, connected, missing, .. } = &figures;
         let Figures { dominant, epsilon, budget, .. } = &figures;
@@ -387,11 +398,13 @@ mod tests {
     }
 
     /// The names that begin as ours do.
+    #[cfg(feature = "cluster")]
     fn named(text: &str) -> BTreeSet<&str> {
         let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
         text.split(|c| !word(c)).filter(|name| name.starts_with("federation_")).collect()
     }
 
+    #[cfg(feature = "cluster")]
     #[test]
     fn the_dashboard_and_the_rules_name_series_that_there_are() {
         let names = names();

@@ -47,14 +47,14 @@ impl Worker {
             ToLeaf::Open { round, opening, failed, clip, agreement, digest, differences } => {
                 let Ok(mut opening) = serde_json::from_str::<Opening>(&opening) else {
                     warn!(
-                        "the root opens a round in words that this version does not understand: run the same version on all servers"
+                        "the root opens a round in words that this version does not understand: run the same version on all servers, or the one before"
                     );
                     return Ok(());
                 };
                 opening.round = round;
                 let Some(sent) = Sent::of(payload, digest, &differences) else {
                     warn!(
-                        "the root sends a broadcast that is shorter than it says: run the same version on all servers"
+                        "the root sends a broadcast that is shorter than it says: run the same version on all servers, or the one before"
                     );
                     return Ok(());
                 };

@@ -53,7 +53,9 @@ pub enum LinkError {
     #[error("{0}")]
     Write(#[from] quinn::WriteError),
     /// The other side says what this one does not understand.
-    #[error("it says what this version does not understand: run the same version on all servers")]
+    #[error(
+        "it says what this version does not understand: run the same version on all servers, or the one before"
+    )]
     Message,
 }
 

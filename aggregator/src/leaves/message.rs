@@ -231,3 +231,6 @@ pub enum ToRoot {
         parted: bool,
     },
 }
+
+#[cfg(test)]
+mod tests;

@@ -15,7 +15,7 @@ use shared::identity::{PublicKey, SecretKey, tls};
 
 use super::link::{Link, LinkError, carry, pair};
 use super::message::{ToLeaf, ToRoot};
-use crate::transport::{LINK_PROTOCOL, endpoint_of_client, over_loopback};
+use crate::transport::{LINK_PROTOCOLS, endpoint_of_client, over_loopback};
 
 /// A link that is silent for this long is broken.
 const IDLE: Duration = Duration::from_secs(5);
@@ -126,7 +126,7 @@ fn config(key: &SecretKey, loopback: bool) -> Result<ClientConfig, DialError> {
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(Same { key: key.public(), provider }))
         .with_client_cert_resolver(Arc::new(AlwaysResolvesClientRawPublicKeys::new(tls::shown(key))));
-    config.alpn_protocols = vec![LINK_PROTOCOL.to_vec()];
+    config.alpn_protocols = LINK_PROTOCOLS.map(<[u8]>::to_vec).to_vec();
     let mut transport = TransportConfig::default();
     transport
         .max_idle_timeout(Some(VarInt::from_u32(IDLE.as_millis() as u32).into()))

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::coordinator::Status;
 use crate::database::moment;
+use crate::run::directory::RunDirectory;
 use crate::storage::FileLayer;
 
 /// The name of the file in the folder of a leaf.
@@ -57,8 +58,7 @@ impl Shown {
     }
 
     /// What the leaves in a folder of runs show, by the names of the runs. One that cannot be read shows nothing.
-    #[must_use]
-    pub fn all(runs: &Path) -> Vec<(String, Self)> {
+    fn all(runs: &Path) -> Vec<(String, Self)> {
         let folders = std::fs::read_dir(runs).into_iter().flatten().flatten();
         let mut all: Vec<_> = folders
             .filter_map(|folder| {
@@ -75,6 +75,40 @@ impl Shown {
     }
 }
 
+/// After this time without a word, in milliseconds, something is in the way: the server that leads tells every second.
+const OLD: i64 = 10_000;
+
+/// A run that this server serves with others.
+#[derive(Clone, Debug, Serialize)]
+pub struct Together {
+    /// The run's name.
+    pub run: String,
+    /// What is shown of it.
+    #[serde(flatten)]
+    pub shown: Shown,
+}
+
+impl Together {
+    /// The runs in this folder that are served with other servers and are not over.
+    #[must_use]
+    pub fn all(runs: &Path, now: i64) -> Vec<Self> {
+        let goes_on = |run: &str| !RunDirectory::new(runs.join(run)).finished().exists();
+        let all = Shown::all(runs).into_iter().filter(|(run, _)| goes_on(run));
+        let mut all: Vec<_> = all.map(|(run, shown)| Self { run, shown }).collect();
+        // What is left of others is not of now.
+        if all.iter().any(|together| together.is_new(now)) {
+            all.retain(|together| together.is_new(now));
+        }
+        all
+    }
+
+    /// Whether the server that leads was heard a moment ago.
+    #[must_use]
+    pub fn is_new(&self, now: i64) -> bool {
+        now - self.shown.told <= OLD
+    }
+}
+
 /// What the names of leaves' folders begin with.
 const PREFIX: &str = ".leaf-";
 
@@ -82,4 +116,40 @@ const PREFIX: &str = ".leaf-";
 #[must_use]
 pub fn folder_of(runs: &Path, run: &str) -> PathBuf {
     runs.join(format!("{PREFIX}{run}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::coordinator::WaitingFor;
+
+    impl Together {
+        /// Two servers, which wait for a fourth device.
+        pub(crate) fn example() -> Self {
+            let status = Status {
+                closed: 2,
+                rounds: 9,
+                failed: 0,
+                connected: 3,
+                known: 3,
+                waiting_for: WaitingFor::Clients { connected: 3, needed: 4 },
+                since: Duration::from_secs(1),
+                paused: false,
+                held: false,
+                own: None,
+                load: None,
+            };
+            let server = |address: &str, devices| Server { address: address.to_owned(), devices };
+            let shown = Shown {
+                leads: "a.example:4433".to_owned(),
+                told: 1_000_000,
+                text: status.to_string(),
+                status: status.at(1_000_000),
+                servers: vec![server("a.example:4433", 2), server("leaf.example:4433", 1)],
+            };
+            Self { run: "digits".to_owned(), shown }
+        }
+    }
 }

@@ -81,8 +81,10 @@ pub enum ListenError {
     Tls(#[from] rustls::Error),
 }
 
-/// The name under which another server of the same run connects, in place of a version of the devices' protocol.
-pub const LINK_PROTOCOL: &[u8] = b"federation-leaf/1";
+/// The versions of what servers of one run say to each other, the newest first, as they stand in the handshake in place of a version of the
+/// devices' protocol. It grows as [that one](shared::protocol) does: new messages at the end of their enum bring a new version, and a
+/// program speaks the newest and the one before, so that servers are updated one after the other.
+pub const LINK_PROTOCOLS: [&[u8]; 1] = [b"federation-leaf/1"];
 
 /// A listening endpoint whose connections feed the driver.
 pub struct Listener {
@@ -149,7 +151,7 @@ impl Listener {
             .with_cert_resolver(keys.clone());
         tls.alpn_protocols = Protocol::offered();
         #[cfg(feature = "cluster")]
-        tls.alpn_protocols.push(LINK_PROTOCOL.to_vec());
+        tls.alpn_protocols.extend(LINK_PROTOCOLS.map(<[u8]>::to_vec));
         let crypto = QuicServerConfig::try_from(tls);
         let crypto = Arc::new(crypto.expect("the provider has the cipher suite of QUIC's first packets"));
         let config = |loopback: bool| {
@@ -314,7 +316,8 @@ async fn serve(
 /// Whether the other side is another server.
 fn is_link(connection: &Connection) -> bool {
     let handshake = connection.handshake_data().and_then(|data| data.downcast::<HandshakeData>().ok());
-    handshake.is_some_and(|data| data.protocol.as_deref() == Some(LINK_PROTOCOL))
+    let spoken = handshake.and_then(|data| data.protocol);
+    spoken.is_some_and(|spoken| LINK_PROTOCOLS.contains(&&spoken[..]))
 }
 
 /// The key that the other side has proved.

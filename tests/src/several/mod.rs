@@ -117,13 +117,11 @@ impl Several {
         scenario.config.policy.receipts_at_close = planted != Planted::EarlyReceipts;
         let seed = Seed::root(seed);
         let checks_epoch = planted != Planted::NoEpochCheck;
-        let (config, shares) = (scenario.config.clone(), scenario.shares.clone());
-        let device = |(index, share)| Device::new(config.client(index), share, None);
-        let devices: Vec<Device> = (0..).zip(shares).map(device).collect();
+        let devices: Vec<Device> = Device::all_of(&scenario).collect();
         let names: Vec<String> = (0..servers).map(name).collect();
         let mut several = Self {
             now: Duration::ZERO,
-            run: ServedRun { id: [7; 32], name: config.spec.name.clone() },
+            run: ServedRun { id: [7; 32], name: scenario.config.spec.name.clone() },
             store: FakeStore::new(seed.derive("store").rng(), faults.latency, faults.lost, checks_epoch),
             servers: (0..servers).map(|index| Server::new(index, folder)).collect(),
             links: BTreeMap::new(),

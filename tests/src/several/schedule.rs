@@ -19,8 +19,16 @@ use crate::simulator::Simulator;
 /// Virtual time in which every run has to end.
 const LIMIT: Duration = Duration::from_hours(4);
 
+/// What hides updates.
+const HIDDEN: [&str; 4] = [
+    "secure-aggregation.enabled=true",
+    "secure-aggregation.min-devices=3",
+    "secure-aggregation.threshold=0.5",
+    "secure-aggregation.patience=3600",
+];
+
 /// Federations of four devices, whether the model is that of one machine, and their keys.
-const FEDERATIONS: [(&str, bool, &[&str]); 10] = [
+const FEDERATIONS: [(&str, bool, &[&str]); 14] = [
     ("fedavg", true, &["round.min-updates=4"]),
     ("scaffold, local state", true, &["round.min-updates=4", "algorithm.scaffold={}"]),
     ("updates in 16 bits", true, &["round.min-updates=4", "update.precision=f16"]),
@@ -29,6 +37,22 @@ const FEDERATIONS: [(&str, bool, &[&str]); 10] = [
         "closing round of tests",
         true,
         &["round.min-updates=4", "evaluate.on-clients-every=1", "evaluate.hold-out=0.25"],
+    ),
+    ("models of the clients' own", true, &["round.min-updates=4", "algorithm.local={}", "evaluate.every=1"]),
+    ("hidden updates", true, &["round.min-updates=4"]),
+    ("hidden updates, local state", true, &["round.min-updates=4", "algorithm.scaffold={}"]),
+    (
+        "hidden updates, noise of the devices",
+        true,
+        &[
+            "round.min-updates=4",
+            "secure-aggregation.integers=i32",
+            "privacy.clip=0.5",
+            "privacy.noise=0.7",
+            "privacy.delta=1e-3",
+            "aggregation.weights=uniform",
+            "update.precision=int8",
+        ],
     ),
     ("rounds closed by time", false, &["round.min-updates=2", "round.timeout=20"]),
     (
@@ -88,7 +112,15 @@ impl SeveralSchedule {
 
     fn scenario(&self) -> Scenario {
         static ALL: OnceLock<Vec<Scenario>> = OnceLock::new();
-        let all = ALL.get_or_init(|| FEDERATIONS.iter().map(|(_, _, keys)| Scenario::small(keys)).collect());
+        let scenario = |(name, _, keys): &(&str, bool, &[&str])| {
+            // Devices sign with their keys.
+            if name.starts_with("hidden") {
+                Scenario::of_devices(&[&HIDDEN, *keys].concat())
+            } else {
+                Scenario::small(keys)
+            }
+        };
+        let all = ALL.get_or_init(|| FEDERATIONS.iter().map(scenario).collect());
         all[self.federation].clone()
     }
 

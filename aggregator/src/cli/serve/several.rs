@@ -77,16 +77,14 @@ fn reached_at(arguments: &ServeArgs) -> Result<String, Failure> {
     }
 }
 
-/// The run that the store knows by the lab's key, its name and its configuration, and by how many parts of it are simulated.
+/// The run that the store knows by the lab's key, its name and what its configuration says, and by how many parts of it are simulated. The
+/// version of the program is none of it: servers are updated one after the other.
 fn served(config: &Config, identity: &ServerIdentity, part: Option<Part>) -> ServedRun {
     let name = config.spec.name.clone();
     let mut hash = Sha256::new();
-    for part in [
-        "federation run 1",
-        env!("CARGO_PKG_VERSION"),
-        &identity.key().to_string(),
-        &config.effective.without_local_paths().to_toml(),
-    ] {
+    for part in
+        ["federation run 2", &identity.key().to_string(), &config.effective.without_local_paths().stated()]
+    {
         hash.update((part.len() as u64).to_be_bytes());
         hash.update(part);
     }
@@ -102,14 +100,14 @@ fn refuse_beside_others(store: &StoreAddress, run: &ServedRun) -> Result<(), Fai
     if connection.once(&mut |client| has_busy_namesake(client, &described))? {
         return Err(Failure::Usage(format!(
             "other servers serve a run named {name} over this store, or did so five seconds ago, with another configuration, server's \
-             key, version or --simulate. To serve it, give this server the same of each; to begin a run of its own, give that another \
+             key or --simulate. To serve it, give this server the same of each; to begin a run of its own, give that another \
              name: --set run.name={name}-2"
         )));
     }
     let others = connection.once(&mut |client| namesakes(client, &described))?;
     if others.iter().any(|(ended, all)| ended < all) {
         terminal::tell(&format!(
-            "WARNING: the store has another run named {name} that has not ended, of another configuration, server's key or version: the \
+            "WARNING: the store has another run named {name} that has not ended, of another configuration or server's key: the \
              servers of one run need the same of each"
         ));
     }

@@ -9,6 +9,8 @@ pub(super) mod experiments;
 pub(super) mod round;
 pub(super) mod run;
 pub(super) mod runs;
+#[cfg(feature = "cluster")]
+mod servers;
 mod sparkline;
 mod waiting;
 

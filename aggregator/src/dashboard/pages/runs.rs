@@ -56,7 +56,11 @@ pub(in crate::dashboard) fn show(lab: &Lab, wanted: &Wanted) -> Result<Shown, La
     };
     let lead = html! { (counted(all.len(), "run")) ", " (working) " of them running." };
     let title = "Runs".to_owned();
-    Ok(Shown { tab: Tab::Runs, title, lead, status: html! {}, rounds, forms: None })
+    #[cfg(feature = "cluster")]
+    let status = super::servers::show(&lab.together(now), now);
+    #[cfg(not(feature = "cluster"))]
+    let status = html! {};
+    Ok(Shown { tab: Tab::Runs, title, lead, status, rounds, forms: None })
 }
 
 fn filter(wanted: &Wanted) -> Markup {

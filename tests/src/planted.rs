@@ -11,6 +11,9 @@ use shared::secure::Exchange;
 
 use crate::testbed::Testbed;
 
+/// The secret that simulated private runs begin with, so that all have the same noise.
+pub const SECRET: [u8; 32] = [9; 32];
+
 /// Puts this secret where the run of this name among `runs` begins, as a process leaves it that dies while it begins the run.
 ///
 /// # Panics

@@ -12,7 +12,7 @@ use rand_chacha::ChaCha8Rng;
 use shared::seed::Seed;
 
 use crate::faults::Faults;
-use crate::planted::plant_secret;
+use crate::planted::{SECRET, plant_secret};
 use crate::scenario::Scenario;
 use crate::simulator::{Simulator, Troubles};
 
@@ -120,9 +120,6 @@ const FEDERATIONS: [(&str, Check, &[&str]); 18] = [
         &["round.min-updates=4", "update.top-k=0.02", "update.precision=f16"],
     ),
 ];
-
-/// The secret that private runs begin with, so that all have the noise of the run without faults.
-const SECRET: [u8; 32] = [9; 32];
 
 /// What hides updates, and waits for all devices.
 const HIDDEN: [&str; 5] = [

@@ -15,7 +15,7 @@ use federation_tests::visitor::Visitor;
 ///
 /// Four `edge-client` processes and one `aggregator`, `cnn-mnist` (1,663,370 parameters), no local epochs, no evaluation. A
 /// round is the time from one closed round to the next: broadcast, update, check, sync, fold, close, checkpoint. The
-/// precisions run alternately; medians are printed. With `--pages` f32 runs without and with open pages of the run, alternately. With
+/// precisions run alternately; medians are printed. `int8-both` has the model travel in 8 bits as well, as a difference. With `--pages` f32 runs without and with open pages of the run, alternately. With
 /// `--store` every client trains on one sample, since a store takes no model again that it has.
 #[derive(Args)]
 pub(crate) struct Arguments {
@@ -25,6 +25,9 @@ pub(crate) struct Arguments {
     /// The algorithm; one that keeps something on the device costs a sync there as well.
     #[arg(long, default_value = "fedavg")]
     algorithm: String,
+    /// Ways in which updates travel, without which all are compared: the first of them is what the others are a part of.
+    #[arg(long, value_delimiter = ',', value_parser = WAYS.map(|(name, ..)| name), conflicts_with_all = ["pages", "store"])]
+    only: Vec<String>,
     /// Live pages of the run that are open in the second half of the runs.
     #[arg(long)]
     pages: Option<usize>,
@@ -35,9 +38,19 @@ pub(crate) struct Arguments {
 
 const CLIENTS: usize = 4;
 const REPEATS: usize = 3;
-const PRECISIONS: [&str; 4] = ["f32", "f16", "int8", "int4"];
 
-pub(crate) fn run(Arguments { rounds, algorithm, pages, store }: &Arguments) {
+/// A way in which updates and models travel: its name, its keys, and what a round is to take.
+type Way = (&'static str, &'static [&'static str], &'static str);
+
+const WAYS: [Way; 5] = [
+    ("f32", &["update.precision=f32"], "below 100 ms"),
+    ("f16", &["update.precision=f16"], "below 70 ms"),
+    ("int8", &["update.precision=int8"], "at most 0.6 of f32"),
+    ("int8-both", &["update.precision=int8", "update.broadcast=int8"], "none"),
+    ("int4", &["update.precision=int4"], "none"),
+];
+
+pub(crate) fn run(Arguments { rounds, algorithm, only, pages, store }: &Arguments) {
     let rounds = *rounds;
     #[cfg(unix)]
     if *store {
@@ -46,13 +59,21 @@ pub(crate) fn run(Arguments { rounds, algorithm, pages, store }: &Arguments) {
     if let Some(pages) = *pages {
         return beside_pages(rounds, algorithm, pages);
     }
+    let ways: Vec<Way> = WAYS
+        .into_iter()
+        .filter(|(name, ..)| only.is_empty() || only.iter().any(|only| only == name))
+        .collect();
     let directory = tempfile::tempdir().expect("a temporary directory");
-    let mut periods = PRECISIONS.map(|_| Vec::new());
+    let mut periods = vec![Vec::new(); ways.len()];
     let mut peak = 0;
-    split_data(directory.path(), &overrides(algorithm, rounds, "f32"));
+    split_data(directory.path(), &overrides(algorithm, rounds));
     for _ in 0..REPEATS {
-        for (precision, periods) in PRECISIONS.iter().zip(&mut periods) {
-            let found = rounds_of(directory.path(), &overrides(algorithm, rounds, precision), 0);
+        for ((_, keys, _), periods) in ways.iter().zip(&mut periods) {
+            let overrides: Vec<String> = overrides(algorithm, rounds)
+                .into_iter()
+                .chain(keys.iter().map(ToString::to_string))
+                .collect();
+            let found = rounds_of(directory.path(), &overrides, 0);
             periods.extend(found.periods);
             peak = peak.max(found.peak);
         }
@@ -60,28 +81,23 @@ pub(crate) fn run(Arguments { rounds, algorithm, pages, store }: &Arguments) {
     println!(
         "null round, {algorithm}, {CLIENTS} client processes, 1,663,370 parameters, encrypted QUIC on loopback, fsync on"
     );
-    println!(
-        "{REPEATS} x {rounds} rounds per precision, alternately, state under {}",
-        directory.path().display()
-    );
-    let medians = periods.map(median);
-    let full = medians[0];
-    for ((precision, median), aim) in
-        PRECISIONS.iter().zip(medians).zip(["below 100 ms", "below 70 ms", "at most 0.6 of f32", "none"])
-    {
+    println!("{REPEATS} x {rounds} rounds each, alternately, state under {}", directory.path().display());
+    let medians: Vec<f64> = periods.into_iter().map(median).collect();
+    let (full, first) = (medians[0], ways[0].0);
+    for ((name, _, aim), median) in ways.iter().zip(medians) {
         println!(
-            "  {precision:<5} median {:6.1} ms, {:.2} of f32   (aim: {aim})",
+            "  {name:<9} median {:6.1} ms, {:.2} of {first}   (aim: {aim})",
             1e3 * median,
             median / full
         );
     }
     println!("  aggregator's peak memory {:.1} MB", peak as f64 / 1e6);
     println!("for reference, measured on a machine of this size:");
-    println!("  Flower 1.41, its current engine            9400 ms   ({:.0}x our f32)", 9.4 / full);
-    println!("  Flower 1.8, its fastest (unencrypted gRPC)  142 ms   ({:.1}x our f32)", 0.142 / full);
+    println!("  Flower 1.41, its current engine            9400 ms   ({:.0}x our {first})", 9.4 / full);
+    println!("  Flower 1.8, its fastest (unencrypted gRPC)  142 ms   ({:.1}x our {first})", 0.142 / full);
 }
 
-fn overrides(algorithm: &str, rounds: usize, precision: &str) -> Vec<String> {
+fn overrides(algorithm: &str, rounds: usize) -> Vec<String> {
     [
         "model.name=cnn-mnist",
         &format!("algorithm.{algorithm}={{}}"),
@@ -91,7 +107,6 @@ fn overrides(algorithm: &str, rounds: usize, precision: &str) -> Vec<String> {
         "data.max-samples=40",
         "round.min-updates=4",
         &format!("run.rounds={rounds}"),
-        &format!("update.precision={precision}"),
     ]
     .map(str::to_owned)
     .to_vec()
@@ -101,7 +116,7 @@ fn overrides(algorithm: &str, rounds: usize, precision: &str) -> Vec<String> {
 #[cfg(unix)]
 fn over_a_store(rounds: usize, algorithm: &str) {
     let directory = tempfile::tempdir().expect("a temporary directory");
-    let mut overrides = overrides(algorithm, rounds, "f32");
+    let mut overrides = overrides(algorithm, rounds);
     overrides.extend(["training.epochs=1", "data.max-samples=4"].map(str::to_owned));
     split_data(directory.path(), &overrides);
     let (mut without, mut with) = (Vec::new(), Vec::new());
@@ -123,7 +138,7 @@ fn over_a_store(rounds: usize, algorithm: &str) {
 /// What pages that are open cost a round.
 fn beside_pages(rounds: usize, algorithm: &str, pages: usize) {
     let directory = tempfile::tempdir().expect("a temporary directory");
-    let overrides = overrides(algorithm, rounds, "f32");
+    let overrides = overrides(algorithm, rounds);
     split_data(directory.path(), &overrides);
     let mut found = [(Vec::new(), Vec::new()), (Vec::new(), Vec::new())];
     for _ in 0..REPEATS {

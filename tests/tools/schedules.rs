@@ -8,6 +8,7 @@ use std::time::Instant;
 use clap::Args;
 use federation_tests::schedule::{Played, Schedule};
 use federation_tests::several::Planted;
+use federation_tests::several::schedule::SeveralSchedule;
 
 use super::{seeds, several_schedules};
 
@@ -59,17 +60,27 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
             Bug::EarlyReceipts => Planted::EarlyReceipts,
         };
         let servers = arguments.servers as usize;
-        return several_schedules::run(servers, planted, (arguments.count, arguments.seed), arguments.replay);
+        if SeveralSchedule::drawn_among(0, servers, &arguments.only).is_none() {
+            return none_is_called(&arguments.only);
+        }
+        let drawn =
+            |seed| SeveralSchedule::drawn_among(seed, servers, &arguments.only).expect("looked at above");
+        let seeds = (arguments.count, arguments.seed);
+        return several_schedules::run((servers, planted), drawn, seeds, arguments.replay);
     }
     if Schedule::drawn_among(0, &arguments.only).is_none() {
-        eprintln!("no federation's name begins with {:?}; without --only all are named", arguments.only);
-        return ExitCode::from(2);
+        return none_is_called(&arguments.only);
     }
     let drawn = |seed| Schedule::drawn_among(seed, &arguments.only).expect("looked at above");
     match arguments.replay {
         Some(seed) => replay(seed, &drawn(seed)),
         None => many(arguments.count, arguments.seed, drawn),
     }
+}
+
+fn none_is_called(prefix: &str) -> ExitCode {
+    eprintln!("no federation's name begins with {prefix:?}; without --only all are named");
+    ExitCode::from(2)
 }
 
 fn play(schedule: &Schedule, trace: bool) -> Result<Played, String> {

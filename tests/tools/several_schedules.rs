@@ -11,8 +11,8 @@ use federation_tests::several::schedule::{SeveralPlayed, SeveralSchedule};
 
 use super::seeds;
 
-fn play(seed: u64, servers: usize, planted: Planted, trace: bool) -> Result<SeveralPlayed, String> {
-    seeds::played(|folder| SeveralSchedule::drawn(seed, servers).play(folder, planted, trace))
+fn play(schedule: &SeveralSchedule, planted: Planted, trace: bool) -> Result<SeveralPlayed, String> {
+    seeds::played(|folder| schedule.play(folder, planted, trace))
 }
 
 #[derive(Default)]
@@ -49,26 +49,26 @@ impl Sum {
 }
 
 pub(crate) fn run(
-    servers: usize,
-    planted: Planted,
+    (servers, planted): (usize, Planted),
+    drawn: impl Fn(u64) -> SeveralSchedule + Sync,
     (count, first): (u64, u64),
     replay: Option<u64>,
 ) -> ExitCode {
     // Nothing here has to outlive the machine.
     let _ = tempfile::env::override_temp_dir("/dev/shm".as_ref());
     if let Some(seed) = replay {
-        let schedule = SeveralSchedule::drawn(seed, servers);
+        let schedule = drawn(seed);
         println!("seed {seed}: {}; {:#?}", schedule.name(), schedule.faults);
-        let played = play(seed, servers, planted, true);
+        let played = play(&schedule, planted, true);
         println!("{played:?}");
         return ExitCode::from(u8::from(!played.is_ok_and(|played| played.wrong.is_empty())));
     }
     let begun = Instant::now();
     let sum = Mutex::new(Sum::default());
     seeds::each(first..first + count, |seed| {
-        let played = play(seed, servers, planted, false);
-        let name = SeveralSchedule::drawn(seed, servers).name();
-        sum.lock().unwrap_or_else(PoisonError::into_inner).add(seed, name, played);
+        let schedule = drawn(seed);
+        let played = play(&schedule, planted, false);
+        sum.lock().unwrap_or_else(PoisonError::into_inner).add(seed, schedule.name(), played);
     });
     let sum = sum.into_inner().unwrap_or_else(PoisonError::into_inner);
     let seconds = begun.elapsed().as_secs_f64();

@@ -15,13 +15,14 @@ use aggregator::coordinator::{
 use aggregator::driver::disk_worker::{Done, Job, Jobs, work};
 use aggregator::leaves::answers::{Answer, Answers, NoAnswer};
 use aggregator::leaves::at_leaves::AtLeaves;
-use aggregator::leaves::fetch::fetch_run;
+use aggregator::leaves::fetch::{fetch_run, put_secret};
 use aggregator::leaves::hub::Hub;
 use aggregator::leaves::keeper::Keeper;
 use aggregator::leaves::leadership::Led;
 use aggregator::leaves::standing::ServedRun;
 use aggregator::peer::{FromPeer, ToPeer};
 use aggregator::round::RoundPolicy;
+use aggregator::run::directory::RunDirectory;
 use aggregator::run::{Broadcast, LeavesError, RunError, Traffic, Upload};
 use aggregator::start::{StartError, start_on};
 use shared::message::{ToClient, Verdict};
@@ -31,6 +32,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, error, unbounded_cha
 use super::baton::{Baton, Pause, Runner};
 use super::store::FakeStore;
 use crate::faulty_disk::FaultyDisk;
+use crate::planted::SECRET;
 
 /// What the disk worker has to do.
 #[derive(Clone, Default)]
@@ -310,6 +312,10 @@ fn lead(
     let Setup { store, run: served, claim: _, led, files, runs, config, disk } = setup;
     let mut store = store.with(baton);
     fetch_run(&mut store, &served, (&files, &runs), &|| true)?;
+    if config.promise.is_some() {
+        // Servers derive it from their key.
+        put_secret(&RunDirectory::new(runs.join(&served.name)), &SECRET)?;
+    }
     let (started, ()) = start_on(Arc::new(files), config, &runs, false, |_| Ok(()))?;
     hub.is_of(started.run.spec().run);
     let (mut run, mut resume, _lock) = started.into_parts();

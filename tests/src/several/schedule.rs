@@ -13,6 +13,7 @@ use super::checks::Wrong;
 use super::faults::{SeveralFaults, SeveralTroubles};
 use super::{Planted, Several};
 use crate::faults::Faults;
+use crate::planted::{SECRET, plant_secret};
 use crate::scenario::Scenario;
 use crate::simulator::Simulator;
 
@@ -97,11 +98,23 @@ pub struct SeveralPlayed {
 
 impl SeveralSchedule {
     /// The schedule of this number with this number of servers, always the same.
+    ///
+    /// # Panics
+    /// Never: there are federations.
     #[must_use]
     pub fn drawn(seed: u64, servers: usize) -> Self {
+        Self::drawn_among(seed, servers, "").expect("there are federations")
+    }
+
+    /// The same among the federations whose names begin so; `None` if none does.
+    #[must_use]
+    pub fn drawn_among(seed: u64, servers: usize, prefix: &str) -> Option<Self> {
+        let all = FEDERATIONS.iter().enumerate();
+        let among: Vec<usize> =
+            all.filter(|(_, (name, ..))| name.starts_with(prefix)).map(|(index, _)| index).collect();
         let mut rng = Seed::root(seed).derive("several servers").rng();
-        let federation = rng.random_range(0..FEDERATIONS.len());
-        Self { seed, federation, servers, faults: SeveralFaults::drawn(&mut rng) }
+        let federation = *among.get(rng.random_range(0..among.len().max(1)))?;
+        Some(Self { seed, federation, servers, faults: SeveralFaults::drawn(&mut rng) })
     }
 
     /// What it is, in a few words.
@@ -130,7 +143,11 @@ impl SeveralSchedule {
         let mut models = MODELS.lock().unwrap_or_else(PoisonError::into_inner);
         let reference = || {
             let runs = tempfile::tempdir().expect("the system has a place for temporary files");
-            let mut simulator = Simulator::new(self.scenario(), Faults::NONE, 0, runs.path());
+            let scenario = self.scenario();
+            if scenario.config.promise.is_some() {
+                plant_secret(runs.path(), &scenario.config.spec.name, SECRET);
+            }
+            let mut simulator = Simulator::new(scenario, Faults::NONE, 0, runs.path());
             assert_eq!(simulator.run_until_end(LIMIT), Some(Outcome::Completed), "without faults");
             std::fs::read(simulator.run_directory().model()).expect("a complete run has a model")
         };

@@ -25,7 +25,7 @@ pub(crate) struct Arguments {
     /// The algorithm; one that keeps something on the device costs a sync there as well.
     #[arg(long, default_value = "fedavg")]
     algorithm: String,
-    /// Ways in which updates travel, without which all are compared: the first of them is what the others are a part of.
+    /// Ways in which updates travel, without which all are compared: the others are given as a part of the first in the list.
     #[arg(long, value_delimiter = ',', value_parser = WAYS.map(|(name, ..)| name), conflicts_with_all = ["pages", "store"])]
     only: Vec<String>,
     /// Live pages of the run that are open in the second half of the runs.

@@ -70,7 +70,7 @@ pub(super) fn status(arguments: &StatusArgs) -> Result<(), Failure> {
         #[cfg(feature = "cluster")]
         let now = moment(SystemTime::now());
         #[cfg(feature = "cluster")]
-        let mut together = Together::all(&arguments.lab.runs, now);
+        let mut together = Together::of_now(&arguments.lab.runs, now);
         #[cfg(feature = "cluster")]
         together.retain(|together| arguments.run.as_ref().is_none_or(|wanted| *wanted == together.run));
         let looked = look(arguments);

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use models::shape::spelled;
 use shared::algorithm::registry;
-use shared::settings::{Key, Kind, table_of};
+use shared::settings::{Key, Kind, table_of, without_defaults};
 use toml::{Table, Value};
 
 use super::keys::KEYS;
@@ -25,16 +25,21 @@ impl Raw {
         self.explained(self)
     }
 
-    /// What it says that is not so by default, as TOML: two versions of the program of which one knows more keys say the same of it.
+    /// What it says that is not so by default, as TOML, without what `given` leaves unset and was derived. Two versions of the program of
+    /// which one knows more keys say the same of it.
     ///
     /// # Panics
     /// Never: TOML can express every value of a `Raw`.
     #[must_use]
-    pub fn stated(&self) -> String {
-        let mut stated = beside(table_of(self), &table_of(&Self::default()));
+    pub fn stated(&self, given: &Self) -> String {
+        let (mut stated, given) = (without_defaults(self), table_of(given));
+        for key in KEYS.iter().filter(|key| key.unset.is_some() && value_at(&given, &key.path).is_none()) {
+            remove(&mut stated, &key.path);
+        }
         let algorithm = self.algorithm.iter().map(|(name, table)| {
-            let defaults = registry::complete(name, Table::new()).unwrap_or_default();
-            (name.clone(), Value::Table(beside(table.clone(), &defaults)))
+            let said =
+                registry::specify(name, table.clone()).map_or_else(|_| table.clone(), |spec| spec.parameters);
+            (name.clone(), Value::Table(said))
         });
         stated.insert("algorithm".to_owned(), Value::Table(algorithm.collect()));
         toml::to_string(&stated).expect("a table of TOML values is TOML")
@@ -90,16 +95,18 @@ impl Raw {
     }
 }
 
-/// What `table` says that `defaults` do not.
-fn beside(table: Table, defaults: &Table) -> Table {
-    let says_more = |(name, value): (String, Value)| match (value, defaults.get(&name)) {
-        (Value::Table(table), Some(Value::Table(defaults))) => {
-            let more = beside(table, defaults);
-            (!more.is_empty()).then_some((name, Value::Table(more)))
-        }
-        (value, default) => (Some(&value) != default).then_some((name, value)),
+/// Removes what stands at a path, and the tables that are empty then.
+fn remove(table: &mut Table, path: &str) {
+    let Some((first, rest)) = path.split_once('.') else {
+        table.remove(path);
+        return;
     };
-    table.into_iter().filter_map(says_more).collect()
+    if let Some(Value::Table(inner)) = table.get_mut(first) {
+        remove(inner, rest);
+        if inner.is_empty() {
+            table.remove(first);
+        }
+    }
 }
 
 /// A value as people write it: a shape with an x between its sides.
@@ -135,6 +142,8 @@ mod tests {
     use shared::spec::ModelFormat;
 
     use super::*;
+    use crate::config::Config;
+    use shared::id::RunId;
     use shared::spec::Optimizer;
 
     fn read_back(text: &str) -> Raw {
@@ -148,14 +157,15 @@ mod tests {
     fn what_is_stated_is_what_is_not_so_by_default() {
         let stated = |overrides: &[&str]| {
             let overrides: Vec<String> = overrides.iter().map(ToString::to_string).collect();
-            Raw::layered(None, &overrides).expect("its keys exist").stated()
+            let given = Raw::layered(None, &overrides).expect("its keys exist");
+            let config = Config::validate(&given, RunId::from_bytes([1; 8])).expect("it makes sense");
+            config.effective.without_local_paths().stated(&given)
         };
         assert_eq!(stated(&[]), "[algorithm.fedavg]\n");
         assert_eq!(stated(&["run.rounds=7"]), "[algorithm.fedavg]\n\n[run]\nrounds = 7\n");
-        let scaffold = stated(&["algorithm.scaffold={}"]);
-        assert_eq!(scaffold, "[algorithm.scaffold]\n");
-        let median = stated(&["aggregation.rule.median={}"]);
-        assert_eq!(median, "[aggregation.rule.median]\n\n[algorithm.fedavg]\n");
+        assert_eq!(stated(&["algorithm.scaffold={}"]), "[algorithm.scaffold]\n");
+        let median = stated(&["aggregation.rule.median={}", "aggregation.weights=uniform"]);
+        assert!(median.contains("[aggregation.rule.median]"), "{median}");
     }
 
     #[test]

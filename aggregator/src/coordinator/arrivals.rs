@@ -150,14 +150,11 @@ impl Coordinator {
         self.peers.insert(peer, client);
         self.heard.insert((now, peer));
         let open = self.state.round();
-        // Whose update is accepted and has no receipt yet keeps it.
-        let waits = open.filter(|round| round.receipts_wait()).and_then(|round| round.accepted_of(client));
-        let kept = waits.or_else(|| self.closing_with(client).map(|update| update.round));
         let (wants, ask) = match open.and_then(|round| Some((round.number(), round.stage(client)?))) {
             Some((round, MemberState::Asked)) => (Some(round), true),
             // A client deletes an update that is not wanted, and this one is not durable yet.
             Some((round, MemberState::Folding)) => (Some(round), false),
-            _ => (kept.or(owes), false),
+            _ => (self.kept_of(client).or(owes), false),
         };
         if self.policy.eligibility != Eligibility::default() {
             self.send(peer, ToClient::Conditions(self.policy.eligibility));
@@ -221,7 +218,7 @@ impl Coordinator {
         self.heard(now, client);
         let next = self.takes_in();
         let unknown = |current| Offer::Settled(Verdict::Rejected(Rejection::UnknownRound { round, current }));
-        let again = self.closing_with(client).is_some_and(|update| update.round == round);
+        let again = self.kept_of(client) == Some(round);
         let offer = match &mut self.state {
             // Its receipt comes when the round has closed.
             _ if again => Offer::Again,

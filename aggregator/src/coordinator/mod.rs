@@ -24,6 +24,8 @@
 //! | `Open` | update | anything else | `Open` | `Drop`, receipt: rejected or discarded |
 //! | `Open` | folded | the payload was fine | `Open` | receipt: accepted |
 //! | `Open` | folded | it was not | `Open` | receipt: rejected |
+//! | `Open` | folded | the payload was fine, and receipts wait ([`RoundPolicy::receipts_at_close`], hidden updates) | `Open` | nothing: the receipt comes when the round has closed |
+//! | `Open`, `Closing` | hello, update | the client's update is accepted and has no receipt yet | same | welcome: still wanted, so kept; `Drop` |
 //! | `Open` | lost | the machine that was to fold it has it no more | `Open` | wanted again, `Disconnect`: the client offers it when it is back |
 //! | `Opening` | update, folded | the round was open before | `Opening` | as in `Open` |
 //! | `Open`, `Opening` | failed | a member that was asked | same | not waited for; an update still counts |

@@ -254,7 +254,7 @@ impl OpenRound {
         report: &TrainReport,
         used: impl Fn(u64) -> u64,
     ) -> Offer {
-        let (round, receipts_wait) = (self.number(), self.receipts_wait());
+        let round = self.number();
         let (Some(stage), Some(&samples)) = (self.stages.get(client), self.opening.cohort.get(&client))
         else {
             return Offer::Settled(Verdict::Rejected(Rejection::NotInCohort { round }));
@@ -265,8 +265,6 @@ impl OpenRound {
             return Offer::Settled(Verdict::Rejected(Rejection::NotInCohort { round }));
         }
         match stage {
-            // Its receipt comes when the round has closed.
-            MemberState::Accepted if receipts_wait => return Offer::Again,
             MemberState::Drawn | MemberState::Asked | MemberState::Failed(_) | MemberState::NotNow(..) => {}
             MemberState::Folding => return Offer::Again,
             MemberState::Accepted | MemberState::Rejected(_) => {
@@ -291,7 +289,6 @@ impl OpenRound {
     ) -> Offer {
         match self.late.get(client) {
             Some(MemberState::Folding) => return Offer::Again,
-            Some(MemberState::Accepted) if self.receipts_wait() => return Offer::Again,
             Some(_) => return Offer::Settled(Verdict::Discarded(Discard::Duplicate)),
             None => {}
         }

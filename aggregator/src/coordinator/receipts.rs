@@ -13,21 +13,26 @@ use super::{Closing, Coordinator, State};
 pub(super) type Contributors = Vec<(ClientId, CountedUpdate)>;
 
 impl Coordinator {
-    /// The update that a client has in the round that closes.
-    pub(super) fn closing_with(&self, client: ClientId) -> Option<CountedUpdate> {
-        let State::Closing { contributors, .. } = &self.state else { return None };
-        contributors.iter().find(|(contributor, _)| *contributor == client).map(|(_, update)| *update)
+    /// The round in which a client has trained the update that is accepted of it and has no receipt yet: it keeps it.
+    pub(super) fn kept_of(&self, client: ClientId) -> Option<u32> {
+        if let State::Closing { contributors, .. } = &self.state {
+            let of_client = contributors.iter().find(|(contributor, _)| *contributor == client);
+            return of_client.map(|(_, update)| update.round);
+        }
+        self.state.round().filter(|round| round.receipts_wait())?.accepted_of(client)
     }
 
-    /// Sends the receipts of a round that has closed. `learned`: it was one of training.
+    /// Sends the receipts of a round that has closed. `learned`: it was one of training. Of a void round hidden updates are lost, since
+    /// they come to no sum; others count for what their devices keep, as where receipts do not wait.
     pub(super) fn send_receipts(&mut self, (void, learned): (bool, bool), contributors: Contributors) {
+        let is_lost = void && self.spec.secure.enabled;
         for (client, update) in contributors {
-            let verdict = if void { Verdict::Discarded(Discard::Void) } else { Verdict::Accepted };
-            if !void && learned {
+            let verdict = if is_lost { Verdict::Discarded(Discard::Void) } else { Verdict::Accepted };
+            if !is_lost && learned {
                 self.ledger.count(client, update);
             }
             let Some(member) = self.members.get_mut(&client) else { continue };
-            member.counted = Some(update.round).filter(|_| !void);
+            member.counted = Some(update.round).filter(|_| !is_lost);
             if let Some(link) = member.link {
                 self.send(link.peer, ToClient::Receipt { round: update.round, verdict });
             }

@@ -136,14 +136,14 @@ impl Lab {
 
     /// The runs that this server serves with others.
     #[cfg(feature = "cluster")]
-    pub(super) fn together(&self, now: i64) -> Vec<Together> {
-        Together::all(&within(&self.runs), now)
+    pub(super) fn together(&self) -> Vec<Together> {
+        Together::all(&within(&self.runs))
     }
 
     /// What a change of such a run shows in.
     pub(super) fn together_mark(&self) -> i64 {
         #[cfg(feature = "cluster")]
-        return self.together(0).iter().map(|together| together.shown.told).max().unwrap_or(0);
+        return self.together().iter().map(|together| together.shown.told).max().unwrap_or(0);
         #[cfg(not(feature = "cluster"))]
         0
     }

@@ -286,7 +286,7 @@ pub(super) fn text(lab: &Lab, format: Format) -> Result<String, LabError> {
     #[cfg(feature = "cluster")]
     {
         let now = moment(SystemTime::now());
-        servers::add(&mut figures.registry, &lab.together(now), now);
+        servers::add(&mut figures.registry, &lab.together(), now);
     }
     if let Some(database) = lab.database()? {
         let now = moment(SystemTime::now());

@@ -91,10 +91,16 @@ pub struct Together {
 impl Together {
     /// The runs in this folder that are served with other servers and are not over.
     #[must_use]
-    pub fn all(runs: &Path, now: i64) -> Vec<Self> {
+    pub fn all(runs: &Path) -> Vec<Self> {
         let goes_on = |run: &str| !RunDirectory::new(runs.join(run)).finished().exists();
         let all = Shown::all(runs).into_iter().filter(|(run, _)| goes_on(run));
-        let mut all: Vec<_> = all.map(|(run, shown)| Self { run, shown }).collect();
+        all.map(|(run, shown)| Self { run, shown }).collect()
+    }
+
+    /// Those of which something was heard a moment ago, or all if there is none.
+    #[must_use]
+    pub fn of_now(runs: &Path, now: i64) -> Vec<Self> {
+        let mut all = Self::all(runs);
         // What is left of others is not of now.
         if all.iter().any(|together| together.is_new(now)) {
             all.retain(|together| together.is_new(now));

@@ -20,6 +20,8 @@ pub enum Wrong {
     Rounds,
     /// A device was told that its update counts, and it does not.
     Receipts,
+    /// An update counts in two rounds.
+    Twice,
     /// A device was told so before the store had the round.
     TooEarly,
     /// The model is not that of one machine.
@@ -71,6 +73,10 @@ impl Several {
         let numbers: Vec<u32> = records.iter().filter(|it| !it.closing).map(|it| it.round).collect();
         if numbers != (1..=rounds).collect::<Vec<_>>() || records.iter().any(|record| record.void) {
             wrong.push((Wrong::Rounds, format!("{numbers:?}")));
+        }
+        let mut seen = BTreeSet::new();
+        for update in contributors.values().flatten().filter(|update| !seen.insert(*update)) {
+            wrong.push((Wrong::Twice, format!("{update:?}")));
         }
         for (round, client) in &self.promised {
             let update = (*round, client.to_string());

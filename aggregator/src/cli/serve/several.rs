@@ -22,7 +22,7 @@ use crate::cluster::connection::Connection;
 use crate::cluster::error::StoreError;
 use crate::cluster::experiments::{Claim, has_busy_namesake, namesakes};
 use crate::cluster::register::{RegisterError, Synchroniser};
-use crate::config::Config;
+use crate::config::{Config, Raw};
 use crate::coordinator::Outcome;
 use crate::database::{Database, moment};
 use crate::enrolment::{Admission, ListenAddress, Register};
@@ -79,12 +79,14 @@ fn reached_at(arguments: &ServeArgs) -> Result<String, Failure> {
 
 /// The run that the store knows by the lab's key, its name and what its configuration says, and by how many parts of it are simulated. The
 /// version of the program is none of it: servers are updated one after the other.
-fn served(config: &Config, identity: &ServerIdentity, part: Option<Part>) -> ServedRun {
+fn served((config, given): (&Config, &Raw), identity: &ServerIdentity, part: Option<Part>) -> ServedRun {
     let name = config.spec.name.clone();
     let mut hash = Sha256::new();
-    for part in
-        ["federation run 2", &identity.key().to_string(), &config.effective.without_local_paths().stated()]
-    {
+    for part in [
+        "federation run 2",
+        &identity.key().to_string(),
+        &config.effective.without_local_paths().stated(given),
+    ] {
         hash.update((part.len() as u64).to_be_bytes());
         hash.update(part);
     }
@@ -201,7 +203,9 @@ pub(super) fn serve(
     listener.links = Some(links);
     let (address, load) = (listener.address(), listener.load());
     let part = part(arguments);
-    let run = served(&config, identity, part);
+    let given = arguments.run.config.beginning_with(arguments.run.from.as_deref())?;
+    let given = Raw::layered(given.config.as_deref(), &given.overrides)?;
+    let run = served((&config, &given), identity, part);
     refuse_beside_others(&store, &run)?;
     let place = RunDirectory::new(folder_of(&arguments.run.runs, &run.name));
     let leaf = LeafRun::new(Arc::new(Disk), place, config.clone())?;
@@ -242,7 +246,8 @@ pub(super) fn serve(
         simulated: simulated.as_ref().map(|(_, clients)| *clients),
     };
     let ended = server.take_turns(&mut process, &load);
-    if ended.is_ok() {
+    // A process that was taken out says nothing of the run any more.
+    if ended.is_ok() || *server.stop.stopped.borrow() {
         Shown::forget(&folder_of(&arguments.run.runs, &server.run.name));
     }
     #[cfg(feature = "simulate")]

@@ -297,3 +297,46 @@ fn where_late_updates_do_not_count_nothing_of_this_happens() {
     assert_eq!(drawn(&next).cohort, shares(&[1, 2]));
     assert_eq!(drawn(&next).owed, owed(&[]));
 }
+
+#[test]
+fn where_receipts_wait_a_late_update_is_kept_until_the_round_has_closed() {
+    let lateness = RoundPolicy { max: Some(2), late: Some(LATENESS), ..policy(3) };
+    let mut bench = Bench::open(RoundPolicy { receipts_at_close: true, ..lateness }, 3);
+    bench.delivers(1, 1);
+    bench.delivers(2, 1);
+    bench.closed(1);
+    bench.opened(2);
+    bench.uploads(3, 1, report(3));
+    assert_eq!(bench.folded(3, 2, Ok(())), [], "it counts when round 2 has closed");
+    bench.leaves(3);
+    assert_eq!(
+        bench.joins_holding(3, spec().run, 1),
+        [welcome(bench.peer(3), Some(1))],
+        "the device keeps it"
+    );
+    let again = bench.uploads(3, 1, report(3));
+    assert!(matches!(again[..], [Action::Drop { .. }]), "{again:?}");
+    let closes = bench.delivers(1, 2);
+    assert!(matches!(closes[..], [Action::Close { round: 2, .. }]), "{closes:?}");
+    assert_eq!(bench.joins_holding(3, spec().run, 1).last(), Some(&welcome(bench.peer(3), Some(1))));
+    let receipts = bench.closed(2);
+    assert!(
+        receipts.contains(&bench.accepted(3, 1)) && receipts.contains(&bench.accepted(1, 2)),
+        "{receipts:?}"
+    );
+}
+
+#[test]
+fn where_receipts_wait_a_late_update_that_is_lost_is_taken_again() {
+    let lateness = RoundPolicy { max: Some(2), late: Some(LATENESS), ..policy(3) };
+    let mut bench = Bench::open(RoundPolicy { receipts_at_close: true, ..lateness }, 3);
+    bench.delivers(1, 1);
+    bench.delivers(2, 1);
+    bench.closed(1);
+    bench.opened(2);
+    bench.uploads(3, 1, report(3));
+    bench.give(Event::Lost { round: 2, client: client(3) });
+    assert_eq!(bench.joins_holding(3, spec().run, 1), [welcome(bench.peer(3), Some(1))]);
+    let again = bench.uploads(3, 1, report(3));
+    assert!(matches!(again[..], [Action::Fold { round: 2, .. }]), "{again:?}");
+}

@@ -17,10 +17,12 @@ pub(super) fn add(registry: &mut Registry, all: &[Together], now: i64) {
     let devices = Family::<AtServer, Value>::default();
     let leads = Family::<AtServer, Value>::default();
     let heard = Family::<OfRun, Value>::default();
-    for Together { run, shown } in all {
+    for together in all {
+        let Together { run, shown } = together;
         let seconds = (now - shown.told).max(0) as f64 / 1e3;
         heard.get_or_create(&OfRun { run: run.clone() }).set(seconds);
-        for server in &shown.servers {
+        // What is old may be otherwise by now, and others say so.
+        for server in shown.servers.iter().filter(|_| together.is_new(now)) {
             let at = AtServer { run: run.clone(), server: server.address.clone() };
             devices.get_or_create(&at).set(server.devices as f64);
             leads.get_or_create(&at).set(f64::from(u8::from(server.address == shown.leads)));

@@ -57,7 +57,7 @@ pub(in crate::dashboard) fn show(lab: &Lab, wanted: &Wanted) -> Result<Shown, La
     let lead = html! { (counted(all.len(), "run")) ", " (working) " of them running." };
     let title = "Runs".to_owned();
     #[cfg(feature = "cluster")]
-    let status = super::servers::show(&lab.together(now), now);
+    let status = super::servers::show(&lab.together(), now);
     #[cfg(not(feature = "cluster"))]
     let status = html! {};
     Ok(Shown { tab: Tab::Runs, title, lead, status, rounds, forms: None })

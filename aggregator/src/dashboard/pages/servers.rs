@@ -29,7 +29,7 @@ fn card(together: &Together, now: i64) -> Markup {
                 }
             }
             @if is_new {
-                p.note { "As " (shown.leads) " said " (heard) ". Rounds and results are on its page, and here when the run is over." }
+                p.note { "As " (shown.leads) " said " (heard) ". The rounds are on its page, and on that of every server when the run is over." }
             } @else {
                 p role="alert" {
                     "Nothing was heard since " (heard) ": this server does not run, or has no link to " (shown.leads) ", which led then."

@@ -50,7 +50,7 @@ impl Run {
         if open.hidden.is_some() {
             // Devices that were to take the masks away may have been lost since it was decided.
             decision.closing.tally.void |= tally.void;
-            self.gather_decided(&mut open, &mut decision)?;
+            self.gather_decided(&mut open, &decision)?;
         } else {
             let clients = open.reports.keys().copied().collect();
             self.sum_at_leaves(&mut open, &clients)?;

@@ -21,7 +21,6 @@ use tracing::warn;
 
 use super::accept::{Acceptance, Judged, elsewhere};
 use super::error::{damaged, disk};
-use super::leaves_error::LeavesError;
 use super::opening::Decision;
 use super::update_file::{self, NotAccepted, outcome};
 use super::{Broadcast, OpenRound, Part, Run, RunError, Traffic, Upload, secret};
@@ -146,27 +145,17 @@ impl Run {
         self.keep()
     }
 
-    /// Has the leaves sum up the updates of a round that an earlier process has decided on. Where some are lost by now, it is void: what
-    /// counts cannot be decided again.
+    /// Has the leaves sum up the updates of a round that an earlier process has decided on. Where some are lost by now the round opens
+    /// again, for those alone: their devices have them still, and reveal nothing for others.
     pub(super) fn gather_decided(
         &mut self,
         open: &mut OpenRound,
-        decision: &mut Decision,
+        decision: &Decision,
     ) -> Result<(), RunError> {
         if decision.closing.tally.void || open.hidden.as_ref().is_some_and(|hidden| hidden.is_gathered) {
             return Ok(());
         }
-        match self.sum_at_leaves(open, &decision.closing.contributors) {
-            Err(RunError::Leaves(LeavesError::Lost { count })) => {
-                warn!(
-                    "round {}: the hidden updates of {count} devices were lost with their server after it was decided that they count",
-                    open.opening.round
-                );
-                decision.closing.tally.void = true;
-                Ok(())
-            }
-            gathered => gathered,
-        }
+        self.sum_at_leaves(open, &decision.closing.contributors)
     }
 
     /// Takes the masks off the sum of the open round, and gives the mean training loss with it. `None`, and the reason for the operator,

@@ -145,7 +145,10 @@ impl Lab {
         #[cfg(feature = "cluster")]
         return self.together().iter().map(|together| together.shown.told).max().unwrap_or(0);
         #[cfg(not(feature = "cluster"))]
-        0
+        {
+            let _ = self;
+            0
+        }
     }
 
     /// The experiments, by name.

@@ -17,8 +17,8 @@ fn header() -> UpdateHeader {
     UpdateHeader { round: 3, report: TrainReport { samples: 5, loss: 0.5, ..TrainReport::default() } }
 }
 
-fn agreement() -> Box<Agreement> {
-    Box::new(Agreement { attempt: 2, sealed: [(client(), [].into())].into(), ..Agreement::default() })
+fn agreement() -> Agreement {
+    Agreement { attempt: 2, sealed: [(client(), [].into())].into(), ..Agreement::default() }
 }
 
 fn to_leaf() -> Vec<Golden<ToLeaf>> {
@@ -30,14 +30,14 @@ fn to_leaf() -> Vec<Golden<ToLeaf>> {
                 opening: "{}".to_owned(),
                 failed: 1,
                 clip: Some(0.5),
-                agreement: Some(agreement()),
+                agreement: Some(Box::new(agreement())),
                 digest: Some([4; 32]),
                 differences: vec![300],
             },
             "0103027b7d0101000000000000e03f0102000001070707070707070707070707070707070001040404040404040404040404040404040404040404040404040404040404040401ac02",
         ),
         (
-            ToLeaf::Agreed { round: 3, agreement: agreement() },
+            ToLeaf::Agreed { round: 3, agreement: Box::new(agreement()) },
             "0203020000010707070707070707070707070707070700",
         ),
         (

@@ -2,6 +2,7 @@
 
 use aggregator::config::{Config, Raw};
 use aggregator::data;
+use rand::{Rng, RngExt as _};
 use shared::data::View;
 use shared::id::RunId;
 
@@ -16,7 +17,24 @@ pub struct Scenario {
     pub shares: Vec<View>,
 }
 
+/// The place of one of the federations whose names begin so; `None` if none does.
+pub fn draw<'a>(names: impl Iterator<Item = &'a str>, prefix: &str, rng: &mut impl Rng) -> Option<usize> {
+    let among = names.enumerate().filter(|(_, name)| name.starts_with(prefix));
+    let among: Vec<usize> = among.map(|(index, _)| index).collect();
+    among.get(rng.random_range(0..among.len().max(1))).copied()
+}
+
 impl Scenario {
+    /// The federation of this name with these keys, which come last. One whose name begins with `hidden` has those that hide updates, and
+    /// devices that sign with their keys.
+    ///
+    /// # Panics
+    /// As [`small`](Self::small).
+    #[must_use]
+    pub fn named(name: &str, hides: &[&str], keys: &[&str]) -> Self {
+        if name.starts_with("hidden") { Self::of_devices(&[hides, keys].concat()) } else { Self::small(keys) }
+    }
+
     /// The same among real devices, those of [`device_key`].
     ///
     /// # Panics

@@ -13,7 +13,7 @@ use shared::seed::Seed;
 
 use crate::faults::Faults;
 use crate::planted::{SECRET, plant_secret};
-use crate::scenario::Scenario;
+use crate::scenario::{Scenario, draw};
 use crate::simulator::{Simulator, Troubles};
 
 /// Virtual time in which every run has to end.
@@ -162,11 +162,8 @@ impl Schedule {
     /// The same among the federations whose names begin so; `None` if none does.
     #[must_use]
     pub fn drawn_among(seed: u64, prefix: &str) -> Option<Self> {
-        let all = FEDERATIONS.iter().enumerate();
-        let among: Vec<usize> =
-            all.filter(|(_, (name, ..))| name.starts_with(prefix)).map(|(index, _)| index).collect();
         let mut rng = Seed::root(seed).derive("schedule").rng();
-        let federation = *among.get(rng.random_range(0..among.len().max(1)))?;
+        let federation = draw(FEDERATIONS.iter().map(|(name, ..)| *name), prefix, &mut rng)?;
         Some(Self { seed, federation, faults: faults(&mut rng) })
     }
 
@@ -178,15 +175,9 @@ impl Schedule {
 
     fn scenario(&self) -> Scenario {
         static ALL: OnceLock<Vec<Scenario>> = OnceLock::new();
-        let scenario = |(name, _, keys): &(&str, Check, &[&str])| {
-            // Devices sign with their keys. What a federation sets itself comes last.
-            if name.starts_with("hidden") {
-                Scenario::of_devices(&[&HIDDEN, *keys].concat())
-            } else {
-                Scenario::small(keys)
-            }
-        };
-        let all = ALL.get_or_init(|| FEDERATIONS.iter().map(scenario).collect());
+        let all = ALL.get_or_init(|| {
+            FEDERATIONS.iter().map(|(name, _, keys)| Scenario::named(name, &HIDDEN, keys)).collect()
+        });
         all[self.federation].clone()
     }
 

@@ -6,7 +6,6 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use aggregator::coordinator::Outcome;
-use rand::RngExt as _;
 use shared::seed::Seed;
 
 use super::checks::Wrong;
@@ -14,7 +13,7 @@ use super::faults::{SeveralFaults, SeveralTroubles};
 use super::{Planted, Several};
 use crate::faults::Faults;
 use crate::planted::{SECRET, plant_secret};
-use crate::scenario::Scenario;
+use crate::scenario::{Scenario, draw};
 use crate::simulator::Simulator;
 
 /// Virtual time in which every run has to end.
@@ -109,11 +108,8 @@ impl SeveralSchedule {
     /// The same among the federations whose names begin so; `None` if none does.
     #[must_use]
     pub fn drawn_among(seed: u64, servers: usize, prefix: &str) -> Option<Self> {
-        let all = FEDERATIONS.iter().enumerate();
-        let among: Vec<usize> =
-            all.filter(|(_, (name, ..))| name.starts_with(prefix)).map(|(index, _)| index).collect();
         let mut rng = Seed::root(seed).derive("several servers").rng();
-        let federation = *among.get(rng.random_range(0..among.len().max(1)))?;
+        let federation = draw(FEDERATIONS.iter().map(|(name, ..)| *name), prefix, &mut rng)?;
         Some(Self { seed, federation, servers, faults: SeveralFaults::drawn(&mut rng) })
     }
 
@@ -125,15 +121,9 @@ impl SeveralSchedule {
 
     fn scenario(&self) -> Scenario {
         static ALL: OnceLock<Vec<Scenario>> = OnceLock::new();
-        let scenario = |(name, _, keys): &(&str, bool, &[&str])| {
-            // Devices sign with their keys.
-            if name.starts_with("hidden") {
-                Scenario::of_devices(&[&HIDDEN, *keys].concat())
-            } else {
-                Scenario::small(keys)
-            }
-        };
-        let all = ALL.get_or_init(|| FEDERATIONS.iter().map(scenario).collect());
+        let all = ALL.get_or_init(|| {
+            FEDERATIONS.iter().map(|(name, _, keys)| Scenario::named(name, &HIDDEN, keys)).collect()
+        });
         all[self.federation].clone()
     }
 

@@ -33,6 +33,18 @@ impl Bench {
         bench.delivers(1, 1);
         bench
     }
+
+    /// Round 2 is open, and client 3's update of round 1 is being folded. Receipts come when the round has closed.
+    fn late_where_receipts_wait() -> Self {
+        let lateness = RoundPolicy { max: Some(2), late: Some(LATENESS), ..policy(3) };
+        let mut bench = Self::open(RoundPolicy { receipts_at_close: true, ..lateness }, 3);
+        bench.delivers(1, 1);
+        bench.delivers(2, 1);
+        bench.closed(1);
+        bench.opened(2);
+        bench.uploads(3, 1, report(3));
+        bench
+    }
 }
 
 #[test]
@@ -300,13 +312,7 @@ fn where_late_updates_do_not_count_nothing_of_this_happens() {
 
 #[test]
 fn where_receipts_wait_a_late_update_is_kept_until_the_round_has_closed() {
-    let lateness = RoundPolicy { max: Some(2), late: Some(LATENESS), ..policy(3) };
-    let mut bench = Bench::open(RoundPolicy { receipts_at_close: true, ..lateness }, 3);
-    bench.delivers(1, 1);
-    bench.delivers(2, 1);
-    bench.closed(1);
-    bench.opened(2);
-    bench.uploads(3, 1, report(3));
+    let mut bench = Bench::late_where_receipts_wait();
     assert_eq!(bench.folded(3, 2, Ok(())), [], "it counts when round 2 has closed");
     bench.leaves(3);
     assert_eq!(
@@ -328,13 +334,7 @@ fn where_receipts_wait_a_late_update_is_kept_until_the_round_has_closed() {
 
 #[test]
 fn where_receipts_wait_a_late_update_that_is_lost_is_taken_again() {
-    let lateness = RoundPolicy { max: Some(2), late: Some(LATENESS), ..policy(3) };
-    let mut bench = Bench::open(RoundPolicy { receipts_at_close: true, ..lateness }, 3);
-    bench.delivers(1, 1);
-    bench.delivers(2, 1);
-    bench.closed(1);
-    bench.opened(2);
-    bench.uploads(3, 1, report(3));
+    let mut bench = Bench::late_where_receipts_wait();
     bench.give(Event::Lost { round: 2, client: client(3) });
     assert_eq!(bench.joins_holding(3, spec().run, 1), [welcome(bench.peer(3), Some(1))]);
     let again = bench.uploads(3, 1, report(3));

@@ -17,10 +17,11 @@ pub struct Scenario {
     pub shares: Vec<View>,
 }
 
-/// The place of one of the federations whose names begin so; `None` if none does.
-pub fn draw<'a>(names: impl Iterator<Item = &'a str>, prefix: &str, rng: &mut impl Rng) -> Option<usize> {
-    let among = names.enumerate().filter(|(_, name)| name.starts_with(prefix));
-    let among: Vec<usize> = among.map(|(index, _)| index).collect();
+/// The place of the federation of this name, or else of one of those whose names begin so; `None` if none does.
+pub fn draw(names: &[&str], prefix: &str, rng: &mut impl Rng) -> Option<usize> {
+    let is_one = names.contains(&prefix);
+    let fits = |name: &str| if is_one { name == prefix } else { name.starts_with(prefix) };
+    let among: Vec<usize> = (0..names.len()).filter(|&place| fits(names[place])).collect();
     among.get(rng.random_range(0..among.len().max(1))).copied()
 }
 

@@ -159,11 +159,11 @@ impl Schedule {
         Self::drawn_among(seed, "").expect("there are federations")
     }
 
-    /// The same among the federations whose names begin so; `None` if none does.
+    /// The same in the federation of this name, or among those whose names begin so; `None` if none does.
     #[must_use]
     pub fn drawn_among(seed: u64, prefix: &str) -> Option<Self> {
         let mut rng = Seed::root(seed).derive("schedule").rng();
-        let federation = draw(FEDERATIONS.iter().map(|(name, ..)| *name), prefix, &mut rng)?;
+        let federation = draw(&FEDERATIONS.map(|(name, ..)| name), prefix, &mut rng)?;
         Some(Self { seed, federation, faults: faults(&mut rng) })
     }
 

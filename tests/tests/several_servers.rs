@@ -31,7 +31,9 @@ fn every_random_schedule_of_several_servers_gives_the_model_of_one() {
 #[test]
 fn hidden_updates_that_are_lost_after_it_was_decided_that_they_count_are_delivered_again() {
     // In this one a server loses its disk while another one begins to lead. One in some thousand hidden ones is like it.
-    let SeveralPlayed { wrong, troubles, .. } = play(10_006_215, 2, Planted::None);
+    let folder = tempfile::tempdir().unwrap();
+    let schedule = SeveralSchedule::drawn_among(10_006_215, 2, "hidden updates, local state").unwrap();
+    let SeveralPlayed { wrong, troubles, .. } = schedule.play(folder.path(), Planted::None, false);
     assert!(wrong.is_empty(), "{wrong:?}");
     assert!(troubles.lost_disks > 0 && troubles.given_up > 0, "{troubles:?}");
 }

@@ -33,7 +33,7 @@ pub(crate) struct Arguments {
     /// Puts a bug in, of several servers, to see how many schedules find it.
     #[arg(long, value_enum, default_value = "none")]
     planted: Bug,
-    /// Plays only federations whose names begin so, for example `hidden`.
+    /// Plays only the federation of this name, or those whose names begin so, for example `hidden`.
     #[arg(long, value_name = "PREFIX", default_value = "", hide_default_value = true)]
     only: String,
     /// Plays one schedule and prints its every event.

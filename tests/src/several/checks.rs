@@ -18,7 +18,7 @@ pub enum Wrong {
     History,
     /// Not every round was closed once.
     Rounds,
-    /// A device was told that its update counts, and it does not.
+    /// A device was told that its update counts, and it does not, or the other way round.
     Receipts,
     /// An update counts in two rounds.
     Twice,
@@ -31,9 +31,9 @@ pub enum Wrong {
 }
 
 impl Several {
-    /// All that is wrong. `model` is the file of one machine's model, where that is known.
+    /// All that is wrong. Rounds without a result may be right. `model` is the file of one machine's model, where that is known.
     #[must_use]
-    pub fn wrong(&self, rounds: u32, model: Option<&[u8]>) -> Vec<(Wrong, String)> {
+    pub fn wrong(&self, rounds: u32, may_be_void: bool, model: Option<&[u8]>) -> Vec<(Wrong, String)> {
         let state = self.store.state();
         let mut wrong: Vec<(Wrong, String)> =
             self.failures.iter().map(|why| (Wrong::Process, why.clone())).collect();
@@ -71,18 +71,27 @@ impl Several {
             .and_then(|text| jsonl::read(&text).ok())
             .map_or_else(Vec::new, |read| read.records);
         let numbers: Vec<u32> = records.iter().filter(|it| !it.closing).map(|it| it.round).collect();
-        if numbers != (1..=rounds).collect::<Vec<_>>() || records.iter().any(|record| record.void) {
-            wrong.push((Wrong::Rounds, format!("{numbers:?}")));
+        let void: Vec<u32> = records.iter().filter(|it| it.void && !it.closing).map(|it| it.round).collect();
+        // A round without a result is one more.
+        let last = rounds + void.len() as u32;
+        if numbers != (1..=last).collect::<Vec<_>>() || !(void.is_empty() || may_be_void) {
+            wrong.push((Wrong::Rounds, format!("{numbers:?}, without a result: {void:?}")));
         }
+        contributors.retain(|round, _| !void.contains(round));
         let mut seen = BTreeSet::new();
         for update in contributors.values().flatten().filter(|update| !seen.insert(*update)) {
             wrong.push((Wrong::Twice, format!("{update:?}")));
         }
-        for (round, client) in &self.promised {
+        for ((round, client), told) in &self.receipts {
             let update = (*round, client.to_string());
             let counts = contributors.values().any(|all| all.contains(&update));
-            if !counts {
-                wrong.push((Wrong::Receipts, format!("round {round}, {}", client.short())));
+            if counts != *told {
+                let (told, counts) = (yes_or_no(*told), yes_or_no(counts));
+                let what = format!(
+                    "round {round}, {}: told that it counts: {told}; it does: {counts}",
+                    client.short()
+                );
+                wrong.push((Wrong::Receipts, what));
             }
         }
         let early =
@@ -95,6 +104,10 @@ impl Several {
         }
         wrong
     }
+}
+
+fn yes_or_no(is: bool) -> &'static str {
+    if is { "yes" } else { "no" }
 }
 
 /// Whose updates this round was closed with, by its opening as it is written down, and the rounds that these were trained in.

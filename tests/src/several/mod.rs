@@ -30,7 +30,7 @@ mod server;
 mod store;
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::collections::{BTreeMap, BinaryHeap};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -88,8 +88,9 @@ pub struct Several {
     to_come: u32,
     /// Carries what the root says to devices, as in a program.
     runtime: Runtime,
-    /// Updates that a device was told count.
-    promised: BTreeSet<(u32, ClientId)>,
+    /// Updates that a device has a receipt for, and whether the first one says that they count: of a second one it takes no notice. One
+    /// that does not count may be sent again.
+    receipts: BTreeMap<(u32, ClientId), bool>,
     /// Receipts that were given before the store had the round.
     too_early: Vec<(Duration, u32)>,
     /// Processes that ended by themselves, and not with their disk.
@@ -136,7 +137,7 @@ impl Several {
             runtime: tokio::runtime::Builder::new_current_thread()
                 .build()
                 .expect("the system gives a runtime"),
-            promised: BTreeSet::new(),
+            receipts: BTreeMap::new(),
             too_early: Vec::new(),
             failures: Vec::new(),
             troubles: SeveralTroubles::default(),

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use edge_client::address_book::Pass;
 use edge_client::session::Event;
 use shared::frame;
-use shared::message::{ToClient, ToServer, UpdateHeader, Verdict};
+use shared::message::{ToClient, ToServer, UpdateHeader};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use super::queue::{Happening, Life};
@@ -141,11 +141,9 @@ impl Several {
         if self.devices[device].life != connection.life || !self.devices[device].alive() {
             return;
         }
-        let mut message = message;
+        let (mut message, mut receipt) = (message, None);
         match (&message, payload) {
-            (ToClient::Receipt { round, verdict: Verdict::Accepted }, _) => {
-                self.promised.insert((*round, self.devices[device].client()));
-            }
+            (ToClient::Receipt { round, verdict }, _) => receipt = Some((*round, verdict.counts())),
             (ToClient::Welcome { .. }, _) => self.books[device].admitted(),
             (_, Some(payload)) => {
                 if let Some(task) = message.task() {
@@ -155,23 +153,29 @@ impl Several {
             }
             _ => {}
         }
-        self.device_event(peer, Event::Message(message));
+        let taken = self.device_event(peer, Event::Message(message));
+        if let Some((round, counts)) = receipt.filter(|_| taken) {
+            self.receipts.entry((round, self.devices[device].client())).or_insert(counts);
+        }
     }
 
-    fn device_event(&mut self, peer: u64, event: Event) {
-        let Some(connection) = self.connections.get(&peer) else { return };
+    /// Whether the device has taken it: it may be dead, or die of it.
+    fn device_event(&mut self, peer: u64, event: Event) -> bool {
+        let Some(connection) = self.connections.get(&peer) else { return false };
         let (device, life) = (connection.device, connection.life);
         if self.devices[device].life != life || !self.devices[device].alive() {
-            return;
+            return false;
         }
         if self.happens(self.faults.device_crash) {
             self.devices[device].crash();
             self.troubles.device_deaths += 1;
             self.cut(peer);
             let downtime = self.draw(self.faults.downtime);
-            return self.schedule(downtime, Happening::DeviceStarts(device));
+            self.schedule(downtime, Happening::DeviceStarts(device));
+            return false;
         }
         self.give_device(device, event);
+        true
     }
 
     pub(super) fn give_device(&mut self, device: usize, event: Event) {
@@ -186,6 +190,11 @@ impl Several {
                 Effect::Connect(pass) => self.connect(device, pass),
                 Effect::Deliver(message, payload) => {
                     if let Some(peer) = self.connection_of(device) {
+                        // A round that another server opens again may need one that was late.
+                        if let ToServer::Update(header) = &*message {
+                            let update = (header.round, self.devices[device].client());
+                            self.receipts.retain(|known, counts| *counts || *known != update);
+                        }
                         let message = Box::new(across(&*message));
                         let life = self.connections[&peer].server;
                         self.deliver(peer, 0, Happening::ToServer(peer, life, message, payload));

@@ -60,9 +60,16 @@ fn build() -> Programs {
             cargo.env_remove(&name);
         }
     }
+    let selection: &[&str] = if profile == "dev" {
+        // As `cargo test` selects: all libraries have the features that it has built them with, and are not built again. The
+        // client's place for faults of its disk is among them, which nobody fills in a program. The test is any, and small.
+        &["--workspace", "--test", "fuzz"]
+    } else {
+        &["--package", "aggregator", "--package", "edge-client", "--features", "aggregator/cluster"]
+    };
     let output = cargo
-        .args(["build", "--quiet", "--package", "aggregator", "--package", "edge-client", "--bins"])
-        .args(["--features", "aggregator/cluster"])
+        .args(["build", "--quiet", "--bins"])
+        .args(selection)
         .args(["--profile", profile, "--target-dir"])
         .arg(target)
         .current_dir(env!("CARGO_MANIFEST_DIR"))

@@ -61,8 +61,8 @@ fn build() -> Programs {
         }
     }
     let selection: &[&str] = if profile == "dev" {
-        // As `cargo test` selects: all libraries have the features that it has built them with, and are not built again. The
-        // client's place for faults of its disk is among them, which nobody fills in a program. The test is any, and small.
+        // As `cargo test` selects: all libraries have the features that it has built them with, and are not built again. Among these is
+        // the client's place for faults of its disk, which only a test within the process fills. The test is any, and small.
         &["--workspace", "--test", "fuzz"]
     } else {
         &["--package", "aggregator", "--package", "edge-client", "--features", "aggregator/cluster"]

@@ -21,7 +21,7 @@ pub(super) fn agree(secret: &StaticSecret, public: &[u8; 32]) -> Option<[u8; 32]
 mod tests {
     use super::*;
 
-    /// The keys with which everybody agrees on 0: of orders 1, 2, 4 and 8 on the curve and its twist, and those among them that are
+    /// The keys with which every secret agrees on 0: of orders 1, 2, 4 and 8 on the curve and its twist, and those among them that are
     /// written in two ways (Bernstein, <https://cr.yp.to/ecdh.html>, "How do I validate Curve25519 public keys?").
     const OF_LOW_ORDER: [&str; 7] = [
         "0000000000000000000000000000000000000000000000000000000000000000",

@@ -61,14 +61,14 @@ fn build() -> Programs {
         }
     }
     let selection: &[&str] = if profile == "dev" {
-        // As `cargo test` selects: all libraries have the features that it has built them with, and are not built again. Among these is
-        // the client's place for faults of its disk, which only a test within the process fills. The test is any, and small.
-        &["--workspace", "--test", "fuzz"]
+        // With any test of the workspace, cargo chooses the features that it has built everything with for `cargo test`, and builds no
+        // library again. The client's place for faults of its disk is among them, which only a test within the process fills.
+        &["--workspace", "--bin", "aggregator", "--bin", "edge-client", "--test", "rule_memory"]
     } else {
-        &["--package", "aggregator", "--package", "edge-client", "--features", "aggregator/cluster"]
+        &["--package", "aggregator", "--package", "edge-client", "--features", "aggregator/cluster", "--bins"]
     };
     let output = cargo
-        .args(["build", "--quiet", "--bins"])
+        .args(["build", "--quiet"])
         .args(selection)
         .args(["--profile", profile, "--target-dir"])
         .arg(target)

@@ -1,6 +1,6 @@
 //! Faults: a hook before every disk operation of the store that changes something, for tests of power failures.
 //!
-//! It exists with the feature `faults` alone, which the programs do not have.
+//! It exists with the feature `faults` alone, which released programs do not have.
 
 use std::cell::RefCell;
 use std::io;

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use aggregator::round::{RoundRecord, jsonl};
 use serde_json::Value;
+use shared::id::ClientId;
 
 use super::Several;
 
@@ -74,7 +75,8 @@ impl Several {
         let void: Vec<u32> = records.iter().filter(|it| it.void && !it.closing).map(|it| it.round).collect();
         // A round without a result is one more.
         let last = rounds + void.len() as u32;
-        if numbers != (1..=last).collect::<Vec<_>>() || !(void.is_empty() || may_be_void) {
+        let is_void = records.iter().any(|it| it.void);
+        if numbers != (1..=last).collect::<Vec<_>>() || (is_void && !may_be_void) {
             wrong.push((Wrong::Rounds, format!("{numbers:?}, without a result: {void:?}")));
         }
         contributors.retain(|round, _| !void.contains(round));
@@ -82,17 +84,18 @@ impl Several {
         for update in contributors.values().flatten().filter(|update| !seen.insert(*update)) {
             wrong.push((Wrong::Twice, format!("{update:?}")));
         }
-        for ((round, client), told) in &self.receipts {
-            let update = (*round, client.to_string());
-            let counts = contributors.values().any(|all| all.contains(&update));
-            if counts != *told {
-                let (told, counts) = (yes_or_no(*told), yes_or_no(counts));
-                let what = format!(
-                    "round {round}, {}: told that it counts: {told}; it does: {counts}",
-                    client.short()
-                );
-                wrong.push((Wrong::Receipts, what));
-            }
+        let counts = |round: u32, client: ClientId| {
+            let update = (round, client.to_string());
+            contributors.values().any(|all| all.contains(&update))
+        };
+        for (round, client) in self.promised.iter().filter(|(round, client)| !counts(*round, *client)) {
+            let what = format!("round {round}, {}: it was accepted, and does not count", client.short());
+            wrong.push((Wrong::Receipts, what));
+        }
+        let declined = self.receipts.iter().filter(|(_, told)| !**told).map(|(update, _)| update);
+        for (round, client) in declined.filter(|(round, client)| counts(*round, *client)) {
+            let what = format!("round {round}, {}: it was declined, and counts", client.short());
+            wrong.push((Wrong::Receipts, what));
         }
         let early =
             self.too_early.iter().map(|(at, round)| (Wrong::TooEarly, format!("{at:?}: round {round}")));
@@ -104,10 +107,6 @@ impl Several {
         }
         wrong
     }
-}
-
-fn yes_or_no(is: bool) -> &'static str {
-    if is { "yes" } else { "no" }
 }
 
 /// Whose updates this round was closed with, by its opening as it is written down, and the rounds that these were trained in.

@@ -30,7 +30,7 @@ mod server;
 mod store;
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -88,8 +88,9 @@ pub struct Several {
     to_come: u32,
     /// Carries what the root says to devices, as in a program.
     runtime: Runtime,
-    /// Updates that a device has a receipt for, and whether the first one says that they count: of a second one it takes no notice. One
-    /// that does not count may be sent again.
+    /// Updates that a device was told count.
+    promised: BTreeSet<(u32, ClientId)>,
+    /// The first verdict that each device has taken for an update since it sent it: whether it counts.
     receipts: BTreeMap<(u32, ClientId), bool>,
     /// Receipts that were given before the store had the round.
     too_early: Vec<(Duration, u32)>,
@@ -137,6 +138,7 @@ impl Several {
             runtime: tokio::runtime::Builder::new_current_thread()
                 .build()
                 .expect("the system gives a runtime"),
+            promised: BTreeSet::new(),
             receipts: BTreeMap::new(),
             too_early: Vec::new(),
             failures: Vec::new(),

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use edge_client::address_book::Pass;
 use edge_client::session::Event;
 use shared::frame;
-use shared::message::{ToClient, ToServer, UpdateHeader};
+use shared::message::{ToClient, ToServer, UpdateHeader, Verdict};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use super::queue::{Happening, Life};
@@ -143,7 +143,12 @@ impl Several {
         }
         let (mut message, mut receipt) = (message, None);
         match (&message, payload) {
-            (ToClient::Receipt { round, verdict }, _) => receipt = Some((*round, verdict.counts())),
+            (ToClient::Receipt { round, verdict }, _) => {
+                if *verdict == Verdict::Accepted {
+                    self.promised.insert((*round, self.devices[device].client()));
+                }
+                receipt = Some((*round, verdict.counts()));
+            }
             (ToClient::Welcome { .. }, _) => self.books[device].admitted(),
             (_, Some(payload)) => {
                 if let Some(task) = message.task() {
@@ -190,10 +195,9 @@ impl Several {
                 Effect::Connect(pass) => self.connect(device, pass),
                 Effect::Deliver(message, payload) => {
                     if let Some(peer) = self.connection_of(device) {
-                        // A round that another server opens again may need one that was late.
+                        // A round that another server has opened again may need an update that was late.
                         if let ToServer::Update(header) = &*message {
-                            let update = (header.round, self.devices[device].client());
-                            self.receipts.retain(|known, counts| *counts || *known != update);
+                            self.receipts.remove(&(header.round, self.devices[device].client()));
                         }
                         let message = Box::new(across(&*message));
                         let life = self.connections[&peer].server;

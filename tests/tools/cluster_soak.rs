@@ -19,7 +19,7 @@ pub(crate) struct Arguments {
     #[arg(long, default_value_t = 10.0)]
     minutes: f64,
     /// Rounds of the run, which goes on to its end without kills.
-    #[arg(long, default_value_t = 400)]
+    #[arg(long, default_value_t = 8000)]
     rounds: u32,
     /// Servers.
     #[arg(long, default_value_t = 3)]

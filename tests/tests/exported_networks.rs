@@ -29,6 +29,10 @@ fn group_norm(name: &str, groups: usize) -> Layer {
     Layer::GroupNorm { name: name.to_owned(), groups }
 }
 
+fn simplex_etf(name: &str) -> Layer {
+    Layer::SimplexEtf { name: name.to_owned() }
+}
+
 fn lstm(name: &str, hidden: usize) -> Layer {
     Layer::Lstm { name: name.to_owned(), hidden }
 }
@@ -141,9 +145,10 @@ fn transformer() -> Architecture {
         Layer::SinusoidalPositions,
         linear("qkv", 30),
         Layer::Attention { heads: 2, causal: true },
+        simplex_etf("each"),
         Layer::MeanPositions,
     ];
-    network(&[9], extractor, vec![], vec![linear("fc", 4)])
+    network(&[9], extractor, vec![], vec![linear("fc", 4), simplex_etf("cosines")])
 }
 
 fn architectures() -> Vec<(&'static str, Architecture)> {
@@ -176,7 +181,7 @@ fn architectures() -> Vec<(&'static str, Architecture)> {
 }
 
 /// The numbers of the kinds. A new one gets the next number here, and a place in [`architectures`].
-const KINDS: std::ops::Range<usize> = 0..32;
+const KINDS: std::ops::Range<usize> = 0..33;
 
 fn kinds(layers: &[Layer], found: &mut BTreeSet<usize>) {
     for layer in layers {
@@ -220,6 +225,7 @@ fn kinds(layers: &[Layer], found: &mut BTreeSet<usize>) {
             Layer::Sigmoid => 29,
             Layer::Silu => 30,
             Layer::Gelu => 31,
+            Layer::SimplexEtf { .. } => 32,
         };
         found.insert(number);
     }

@@ -101,6 +101,9 @@ pub(super) fn spelled(layer: &Layer, label: &str, input: &[usize]) -> Spelling {
             function("layer_norm", [with, format!("epsilon={epsilon:?}")]),
             AFFINE,
         ),
+        Layer::SimplexEtf { .. } => {
+            spelling("norm", "SimplexEtf()".to_owned(), function("simplex_etf", [with]), &AFFINE[..1])
+        }
         Layer::LocalResponseNorm { size, alpha, beta, k } => local_response_norm(size, [alpha, beta, k]),
         Layer::Embedding { vocabulary, dim, .. } => {
             let torch = format!("nn.Embedding({vocabulary}, {dim})");

@@ -12,12 +12,13 @@ use super::{ensemble, preparation, samples};
 const MODULES: &str = include_str!("python/torch_modules.py");
 
 /// Layers that `PyTorch` has not, or not as a module of one input and one output.
-const LAYERS: [&str; 9] = [
+const LAYERS: [&str; 10] = [
     "GlobalAvgPool",
     "Lstm",
     "ToSequence",
     "ClassToken",
     "Positions",
+    "SimplexEtf",
     "SinusoidalPositions",
     "Attention",
     "FirstPosition",

@@ -227,6 +227,19 @@ pub enum Layer {
     Silu,
     /// `x P(X <= x)` for a standard normal `X` (Hendrycks and Gimpel 2016), not its approximation by the hyperbolic tangent.
     Gelu,
+    /// A fixed classifier (Li et al. 2023): the cosines of the `c` features of a sample, `[c]`, or of each position of a sequence,
+    /// `[t, c]`, with the `c` vertices of a regular simplex (a simplex equiangular tight frame), times one learned factor:
+    ///
+    /// ```text
+    /// u = x / sqrt(sum(x^2) + 1e-12),   y = weight sqrt(c / (c - 1)) (u - mean(u))
+    /// ```
+    ///
+    /// So classes are as far apart as they can be, and alike for all clients. A linear layer before it learns which direction stands
+    /// for which class. Its weight has the shape `[1]` and starts at 1.
+    SimplexEtf {
+        /// The layer's name, such as `norm1`.
+        name: String,
+    },
 }
 
 impl Layer {
@@ -281,6 +294,7 @@ impl Layer {
             Self::Sigmoid => ("sigmoid", None),
             Self::Silu => ("silu", None),
             Self::Gelu => ("gelu", None),
+            Self::SimplexEtf { name } => ("simplex-etf", Some(name)),
         }
     }
 }

@@ -208,6 +208,7 @@ impl Sum {
             | Layer::BatchNorm { .. }
             | Layer::GroupNorm { .. }
             | Layer::LayerNorm { .. }
+            | Layer::SimplexEtf { .. }
             | Layer::BatchNormWith { .. }
             | Layer::ZeroPad { .. }
             | Layer::ToSequence

@@ -108,6 +108,29 @@ impl Operator for LayerNorm {
     }
 }
 
+/// Cosines with the vertices of a simplex, with the index of their factor.
+#[derive(Debug)]
+pub(crate) struct SimplexEtf {
+    pub(crate) weight: usize,
+    pub(crate) kernel: normalisation::SimplexEtf,
+}
+
+impl Operator for SimplexEtf {
+    fn forward(&mut self, parameters: &mut [Parameter], pass: Forward<'_>) -> Result<(), ModelError> {
+        self.kernel.forward(parameters[self.weight].values.values()[0], pass.x, pass.y);
+        Ok(())
+    }
+
+    fn reads(&self) -> Reads {
+        Reads { input: true, output: false }
+    }
+
+    fn backward(&mut self, parameters: &mut [Parameter], pass: Backward<'_>) {
+        let (gradient, weight) = parameters[self.weight].new_gradient();
+        gradient[0] = self.kernel.backward(weight[0], (pass.x, pass.dy), pass.dx);
+    }
+}
+
 impl Operator for LocalResponseNorm {
     fn forward(&mut self, _: &mut [Parameter], pass: Forward<'_>) -> Result<(), ModelError> {
         LocalResponseNorm::forward(self, pass.x, pass.y);

@@ -6,7 +6,7 @@ use super::dropout::Dropout;
 use super::embedding::Embedding;
 use super::linear::Linear;
 use super::lstm::Lstm;
-use super::normalisation::{BatchNorm, GroupNorm, LayerNorm};
+use super::normalisation::{BatchNorm, GroupNorm, LayerNorm, SimplexEtf};
 use super::operator::Operator;
 use super::padding::ZeroPad;
 use super::parameter::Parameter;
@@ -158,6 +158,7 @@ impl<'a> Planner<'a> {
             | Layer::BatchNormWith { .. }
             | Layer::GroupNorm { .. }
             | Layer::LayerNorm { .. }
+            | Layer::SimplexEtf { .. }
             | Layer::LocalResponseNorm { .. } => self.normalisation(label, layer, rectifier),
             Layer::Embedding { .. }
             | Layer::Lstm { .. }
@@ -209,6 +210,11 @@ impl<'a> Planner<'a> {
                 let [weight, bias] = ["weight", "bias"].map(|kind| self.parameter(label, kind));
                 let kernel = normalisation::LayerNorm::new(features, epsilon);
                 (Box::new(LayerNorm { weight, bias, kernel }), true)
+            }
+            Layer::SimplexEtf { .. } => {
+                let (_, classes) = rows(shape);
+                let weight = self.parameter(label, "weight");
+                (Box::new(SimplexEtf { weight, kernel: normalisation::SimplexEtf::new(classes) }), true)
             }
             other => unreachable!("{other:?} is no normalisation"),
         }

@@ -54,6 +54,10 @@ fn excited() -> Vec<Layer> {
     vec![conv("a", 4, 3, 1, 1, true), block, conv("b", 2, 3, 1, 0, true), Layer::Flatten]
 }
 
+fn simplex_etf(name: &str) -> Layer {
+    Layer::SimplexEtf { name: name.into() }
+}
+
 fn layer_norm(name: &str) -> Layer {
     Layer::LayerNorm { name: name.into(), epsilon: 1e-5 }
 }

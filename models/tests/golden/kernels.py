@@ -239,6 +239,21 @@ def layer_norm() -> Family:
     return family
 
 
+def simplex_etf() -> Family:
+    """Products of the last dimension, at unit length, with a simplex equiangular tight frame, times one factor."""
+    family = Family("simplex_etf")
+    for case, shape in [("features", (4, 7)), ("positions", (2, 5, 19))]:
+
+        def function(input, weight, classes=shape[-1]):
+            frame = torch.eye(classes, dtype=input.dtype) - 1 / classes
+            frame = (classes / (classes - 1)) ** 0.5 * frame
+            return weight * functional.normalize(input, dim=-1) @ frame
+
+        tensors = {"input": family.noise(*shape), "weight": family.noise(1) + 2}
+        family.differentiate(case, {}, function, **tensors)
+    return family
+
+
 def squeeze_excite() -> Family:
     """As torchvision's SqueezeExcitation: fc1 and fc2 are 1x1 convolutions of the channels' means."""
     family = Family("squeeze_excite")
@@ -539,6 +554,7 @@ FAMILIES = [
     batch_norm,
     group_norm,
     layer_norm,
+    simplex_etf,
     squeeze_excite,
     attention,
     self_attention,

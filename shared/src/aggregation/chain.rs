@@ -80,6 +80,7 @@ impl Chain {
                     | Layer::BatchNormWith { .. }
                     | Layer::GroupNorm { .. }
                     | Layer::LayerNorm { .. }
+                    | Layer::SimplexEtf { .. }
                     | Layer::LocalResponseNorm { .. } => {
                         return Err(NotAChain::Layer { layer: "a normalisation" });
                     }

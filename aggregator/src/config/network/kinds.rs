@@ -205,6 +205,13 @@ pub(crate) const KINDS: &[LayerKind] = &[
         says: "features normalised within each sample, or at each position of a sequence",
     },
     LayerKind {
+        name: "simplex-etf",
+        prefix: Some("etf"),
+        short: None,
+        fields: &[],
+        says: "a fixed classifier: cosines of \"classes\" features with the corners of a simplex, times one learned factor",
+    },
+    LayerKind {
         name: "dropout",
         prefix: None,
         short: Some("rate"),

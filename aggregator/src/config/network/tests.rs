@@ -118,7 +118,7 @@ fn every_kind_of_layer_can_be_written() {
             { max-pool = { size = 3, stride = 1, partial = true } }, { avg-pool = 2 },
             { local-response-norm = { size = 5, alpha = 1, beta = 0.5 } }, { group-norm = { groups = 3 } },
             { residual = { body = ["relu"] } }, "relu6", "hard-sigmoid", "hard-swish", "sigmoid", "silu", "gelu",
-            { squeeze-excite = [{ conv = { out = 2, kernel = 1 } }, { conv = { out = 6, kernel = 1 } }] }, { dropout = 0.5 }, "global-avg-pool", "layer-norm", { linear = { out = "classes", bias = false } },
+            { squeeze-excite = [{ conv = { out = 2, kernel = 1 } }, { conv = { out = 6, kernel = 1 } }] }, { dropout = 0.5 }, "global-avg-pool", "layer-norm", { linear = { out = "classes", bias = false } }, "simplex-etf",
         ]
     "#;
     assert_eq!(network(images).predictions(), Ok(1));
@@ -151,7 +151,7 @@ fn the_written_configuration_states_the_network_and_reads_back() {
         "[model.layers]\nextractor = [\"flatten\", { residual = { body = [{ residual = [\"relu\"] }], shortcut = \
          [{ linear = 784 }] } }]\nhead = [{ linear = \"classes\" }]",
         "[model]\nlayers = [{ squeeze-excite = [{ conv = { out = 1, kernel = 1 } }, \"sigmoid\"] }, \"flatten\", \
-         \"layer-norm\", { linear = \"classes\" }]",
+         \"layer-norm\", { linear = \"classes\" }, \"simplex-etf\"]",
     ] {
         let config = load(text, &[]).unwrap_or_else(|errors| panic!("{errors}"));
         let written = config.effective.to_toml();

@@ -117,6 +117,10 @@ impl Layers<'_> {
                 let attributes = [("axis", Int(-1)), ("epsilon", Float(epsilon as f32))];
                 self.graph.node(at, "LayerNormalization", &[x, &weight, &bias], &attributes)
             }
+            Layer::SimplexEtf { .. } => {
+                let weight = self.parameter(label, "weight");
+                simplex_etf(self.graph, [at, x, &weight], shape[shape.len() - 1])
+            }
             Layer::LocalResponseNorm { size, alpha, beta, k } => {
                 local_response(self.graph, [at, x], shape, size, [alpha, beta, k])
             }
@@ -241,6 +245,21 @@ fn window(size: usize, stride: usize) -> Vec<(&'static str, Attribute)> {
 /// The mean over axes, which are no more.
 fn mean(graph: &mut Graph, at: &str, x: &str, axes: &[i64]) -> String {
     graph.node(at, "ReduceMean", &[x], &[("axes", Ints(axes.to_vec())), ("keepdims", Int(0))])
+}
+
+/// Cosines of the last axis with the vertices of a regular simplex, times `weight`.
+fn simplex_etf(graph: &mut Graph, [at, x, weight]: [&str; 3], classes: usize) -> String {
+    let last = [("axes", Ints(vec![-1])), ("keepdims", Int(1))];
+    let squares = graph.node(at, "ReduceSumSquare", &[x], &last);
+    let least = graph.float(at, 1e-12);
+    let squares = graph.node(at, "Add", &[&squares, &least], &[]);
+    let length = graph.node(at, "Sqrt", &[&squares], &[]);
+    let direction = graph.node(at, "Div", &[x, &length], &[]);
+    let mean = graph.node(at, "ReduceMean", &[&direction], &last);
+    let centred = graph.node(at, "Sub", &[&direction, &mean], &[]);
+    let scale = graph.float(at, (classes as f64 / (classes as f64 - 1.0)).sqrt());
+    let cosines = graph.node(at, "Mul", &[&centred, &scale], &[]);
+    graph.node(at, "Mul", &[&cosines, weight], &[])
 }
 
 /// Not the operator of ONNX, whose neighbourhoods of an even size lie otherwise than ours: the mean of the squares is that of a window

@@ -145,6 +145,13 @@ def layer_norm(x, weight, bias, epsilon):
     return (x - mean) / np.sqrt(variance + epsilon) * weight + bias
 
 
+def simplex_etf(x, weight):
+    """Cosines of the features with the vertices of a regular simplex, times one factor (Li et al. 2023)."""
+    classes = x.shape[-1]
+    direction = x / np.sqrt((x * x).sum(axis=-1, keepdims=True) + 1e-12)
+    return weight * np.sqrt(classes / (classes - 1)) * (direction - direction.mean(axis=-1, keepdims=True))
+
+
 def local_response_norm(x, size, alpha, beta, k):
     """Each pixel over neighbouring channels (Krizhevsky et al. 2012), with `alpha` divided by `size`."""
     squares = np.pad(x * x, ((0, 0), (size // 2, (size - 1) // 2), (0, 0), (0, 0)))

@@ -51,6 +51,20 @@ class Positions(nn.Module):
         return x + self.weight
 
 
+class SimplexEtf(nn.Module):
+    """Cosines of the features with the vertices of a regular simplex, times one factor (Li et al. 2023)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        classes = x.shape[-1]
+        direction = x / (x.square().sum(dim=-1, keepdim=True) + 1e-12).sqrt()
+        cosines = (classes / (classes - 1)) ** 0.5 * (direction - direction.mean(dim=-1, keepdim=True))
+        return self.weight * cosines
+
+
 class SinusoidalPositions(nn.Module):
     """Adds waves, so that positions differ (Vaswani et al. 2017)."""
 

@@ -127,6 +127,7 @@ impl Inference {
             | Layer::FirstPosition
             | Layer::MeanPositions => self.of_sequences(place, layer),
             Layer::LayerNorm { epsilon, .. } => self.layer_norm(place, epsilon),
+            Layer::SimplexEtf { .. } => self.simplex_etf(place),
             Layer::Residual { .. } | Layer::SqueezeExcite { .. } => {
                 unreachable!("blocks are walked into by `layers`")
             }
@@ -241,6 +242,17 @@ impl Inference {
         };
         declare("weight", ParameterKind::Weight, Initial::One)?;
         declare("bias", ParameterKind::Bias, Initial::Zero)?;
+        Ok(place.got.to_vec())
+    }
+
+    fn simplex_etf(&mut self, place: Place<'_>) -> Result<Vec<usize>, ArchitectureError> {
+        let &([classes] | [_, classes]) = place.got else {
+            return Err(place.needs("[classes] or [positions, classes]"));
+        };
+        if classes < 2 {
+            return Err(place.needs("at least two classes, since a simplex of one vertex has no directions"));
+        }
+        self.declare(place.label, "weight", &[1], (1, 1), ParameterKind::Weight, Initial::One)?;
         Ok(place.got.to_vec())
     }
 

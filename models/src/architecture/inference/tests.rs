@@ -151,6 +151,10 @@ fn a_squeeze_gives_a_factor_for_each_channel() {
         error(network(&[4], vec![Layer::SqueezeExcite { body: vec![] }], vec![linear(3)])),
         "layer `extractor.squeeze-excite-1` needs [channels, height, width] and gets the shape [4]"
     );
+    let simplex = Layer::SimplexEtf { name: "s".into() };
+    assert_eq!(network(&[4], vec![], vec![linear(3), simplex.clone()]).parameters(), Ok(15 + 1));
+    let one = network(&[4], vec![linear(1), simplex], vec![]);
+    assert!(error(one).contains("needs at least two classes"));
     let norm = Layer::LayerNorm { name: "n".into(), epsilon: 1e-5 };
     assert_eq!(network(&[4], vec![norm.clone()], vec![linear(3)]).parameters(), Ok(8 + 15));
     assert!(

@@ -120,6 +120,7 @@ fn operator(layer: &Layer, part: &str, label: &str, variables: &Variables) -> Op
             pure(move |x| x.pad_with_zeros(2, pixels, pixels)?.pad_with_zeros(3, pixels, pixels))
         }
         Layer::LayerNorm { .. }
+        | Layer::SimplexEtf { .. }
         | Layer::Embedding { .. }
         | Layer::Lstm { .. }
         | Layer::ToSequence
@@ -142,6 +143,10 @@ fn of_sequences(layer: &Layer, label: &str, variables: &Variables) -> Operator {
         Layer::LayerNorm { epsilon, .. } => {
             let norm = LayerNorm { weight: variable("weight"), bias: variable("bias"), epsilon };
             pure(move |x| norm.forward(x))
+        }
+        Layer::SimplexEtf { .. } => {
+            let weight = variable("weight");
+            pure(move |x| normalisation::simplex_etf(x, &weight))
         }
         Layer::ToSequence => pure(|x| x.flatten_from(2)?.transpose(1, 2)?.contiguous()),
         Layer::ClassToken { .. } => {

@@ -1,10 +1,10 @@
-//! Batch, group, layer and local response normalisation in candle's operations.
+//! Batch, group, layer and local response normalisation and cosines with a simplex in candle's operations.
 
 use candle_core::{D, Result, Tensor, Var};
 
 use super::FAILED;
 use crate::error::ModelError;
-use crate::kernels::normalisation::EPSILON;
+use crate::kernels::normalisation::{EPSILON, simplex};
 use crate::mode::Mode;
 
 /// Batch normalisation. Candle's own divides by n-1, so that one-sample batches give NaN.
@@ -96,6 +96,14 @@ impl LayerNorm {
         let normal = centered.broadcast_div(&(variance + self.epsilon)?.sqrt()?)?;
         normal.broadcast_mul(&self.weight)?.broadcast_add(&self.bias)
     }
+}
+
+/// The cosines of the last dimension with the vertices of a regular simplex, times one factor.
+pub(super) fn simplex_etf(x: &Tensor, weight: &Tensor) -> Result<Tensor> {
+    let length = (x.sqr()?.sum_keepdim(D::Minus1)? + simplex::EPSILON)?.sqrt()?;
+    let direction = x.broadcast_div(&length)?;
+    let centred = direction.broadcast_sub(&direction.mean_keepdim(D::Minus1)?)?;
+    (centred * simplex::vertex_scale(x.dim(D::Minus1)?))?.broadcast_mul(weight)
 }
 
 /// Local response normalisation.

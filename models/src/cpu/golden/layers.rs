@@ -276,6 +276,11 @@ fn layer_normalisation() {
 }
 
 #[test]
+fn cosines_with_a_simplex() {
+    check_family("simplex_etf", |_| Layer::SimplexEtf { name: "l".into() });
+}
+
+#[test]
 fn attention() {
     check_family("attention", |case| {
         let causal = case.settings["causal"].as_bool().unwrap();

@@ -74,8 +74,8 @@ fn both_engines_agree_on_groups() {
 }
 
 #[test]
-fn both_engines_agree_on_squeeze_and_excitation_and_layer_normalisation() {
-    let head = vec![linear("h", 6, true), layer_norm("n"), linear("c", 3, true)];
+fn both_engines_agree_on_squeeze_and_excitation_and_normalisation_of_rows() {
+    let head = vec![linear("h", 6, true), layer_norm("n"), linear("c", 3, true), simplex_etf("s")];
     let own = Layer::BatchNormWith { name: "w".into(), epsilon: 1e-2, momentum: 0.3 };
     let layers = [vec![Layer::ZeroPad { pixels: 1 }, conv("z", 3, 2, 1, 0, true), own], excited()].concat();
     let (architecture, params, batch) = start(&[2, 5, 6], layers, head);

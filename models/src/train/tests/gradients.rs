@@ -117,8 +117,11 @@ fn gradient_of_normalisation() {
         check_gradient(&[1, 4, 3], extractor, vec![linear("c", 3, true)]);
     }
     check_gradient(&[5], vec![linear("a", 6, true), layer_norm("n")], vec![linear("c", 3, true)]);
-    let embedding = Layer::Embedding { name: "e".into(), vocabulary: 5, dim: 6 };
-    check_gradient(&[4], vec![embedding, layer_norm("n"), linear("a", 4, true)], vec![linear("c", 3, true)]);
+    check_gradient(&[5], vec![linear("a", 6, true)], vec![linear("c", 3, true), simplex_etf("s")]);
+    for norm in [layer_norm("n"), simplex_etf("s")] {
+        let embedding = Layer::Embedding { name: "e".into(), vocabulary: 5, dim: 6 };
+        check_gradient(&[4], vec![embedding, norm, linear("a", 4, true)], vec![linear("c", 3, true)]);
+    }
     let own = Layer::BatchNormWith { name: "n".into(), epsilon: 1e-2, momentum: 0.3 };
     let extractor = vec![conv("a", 4, 3, 1, 1, true), own, Layer::ZeroPad { pixels: 2 }, Layer::Flatten];
     check_gradient(&[1, 4, 3], extractor, vec![linear("c", 3, true)]);

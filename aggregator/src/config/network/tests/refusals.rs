@@ -16,7 +16,7 @@ fn mistakes_within_a_layer_are_named_with_their_place() {
         &["\"flatten\"", "\"rellu\"", end],
         "4: `model.layers, layer 2`: there is no \"rellu\"; accepted: conv, grouped-conv, linear, relu, relu6, hard-sigmoid, hard-swish, sigmoid, \
          silu, gelu, max-pool, avg-pool, global-avg-pool, zero-pad, flatten, batch-norm, \
-         batch-norm-with, group-norm, local-response-norm, layer-norm, dropout, residual, \
+         batch-norm-with, group-norm, local-response-norm, layer-norm, simplex-etf, dropout, residual, \
          squeeze-excite, embedding, lstm, to-sequence, class-token, positions, \
          sinusoidal-positions, attention, first-position, mean-positions; did you mean `relu`?",
     );

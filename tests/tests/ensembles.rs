@@ -103,7 +103,7 @@ fn whose_models_stay_apart_begins_with_what_is_sent() {
     let sent = |params: &ParamSet| params.clone().into_record().sent(Precision::F16).unwrap().tensors;
     let exact = begins("fedavg", "f16");
     assert!(sent(&exact) != exact, "what is averaged needs no such start");
-    for algorithm in ["fafi", "ensemble", "local"] {
+    for algorithm in ["fafi", "fedproto", "ensemble", "local"] {
         assert!(begins(algorithm, "f32") != begins(algorithm, "f16"), "{algorithm}");
         let start = begins(algorithm, "f16");
         assert!(sent(&start) == start, "{algorithm}");

@@ -34,12 +34,13 @@ fn four(secure: bool, more: &[&str]) -> Scenario {
 }
 
 /// The settings that go with it.
-const ALGORITHMS: [(&str, &[&str]); 12] = [
+const ALGORITHMS: [(&str, &[&str]); 13] = [
     ("fedavg", &[]),
     ("fedavg by losses", &["aggregation.weights=loss"]),
     ("fedprox, clipped", &["algorithm.fedprox={}", "aggregation.rule.clipped-mean.max-norm=0.05"]),
     ("moon", &["algorithm.moon={}", "model.name=mlp-2nn", "data.max-samples=40"]),
     ("fednova", &["algorithm.fednova={}"]),
+    ("fedetf", &["algorithm.fedetf={}"]),
     ("scaffold", &["algorithm.scaffold={}", "training.batch=0"]),
     ("fedavg, adam at the server", &["aggregation.server-optimizer.adam={}", "aggregation.weights=uniform"]),
     ("int8", &["update.precision=int8", "model.name=mlp-2nn", "data.max-samples=40"]),

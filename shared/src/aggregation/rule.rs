@@ -53,7 +53,8 @@ crate::choice! {
         ///
         /// Hidden units are matched with the global model's first (`FedMA`, Wang et al. 2020, arXiv 2002.06440), in networks that are
         /// a [`Chain`](super::Chain). It costs [`comparisons`](super::Chain::comparisons) for each client, and for one whose units are near
-        /// none of the global model's up to the cube of a layer's units: two minutes for 4,620.
+        /// none of the global model's up to the cube of a layer's units: two minutes for 4,620. Layers keep the numbers of their units: the
+        /// growth of layers of `FedMA` is not part of it.
         Fedma {}
         /// The weighted mean of updates that are not longer than a bound
         ///

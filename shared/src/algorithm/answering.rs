@@ -139,6 +139,31 @@ pub fn prototypes_of(network: &Architecture) -> Option<String> {
     }
 }
 
+/// The network whose last layer, without bias, is the prototypes and all before it one part, for the algorithm of this name.
+///
+/// # Errors
+/// Why this network has no one representation of a sample.
+pub(super) fn with_prototypes(configured: Architecture, algorithm: &str) -> Result<Architecture, String> {
+    if configured.vocabulary().is_some() || configured.predictions().is_ok_and(|each| each != 1) {
+        return Err(format!(
+            "{algorithm} fuses one representation of each image or vector, and this model reads text or predicts at every position of \
+             a sequence: use a model of images"
+        ));
+    }
+    let mut network = configured;
+    let Some(Layer::Linear { name, out, .. }) = network.head.pop() else {
+        return Err(format!(
+            "{algorithm} takes the weights of the last layer as prototypes, and this model's is not linear: end it with a linear layer"
+        ));
+    };
+    network.projection.append(&mut network.head);
+    network.head = vec![Layer::Linear { name, out, bias: false }];
+    match network.parameter_specs() {
+        Ok(_) => Ok(network),
+        Err(error) => Err(format!("{algorithm} takes all before the last layer as one part: {error}")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -19,9 +19,9 @@
 //! reported is the cross-entropy.
 
 use models::params::ParamSet;
-use models::{Architecture, Batch, Layer, PrototypeLoss, PrototypeTerms, Prototyped};
+use models::{Architecture, Batch, PrototypeLoss, PrototypeTerms, Prototyped};
 
-use super::answering::{Answering, Fusion, Head, Noise, prototypes_of};
+use super::answering::{Answering, Fusion, Head, Noise, prototypes_of, with_prototypes};
 use super::{Client, ClientMemory, Incompatible, OneShot, Setting, TrainError};
 use crate::seed::{Seed, standard_normal};
 use crate::settings::{self, Kind};
@@ -135,23 +135,7 @@ impl OneShot for Fafi {
 
     /// All but the last layer become what is fused, and the last, without bias, the prototypes.
     fn network(&self, configured: Architecture) -> Result<Architecture, String> {
-        if configured.vocabulary().is_some() || configured.predictions().is_ok_and(|each| each != 1) {
-            return Err("fafi fuses one representation of each image or vector, and this model reads text or predicts at \
-                        every position of a sequence: use a model of images"
-                .to_owned());
-        }
-        let mut network = configured;
-        let Some(Layer::Linear { name, out, .. }) = network.head.pop() else {
-            return Err("fafi takes the weights of the last layer as prototypes, and this model's is not linear: end it \
-                        with a linear layer"
-                .to_owned());
-        };
-        network.projection.append(&mut network.head);
-        network.head = vec![Layer::Linear { name, out, bias: false }];
-        match network.parameter_specs() {
-            Ok(_) => Ok(network),
-            Err(error) => Err(format!("fafi takes all before the last layer as one part: {error}")),
-        }
+        with_prototypes(configured, Self::NAME)
     }
 
     fn learn(&self, client: &mut Client<'_>, start: &ParamSet) -> Result<ParamSet, TrainError> {
@@ -200,6 +184,8 @@ impl OneShot for Fafi {
 
 #[cfg(test)]
 mod tests {
+    use models::Layer;
+
     use super::*;
 
     #[test]

@@ -137,9 +137,11 @@ mod unlabelled;
 pub mod ensemble;
 pub mod fafi;
 pub mod fedavg;
+pub mod fedetf;
 pub mod fedmatch;
 pub mod fedmix;
 pub mod fednova;
+pub mod fedproto;
 pub mod fedprox;
 pub mod fedsgd;
 pub mod local;
@@ -174,6 +176,9 @@ pub const ALGORITHMS: &[Entry] = &[
     entry::<scaffold::Scaffold>("control variates against client drift (Karimireddy et al. 2020)"),
     entry::<fednova::FedNova>("updates normalised by their numbers of steps (Wang et al. 2020)"),
     entry::<moon::Moon>("representations held near the global model's (Li et al. 2021)"),
+    entry::<fedetf::FedEtf>(
+        "a fixed classifier, the same for all clients, and a loss balanced by their classes (Li et al. 2023)",
+    ),
     entry::<fedmix::FedMix>(
         "pseudo-labels for devices without labels; the server has some (Wang et al. 2022)",
     ),
@@ -182,6 +187,9 @@ pub const ALGORITHMS: &[Entry] = &[
     ),
     entry::<SideBySide<fafi::Fafi>>(
         "one round, whose models are kept side by side and fused in use (Zeng et al. 2025)",
+    ),
+    entry::<SideBySide<fedproto::FedProto>>(
+        "one round of plain training; mean features of the classes stand for them (Tan et al. 2022, its first round)",
     ),
     entry::<SideBySide<ensemble::Ensemble>>(
         "one round of plain training; the clients' models answer together, the usual baseline of one-shot methods (Guha et al. 2019)",

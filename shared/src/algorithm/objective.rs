@@ -1,5 +1,6 @@
 //! Algorithms that differ from federated averaging at the client, and at most by a factor at the server.
 
+use models::Architecture;
 use models::params::ParamSet;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -12,6 +13,7 @@ use super::{
 use crate::aggregation::{MergeError, StoredUpdates, WeightedSum};
 use crate::message::Rejection;
 use crate::record::ToRecord;
+use crate::seed::Seed;
 use crate::spec::{DataSpec, Training};
 
 /// What a client learns for: the client's half of an algorithm whose server averages.
@@ -48,6 +50,16 @@ pub trait Objective: Serialize + DeserializeOwned + Send + Sync + 'static {
     /// As [`Algorithm::client_memory`].
     fn client_memory(&self) -> ClientMemory {
         ClientMemory::default()
+    }
+
+    /// As [`Algorithm::network`].
+    fn network(&self, configured: Architecture) -> Result<Architecture, String> {
+        Ok(configured)
+    }
+
+    /// As [`Algorithm::start`].
+    fn start(&self, network: &Architecture, params: &mut ParamSet, seed: &Seed) {
+        let _ = (network, params, seed);
     }
 
     /// The client's work: from the global model to the difference that it has learned.
@@ -88,6 +100,14 @@ impl<O: Objective> Algorithm for O {
 
     fn client_memory(&self) -> ClientMemory {
         Objective::client_memory(self)
+    }
+
+    fn network(&self, configured: Architecture) -> Result<Architecture, String> {
+        Objective::network(self, configured)
+    }
+
+    fn start(&self, network: &Architecture, params: &mut ParamSet, seed: &Seed) {
+        Objective::start(self, network, params, seed);
     }
 
     fn init(&self, params: ParamSet) -> ServerModel {

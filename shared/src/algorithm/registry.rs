@@ -213,6 +213,7 @@ mod tests {
             ("fedprox", "mu", -1.0),
             ("moon", "mu", f64::NAN),
             ("moon", "tau", 0.0),
+            ("fedetf", "scale", 0.0),
             ("fafi", "contrast", -1.0),
             ("fafi", "temperature", 0.0),
         ] {

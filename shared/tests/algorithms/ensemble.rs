@@ -5,11 +5,16 @@ use shared::algorithm::membership::{Invitation, Membership};
 use shared::data::Augmentation;
 use shared::record::ToRecord;
 
-/// Images of 4x4 pixels whose class is their brighter half, a network with a hidden layer, and an augmentation.
+/// FAFI with these settings: [`of`].
 fn run(table: &str) -> RunSpec {
+    of("fafi", table)
+}
+
+/// Images of 4x4 pixels whose class is their brighter half, a network with a hidden layer, and an augmentation.
+fn of(algorithm: &str, table: &str) -> RunSpec {
     let linear = |name: &str, out| models::Layer::Linear { name: name.into(), out, bias: true };
-    let mut spec = spec("fafi");
-    spec.algorithm = registry::specify("fafi", table.parse().unwrap()).unwrap();
+    let mut spec = spec(algorithm);
+    spec.algorithm = registry::specify(algorithm, table.parse().unwrap()).unwrap();
     spec.data.shape = vec![1, 4, 4];
     spec.architecture.input = vec![1, 4, 4];
     spec.architecture.extractor = vec![models::Layer::Flatten, linear("fc", 8), models::Layer::Relu];
@@ -202,4 +207,42 @@ fn a_member_of_the_plain_ensemble_learns_as_a_client_of_fedavg_does() {
         assert_eq!(delta, trained(&averaged).tensors);
         assert_eq!(delta.max_abs() > 0.0, epochs > 0);
     }
+}
+
+#[test]
+fn prototypes_of_fedproto_are_the_mean_features_of_what_was_learned() {
+    let spec = of("fedproto", "");
+    let (data, head) = (halves(40, 1), "head.out.weight");
+    let (member, start) = (learned(&spec, &data), initial(&spec));
+    assert!(accuracy(&spec, &member, &halves(100, 2)) > 0.95, "its own prototypes answer for a member");
+    // All but the prototypes is what federated averaging learns with the same network.
+    let mut fedavg = of("fedavg", "");
+    fedavg.architecture = spec.architecture.clone();
+    let mut plain = start.clone();
+    plain.add(&first_update(&fedavg, &data).tensors).unwrap();
+    let others = |params: &ParamSet| {
+        let mut others = params.clone();
+        others.remove(head);
+        others
+    };
+    assert!(apart(&others(&member), &others(&plain)) < 1e-6);
+    let positions: Vec<usize> = (0..data.len()).collect();
+    let (mut x, mut y) = (Vec::new(), Targets::default());
+    spec.data.preparation.evaluation(&data, &positions, &mut x, &mut y);
+    let batch = Batch::with_targets(x, [data.len(), 1, 4, 4], y).unwrap();
+    let mut network = models::Network::new(&spec.architecture, &plain, &Backend::cpu()).unwrap();
+    let features = network.represent(&batch).unwrap();
+    let expected = |class: usize, feature: usize| {
+        let of_class = (class..40).step_by(2).map(|sample| f64::from(features[sample * 8 + feature]));
+        (of_class.sum::<f64>() / 20.0) as f32
+    };
+    for (place, value) in member.get(head).unwrap().values().iter().enumerate() {
+        assert!(
+            (value - expected(place / 8, place % 8)).abs() < 1e-4 * (1.0 + value.abs()),
+            "{place}: {value}"
+        );
+    }
+    // A class that is not there is no direction.
+    let one = learned(&spec, &data.part(&(0..40).step_by(2).collect::<Vec<u32>>()));
+    assert!(one.get(head).unwrap().values()[8..].iter().all(|value| *value == 0.0));
 }

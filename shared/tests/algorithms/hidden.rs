@@ -11,7 +11,7 @@ use super::*;
 /// Federations of three clients: their specification, of any algorithm whose updates add up.
 fn federations() -> Vec<(String, RunSpec)> {
     let mut found = Vec::new();
-    for algorithm in ["fedavg", "fedprox", "moon", "fednova", "scaffold"] {
+    for algorithm in ["fedavg", "fedprox", "moon", "fednova", "scaffold", "fedetf"] {
         for weights in [Weights::Samples, Weights::Uniform, Weights::Loss] {
             for rule in [Rule::Mean {}, Rule::ClippedMean { max_norm: 0.1 }] {
                 let aggregation = Aggregation { weights, rule, ..Aggregation::default() };

@@ -3,6 +3,7 @@
 mod aggregation;
 mod axes;
 mod ensemble;
+mod fedetf;
 mod fedmatch;
 mod fedmix;
 mod hidden;

@@ -32,14 +32,14 @@ fn an_update_of_another_layout_is_rejected_with_the_tensors_name() {
         // The prototypes of an ensemble have none.
         let bias = update.tensors.get("head.fc.bias").is_some();
         let longer = if bias { "`head.fc.bias` has the shape [3] instead of [2]" } else { "`head.fc.bias`" };
-        let first = if bias { "`head.fc.bias`" } else { "`head.fc.weight`" };
+        let first = format!("`{}`", initial(&spec).names().next().unwrap());
         let cases = [
             ("missing", missing, "`head.fc.weight`"),
             ("extra", replace("tail.fc.bias", &[1]), "`tail.fc.bias`"),
             ("renamed", renamed, "`head.fc.weight`"),
             ("reshaped", replace(WEIGHT, &[4, 2]), "`head.fc.weight` has the shape [4, 2] instead of [2, 4]"),
             ("longer", replace("head.fc.bias", &[3]), longer),
-            ("empty", change(|update| *update = ParamSet::new()), first),
+            ("empty", change(|update| *update = ParamSet::new()), &first),
         ];
         for (case, update, tensor) in &cases {
             match server.check(update).err() {

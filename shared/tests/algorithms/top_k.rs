@@ -173,7 +173,7 @@ fn state_that_does_not_fit_is_an_error() {
 
 #[test]
 fn what_is_left_out_lies_beside_what_the_algorithm_keeps() {
-    for name in ["fedavg", "fedsgd", "fedprox", "fednova", "moon"] {
+    for name in ["fedavg", "fedsgd", "fedprox", "fednova", "moon", "fedetf"] {
         let spec = sent(name, Some(0.1), F32);
         let spec = if name == "fedsgd" { with(&spec, training(1, 0)) } else { spec };
         let shares = [view(12, 1), view(7, 2)];

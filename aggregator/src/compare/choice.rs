@@ -123,7 +123,7 @@ pub fn left(plan: &Plan, standing: &[Standing], rounds: &Rounds) -> Vec<usize> {
 pub(super) fn aim(plan: &Plan, cell: usize) -> Option<f64> {
     match plan.cells[cell].target {
         Some(Target::Accuracy(accuracy)) => Some(accuracy),
-        Some(Target::Of(_)) | None => None,
+        Some(Target::Of(_) | Target::Peak) | None => None,
     }
 }
 

@@ -85,9 +85,10 @@ impl Work {
         let samples = match &config.data.source {
             Source::Drawn { train, test } => (*train, *test),
             // The tests of published sets are about a sixth of their training samples.
-            Source::Files { limit, .. } => {
+            Source::Files { limit, test_limit, .. } => {
                 let all = config.data.set.training_samples?;
-                (limit.unwrap_or(all).min(all), all / 6)
+                let most = |limit: &Option<usize>, all| limit.unwrap_or(all).min(all);
+                (most(limit, all), most(test_limit, all / 6))
             }
             Source::Trainers => return None,
         };

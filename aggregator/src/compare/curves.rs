@@ -44,11 +44,31 @@ impl Curves {
     }
 }
 
+/// What a curve shows of a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shown {
+    /// The value in each round.
+    Each,
+    /// The greatest value up to each round, of each run by itself: as `McMahan` et al. 2017 draw and count.
+    BestSoFar,
+}
+
 /// The curves of a value. The mean has the rounds in which all runs have the value, up to the last round of the run that ends first.
 #[must_use]
-pub fn curves(plan: &Plan, rounds: &Rounds, line: &Line, value: fn(&RoundRecord) -> Option<f64>) -> Curves {
-    let points =
-        |run: &[RoundRecord]| run.iter().filter_map(|round| Some((round.round, value(round)?))).collect();
+pub fn curves(
+    plan: &Plan,
+    rounds: &Rounds,
+    line: &Line,
+    shown: Shown,
+    value: fn(&RoundRecord) -> Option<f64>,
+) -> Curves {
+    let points = |run: &[RoundRecord]| {
+        let values = run.iter().filter_map(|round| Some((round.round, value(round)?)));
+        match shown {
+            Shown::Each => values.collect(),
+            Shown::BestSoFar => best_so_far(values),
+        }
+    };
     let runs: Vec<Vec<(u32, f64)>> = chosen(plan, rounds, line).into_iter().map(points).collect();
     let mut at: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
     for &(round, value) in runs.iter().flatten() {
@@ -57,4 +77,26 @@ pub fn curves(plan: &Plan, rounds: &Rounds, line: &Line, value: fn(&RoundRecord)
     at.retain(|_, values| values.len() == runs.len());
     let mean = |(round, values): (u32, Vec<f64>)| Some((round, Mean::of(&values)?.mean));
     Curves { mean: at.into_iter().filter_map(mean).collect(), runs }
+}
+
+fn best_so_far(values: impl Iterator<Item = (u32, f64)>) -> Vec<(u32, f64)> {
+    let mut best = f64::NEG_INFINITY;
+    values
+        .map(|(round, value)| {
+            best = best.max(value);
+            (round, best)
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_best_so_far_never_falls() {
+        let values = [(1, 0.2), (2, 0.5), (4, 0.4), (5, 0.6)];
+        let expected = [(1, 0.2), (2, 0.5), (4, 0.5), (5, 0.6)];
+        assert_eq!(best_so_far(values.into_iter()), expected);
+    }
 }

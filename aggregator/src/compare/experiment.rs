@@ -7,7 +7,7 @@ mod tune;
 use std::fmt;
 use std::path::Path;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::config::ConfigErrors;
 use crate::config::excerpt::{Document, Excerpt};
@@ -49,13 +49,28 @@ pub struct Experiment {
 }
 
 /// A target to which rounds and bytes are counted.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[serde(untagged)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Target {
     /// An accuracy, in `(0, 1]`.
     Accuracy(f64),
     /// The final accuracy of this variant with the same seed.
     Of(String),
+    /// The best accuracy of each run itself.
+    Peak,
+}
+
+/// How the peak is written in a file; no variant is meant by it.
+const PEAK: &str = "peak";
+
+/// As it is written in a file.
+impl Serialize for Target {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Accuracy(accuracy) => serializer.serialize_f64(*accuracy),
+            Self::Of(variant) => serializer.serialize_str(variant),
+            Self::Peak => serializer.serialize_str(PEAK),
+        }
+    }
 }
 
 impl Target {
@@ -63,7 +78,7 @@ impl Target {
     #[must_use]
     pub fn variant(&self) -> Option<&String> {
         match self {
-            Self::Accuracy(_) => None,
+            Self::Accuracy(_) | Self::Peak => None,
             Self::Of(variant) => Some(variant),
         }
     }
@@ -74,6 +89,7 @@ impl fmt::Display for Target {
         match self {
             Self::Accuracy(accuracy) => f.write_str(&percent(*accuracy)),
             Self::Of(variant) => write!(f, "{variant}'s accuracy"),
+            Self::Peak => f.write_str("the peak"),
         }
     }
 }

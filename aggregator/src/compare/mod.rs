@@ -13,7 +13,7 @@
 //! about = "Rounds to 97 % on MNIST."     # at more length; optional
 //! seeds = 4                              # 1 to 4; or a list; 3 without this
 //! target = 0.97                          # accuracy to count rounds and bytes to, or a variant whose final accuracy
-//!                                        # with the same seed it is; optional
+//!                                        # with the same seed it is, or "peak", the best of each run itself; optional
 //! baseline = "fedsgd"                    # the variant that the others are compared with; optional
 //!
 //! [base]                                 # what all runs share: any keys of the configuration

@@ -6,7 +6,7 @@ use shared::algorithm::registry;
 
 use super::choice::aim;
 use super::experiment::{Candidate, Paper};
-use super::plan::{Plan, Planned};
+use super::plan::{Plan, Planned, Target};
 use super::results::{Line, measured_globally};
 use crate::config::Config;
 use crate::round::of_a_model;
@@ -52,7 +52,11 @@ fn targets(plan: &Plan, lines: &[&Line]) -> Vec<String> {
                 .to_owned(),
         );
     }
-    if lines.iter().any(|line| line.rounds.is_some()) {
+    let by_peak = |line: &&Line| plan.cells[line.cell].target == Some(Target::Peak);
+    if lines.iter().any(|line| by_peak(line)) {
+        notes.push("The peak is the best test of each run by itself.".to_owned());
+    }
+    if lines.iter().any(|line| line.rounds.is_some() && !by_peak(line)) {
         notes.push(
             "Rounds to a target are where the best accuracy so far crosses it, on a straight line between two tests."
                 .to_owned(),

@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use super::choice::Tried;
-use super::curves::{Curves, curves};
+use super::curves::{Curves, Shown, curves};
 use super::interpolation::Mixture;
 use super::notes::notes;
 use super::personal;
@@ -112,9 +112,9 @@ fn section(found: &Found<'_>, cell: usize) -> Markup {
         of_runs().map(|(run, _)| run.config.spec.rounds).max()
     };
     let classes: Vec<String> = (0..names.len()).map(class).collect();
-    let chart = |name: &str, unit, floor, ceiling, target, value: fn(&_) -> Option<f64>| {
+    let chart = |name: &str, unit, floor, ceiling, target, shown, value: fn(&_) -> Option<f64>| {
         let curves: Vec<Curves> =
-            of_cell.iter().map(|line| curves(found.plan, found.rounds, line, value)).collect();
+            of_cell.iter().map(|line| curves(found.plan, found.rounds, line, shown, value)).collect();
         let said: Vec<String> =
             of_cell.iter().zip(&curves).map(|(line, curves)| curves.says(names[line.variant])).collect();
         let series = of_cell.iter().zip(curves).map(|(line, Curves { mean, runs })| Curve {
@@ -142,9 +142,14 @@ fn section(found: &Found<'_>, cell: usize) -> Markup {
         Some(Target::Accuracy(target)) => Some((100.0 * target, format!("target {}", percent(*target)))),
         _ => None,
     };
+    // Rounds to a target are counted by the best accuracy so far, and that is what is drawn beside them.
+    let (name, shown) = match target {
+        Some(_) => ("Best test accuracy so far", Shown::BestSoFar),
+        None => ("Test accuracy", Shown::Each),
+    };
     let accuracies =
-        chart("Test accuracy", "%", Floor::Data, Some(100.0), target, |round| Some(100.0 * round.accuracy?));
-    let losses = chart("Test loss", "", Floor::Zero, None, None, |round| round.loss);
+        chart(name, "%", Floor::Data, Some(100.0), target, shown, |round| Some(100.0 * round.accuracy?));
+    let losses = chart("Test loss", "", Floor::Zero, None, None, Shown::Each, |round| round.loss);
     let results = table::results(found.plan, cell, &of_cell, "variant", "bytes in all (up)");
     html! {
         section.card {
@@ -160,7 +165,7 @@ fn section(found: &Found<'_>, cell: usize) -> Markup {
             (tried(&of_cell))
             (personal_tests(found.plan, found.rounds, &of_cell))
             div.charts {
-                @for (name, chart) in [("Test accuracy", accuracies), ("Test loss", losses)] {
+                @for (name, chart) in [(name, accuracies), ("Test loss", losses)] {
                     @if let Some(chart) = chart { div { h3 { (name) } (chart) } }
                 }
             }

@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::choice::{Tried, tried};
 use super::experiment::Published;
 use super::plan::{Plan, Planned, Target};
-pub use super::seed::{Mean, Rounds, Seed, Traffic};
+pub use super::seed::{Mean, Rounds, Seed, Traffic, peak};
 use crate::round::RoundRecord;
 
 /// The results of one variant in one cell, over its seeds.
@@ -92,21 +92,22 @@ pub(super) fn measured<'a>(lines: impl IntoIterator<Item = &'a Line>) -> BTreeSe
 pub fn lines(plan: &Plan, rounds: &Rounds) -> Vec<Line> {
     let mut lines = Vec::new();
     for (cell, setting) in plan.cells.iter().enumerate() {
-        let counted = |variant: usize, target: &dyn Fn(u32) -> Option<f64>| -> Vec<Seed> {
+        let counted = |variant: usize, target: &dyn Fn(u32, &[RoundRecord]) -> Option<f64>| -> Vec<Seed> {
             begun(plan, rounds, cell, variant)
-                .map(|(run, rounds)| Seed::of(run, rounds, target(run.seed)))
+                .map(|(run, rounds)| Seed::of(run, rounds, target(run.seed, rounds)))
                 .collect()
         };
         let example: Vec<Seed> = match &setting.target {
-            Some(Target::Of(variant)) => plan.variant(variant).map(|variant| counted(variant, &|_| None)),
+            Some(Target::Of(variant)) => plan.variant(variant).map(|variant| counted(variant, &|_, _| None)),
             _ => None,
         }
         .unwrap_or_default();
-        let target = |seed: u32| match &setting.target {
+        let target = |seed: u32, rounds: &[RoundRecord]| match &setting.target {
             Some(Target::Accuracy(accuracy)) => Some(*accuracy),
             Some(Target::Of(_)) => {
                 example.iter().find(|other| other.seed == seed && other.counts())?.accuracy
             }
+            Some(Target::Peak) => peak(rounds),
             None => None,
         };
         let seeds = |variant: usize| counted(variant, &target);

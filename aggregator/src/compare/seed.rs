@@ -98,7 +98,7 @@ impl Seed {
             rounds: rounds.iter().filter(|round| !round.closing).count(),
             complete: is_complete(run, rounds),
             accuracy: tested().next_back().map(|(_, accuracy)| accuracy),
-            best: tested().map(|(_, accuracy)| accuracy).reduce(f64::max),
+            best: peak(rounds),
             loss: rounds.iter().rev().find_map(|round| round.loss).filter(|_| tested().next().is_none()),
             target,
             reached: first.map(|(round, _)| (round, until(round))),
@@ -133,6 +133,12 @@ pub(super) fn is_complete(run: &Planned, rounds: &[RoundRecord]) -> bool {
     let limit = config.policy.simulated_failure_limit(config.spec.rounds);
     let closed = rounds.last().map_or(0, |round| round.round);
     config.spec.work_after(closed, last).is_none() || stopping::void_in_a_row(rounds) >= limit
+}
+
+/// The best accuracy measured.
+#[must_use]
+pub fn peak(rounds: &[RoundRecord]) -> Option<f64> {
+    rounds.iter().filter_map(|round| round.accuracy).reduce(f64::max)
 }
 
 /// Where the curve of tested rounds and their accuracies crosses the target: the curve is the best accuracy so far, and a straight

@@ -2,7 +2,7 @@
 
 use super::cells::{accuracy, best, chosen, metric, points, steps, to_target, traffic};
 use super::experiment::{Paper, Statistic};
-use super::plan::Plan;
+use super::plan::{Plan, Target};
 use super::results::{Line, measured_globally};
 use crate::report::table::Table;
 
@@ -13,7 +13,7 @@ pub(super) fn results(plan: &Plan, cell: usize, lines: &[&Line], variants: &str,
     let papers: Vec<&Paper> = plan.experiment.papers.iter().filter(says).collect();
     // Beside the best of each run that was published stands the best of ours.
     let of_best = |paper: &&Paper| paper.statistic == Statistic::Best && !paper.accuracy.is_empty();
-    let with_best = papers.iter().any(of_best);
+    let with_best = papers.iter().any(of_best) || target == Some(&Target::Peak);
     let measured = measured_globally(lines);
     let tuned = lines.iter().any(|line| !line.tried.is_empty());
     let counted = lines.iter().any(|line| line.steps.is_some());

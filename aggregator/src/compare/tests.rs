@@ -201,6 +201,19 @@ fn what_has_no_target_yet_has_not_missed_it() {
 }
 
 #[test]
+fn rounds_and_bytes_are_counted_to_the_peak_of_each_run() {
+    let text = RATES.replace("target = 0.5", "target = 'peak'");
+    let found = Bench::of(&text, "full", |_, number| tested(number, 0.8, 0.6));
+    let seed = &found.lines[0].seeds[0];
+    let reached = seed.reached.map(|(round, until)| (round, until.up));
+    assert_eq!((seed.target, seed.crossing, reached), (Some(0.8), Some(2.0), Some((2, 2000))));
+    let said =
+        ["rounds to the peak", "best accuracy", "The peak is the best test of each run", "80.0 +- 0.0 %"];
+    found.says(&said, &["on a straight line"]);
+    assert_eq!(serde_json::to_value(&found.plan.cells[0].target).expect("JSON"), "peak");
+}
+
+#[test]
 fn what_is_less_than_exact_of_a_target_is_said() {
     let (some, rounded) = ("Where not every seed reached the target", "tested every 2 rounds: bytes");
     let slow = |run: &Planned, number| tested(number, 0.4, if run.seed == 3 { 0.45 } else { 0.6 });
@@ -268,7 +281,10 @@ fn each_kind_of_test_by_clients_has_one_picture() {
     let titles: Vec<&str> =
         page.split("<h3>").skip(1).filter_map(|rest| rest.split("</h3>").next()).collect();
     let own = "own-accuracy, client by client";
-    assert_eq!(titles, ["Local tests of all clients", "Global tests of all clients", "Test accuracy", own]);
+    assert_eq!(
+        titles,
+        ["Local tests of all clients", "Global tests of all clients", "Best test accuracy so far", own]
+    );
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use toml::Value;
 
-use super::{Axis, ExperimentError, INTERPOLATE, Interpolation, Point, Target, Variant};
+use super::{Axis, ExperimentError, INTERPOLATE, Interpolation, PEAK, Point, Target, Variant};
 use crate::config::excerpt::Document;
 
 pub(super) struct ExperimentDocument<'a> {
@@ -96,10 +96,11 @@ impl ExperimentDocument<'_> {
             None => Ok(None),
             Some(Value::Float(target)) if *target > 0.0 && *target <= 1.0 => Ok(Some(Target::Accuracy(*target))),
             Some(Value::Integer(1)) => Ok(Some(Target::Accuracy(1.0))),
+            Some(Value::String(peak)) if peak == PEAK => Ok(Some(Target::Peak)),
             Some(Value::String(variant)) => Ok(Some(Target::Of(variant.clone()))),
             Some(_) => Err(self.wrong(
                 path,
-                "`target` is an accuracy greater than 0 and at most 1, such as 0.97, or the name of a variant",
+                "`target` is an accuracy greater than 0 and at most 1, such as 0.97, the name of a variant, or \"peak\", which is the best accuracy of each run",
             )),
         }
     }

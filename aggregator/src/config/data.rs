@@ -40,6 +40,8 @@ section! {
         pub seed: Option<i64> = None, in Kind::SEED, unset "run.seed";
         /// Training samples at most (own sets: evenly spaced)
         pub max_samples: Option<u32> = None, in Kind::POSITIVE, unset "all samples (glyphs: 6000)", was "limit";
+        /// Test samples at most, evenly spaced
+        pub max_test_samples: Option<u32> = None, in Kind::POSITIVE, unset "all samples (glyphs: 2000)";
         /// Which side has them: device (each its own), or server (it alone; then devices need none)
         pub labels: LabelsAt = LabelsAt::default();
         /// Labelled training samples of the server, equally many of each class

@@ -134,6 +134,7 @@ fn engine_alone(raw: &Raw) -> Vec<&'static str> {
     let set = [
         ("data.path", data.path.is_some()),
         ("data.max-samples", data.max_samples.is_some()),
+        ("data.max-test-samples", data.max_test_samples.is_some()),
         ("data.partition", data.partition != Partition::Iid {}),
         ("data.label", data.label != none.label),
         ("data.targets", data.targets.is_some()),

@@ -55,5 +55,7 @@ pub enum Source {
         folder: PathBuf,
         /// Training samples to use at most; `None` uses all.
         limit: Option<usize>,
+        /// Test samples to use at most; `None` uses all.
+        test_limit: Option<usize>,
     },
 }

@@ -311,7 +311,8 @@ fn source(raw: &mut Raw, data_root: Option<&Path>, checks: &mut Combinations<'_>
             );
         }
         let train = raw.data.max_samples.map_or(glyphs::TRAINING_SAMPLES, |limit| limit as usize);
-        return Some(Source::Drawn { train, test: glyphs::TEST_SAMPLES });
+        let test = raw.data.max_test_samples.map_or(glyphs::TEST_SAMPLES, |limit| limit as usize);
+        return Some(Source::Drawn { train, test });
     }
     let folder = match (&raw.data.path, data_root) {
         (Some(path), _) => PathBuf::from(path),
@@ -325,7 +326,9 @@ fn source(raw: &mut Raw, data_root: Option<&Path>, checks: &mut Combinations<'_>
     match absolute("data.path", folder) {
         Ok((folder, text)) => {
             raw.data.path = Some(text);
-            Some(Source::Files { folder, limit: raw.data.max_samples.map(|limit| limit as usize) })
+            let limit = |limit: Option<u32>| limit.map(|limit| limit as usize);
+            let (limit, test_limit) = (limit(raw.data.max_samples), limit(raw.data.max_test_samples));
+            Some(Source::Files { folder, limit, test_limit })
         }
         Err(error) => {
             checks.findings.add(error);

@@ -60,7 +60,7 @@ pub fn load(config: &Config, split: Split) -> Result<Dataset, DataError> {
             glyphs::generate(&config.spec.root_seed(), split, count)
         }
         Source::Trainers => Err(DataError::OfTrainers),
-        Source::Files { folder, limit } => {
+        Source::Files { folder, limit, test_limit } => {
             let format = config.data.set.format.expect("a set that is not drawn has a format");
             let whole = format.load(folder, split, &config.data.reading)?;
             config.data.reading.check_shape(folder, whole.shape())?;
@@ -77,10 +77,12 @@ pub fn load(config: &Config, split: Split) -> Result<Dataset, DataError> {
             if let Some(vocabulary) = config.spec.architecture.vocabulary() {
                 whole.check_vocabulary(vocabulary).map_err(|error| error.in_file(folder))?;
             }
-            match limit {
+            match (split, limit, test_limit) {
                 // Published sets are shuffled; a folder per class or a table may be sorted.
-                Some(limit) if split == Split::Train && config.data.set.is_own() => whole.thin(*limit),
-                Some(limit) if split == Split::Train => whole.limit(*limit),
+                (Split::Train, Some(limit), _) if config.data.set.is_own() => whole.thin(*limit),
+                (Split::Train, Some(limit), _) => whole.limit(*limit),
+                // The test samples of a published set may stand in an order: the last 5,000 of MNIST are the harder ones.
+                (Split::Test, _, Some(limit)) => whole.thin(*limit),
                 _ => Ok(whole),
             }
         }
@@ -258,6 +260,22 @@ mod tests {
         let whitened = config(&[&common[..], &["data.normalise=whiten"]].concat());
         let said = refused(divide(&whitened, text()).err());
         assert!(said.contains("these samples are text") && said.contains("data.normalise"), "{said}");
+    }
+
+    #[test]
+    fn a_limit_of_test_samples_takes_them_evenly_and_leaves_the_training_samples() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let rows: String = (0..8).map(|row| format!("{row},0,{}\n", row / 4)).collect();
+        for file in ["train.csv", "test.csv"] {
+            std::fs::write(folder.path().join(file), format!("a,b,label\n{rows}")).expect("written");
+        }
+        let path = format!("data.path={}", folder.path().display());
+        let table = ["data.set=csv", &path, "data.shape=2", "data.classes=2", "model.name=linear"];
+        let limited = config(&[&table[..], &["data.max-test-samples=4"]].concat());
+        let labels = |split| load(&limited, split).expect("read").labels().to_vec();
+        assert_eq!((labels(Split::Test), labels(Split::Train).len()), (vec![0, 0, 1, 1], 8));
+        let drawn = load(&config(&["data.max-test-samples=30"]), Split::Test).expect("drawn");
+        assert_eq!(drawn.len(), 30);
     }
 
     #[test]

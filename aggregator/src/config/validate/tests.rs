@@ -27,6 +27,8 @@ fn valid(overrides: &[&str]) -> Config {
 
 #[test]
 fn defaults_are_derived() {
+    let tested = valid(&["data.max-test-samples=30"]);
+    assert_eq!(tested.data.source, Source::Drawn { train: glyphs::TRAINING_SAMPLES, test: 30 });
     let config = valid(&["data.clients=7", "update.precision=bf16", "data.max-samples=70"]);
     assert_eq!(config.policy.start, 7);
     assert_eq!(config.spec.name, "glyphs-fedavg");
@@ -190,11 +192,17 @@ fn the_effective_configuration_leaves_no_default_open() {
         "simulation.devices",
         "simulation.trainer",
     ];
-    let labelled = ["data.seed", "data.labelled"];
+    let labelled = ["data.seed", "data.max-test-samples", "data.labelled"];
     assert_eq!(unset(&[]), [&["data.path"][..], &form, &labelled, &normal, &rest].concat());
     assert_eq!(
         unset(&["data.set=mnist", "data.path=x"]),
-        [&form[..], &["data.seed", "data.max-samples", "data.labelled"], &normal, &rest].concat()
+        [
+            &form[..],
+            &["data.seed", "data.max-samples", "data.max-test-samples", "data.labelled"],
+            &normal,
+            &rest
+        ]
+        .concat()
     );
 }
 
@@ -289,7 +297,7 @@ fn the_data_variable_is_asked_where_there_is_no_path() {
     let config = load(Some(folder.path())).expect("found");
     assert_eq!(
         config.data.source,
-        Source::Files { folder: folder.path().join("fashion-mnist"), limit: None }
+        Source::Files { folder: folder.path().join("fashion-mnist"), limit: None, test_limit: None }
     );
 }
 

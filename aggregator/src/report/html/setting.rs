@@ -98,8 +98,13 @@ fn simulated(config: &Config) -> Vec<Row> {
             format!("{} samples to train on, {} to test on", grouped(*train), grouped(*test))
         }
         Source::Trainers => "read by trainers".to_owned(),
-        Source::Files { limit: Some(limit), .. } => format!("at most {} training samples", grouped(*limit)),
-        Source::Files { limit: None, .. } => "all training samples".to_owned(),
+        Source::Files { limit, test_limit, .. } => {
+            let most = |limit: &Option<usize>, what| {
+                limit.map(|limit| format!("at most {} {what} samples", grouped(limit)))
+            };
+            let training = most(limit, "training").unwrap_or_else(|| "all training samples".to_owned());
+            [Some(training), most(test_limit, "test")].into_iter().flatten().collect::<Vec<_>>().join(", ")
+        }
     };
     let cohort = config.policy.cohort(config.data.clients);
     vec![

@@ -60,6 +60,7 @@ mod privacy_adaptive;
 mod privacy_secret;
 mod processes;
 mod prose;
+mod published_setups;
 mod python_package;
 mod recovery;
 mod refusals;

@@ -151,11 +151,13 @@ fn one_round_is_compared_with_many() {
 }
 
 /// Every experiment that ships.
-const SHIPPED: [&str; 25] = [
+const SHIPPED: [&str; 27] = [
     "fafi-cifar10",
     "fafi-fashion",
     "fedavg-cifar",
+    "fedavg-epochs",
     "fedavg-interpolation",
+    "fedavg-rates",
     "fedavg-shakespeare",
     "fedavg-table1",
     "fedavg-table2",

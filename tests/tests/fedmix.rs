@@ -13,6 +13,7 @@ use aggregator::storage::Disk;
 use federation_tests::faults::Faults;
 use federation_tests::scenario::Scenario;
 use federation_tests::simulator::model_of;
+use federation_tests::whole_run::whole;
 use models::{Backend, ParamSet};
 use shared::aggregation::Mixture;
 use shared::algorithm::Client;
@@ -55,6 +56,7 @@ fn after_any_crash_the_server_trains_the_same_again() {
         "server.mixing={clients=0, server=1, previous=0}",
         "server.epochs=1",
         "server.weight=0.5",
+        "server.batch=7",
     ] {
         assert_ne!(reference(&[other]), still, "{other} does nothing");
     }
@@ -248,5 +250,33 @@ async fn behind_the_gate_the_model_stays_what_it_is() {
             assert_eq!((record.accepted, record.train_loss), (4, Some(0.0)));
             assert!(record.metrics["coverage"].abs() < 1e-12);
         }
+    }
+}
+
+/// Ten labels of a class at the server are few: what clients without labels add is worth a quarter of all answers.
+#[tokio::test]
+async fn fedmatch_learns_from_clients_without_labels() {
+    let federation = [
+        "data.labels=server",
+        "data.labelled=100",
+        "data.clients=8",
+        "data.max-samples=1600",
+        "model.name=mlp-2nn",
+        "run.rounds=15",
+        "evaluate.every=15",
+        "training.optimizer.sgd.learning-rate=0.1",
+        "aggregation.weights=uniform",
+        "algorithm.fedmatch={lambda-l2=1.0}",
+    ];
+    for seed in ["run.seed=1234", "run.seed=5678"] {
+        let mut found = Vec::new();
+        for more in [&[seed][..], &[seed, "training.epochs=0"]] {
+            let scenario = Scenario::small(&[&federation[..], more].concat());
+            let runs = tempfile::tempdir().unwrap();
+            let run = whole(runs.path(), &scenario).await;
+            found.push(run.records().last().and_then(|record| record.accuracy).unwrap());
+        }
+        println!("{seed}: {} with clients, {} without", found[0], found[1]);
+        assert!(found[0] > found[1] + 0.15, "{seed}: {found:?}");
     }
 }

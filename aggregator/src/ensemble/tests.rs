@@ -7,7 +7,7 @@ use models::params::codec;
 use models::{Architecture, Array, Backend, Batch, Layer, Limits, Network, ParamSet, Precision, Targets};
 use proptest::prelude::*;
 use shared::aggregation::Weights;
-use shared::algorithm::{Answering, Fusion, Head, registry};
+use shared::algorithm::{Answering, Fusion, Head, Noise, registry};
 use shared::data::{Dataset, Preparation, View};
 use shared::id::ClientId;
 use shared::seed::{Seed, below};
@@ -149,14 +149,23 @@ fn equal_members_have_equal_weights() {
 }
 
 #[test]
-fn the_weights_are_those_of_the_paper() {
+fn the_weights_are_those_of_the_paper_with_the_noise_that_is_asked_for() {
+    for noise in [Noise::default(), Noise { mean: 0.5, deviation: 3.0 }] {
+        weights_with(noise);
+    }
+}
+
+fn weights_with(noise: Noise) {
     let folder = tempfile::tempdir().unwrap();
     let (view, models) = (samples(6), [model(1), model(2)]);
-    let all = answers(&bundle(folder.path(), &[(30, models[0].clone()), (10, models[1].clone())]), &view);
+    let manifest = Manifest { answering: Answering { noise, ..manifest().answering }, ..manifest() };
+    let members = [(30, models[0].clone()), (10, models[1].clone())];
+    let all = answers(&written(folder.path(), &manifest, &members), &view);
     let of = models.each_ref().map(|model| features(model, &view));
     for (row, fused) in all[&Fusion::Informative].iter().enumerate() {
         let mut rng = Seed::root(3).derive("fusion noise").derive_numbered("sample", row as u64).rng();
-        let noise: Vec<f32> = (0..4).map(|_| shared::seed::standard_normal(&mut rng) as f32).collect();
+        let mut drawn = || noise.mean + noise.deviation * shared::seed::standard_normal(&mut rng);
+        let noise: Vec<f32> = (0..4).map(|_| drawn() as f32).collect();
         let noise = Batch::new(noise, [1, 1, 2, 2], vec![0]).unwrap();
         let alpha: Vec<f64> = (0..2)
             .map(|m| {

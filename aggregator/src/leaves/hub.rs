@@ -107,15 +107,18 @@ impl Hub {
     }
 
     /// Tells all leaves what they show of the run, as the server that is reached at `leads` says at `now`, in milliseconds since 1970.
+    /// Servers stand in the order of their addresses.
     pub fn show(&self, leads: &str, status: &Status, now: i64) {
         let state = self.state();
         let server = |linked: &Linked| Server { address: linked.leaf.clone(), devices: linked.devices };
+        let mut servers: Vec<Server> = state.links.values().map(server).collect();
+        servers.sort();
         let shown = Shown {
             leads: leads.to_owned(),
             told: now,
             text: status.to_string(),
             status: status.at(now),
-            servers: state.links.values().map(server).collect(),
+            servers,
         };
         let text = serde_json::to_string(&shown).expect("texts and numbers are JSON");
         for linked in state.links.values() {

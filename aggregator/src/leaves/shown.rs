@@ -29,7 +29,7 @@ pub struct Shown {
 }
 
 /// A server of a run.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Server {
     /// Where other servers reach it.
     pub address: String,

@@ -36,12 +36,20 @@ pub(in crate::dashboard) fn show(lab: &Lab, wanted: &Wanted) -> Result<Shown, La
     let now = moment(SystemTime::now());
     let chosen: Vec<_> = all.iter().filter(|run| wanted.matches(run)).collect();
     let working = all.iter().filter(|run| run.overview.is_worked_on()).count();
+    #[cfg(feature = "cluster")]
+    let together = lab.together();
+    #[cfg(feature = "cluster")]
+    let (shared, status) = (together.len(), super::servers::show(&together, now));
+    #[cfg(not(feature = "cluster"))]
+    let (shared, status) = (0, html! {});
     let rounds = html! {
-        (filter(wanted))
-        @if all.is_empty() {
+        @if !all.is_empty() { (filter(wanted)) }
+        @if all.is_empty() && shared == 0 {
             section.card { p.empty {
                 "There is no run here yet: " code { "aggregator simulate" } " or " code { "aggregator serve" } " begins one."
             } }
+        } @else if all.is_empty() {
+            // What it serves with others stands above.
         } @else if chosen.is_empty() {
             section.card { p.empty { "No run matches. " a href="/" { "All runs" } } }
         } @else {
@@ -54,12 +62,12 @@ pub(in crate::dashboard) fn show(lab: &Lab, wanted: &Wanted) -> Result<Shown, La
             }
         }
     };
-    let lead = html! { (counted(all.len(), "run")) ", " (working) " of them running." };
+    let lead = if all.is_empty() && shared > 0 {
+        html! { (counted(shared, "run")) " served with others." }
+    } else {
+        html! { (counted(all.len(), "run")) ", " (working) " of them running." }
+    };
     let title = "Runs".to_owned();
-    #[cfg(feature = "cluster")]
-    let status = super::servers::show(&lab.together(), now);
-    #[cfg(not(feature = "cluster"))]
-    let status = html! {};
     Ok(Shown { tab: Tab::Runs, title, lead, status, rounds, forms: None })
 }
 

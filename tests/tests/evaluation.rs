@@ -30,7 +30,7 @@ const LIMIT: Duration = Duration::from_hours(24);
 /// Every round's model is tested by all four clients, on a quarter of their samples, and told by class.
 fn scenario(more: &[&str]) -> Scenario {
     let mut overrides = vec!["round.min-updates=4", "evaluate.on-clients-every=1", "evaluate.hold-out=0.25"];
-    overrides.push("evaluate.by-class=true");
+    overrides.extend(["evaluate.by-class=true", "data.max-test-samples=200"]);
     overrides.extend_from_slice(more);
     Scenario::small(&overrides)
 }

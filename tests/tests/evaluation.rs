@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aggregator::coordinator::{Opening, Outcome, Resume};
-use aggregator::data::TestSet;
+use aggregator::data::{self, TestSet};
 use aggregator::events::Notice;
 use aggregator::round::{RoundRecord, SampleCap, Tally};
 use aggregator::run::directory::RunDirectory;
@@ -19,8 +19,10 @@ use federation_tests::faults::Faults;
 use federation_tests::faulty_disk::Loss;
 use federation_tests::scenario::Scenario;
 use federation_tests::simulator::Simulator;
-use models::{ClassResult, ParamSet};
+use federation_tests::whole_run::whole;
+use models::{Backend, ClassResult, ParamSet};
 use shared::by_class::ByClass;
+use shared::data::View;
 use shared::id::ClientId;
 use shared::message::TaskKind;
 use tokio::sync::watch;
@@ -292,4 +294,23 @@ mod processes {
             assert_eq!(personal.round, last.round);
         }
     }
+}
+
+#[tokio::test]
+async fn models_are_measured_on_what_the_server_keeps_and_chosen_by_it() {
+    let kept = ["data.validation=40", "data.max-samples=400", "early-stopping.metric=validation-loss"];
+    let scenario = Scenario::small(&[&kept[..], &["evaluate.every=1", "run.rounds=4"]].concat());
+    assert_eq!(scenario.shares.iter().map(View::len).sum::<usize>(), 360, "no client has them");
+    let runs = tempfile::tempdir().unwrap();
+    let run = whole(runs.path(), &scenario).await;
+    let samples = data::validation(&scenario.config).unwrap().unwrap();
+    let architecture = &scenario.config.spec.architecture;
+    let found = samples.evaluate(architecture, &run.current_model().unwrap(), &Backend::cpu()).unwrap();
+    let measured = |record: &RoundRecord| record.metrics["validation-loss"];
+    let last = run.records().last().unwrap();
+    assert_eq!((found.samples, measured(last)), (40, found.loss));
+    assert_eq!(last.metrics.get("validation-accuracy").copied(), found.accuracy);
+    assert_ne!(last.loss, Some(found.loss), "the test samples are others");
+    let least = run.records().iter().min_by(|a, b| measured(a).total_cmp(&measured(b))).unwrap();
+    assert_eq!(run.best().map(|best| best.round), Some(least.round));
 }

@@ -87,8 +87,10 @@ fn tuned(plan: &Plan, lines: &[&Line]) -> Vec<String> {
     } else {
         "with the best accuracy"
     };
+    let validated = plan.runs.iter().any(|run| run.config.data.validation.is_some());
+    let samples = if validated { "validation" } else { "test" };
     let mut notes = vec![format!(
-        "Chosen: the values {by}, of all that were tried with seed {seed}, on the test samples; the other seeds run with the chosen ones \
+        "Chosen: the values {by}, of all that were tried with seed {seed}, on the {samples} samples; the other seeds run with the chosen ones \
          alone."
     )];
     let at_the_end = lines.iter().filter_map(|line| {

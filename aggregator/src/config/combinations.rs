@@ -255,14 +255,16 @@ impl Combinations<'_> {
             self.refuse(&[set, ("data.partition.role", "data.partition.role".to_owned())], reason);
         }
         // What the server keeps, no client has.
-        let samples = samples.saturating_sub(raw.data.labelled.map_or(0, u64::from));
+        let kept = [raw.data.labelled, raw.data.validation].into_iter().flatten().map(u64::from).sum();
+        let samples = samples.saturating_sub(kept);
         let clients = u64::from(raw.data.clients);
         let clients_key = ("data.clients", format!("data.clients = {clients}"));
         // What the number of samples comes from.
-        let samples_key = match raw.data.labelled {
-            Some(_) => "data.labelled",
-            None if samples == available => "data.max-samples",
-            None => "data.set",
+        let samples_key = match (raw.data.labelled, raw.data.validation) {
+            (Some(_), _) => "data.labelled",
+            (None, Some(_)) => "data.validation",
+            (None, None) if samples == available => "data.max-samples",
+            (None, None) => "data.set",
         };
         let samples_key = (samples_key, format!("{samples} training samples"));
         if clients > samples {

@@ -42,6 +42,13 @@ section! {
         pub max_samples: Option<u32> = None, in Kind::POSITIVE, unset "all samples (glyphs: 6000)", was "limit";
         /// Test samples at most, evenly spaced
         pub max_test_samples: Option<u32> = None, in Kind::POSITIVE, unset "all samples (glyphs: 2000)";
+        /// Training samples that the server keeps: models are measured on them as well
+        ///
+        /// No client has them. Each test of the model measures validation-accuracy and validation-loss on them, by which training may
+        /// end and the best model is chosen (early-stopping.metric).
+        pub validation: Option<u32> = None, in Kind::POSITIVE, unset "none";
+        /// Divide training and test samples anew, data.max-test-samples to test on
+        pub pooled: bool = false;
         /// Which side has them: device (each its own), or server (it alone; then devices need none)
         pub labels: LabelsAt = LabelsAt::default();
         /// Labelled training samples of the server, equally many of each class

@@ -399,6 +399,12 @@ fn combinations_that_make_no_sense() {
             &["data.set = \"glyphs\"", "data.path = \"somewhere\"", "--set data.path="],
         ),
         (&["data.max-samples=9"], &["data.clients = 10", "9 training samples"]),
+        (&["data.max-samples=40", "data.validation=31"], &["data.clients = 10", "9 training samples"]),
+        (&["data.validation=100", "evaluate.every=0"], &["data.validation = 100", "evaluate.every = 0"]),
+        (&["data.validation=100", "algorithm.local={}"], &["data.validation = 100", "no one model"]),
+        (&["early-stopping.metric=validation-loss"], &["no data.validation"]),
+        (&["data.pooled=true", "data.max-test-samples=100"], &["data.pooled = true", "glyphs"]),
+        (&["data.set=mnist", "data.path=x", "data.pooled=true"], &["no data.max-test-samples"]),
         (
             &["simulation.attack.sign-flip={}", "simulation.attackers=0.09"],
             &["(sign flip)", "simulation.attackers = 0.09 (--set)", "data.clients = 10", "no client attacks"],

@@ -92,7 +92,8 @@ mod tests {
         let message = parse("training.epochs=").expect_err("not optional").to_string();
         assert!(
             message.contains("training.epochs=")
-                && message.contains("data.max-samples, data.max-test-samples, data.labelled"),
+                && message
+                    .contains("data.max-samples, data.max-test-samples, data.validation, data.labelled"),
             "{message}"
         );
     }

@@ -143,6 +143,8 @@ fn engine_alone(raw: &Raw) -> Vec<&'static str> {
         ("model.projection", raw.model.projection.is_some()),
         ("model.task", raw.model.task != TaskName::default()),
         ("data.on-error", data.on_error != none.on_error),
+        ("data.validation", data.validation.is_some()),
+        ("data.pooled", data.pooled),
         ("data.labels", data.labels != none.labels),
         ("data.labelled", data.labelled.is_some()),
         ("data.normalise", data.normalise != none.normalise),

@@ -20,6 +20,10 @@ pub struct DataPlan {
     pub partition: Partition,
     /// Seed of who has which samples; that of the run unless `data.seed` says otherwise.
     pub seed: u64,
+    /// Training samples that the server keeps to choose models by, at least 1; `None` if it keeps none.
+    pub validation: Option<usize>,
+    /// Whether training and test samples are divided anew.
+    pub pooled: bool,
 }
 
 /// What the server trains itself, and how what clients have learned is mixed with it.

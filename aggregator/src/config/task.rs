@@ -54,7 +54,8 @@ impl Combinations<'_> {
         let other = match metric {
             Criterion::Accuracy => Criterion::Loss,
             Criterion::OwnAccuracy => Criterion::OwnLoss,
-            Criterion::Loss | Criterion::OwnLoss => return,
+            Criterion::ValidationAccuracy => Criterion::ValidationLoss,
+            Criterion::Loss | Criterion::OwnLoss | Criterion::ValidationLoss => return,
         };
         let is_given = self.is_given("early-stopping.metric");
         if task == Task::MultiLabel && is_given {

@@ -203,6 +203,8 @@ pub(super) fn validate(layers: Layers, data_root: Option<&Path>, run: RunId) -> 
             clients: raw.data.clients as usize,
             partition: raw.data.partition,
             seed: raw.data.seed.unwrap_or(raw.run.seed).cast_unsigned(),
+            validation: raw.data.validation.map(|count| count as usize),
+            pooled: raw.data.pooled,
         },
         server,
         promise,
@@ -266,6 +268,7 @@ fn algorithm(
                 checks.refuse(&[("algorithm", format!("[{key}]")), labels], &reason);
             }
             checks.inconsistency(raw, &key, algorithm.ensemble().is_some());
+            checks.validation(raw, &key, algorithm.ensemble().is_some() || algorithm.personal().is_some());
             if algorithm.ensemble().is_some() && raw.evaluate.on_clients_every != 0 {
                 let tests = format!("evaluate.on-clients-every = {}", raw.evaluate.on_clients_every);
                 let reason = "its clients are sent no model that they could test: the ensemble stays with the aggregator, \

@@ -1,11 +1,13 @@
 //! The data sets of a configuration.
 
 pub mod digest;
+mod kept;
+mod pool;
 mod test_set;
 
+use std::path::Path;
 use std::sync::Arc;
 
-use shared::data::partition::balanced;
 use shared::data::{
     DataError, Dataset, PartitionError, PreparationError, Samples, Skipped, Split, View, glyphs,
 };
@@ -14,7 +16,10 @@ use shared::spec::LabelsAt;
 
 use crate::config::{Config, Source};
 
+pub use kept::{labelled, validation};
 pub use test_set::{EvaluateError, TestSet};
+
+use kept::Kept;
 
 /// The configured data cannot be provided; the operator has to act.
 #[derive(Debug, thiserror::Error)]
@@ -35,6 +40,16 @@ pub enum PlanError {
         count: usize,
         /// The reason.
         problem: PartitionError,
+    },
+    /// The server is to keep more validation samples than leave something to the clients.
+    #[error(
+        "data.validation = {count}: there are {samples} training samples for it and the clients; lower it"
+    )]
+    Validation {
+        /// The configured number.
+        count: usize,
+        /// The training samples without the server's labelled ones.
+        samples: usize,
     },
     /// The server is to have labelled samples of text, which contains its own labels.
     #[error(
@@ -61,22 +76,13 @@ pub fn load(config: &Config, split: Split) -> Result<Dataset, DataError> {
         }
         Source::Trainers => Err(DataError::OfTrainers),
         Source::Files { folder, limit, test_limit } => {
-            let format = config.data.set.format.expect("a set that is not drawn has a format");
-            let whole = format.load(folder, split, &config.data.reading)?;
-            config.data.reading.check_shape(folder, whole.shape())?;
-            let (expected, found) = (config.spec.architecture.classes, whole.classes());
-            if found != expected {
-                return Err(DataError::OtherClasses { expected, found }.in_file(folder));
-            }
-            let (labels, predictions) = (whole.predictions_each(), config.spec.architecture.predictions());
-            if let Ok(predictions) = predictions
-                && predictions != labels
-            {
-                return Err(DataError::OtherLabels { labels, predictions }.in_file(folder));
-            }
-            if let Some(vocabulary) = config.spec.architecture.vocabulary() {
-                whole.check_vocabulary(vocabulary).map_err(|error| error.in_file(folder))?;
-            }
+            let whole = match test_limit {
+                Some(tests) if config.data.pooled => {
+                    let sets = [read(config, folder, Split::Train)?, read(config, folder, Split::Test)?];
+                    pool::divided(sets.each_ref(), *tests, config.data.seed, split)?
+                }
+                _ => read(config, folder, split)?,
+            };
             match (split, limit, test_limit) {
                 // Published sets are shuffled; a folder per class or a table may be sorted.
                 (Split::Train, Some(limit), _) if config.data.set.is_own() => whole.thin(*limit),
@@ -87,6 +93,27 @@ pub fn load(config: &Config, split: Split) -> Result<Dataset, DataError> {
             }
         }
     }
+}
+
+/// One split of the files in a folder.
+fn read(config: &Config, folder: &Path, split: Split) -> Result<Dataset, DataError> {
+    let format = config.data.set.format.expect("a set that is not drawn has a format");
+    let whole = format.load(folder, split, &config.data.reading)?;
+    config.data.reading.check_shape(folder, whole.shape())?;
+    let (expected, found) = (config.spec.architecture.classes, whole.classes());
+    if found != expected {
+        return Err(DataError::OtherClasses { expected, found }.in_file(folder));
+    }
+    let (labels, predictions) = (whole.predictions_each(), config.spec.architecture.predictions());
+    if let Ok(predictions) = predictions
+        && predictions != labels
+    {
+        return Err(DataError::OtherLabels { labels, predictions }.in_file(folder));
+    }
+    if let Some(vocabulary) = config.spec.architecture.vocabulary() {
+        whole.check_vocabulary(vocabulary).map_err(|error| error.in_file(folder))?;
+    }
+    Ok(whole)
 }
 
 /// Whether the run evaluates the model, or clients' personal models.
@@ -149,43 +176,23 @@ pub fn divide(config: &Config, train: impl Into<Arc<Dataset>>) -> Result<Vec<Vie
     }
     let seed = Seed::root(config.data.seed).derive("partition");
     let (partition, clients) = (&config.data.partition, config.data.clients);
-    let parts = match config.server.labelled {
-        None => partition.divide(&dataset, clients, &seed)?,
-        Some(count) => {
-            // No client gets the server's samples.
-            let kept = labelled_among(config, &dataset, count)?;
-            let rest: Vec<u32> =
-                (0..dataset.len() as u32).filter(|sample| kept.binary_search(sample).is_err()).collect();
-            let labels: Vec<u32> = rest.iter().map(|&sample| dataset.labels()[sample as usize]).collect();
-            let mut parts = partition.split(&labels, dataset.classes(), clients, &seed)?;
-            let place = |position: &mut u32| *position = rest[*position as usize];
-            parts.iter_mut().flatten().for_each(place);
-            parts
-        }
+    // No client gets the server's samples.
+    let kept = Kept::of(config, &dataset)?;
+    let parts = if kept.is_nothing() {
+        partition.divide(&dataset, clients, &seed)?
+    } else {
+        let rest = kept.others(dataset.len());
+        let by_class = dataset.labels().len() == dataset.len();
+        let label = |&sample: &u32| if by_class { dataset.labels()[sample as usize] } else { 0 };
+        let labels: Vec<u32> = rest.iter().map(label).collect();
+        let classes = if by_class { dataset.classes() } else { 1 };
+        let mut parts = partition.split(&labels, classes, clients, &seed)?;
+        let place = |position: &mut u32| *position = rest[*position as usize];
+        parts.iter_mut().flatten().for_each(place);
+        parts
     };
     let views = parts.into_iter().map(|indices| View::select(dataset.clone(), indices));
     Ok(views.collect::<Result<_, _>>()?)
-}
-
-/// The server's labelled training samples, if it has any.
-pub fn labelled(config: &Config) -> Result<Option<View>, PlanError> {
-    let Some(count) = config.server.labelled else { return Ok(None) };
-    let dataset = Arc::new(load(config, Split::Train)?);
-    let kept = labelled_among(config, &dataset, count)?;
-    // A copy, so that the other samples can be freed.
-    let dataset = View::select(dataset, kept)?.to_dataset()?;
-    let labelled = View::whole(Arc::new(dataset));
-    config.spec.data.preparation.check(&labelled)?;
-    Ok(Some(labelled))
-}
-
-fn labelled_among(config: &Config, dataset: &Dataset, count: usize) -> Result<Vec<u32>, PlanError> {
-    if dataset.labels_each() > 1 {
-        return Err(PlanError::LabelledText { count });
-    }
-    let seed = Seed::root(config.data.seed).derive("labelled");
-    balanced(dataset.labels(), dataset.classes(), count, &seed)
-        .map_err(|problem| PlanError::Labelled { count, problem })
 }
 
 #[cfg(test)]
@@ -195,31 +202,14 @@ mod tests {
     use super::*;
     use crate::config::Raw;
 
-    fn config(overrides: &[&str]) -> Config {
+    pub(super) fn refused(error: Option<PlanError>) -> String {
+        error.map(|error| error.to_string()).unwrap_or_default()
+    }
+
+    pub(super) fn config(overrides: &[&str]) -> Config {
         let overrides: Vec<String> = overrides.iter().map(|&given| given.to_owned()).collect();
         let raw = Raw::layered(None, &overrides).expect("keys that exist");
         Config::validate(&raw, RunId::from_bytes([1; 8])).expect("a valid configuration")
-    }
-
-    #[test]
-    fn what_the_server_keeps_no_client_has() {
-        let common = ["data.max-samples=200", "data.clients=3", "data.partition.dirichlet.alpha=1"];
-        let kept = config(&[&common[..], &["data.labelled=50"]].concat());
-        let train = Arc::new(load(&kept, Split::Train).expect("glyphs are drawn"));
-        let shares = divide(&kept, train.clone()).expect("divided");
-        let server = labelled(&kept).expect("enough of each class").expect("some");
-        assert_eq!(server.histogram(), [5; 10]);
-        let own = labelled_among(&kept, &train, 50).expect("the same");
-        let mut all: Vec<u32> = shares.iter().flat_map(|share| share.indices().to_vec()).collect();
-        assert_eq!(all.len(), 150);
-        all.extend(&own);
-        all.sort_unstable();
-        assert_eq!(all, (0..200).collect::<Vec<u32>>());
-        assert_eq!(
-            server.to_dataset().expect("some"),
-            View::select(train, own).expect("there").to_dataset().expect("some")
-        );
-        assert!(labelled(&config(&common)).expect("nothing asked for").is_none());
     }
 
     #[test]
@@ -236,30 +226,35 @@ mod tests {
     }
 
     #[test]
-    fn a_labelled_set_that_lacks_a_class_is_refused_with_its_number() {
-        let config = config(&["data.max-samples=200", "data.clients=3", "data.labelled=20"]);
-        let labels = (0..200_u32).map(|sample| sample % 9);
-        let train = Dataset::new(vec![1, 1, 1], vec![0; 200], labels, 10).expect("one pixel each");
-        for refused in [labelled_among(&config, &train, 20).err(), divide(&config, train).err()] {
-            let refused = refused.map(|error| error.to_string()).unwrap_or_default();
-            assert!(refused.contains("data.labelled = 20") && refused.contains("class 9 has 0"), "{refused}");
-        }
+    fn text_is_not_prepared_like_images() {
+        let text = Dataset::labelled(vec![2], Samples::Tokens(vec![0, 1, 1, 2]), vec![1, 2, 2, 0], 3);
+        let whitened = config(&["data.max-samples=200", "data.clients=3", "data.normalise=whiten"]);
+        let said = refused(divide(&whitened, text.expect("two samples")).err());
+        assert!(said.contains("these samples are text") && said.contains("data.normalise"), "{said}");
     }
 
     #[test]
-    fn text_is_neither_kept_by_the_server_nor_prepared_like_images() {
-        let text = || {
-            Dataset::labelled(vec![2], Samples::Tokens(vec![0, 1, 1, 2]), vec![1, 2, 2, 0], 3)
-                .expect("two samples")
+    fn a_pool_of_both_splits_is_divided_anew() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        for (file, rows) in [("train.csv", 0..8), ("test.csv", 8..12)] {
+            let rows: String = rows.map(|row| format!("{row},0,{}\n", row % 2)).collect();
+            std::fs::write(folder.path().join(file), format!("a,b,label\n{rows}")).expect("written");
+        }
+        let path = format!("data.path={}", folder.path().display());
+        let table =
+            ["data.set=csv", &path, "data.shape=2", "data.classes=2", "model.name=linear", "data.clients=2"];
+        let pooled = config(&[&table[..], &["data.pooled=true", "data.max-test-samples=5"]].concat());
+        let rows = |split| -> Vec<f32> {
+            let Samples::Floats(values) = load(&pooled, split).expect("read").samples().clone() else {
+                panic!("numbers")
+            };
+            values.iter().copied().step_by(2).collect()
         };
-        let common = ["data.max-samples=200", "data.clients=3"];
-        let kept = config(&[&common[..], &["data.labelled=20"]].concat());
-        let refused = |error: Option<PlanError>| error.map(|error| error.to_string()).unwrap_or_default();
-        let said = refused(labelled_among(&kept, &text(), 20).err());
-        assert!(said.contains("data.labelled = 20: these samples are text"), "{said}");
-        let whitened = config(&[&common[..], &["data.normalise=whiten"]].concat());
-        let said = refused(divide(&whitened, text()).err());
-        assert!(said.contains("these samples are text") && said.contains("data.normalise"), "{said}");
+        let (train, test) = (rows(Split::Train), rows(Split::Test));
+        assert_eq!((train.len(), test.len()), (7, 5));
+        let mut all = [train, test].concat();
+        all.sort_by(f32::total_cmp);
+        assert_eq!(all, (0..12).map(|row| row as f32).collect::<Vec<_>>());
     }
 
     #[test]

@@ -97,6 +97,9 @@ fn remarks(record: &RoundRecord) -> Vec<String> {
             percent(own)
         ));
     }
+    if let Some(&accuracy) = record.metrics.get(Criterion::ValidationAccuracy.name()) {
+        remarks.push(format!("validation {}", percent(accuracy)));
+    }
     remarks
 }
 

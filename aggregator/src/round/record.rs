@@ -136,6 +136,8 @@ pub fn of_a_model(metric: &str) -> bool {
         || metric.contains("-inconsistency")
         || Measure::ALL.iter().any(|measure| measure.name() == metric)
         || [
+            "validation-accuracy",
+            "validation-loss",
             "best-member",
             "mean-member",
             "members",

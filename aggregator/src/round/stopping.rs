@@ -21,6 +21,10 @@ pub enum Criterion {
     OwnAccuracy,
     /// Mean loss on them: less is better.
     OwnLoss,
+    /// Accuracy on the training samples that the server keeps for this: more is better.
+    ValidationAccuracy,
+    /// Loss on them: less is better.
+    ValidationLoss,
 }
 
 impl Criterion {
@@ -36,12 +40,18 @@ impl Criterion {
         matches!(self, Self::OwnAccuracy | Self::OwnLoss)
     }
 
+    /// Whether it is measured on what the server keeps of the training samples.
+    #[must_use]
+    pub fn is_of_validation(self) -> bool {
+        matches!(self, Self::ValidationAccuracy | Self::ValidationLoss)
+    }
+
     /// Whether a model with `value` is better than one with `other`.
     #[must_use]
     pub fn is_better(self, value: f64, other: f64) -> bool {
         match self {
-            Self::Accuracy | Self::OwnAccuracy => value > other,
-            Self::Loss | Self::OwnLoss => value < other,
+            Self::Accuracy | Self::OwnAccuracy | Self::ValidationAccuracy => value > other,
+            Self::Loss | Self::OwnLoss | Self::ValidationLoss => value < other,
         }
     }
 
@@ -50,7 +60,9 @@ impl Criterion {
         let value = match self {
             Self::Accuracy => record.accuracy,
             Self::Loss => record.loss,
-            Self::OwnAccuracy | Self::OwnLoss => record.metrics.get(self.name()).copied(),
+            Self::OwnAccuracy | Self::OwnLoss | Self::ValidationAccuracy | Self::ValidationLoss => {
+                record.metrics.get(self.name()).copied()
+            }
         };
         let round = if self.is_of_clients() { record.round - 1 } else { record.round };
         Some(Best { round, value: value.filter(|value| value.is_finite())? })
@@ -63,7 +75,9 @@ section! {
     /// `[early-stopping]`: when training ends before all rounds are over.
     #[derive(Copy)]
     pub struct EarlyStopping {
-        /// The best model's: accuracy or loss; own-accuracy or own-loss of the clients' tests
+        /// The best model's: accuracy, loss; own-accuracy, own-loss; validation-accuracy, validation-loss
+        ///
+        /// On the server's test samples; with own- on the clients' own samples; with validation- on those of data.validation.
         pub metric: Criterion = Criterion::default();
         /// Training ends when a model is as good as this
         pub target: Option<f64> = None, in Kind::NOT_NEGATIVE, unset "no target";
@@ -144,7 +158,13 @@ mod tests {
             round,
             accuracy,
             loss: accuracy.map(|accuracy| 1.0 - accuracy),
-            metrics: accuracy.map(|accuracy| ("own-accuracy".to_owned(), accuracy)).into_iter().collect(),
+            metrics: accuracy
+                .map(|accuracy| {
+                    ["own-accuracy", "validation-accuracy"].map(|name| (name.to_owned(), accuracy))
+                })
+                .into_iter()
+                .flatten()
+                .collect(),
             ..RoundRecord::default()
         };
         (1..).zip(accuracies).map(record).collect()
@@ -159,6 +179,7 @@ mod tests {
         assert_eq!(round(Criterion::Accuracy, 5), Some(3));
         assert_eq!(round(Criterion::Loss, 5), Some(3));
         assert_eq!(round(Criterion::OwnAccuracy, 5), Some(2));
+        assert_eq!(round(Criterion::ValidationAccuracy, 5), Some(3), "of the model that the round leaves");
         assert_eq!(round(Criterion::Accuracy, 7), Some(6));
         assert_eq!(round(Criterion::OwnLoss, 7), None);
         assert_eq!(round(Criterion::Accuracy, 0), None);

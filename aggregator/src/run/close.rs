@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use models::{Evaluation, Measure, ParamSet, Precision};
+use models::{ParamSet, Precision};
 use shared::aggregation::{Contributor, Mixture, NoisedShare, Private, Weights};
-use shared::algorithm::{AggregateError, Deployed, Global, Round};
+use shared::algorithm::{AggregateError, Global, Round};
 use shared::by_class::ByClass;
 use shared::id::ClientId;
 use shared::message::TrainReport;
@@ -13,16 +13,12 @@ use shared::message::TrainReport;
 use tracing::warn;
 
 use super::collapse::Outlook;
-use super::ensemble::Tested;
 use super::leaves::Leaves;
 use super::opening::Decision;
 use super::stored::StoredRound;
 use super::supervised::{OwnLoss, OwnTraining};
-use super::update_file::outcome;
-use super::{OpenRound, Run, RunError, SMALL, Traffic, client_metrics, damaged, update_file};
+use super::{OpenRound, Run, RunError, SMALL, Traffic, client_metrics};
 use crate::coordinator::{Opening, Revealed};
-use crate::data::TestSet;
-use crate::ensemble::EnsembleError;
 use crate::round::{ClosedRound, Dominance, EarlyStopping, RoundRecord, Tally, UpdateWork, stopping};
 
 impl Run {
@@ -197,6 +193,7 @@ impl Run {
             Some(tests) => self.tested(global, open, tests, leaves)?,
             None => None,
         };
+        metrics.extend(self.validated(global, due)?);
         let own = self.tester.as_ref().filter(|_| due).and_then(|tester| {
             let params = self.algorithm.current_model(global);
             let found = tester.test(&self.config.spec, round, params, is_last);
@@ -289,69 +286,6 @@ impl Run {
             return Err(AggregateError::NotFinite { tensor: tensor.to_owned() }.into());
         }
         Ok(own_loss)
-    }
-
-    /// How what would be used now does on the test set; `None` if there is nothing yet.
-    fn tested(
-        &self,
-        global: &Global,
-        open: &OpenRound,
-        tests: &TestSet,
-        leaves: Option<&mut Box<dyn Leaves>>,
-    ) -> Result<Option<Tested>, RunError> {
-        if let Some(answering) = self.algorithm.ensemble() {
-            let start = self.algorithm.current_model(global);
-            return match self.test_ensemble(answering, start, tests) {
-                // A client has sent a model that computes no numbers. The others are there all the same.
-                Err(RunError::Ensemble(error @ EnsembleError::Features { .. })) => {
-                    warn!("the ensemble is not tested: {error}");
-                    Ok(None)
-                }
-                tested => tested,
-            };
-        }
-        let evaluation = if let Some(deployed) = self.algorithm.personal() {
-            self.deployed(&deployed, global, open, tests, leaves)?
-        } else {
-            Some(tests.evaluate(
-                &self.config.spec.architecture,
-                self.algorithm.current_model(global),
-                &self.backend,
-            )?)
-        };
-        let named = |(measure, value): (Measure, f64)| (measure.name().to_owned(), value);
-        Ok(evaluation.map(|evaluation| {
-            let metrics = evaluation.deviation.measures().into_iter().map(named).collect();
-            Tested { evaluation, metrics }
-        }))
-    }
-
-    /// The mean over the clients of this round, all alike, of what each of them would deploy; `None` without clients. One
-    /// of their models at a time is in memory.
-    fn deployed(
-        &self,
-        deployed: &Deployed<'_>,
-        global: &Global,
-        open: &OpenRound,
-        tests: &TestSet,
-        mut leaves: Option<&mut Box<dyn Leaves>>,
-    ) -> Result<Option<Evaluation>, RunError> {
-        let round = open.round(&self.config.spec, &self.template, self.failed, self.private());
-        let limits = self.accepted();
-        let mut sum = Evaluation::default();
-        for &client in open.reports.keys() {
-            let path = self.directory.accepted_update(round.number, client);
-            let read = match &mut leaves {
-                Some(leaves) => update_file::read(&mut &leaves.update(round.number, client)?[..], limits),
-                None => outcome(update_file::read_from(&*self.files, &path, limits))?,
-            };
-            let checked = read.and_then(|(_, record)| self.algorithm.check(&round, record));
-            let checked = checked.map_err(damaged(&path))?;
-            let Some(params) = deployed(global, checked) else { continue };
-            let evaluation = tests.evaluate(&self.config.spec.architecture, &params, &self.backend)?;
-            sum = sum.merge(evaluation);
-        }
-        Ok((sum.samples > 0).then_some(sum))
     }
 
     /// The accepted updates of a round with these reports.

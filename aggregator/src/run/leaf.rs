@@ -73,6 +73,7 @@ impl LeafRun {
         let mut config = config;
         // The root alone trains on labelled samples, and tests.
         (config.server.labelled, config.server.mixture) = (None, Mixture::CLIENTS);
+        config.data.validation = None;
         for folder in [directory.state(), directory.spool()] {
             create_dir_durably(&*files, &folder).map_err(disk("create", &folder))?;
         }

@@ -91,6 +91,7 @@ mod secret;
 mod stored;
 mod supervised;
 mod tester;
+mod testing;
 pub(crate) mod update_file;
 mod upload;
 
@@ -204,6 +205,8 @@ pub struct Run {
     tester: Option<Tester>,
     /// The samples whose labels the server has.
     labelled: Option<View>,
+    /// What models are chosen by, if that is kept apart.
+    validation: Option<TestSet>,
     /// How far the server's own training is.
     own_progress: Arc<OwnProgress>,
     /// Threads that it takes.
@@ -253,7 +256,7 @@ impl Run {
         let algorithm = registry::build(&config.spec.algorithm)?;
         let specs = config.spec.architecture.parameter_specs().map_err(models::ModelError::from)?;
         let template = Template::of_updates(specs, config.spec.aggregation.buffers);
-        let labelled = data::labelled(&config)?;
+        let (labelled, validation) = (data::labelled(&config)?, data::validation(&config)?);
         let tester = Tester::of(&config, &directory);
         let secret = config.promise.map(|_| secret::of(&config, &*files, &directory)).transpose()?;
         // Where devices add the noise they are not drawn by chance: it hides none of them from the server.
@@ -275,6 +278,7 @@ impl Run {
             template,
             tests,
             labelled,
+            validation,
             own_progress: Arc::default(),
             simulated: false,
             own_threads: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),

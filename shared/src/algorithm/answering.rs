@@ -58,8 +58,8 @@ impl fmt::Display for Fusion {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Head {
-    /// Prototypes, one for each class, which features of length 1 are compared with. All members have learned them from the same
-    /// start, so that their mean makes sense.
+    /// Prototypes, one for each class, which features of length 1 are compared with. Members have learned from the same start, so that the
+    /// mean of their prototypes makes sense.
     #[default]
     Prototypes,
     /// A layer that gives the logits, as every network has one. What members have in common are their answers alone.

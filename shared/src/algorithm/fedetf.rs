@@ -10,13 +10,15 @@
 //! server:    as FedAvg
 //! ```
 //!
-//! with `n_kc` the client's samples of class `c`. The classifier cannot be drawn towards the classes that a client has many of, and the
-//! loss (Ren et al. 2020, "balanced softmax") asks for less where they are many. A class that a client does not have has no part in
-//! its loss; so a client with one class learns nothing. Tests and predictions go by the logits alone.
+//! with `n_kc` the client's samples of class `c`, or 1 where it has none, as in the authors' program: where the paper's formula has 0, the
+//! class would have no part in the loss, and a client with one class would learn nothing. The classifier cannot be drawn towards the
+//! classes that a client has many of, and the loss (Ren et al. 2020, "balanced softmax") asks for less where they are many. Tests and
+//! predictions go by the logits alone.
 //!
-//! The projection is the configured network's last linear layer, and the fixed classifier a [`Layer::SimplexEtf`] behind it: as in the
-//! authors' program, whose projection has as many outputs as there are classes, beta starts at 1 and gamma is 1. The program turns
-//! the simplex at random; the projection learns any turn, so ours is not turned.
+//! The projection is the configured network's last linear layer, and the fixed classifier a [`Layer::SimplexEtf`] behind it, unless the
+//! network ends with one. So it is in the program's ResNets and its LeNet, where beta starts at 1; a projection of its CNN to 64 numbers
+//! is a linear layer more, `model.layers`. The program turns the simplex at random; the projection learns any turn, so ours is not
+//! turned.
 //!
 //! What the paper does after the federation, clients that fine-tune projection and classifier for themselves, is not part of it.
 
@@ -26,9 +28,6 @@ use models::{Architecture, Layer, Task, cross_entropy};
 use super::{Client, Incompatible, Objective, Setting, TrainError};
 use crate::seed::Seed;
 use crate::settings::{self, Kind};
-
-/// The fixed classifier's name in the head.
-const CLASSIFIER: &str = "etf";
 
 crate::section! {
     /// Federated averaging with a fixed classifier and a balanced loss.
@@ -63,20 +62,20 @@ impl Objective for FedEtf {
 
     fn network(&self, configured: Architecture) -> Result<Architecture, String> {
         let mut network = configured;
-        let is_ours = |layer: &Layer| *layer == classifier();
-        if network.head.last().is_some_and(is_ours) || network.task != Task::Classification {
+        if classifier(&network).is_some() || network.task != Task::Classification {
             return Ok(network);
         }
-        network.head.push(classifier());
+        network.head.push(Layer::SimplexEtf { name: "etf".to_owned() });
         match network.parameter_specs() {
             Ok(_) => Ok(network),
             Err(error) => Err(format!("fedetf puts its classifier behind the last layer: {error}")),
         }
     }
 
-    fn start(&self, _: &Architecture, params: &mut ParamSet, _: &Seed) {
-        if let Some(scale) = params.get_mut(&format!("head.{CLASSIFIER}.weight")) {
-            scale.values_mut().fill(self.scale as f32);
+    fn start(&self, network: &Architecture, params: &mut ParamSet, _: &Seed) {
+        let factor = classifier(network).and_then(|name| params.get_mut(&format!("head.{name}.weight")));
+        if let Some(factor) = factor {
+            factor.values_mut().fill(self.scale as f32);
         }
     }
 
@@ -85,7 +84,7 @@ impl Objective for FedEtf {
             let w_k = client.sgd(w_t)?;
             return client.delta(w_k, w_t);
         }
-        let prior = self.prior(&client.data.histogram());
+        let prior = self.prior(&client.class_counts()?);
         let mut balanced = Vec::new();
         let w_k = client.epochs(w_t, |learner, batch| {
             learner.step_with_loss(batch, &mut |network, gradients| {
@@ -101,14 +100,18 @@ impl Objective for FedEtf {
 }
 
 impl FedEtf {
-    /// `gamma log n_c`, which is negative infinity for a class without samples.
+    /// `gamma log n_c`.
     fn prior(&self, counts: &[usize]) -> Vec<f32> {
-        counts.iter().map(|&count| (self.balance * (count as f64).ln()) as f32).collect()
+        counts.iter().map(|&count| (self.balance * (count.max(1) as f64).ln()) as f32).collect()
     }
 }
 
-fn classifier() -> Layer {
-    Layer::SimplexEtf { name: CLASSIFIER.to_owned() }
+/// The name of the fixed classifier that a network ends with.
+fn classifier(network: &Architecture) -> Option<&str> {
+    match network.head.last() {
+        Some(Layer::SimplexEtf { name }) => Some(name),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -130,16 +133,28 @@ mod tests {
     }
 
     #[test]
-    fn classes_that_are_not_there_have_no_part() {
+    fn a_classifier_of_ones_own_is_taken() {
+        let mut network = Architecture::by_name("lenet-5", &[1, 28, 28], 10).unwrap();
+        network.head.push(Layer::SimplexEtf { name: "etf1".to_owned() });
+        assert_eq!(FedEtf::default().network(network.clone()), Ok(network.clone()));
+        let mut params = network.initialise(|tensor| Seed::root(1).derive(tensor).rng()).unwrap();
+        FedEtf { scale: 8.0, ..FedEtf::default() }.start(&network, &mut params, &Seed::root(1));
+        assert_eq!(params.get("head.etf1.weight").unwrap().values(), [8.0]);
+    }
+
+    #[test]
+    fn classes_that_are_not_there_count_as_one_sample() {
         let prior = FedEtf::default().prior(&[0, 1, 100]);
-        assert_eq!((prior[0], prior[1]), (f32::NEG_INFINITY, 0.0));
+        assert_eq!((prior[0], prior[1]), (0.0, 0.0));
         let half = FedEtf { balance: 0.5, ..FedEtf::default() }.prior(&[1, 100]);
         assert!((half[1] - 10f32.ln()).abs() < 1e-6);
         let mut gradient = Vec::new();
         let logits: Vec<f32> =
-            [5.0, 1.0, 1.0].iter().zip(&prior).map(|(logit, prior)| logit + prior).collect();
+            [0.0, 1.0, 1.0].iter().zip(&prior).map(|(logit, prior)| logit + prior).collect();
         let value = cross_entropy(&logits, &[1], &mut gradient);
-        assert!((value - 101f32.ln()).abs() < 1e-5, "{value}");
-        assert!(gradient[0] < 1e-30 && (gradient[2] - 100.0 / 101.0).abs() < 1e-5, "{gradient:?}");
+        // 1 + e + 100 e to e.
+        let sum = 1.0 + 101.0 * 1f32.exp();
+        assert!((value - (sum.ln() - 1.0)).abs() < 1e-5, "{value}");
+        assert!((gradient[0] - 1.0 / sum).abs() < 1e-6, "{gradient:?}");
     }
 }

@@ -4,15 +4,15 @@
 //!
 //! ```text
 //! client m:  F_m, W_m = E epochs of minibatch SGD from F_0, W_0 on the cross-entropy of W F(x)
-//!            P_m,c = mean of F_m(x) over its samples of class c
+//!            P_m,c = mean of F_m(x) over its samples of class c, divided by its length
 //! server:    keeps every F_m;   P_g,c = mean of P_m,c over the clients that have the class
 //! in use:    argmax_c cos(F(x), P_g,c),   F = mean_m F_m(x), or fused otherwise
 //! ```
 //!
 //! FedProto has many rounds, and its clients hold their features near the global prototypes of the round before. In the first there are
 //! none, and its loss is the cross-entropy alone: this is that round, as a baseline of one-shot methods. Each client answers for itself
-//! there; here all of them do, by the mean of their features, as FAFI's do. Classes are compared by angles, and not by distances, in
-//! which the members' features have scales of their own.
+//! there, by the nearest prototype; here all of them do, by the mean of their features, as FAFI's do, and by angles: lengths are of each
+//! client's own scale. The paper weighs the prototypes of a class by the clients' samples of it; its program, as ours, does not.
 //!
 //! A class that a client does not have is a prototype of zeros, which has no part in the angle of a mean: so the mean over all clients
 //! points where that over the clients that have the class does.
@@ -25,7 +25,7 @@ use super::{Client, Incompatible, OneShot, Setting, TrainError};
 use crate::settings::{self, Kind};
 
 /// Samples whose features are taken at a time: bounds memory, not the result.
-const CHUNK: usize = 256;
+const CHUNK: usize = 32;
 
 crate::section! {
     /// The first round of FedProto. Its other settings are those of local training.
@@ -105,11 +105,14 @@ impl OneShot for FedProto {
 
     fn learn(&self, client: &mut Client<'_>, w_0: &ParamSet) -> Result<ParamSet, TrainError> {
         let mut learned = client.sgd(w_0)?;
+        if client.data.is_empty() {
+            return Ok(learned);
+        }
         let head = prototypes_of(&client.spec.architecture)
             .ok_or_else(|| TrainError::Broadcast("its last layer is not linear without bias".to_owned()))?;
-        let means = class_means(client, &learned)?;
-        if let Some(prototypes) = learned.get_mut(&head) {
-            prototypes.values_mut().copy_from_slice(&means);
+        let prototypes = mean_directions(client, &learned)?;
+        if let Some(head) = learned.get_mut(&head) {
+            head.values_mut().copy_from_slice(&prototypes);
         }
         Ok(learned)
     }
@@ -120,12 +123,12 @@ impl OneShot for FedProto {
     }
 }
 
-/// The mean features of each class over the client's samples as they are for a test, `[classes, features]`; zeros for a class that it
-/// does not have.
-fn class_means(client: &Client<'_>, learned: &ParamSet) -> Result<Vec<f32>, TrainError> {
+/// The mean features of each class over the client's samples as they are for a test, of length 1: `[classes, features]`. Zeros for a
+/// class that it does not have.
+fn mean_directions(client: &Client<'_>, learned: &ParamSet) -> Result<Vec<f32>, TrainError> {
     let (spec, data) = (client.spec, client.data);
+    let classes = client.class_counts()?.len();
     let mut network = Network::new(&spec.architecture, learned, client.device)?;
-    let counts = data.histogram();
     let positions: Vec<usize> = (0..data.len()).collect();
     let (mut x, mut y) = (Vec::new(), Targets::default());
     let mut sums: Vec<f64> = Vec::new();
@@ -135,7 +138,7 @@ fn class_means(client: &Client<'_>, learned: &ParamSet) -> Result<Vec<f32>, Trai
         let batch = Batch::unlabelled(std::mem::take(&mut x), shape)?;
         let features = network.represent(&batch)?;
         let length = features.len() / chunk.len();
-        sums.resize(counts.len() * length, 0.0);
+        sums.resize(classes * length, 0.0);
         for (row, &position) in features.chunks_exact(length).zip(chunk) {
             for &label in data.labels_of(position) {
                 let sum = &mut sums[label as usize * length..][..length];
@@ -143,9 +146,14 @@ fn class_means(client: &Client<'_>, learned: &ParamSet) -> Result<Vec<f32>, Trai
             }
         }
     }
-    let length = sums.len() / counts.len();
-    let each = sums.chunks(length.max(1)).zip(&counts);
-    Ok(each.flat_map(|(sum, &count)| sum.iter().map(move |sum| (sum / count.max(1) as f64) as f32)).collect())
+    let length = (sums.len() / classes).max(1);
+    for sum in sums.chunks_mut(length) {
+        let length = sum.iter().map(|value| value * value).sum::<f64>().sqrt();
+        if length > 0.0 {
+            sum.iter_mut().for_each(|value| *value /= length);
+        }
+    }
+    Ok(sums.into_iter().map(|value| value as f32).collect())
 }
 
 #[cfg(test)]

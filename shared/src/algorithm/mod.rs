@@ -113,6 +113,7 @@
 mod aggregate_error;
 pub mod answering;
 pub mod capability;
+mod class_counts;
 mod client;
 mod client_memory;
 pub mod combinations;

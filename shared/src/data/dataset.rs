@@ -355,6 +355,30 @@ impl Dataset {
         Ok(selected.named(self.class_names.clone()))
     }
 
+    /// These samples and others after them, without their authors.
+    ///
+    /// # Errors
+    /// [`DataError::OtherShape`], [`DataError::OtherClasses`] or [`DataError::OtherNames`] if the others are not of the same kind.
+    pub fn joined(&self, others: &Self) -> Result<Self, DataError> {
+        let samples = self.samples.joined(&others.samples).filter(|_| self.shape == others.shape);
+        let samples = samples.ok_or_else(|| DataError::OtherShape {
+            expected: self.shape.clone(),
+            found: others.shape.clone(),
+        })?;
+        if self.classes != others.classes || self.has_values() != others.has_values() {
+            return Err(DataError::OtherClasses { expected: self.classes, found: others.classes });
+        }
+        if self.class_names != others.class_names {
+            let (expected, found) = (self.class_names.join(", "), others.class_names.join(", "));
+            return Err(DataError::OtherNames { expected, found });
+        }
+        let mut targets = self.targets.clone();
+        targets.extend_from(&others.targets, 0..others.targets.len());
+        let joined =
+            Self::checked(self.shape.clone(), samples, targets, self.count + others.count, self.classes)?;
+        Ok(joined.named(self.class_names.clone()).leaving_out(self.skipped.joined(&others.skipped)))
+    }
+
     /// Refuses texts with tokens that a network of this vocabulary does not know.
     ///
     /// # Errors

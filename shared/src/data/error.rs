@@ -114,6 +114,14 @@ pub enum DataError {
     /// All samples were skipped.
     #[error("holds no sample that can be used; {count} left out, the first: {first}")]
     AllLeftOut { count: usize, first: String },
+    /// Two splits that are put together have classes of other names, or in another order.
+    #[error(
+        "the classes of one split are {expected} and those of the other {found}, which cannot be put together"
+    )]
+    OtherNames { expected: String, found: String },
+    /// A pool of samples has no more than are to be tested on.
+    #[error("{tests} test samples leave none of {samples} in all to train on")]
+    NoneToTrainOn { tests: usize, samples: usize },
     /// A written label is not one of the known ones.
     #[error("label {label:?} is none of {known}")]
     UnknownLabel { label: String, known: String },

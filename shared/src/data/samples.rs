@@ -80,6 +80,16 @@ impl Samples {
         }
     }
 
+    /// These values and others after them; `None` if they are of another kind.
+    pub(super) fn joined(&self, others: &Self) -> Option<Self> {
+        Some(match (self, others) {
+            (Self::Bytes(own), Self::Bytes(others)) => Self::Bytes([&own[..], others].concat()),
+            (Self::Floats(own), Self::Floats(others)) => Self::Floats([&own[..], others].concat()),
+            (Self::Tokens(own), Self::Tokens(others)) => Self::Tokens([&own[..], others].concat()),
+            _ => return None,
+        })
+    }
+
     /// Checks that features are finite. A sample has `length` values.
     pub(super) fn check(&self, length: usize) -> Result<(), DataError> {
         let Self::Floats(values) = self else { return Ok(()) };

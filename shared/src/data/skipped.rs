@@ -32,6 +32,13 @@ impl Skipped {
         (!what.is_empty()).then(|| format!("{what} ({}{more})", self.reasons.join("; ")))
     }
 
+    /// These and others.
+    pub(super) fn joined(&self, others: &Self) -> Self {
+        let mut reasons = [&self.reasons[..], &others.reasons].concat();
+        reasons.truncate(Self::REASONS);
+        Self { count: self.count + others.count, others: self.others + others.others, reasons }
+    }
+
     /// Replaces [`DataError::Empty`] by the first reason, if samples were skipped.
     pub(super) fn explain(&self, error: DataError) -> DataError {
         match (error, self.reasons.first()) {

@@ -210,7 +210,7 @@ fn a_member_of_the_plain_ensemble_learns_as_a_client_of_fedavg_does() {
 }
 
 #[test]
-fn prototypes_of_fedproto_are_the_mean_features_of_what_was_learned() {
+fn prototypes_of_fedproto_point_where_the_mean_features_of_what_was_learned_do() {
     let spec = of("fedproto", "");
     let (data, head) = (halves(40, 1), "head.out.weight");
     let (member, start) = (learned(&spec, &data), initial(&spec));
@@ -232,15 +232,14 @@ fn prototypes_of_fedproto_are_the_mean_features_of_what_was_learned() {
     let batch = Batch::with_targets(x, [data.len(), 1, 4, 4], y).unwrap();
     let mut network = models::Network::new(&spec.architecture, &plain, &Backend::cpu()).unwrap();
     let features = network.represent(&batch).unwrap();
-    let expected = |class: usize, feature: usize| {
-        let of_class = (class..40).step_by(2).map(|sample| f64::from(features[sample * 8 + feature]));
-        (of_class.sum::<f64>() / 20.0) as f32
-    };
-    for (place, value) in member.get(head).unwrap().values().iter().enumerate() {
-        assert!(
-            (value - expected(place / 8, place % 8)).abs() < 1e-4 * (1.0 + value.abs()),
-            "{place}: {value}"
-        );
+    for (class, prototype) in member.get(head).unwrap().values().chunks(8).enumerate() {
+        let mean = |feature: usize| -> f64 {
+            (class..40).step_by(2).map(|sample| f64::from(features[sample * 8 + feature])).sum::<f64>() / 20.0
+        };
+        let length = (0..8).map(|feature| mean(feature).powi(2)).sum::<f64>().sqrt();
+        for (feature, value) in prototype.iter().enumerate() {
+            assert!((f64::from(*value) - mean(feature) / length).abs() < 1e-5, "{class} {feature}: {value}");
+        }
     }
     // A class that is not there is no direction.
     let one = learned(&spec, &data.part(&(0..40).step_by(2).collect::<Vec<u32>>()));

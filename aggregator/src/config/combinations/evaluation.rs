@@ -9,6 +9,11 @@ impl Combinations<'_> {
     /// Whether what training is to end by is ever known.
     pub(in crate::config) fn stop(&mut self, raw: &Raw) {
         let metric = raw.early_stopping.metric;
+        if metric.is_of_validation() && raw.data.validation.is_none() {
+            let by = ("early-stopping.metric", format!("early-stopping.metric = {:?}", metric.name()));
+            let reason = "the server keeps no samples to measure it on; say how many, data.validation = 1000";
+            self.refuse(&[by, ("data.validation", "no data.validation".to_owned())], reason);
+        }
         let end = match raw.early_stopping {
             EarlyStopping { target: Some(target), .. } => {
                 ("early-stopping.target", format!("early-stopping.target = {target}"))
@@ -50,6 +55,37 @@ impl Combinations<'_> {
             let reason = "clients would train on less and test nothing; set evaluate.on-clients-every to 1 or more, or \
                           personalisation.method, or leave evaluate.hold-out out";
             self.refuse(&keys, reason);
+        }
+    }
+
+    /// Whether there is one model that is tested, which validation samples could be measured with; and whether a pool has test samples.
+    pub(in crate::config) fn validation(&mut self, raw: &Raw, key: &str, is_several: bool) {
+        let set = ("data.set", format!("data.set = \"{}\"", raw.data.set));
+        if raw.data.pooled {
+            let pooled = ("data.pooled", "data.pooled = true".to_owned());
+            if raw.data.max_test_samples.is_none() {
+                let none = ("data.max-test-samples", "no data.max-test-samples".to_owned());
+                let reason = "say how many of all samples are to test on";
+                self.refuse(&[pooled.clone(), none], reason);
+            }
+            if raw.data.set.is_text() || raw.data.set.format.is_none() {
+                let reason = "its splits are not of samples that could be exchanged; leave data.pooled out";
+                self.refuse(&[pooled, set.clone()], reason);
+            }
+        }
+        let Some(count) = raw.data.validation else { return };
+        let validation = ("data.validation", format!("data.validation = {count}"));
+        if raw.data.set.is_text() {
+            let reason = "a sample of text overlaps those beside it, so that clients would have learned from it; leave data.validation out";
+            self.refuse(&[validation.clone(), set], reason);
+        }
+        if raw.evaluate.every == 0 {
+            let reason = "the samples are looked at where the model is tested; set evaluate.every to 1 or more, or leave data.validation out";
+            self.refuse(&[validation.clone(), ("evaluate.every", "evaluate.every = 0".to_owned())], reason);
+        }
+        if is_several {
+            let reason = "the server has no one model to measure on them: leave data.validation out";
+            self.refuse(&[validation, ("algorithm", format!("[{key}]"))], reason);
         }
     }
 

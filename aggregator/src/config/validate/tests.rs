@@ -192,13 +192,13 @@ fn the_effective_configuration_leaves_no_default_open() {
         "simulation.devices",
         "simulation.trainer",
     ];
-    let labelled = ["data.seed", "data.max-test-samples", "data.labelled"];
+    let labelled = ["data.seed", "data.max-test-samples", "data.validation", "data.labelled"];
     assert_eq!(unset(&[]), [&["data.path"][..], &form, &labelled, &normal, &rest].concat());
     assert_eq!(
         unset(&["data.set=mnist", "data.path=x"]),
         [
             &form[..],
-            &["data.seed", "data.max-samples", "data.max-test-samples", "data.labelled"],
+            &["data.seed", "data.max-samples", "data.max-test-samples", "data.validation", "data.labelled"],
             &normal,
             &rest
         ]

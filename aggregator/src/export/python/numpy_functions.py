@@ -149,7 +149,7 @@ def simplex_etf(x, weight):
     """Cosines of the features with the vertices of a regular simplex, times one factor (Li et al. 2023)."""
     classes = x.shape[-1]
     direction = x / np.sqrt((x * x).sum(axis=-1, keepdims=True) + 1e-12)
-    return weight * np.sqrt(classes / (classes - 1)) * (direction - direction.mean(axis=-1, keepdims=True))
+    return weight * (classes / (classes - 1)) ** 0.5 * (direction - direction.mean(axis=-1, keepdims=True))
 
 
 def local_response_norm(x, size, alpha, beta, k):

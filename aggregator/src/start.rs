@@ -108,8 +108,7 @@ pub fn start_on<T>(
     config.spec.run = RunId::from_bytes(bytes);
     let tests = data::test_set(&config).map_err(RunError::from)?;
     // Missing inputs are reported before there is a directory.
-    data::labelled(&config).map_err(RunError::from)?;
-    data::validation(&config).map_err(RunError::from)?;
+    data::kept(&config).map_err(RunError::from)?;
     let mut passed = Vec::new();
     let mut differs = None;
     let (mut prepare, mut prepared) = (Some(prepare), None);

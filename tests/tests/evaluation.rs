@@ -299,11 +299,12 @@ mod processes {
 #[tokio::test]
 async fn models_are_measured_on_what_the_server_keeps_and_chosen_by_it() {
     let kept = ["data.validation=40", "data.max-samples=400", "early-stopping.metric=validation-loss"];
-    let scenario = Scenario::small(&[&kept[..], &["evaluate.every=1", "run.rounds=4"]].concat());
+    let all = ["round.min-updates=4", "evaluate.every=1", "run.rounds=4"];
+    let scenario = Scenario::small(&[&kept[..], &all].concat());
     assert_eq!(scenario.shares.iter().map(View::len).sum::<usize>(), 360, "no client has them");
     let runs = tempfile::tempdir().unwrap();
     let run = whole(runs.path(), &scenario).await;
-    let samples = data::validation(&scenario.config).unwrap().unwrap();
+    let samples = data::kept(&scenario.config).unwrap().validation.unwrap();
     let architecture = &scenario.config.spec.architecture;
     let found = samples.evaluate(architecture, &run.current_model().unwrap(), &Backend::cpu()).unwrap();
     let measured = |record: &RoundRecord| record.metrics["validation-loss"];
@@ -313,4 +314,11 @@ async fn models_are_measured_on_what_the_server_keeps_and_chosen_by_it() {
     assert_ne!(last.loss, Some(found.loss), "the test samples are others");
     let least = run.records().iter().min_by(|a, b| measured(a).total_cmp(&measured(b))).unwrap();
     assert_eq!(run.best().map(|best| best.round), Some(least.round));
+    // Whenever the server dies it measures the same again.
+    let all = |records: &[RoundRecord]| records.iter().map(measured).collect::<Vec<f64>>();
+    for seed in 0..4 {
+        let directory = tempfile::tempdir().unwrap();
+        let simulator = Simulator::completed(&scenario, Faults::HEAVY, seed, directory.path());
+        assert_eq!(all(&simulator.records()), all(run.records()), "seed {seed}");
+    }
 }

@@ -68,7 +68,7 @@ fn the_servers_share_alone_is_supervised_learning() {
     let only = ["server.mixing={clients=0, server=1, previous=0}", "server.weight=0.5"];
     let scenario = scenario(&only);
     let config = &scenario.config;
-    let labelled = data::labelled(config).unwrap().unwrap();
+    let labelled = data::kept(config).unwrap().labelled.unwrap();
     let spec = &config.spec;
     let optimizer = spec.training.optimizer.to_engine();
     let optimizer = optimizer.at_rate(optimizer.rate() * 0.5);

@@ -91,6 +91,9 @@ const SETUPS: [Setup; 9] = [
             ("training.batch", "64"),
             ("training.optimizer.sgd.learning-rate", "0.001"),
             ("data.labelled", "1000"),
+            ("data.pooled", "true"),
+            ("data.max-test-samples", "2000"),
+            ("data.validation", "2000"),
         ],
     ),
     (

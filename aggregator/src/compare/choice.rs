@@ -1,5 +1,7 @@
 //! What is chosen among the candidates of `[tune]`: the one that needs the fewest rounds to the target or, where none reaches it or
-//! there is none, the one with the best accuracy (or least loss, where numbers are learned): on validation samples, if the runs keep some. Candidates run with the first seed; the chosen one runs with the others.
+//! there is none, the one with the best accuracy (or least loss, where numbers are learned): on the validation samples, if runs keep some
+//! (`data.validation`). Rounds are counted on the test samples, as they are in the tables. Candidates run with the first seed; the chosen
+//! one runs with the others.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Mutex, PoisonError};
@@ -46,7 +48,7 @@ pub fn tried(plan: &Plan, rounds: &Rounds, cell: usize, variant: usize) -> Vec<T
         .collect();
     let aim = aim(plan, cell);
     let reached = |rounds: &[RoundRecord]| {
-        let reaches = |round: &&RoundRecord| accuracy(round) >= aim && accuracy(round).is_some();
+        let reaches = |round: &&RoundRecord| round.accuracy >= aim && round.accuracy.is_some();
         aim.and_then(|_| rounds.iter().find(reaches).map(|round| round.round))
     };
     // What a candidate does after this round depends on when the others were run, and decides nothing.
@@ -54,16 +56,19 @@ pub fn tried(plan: &Plan, rounds: &Rounds, cell: usize, variant: usize) -> Vec<T
     let found = runs.into_iter().filter_map(|(run, rounds)| {
         let values = &plan.experiment.variants[variant].candidates.get(run.candidate?)?.text;
         let counted = rounds.partition_point(|round| decided.is_none_or(|decided| round.round <= decided));
-        let tested = rounds.iter().rfind(|round| accuracy(round).is_some()).map_or(0, |round| round.round);
-        let seed = Seed::by(accuracy, run, &rounds[..counted], aim);
+        let tested = rounds.iter().rfind(|round| round.accuracy.is_some()).map_or(0, |round| round.round);
+        let seed = Seed::of(run, &rounds[..counted], aim);
         Some(Tried {
             values: values.clone(),
             settled: is_complete(run, rounds) || decided.is_some_and(|decided| tested >= decided),
             run: seed.run,
             rounds: seed.rounds,
             crossing: seed.crossing,
-            best: seed.best,
-            loss: seed.loss,
+            best: validated(rounds, Criterion::ValidationAccuracy).reduce(f64::max).or(seed.best),
+            loss: validated(rounds, Criterion::ValidationLoss)
+                .last()
+                .filter(|_| seed.best.is_none())
+                .or(seed.loss),
             outrun: false,
         })
     });
@@ -76,9 +81,9 @@ pub fn tried(plan: &Plan, rounds: &Rounds, cell: usize, variant: usize) -> Vec<T
     found
 }
 
-/// The accuracy by which candidates are chosen: on the training samples that the server keeps for that, else on the test samples.
-fn accuracy(round: &RoundRecord) -> Option<f64> {
-    round.metrics.get(Criterion::ValidationAccuracy.name()).copied().or(round.accuracy)
+/// What was measured on the training samples that the server keeps to choose by, test by test.
+fn validated(rounds: &[RoundRecord], criterion: Criterion) -> impl Iterator<Item = f64> {
+    rounds.iter().filter_map(move |round| round.metrics.get(criterion.name()).copied())
 }
 
 /// The position of the best of all candidates, once all are settled. Of equals it is the first.
@@ -164,7 +169,7 @@ impl Race {
         if !plan.is_open(run) {
             return false;
         }
-        let (Some(target), Some(accuracy)) = (aim(plan, run.cell), accuracy(round)) else { return false };
+        let (Some(target), Some(accuracy)) = (aim(plan, run.cell), round.accuracy) else { return false };
         let mut reached = self.reached.lock().unwrap_or_else(PoisonError::into_inner);
         let Reached { first, each } = &mut *reached;
         let first = first.entry((run.cell, run.variant)).or_insert(u32::MAX);

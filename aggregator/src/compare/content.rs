@@ -86,6 +86,7 @@ pub fn compare<'a>(
             config.data.source == run.config.data.source
                 && config.data.set == run.config.data.set
                 && config.data.reading == run.config.data.reading
+                && config.data.pooled == run.config.data.pooled
         };
         let known = seen.iter().find(|(config, _)| same(config)).map(|(_, now)| now.clone());
         let now = known.unwrap_or_else(|| {

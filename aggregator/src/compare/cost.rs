@@ -88,7 +88,11 @@ impl Work {
             Source::Files { limit, test_limit, .. } => {
                 let all = config.data.set.training_samples?;
                 let most = |limit: &Option<usize>, all| limit.unwrap_or(all).min(all);
-                (most(limit, all), most(test_limit, all / 6))
+                let (all, tests) = match test_limit {
+                    Some(tests) if config.data.pooled => ((all + all / 6).saturating_sub(*tests), *tests),
+                    _ => (all, most(test_limit, all / 6)),
+                };
+                (most(limit, all), tests)
             }
             Source::Trainers => return None,
         };
@@ -99,6 +103,8 @@ impl Work {
     fn on(config: &Config, (train, test): (usize, usize)) -> Option<Self> {
         let spec = &config.spec;
         let clients = config.data.clients;
+        let validation = config.data.validation.unwrap_or(0);
+        let train = train.saturating_sub(validation + config.server.labelled.unwrap_or(0));
         let own = (train as f64 / clients as f64 / f64::from(spec.training.chunks.max(1))).max(1.0);
         let cohort = config.policy.cohort(clients) as f64;
         let batch = spec.training.batch_of(own.round() as u64) as usize;
@@ -115,7 +121,7 @@ impl Work {
             batch: batch.max(1),
             trained: rounds * cohort * epochs * own + server / factor,
             factor,
-            tested: tests as f64 * test as f64,
+            tested: tests as f64 * (test + validation) as f64,
         })
     }
 

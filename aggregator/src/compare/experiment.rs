@@ -247,6 +247,10 @@ impl Experiment {
         };
         let baseline = read.text(&["baseline"])?;
         known("baseline", baseline.as_ref(), &["baseline"])?;
+        if let Some(variant) = variants.iter().find(|variant| variant.name == PEAK) {
+            let reason = "as a target, peak is the best accuracy of each run: call the variant otherwise";
+            return Err(read.wrong(&["variants", &variant.name], reason.to_owned()));
+        }
         let target = read.target(&key("target"))?;
         known("target", target.as_ref().and_then(Target::variant), &key("target"))?;
         for axis in &axes {

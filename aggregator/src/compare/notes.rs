@@ -88,9 +88,14 @@ fn tuned(plan: &Plan, lines: &[&Line]) -> Vec<String> {
         "with the best accuracy"
     };
     let validated = plan.runs.iter().any(|run| run.config.data.validation.is_some());
-    let samples = if validated { "validation" } else { "test" };
+    let counted = lines.iter().any(|line| aim(plan, line.cell).is_some());
+    let samples = match (validated, counted) {
+        (false, _) => "test samples",
+        (true, false) => "validation samples",
+        (true, true) => "test samples, accuracies on the validation samples",
+    };
     let mut notes = vec![format!(
-        "Chosen: the values {by}, of all that were tried with seed {seed}, on the {samples} samples; the other seeds run with the chosen ones \
+        "Chosen: the values {by}, of all that were tried with seed {seed}, on the {samples}; the other seeds run with the chosen ones \
          alone."
     )];
     let at_the_end = lines.iter().filter_map(|line| {

@@ -82,17 +82,7 @@ pub struct Seed {
 impl Seed {
     /// The results of a run with these rounds.
     pub(super) fn of(run: &Planned, rounds: &[RoundRecord], target: Option<f64>) -> Self {
-        Self::by(|round| round.accuracy, run, rounds, target)
-    }
-
-    /// The same by another accuracy than that of the test samples.
-    pub(super) fn by(
-        accuracy: fn(&RoundRecord) -> Option<f64>,
-        run: &Planned,
-        rounds: &[RoundRecord],
-        target: Option<f64>,
-    ) -> Self {
-        let tested = || rounds.iter().filter_map(|round| Some((round.round, accuracy(round)?)));
+        let tested = || rounds.iter().filter_map(|round| Some((round.round, round.accuracy?)));
         let until = |last: u32| {
             let rounds = rounds.iter().take_while(|round| round.round <= last);
             rounds.fold(Traffic::default(), |sum: Traffic<u64>, round| Traffic {
@@ -108,7 +98,7 @@ impl Seed {
             rounds: rounds.iter().filter(|round| !round.closing).count(),
             complete: is_complete(run, rounds),
             accuracy: tested().next_back().map(|(_, accuracy)| accuracy),
-            best: tested().map(|(_, accuracy)| accuracy).reduce(f64::max),
+            best: peak(rounds),
             loss: rounds.iter().rev().find_map(|round| round.loss).filter(|_| tested().next().is_none()),
             target,
             reached: first.map(|(round, _)| (round, until(round))),

@@ -240,6 +240,8 @@ impl Combinations<'_> {
         let available = raw.data.max_samples.map_or(u64::MAX, u64::from);
         let samples = match raw.data.set {
             set if set.format.is_none() && raw.data.max_samples.is_some() => available,
+            // How many there are with the test samples is not known here.
+            _ if raw.data.pooled => available,
             set => available.min(set.training_samples.map_or(u64::MAX, |samples| samples as u64)),
         };
         if let Some(key) = divides_by_class(&raw.data.partition)
@@ -261,10 +263,12 @@ impl Combinations<'_> {
         let clients_key = ("data.clients", format!("data.clients = {clients}"));
         // What the number of samples comes from.
         let samples_key = match (raw.data.labelled, raw.data.validation) {
+            (labelled, Some(validation)) if labelled.is_none_or(|labelled| labelled <= validation) => {
+                "data.validation"
+            }
             (Some(_), _) => "data.labelled",
-            (None, Some(_)) => "data.validation",
-            (None, None) if samples == available => "data.max-samples",
-            (None, None) => "data.set",
+            _ if samples == available => "data.max-samples",
+            _ => "data.set",
         };
         let samples_key = (samples_key, format!("{samples} training samples"));
         if clients > samples {

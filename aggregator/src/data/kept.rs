@@ -54,32 +54,39 @@ impl Kept {
     }
 }
 
-/// The server's labelled training samples, if it has any.
-pub fn labelled(config: &Config) -> Result<Option<View>, PlanError> {
-    if config.server.labelled.is_none() {
-        return Ok(None);
-    }
-    let labelled = apart(config, |kept| kept.labelled)?;
-    config.spec.data.preparation.check(&labelled)?;
-    Ok(Some(labelled))
+/// What the server keeps, read once.
+#[derive(Clone, Debug, Default)]
+pub struct KeptSamples {
+    /// Its labelled samples, if it has any.
+    pub labelled: Option<View>,
+    /// The samples by which it chooses models, if it keeps any.
+    pub validation: Option<TestSet>,
 }
 
-/// The training samples by which the server chooses models, if it keeps any.
-pub fn validation(config: &Config) -> Result<Option<TestSet>, PlanError> {
-    if config.data.validation.is_none() {
-        return Ok(None);
+/// The samples that the server keeps. They are copies, so that the others can be freed.
+///
+/// # Errors
+/// [`PlanError`] if the training samples cannot be read, or are too few or others than it takes.
+pub fn kept(config: &Config) -> Result<KeptSamples, PlanError> {
+    if config.server.labelled.is_none() && config.data.validation.is_none() {
+        return Ok(KeptSamples::default());
     }
-    let samples = apart(config, |kept| kept.validation)?;
-    let (preparation, batch) = (&config.spec.data.preparation, config.spec.evaluate.batch as usize);
-    Ok(Some(TestSet::new(samples, preparation.clone(), batch)))
-}
-
-/// A copy of some of the training samples, so that the others can be freed.
-fn apart(config: &Config, which: impl FnOnce(Kept) -> Vec<u32>) -> Result<View, PlanError> {
     let dataset = Arc::new(load(config, Split::Train)?);
-    let kept = which(Kept::of(config, &dataset)?);
-    let samples = View::select(dataset, kept)?.to_dataset()?;
-    Ok(View::whole(Arc::new(samples)))
+    let Kept { labelled, validation } = Kept::of(config, &dataset)?;
+    let apart = |kept: Vec<u32>| -> Result<Option<View>, PlanError> {
+        if kept.is_empty() {
+            return Ok(None);
+        }
+        let samples = View::select(dataset.clone(), kept)?.to_dataset()?;
+        Ok(Some(View::whole(Arc::new(samples))))
+    };
+    let (labelled, validation) = (apart(labelled)?, apart(validation)?);
+    let (preparation, batch) = (&config.spec.data.preparation, config.spec.evaluate.batch as usize);
+    if let Some(labelled) = &labelled {
+        preparation.check(labelled)?;
+    }
+    let validation = validation.map(|samples| TestSet::new(samples, preparation.clone(), batch));
+    Ok(KeptSamples { labelled, validation })
 }
 
 fn labelled_among(config: &Config, dataset: &Dataset, count: usize) -> Result<Vec<u32>, PlanError> {
@@ -105,7 +112,8 @@ mod tests {
         let whole = config(&[&common[..], &["data.labelled=50", "data.validation=30"]].concat());
         let train = Arc::new(load(&whole, Split::Train).expect("glyphs are drawn"));
         let shares = divide(&whole, train.clone()).expect("divided");
-        let server = labelled(&whole).expect("enough of each class").expect("some");
+        let samples = super::kept(&whole).expect("enough of each class");
+        let (server, tests) = (samples.labelled.expect("some"), samples.validation.expect("some"));
         assert_eq!(server.histogram(), [5; 10]);
         let kept = Kept::of(&whole, &train).expect("the same");
         let mut all: Vec<u32> = shares.iter().flat_map(|share| share.indices().to_vec()).collect();
@@ -116,14 +124,12 @@ mod tests {
         assert_eq!(all, (0..200).collect::<Vec<u32>>());
         let of = |kept: &[u32]| View::select(train.clone(), kept).expect("there").to_dataset().expect("some");
         assert_eq!(server.to_dataset().expect("some"), of(&kept.labelled));
-        let tests = validation(&whole).expect("enough").expect("some");
         assert_eq!(tests.view().to_dataset().expect("some"), of(&kept.validation));
         // Who has labels does not depend on what models are chosen by.
         let without = config(&[&common[..], &["data.labelled=50"]].concat());
         assert_eq!(Kept::of(&without, &train).expect("the same").labelled, kept.labelled);
-        let nothing = config(&common);
-        assert!(labelled(&nothing).expect("nothing asked for").is_none());
-        assert!(validation(&nothing).expect("nothing asked for").is_none());
+        let nothing = super::kept(&config(&common)).expect("nothing asked for");
+        assert!(nothing.labelled.is_none() && nothing.validation.is_none());
     }
 
     #[test]

@@ -16,7 +16,7 @@ use shared::spec::LabelsAt;
 
 use crate::config::{Config, Source};
 
-pub use kept::{labelled, validation};
+pub use kept::{KeptSamples, kept};
 pub use test_set::{EvaluateError, TestSet};
 
 use kept::Kept;
@@ -79,7 +79,7 @@ pub fn load(config: &Config, split: Split) -> Result<Dataset, DataError> {
             let whole = match test_limit {
                 Some(tests) if config.data.pooled => {
                     let sets = [read(config, folder, Split::Train)?, read(config, folder, Split::Test)?];
-                    pool::divided(sets.each_ref(), *tests, config.data.seed, split)?
+                    pool::divided(sets.each_ref(), *tests, split)?
                 }
                 _ => read(config, folder, split)?,
             };
@@ -306,7 +306,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = format!("data.path={}", folder.path().display());
         let config = config(&["data.set=mnist", &path, "data.clients=2", "data.labelled=10"]);
-        let refused = || labelled(&config).err().map(|error| error.to_string()).unwrap_or_default();
+        let refused = || kept::kept(&config).err().map(|error| error.to_string()).unwrap_or_default();
         assert!(refused().contains("train-images-idx3-ubyte"), "absent: {}", refused());
 
         let file = |name: &str, magic: u32, sizes: &[u32], content: &[u8]| {

@@ -1,52 +1,66 @@
 //! Training and test samples together, divided anew.
 
 use shared::data::{DataError, Dataset, Split};
-use shared::seed::{Seed, shuffle};
 
-/// A split of both sets together, with this number of test samples, in an order of this seed.
+/// A split of both sets together, with this number of test samples, evenly spaced, regardless of the seed.
 ///
 /// # Errors
 /// [`DataError`] if the sets do not fit each other, or nothing would be left to train on.
 pub(super) fn divided(
-    sets: [&Dataset; 2],
+    [train, test]: [&Dataset; 2],
     tests: usize,
-    seed: u64,
     split: Split,
 ) -> Result<Dataset, DataError> {
-    let [train, test] = sets;
     let whole = train.joined(test)?;
-    let mut order: Vec<usize> = (0..whole.len()).collect();
-    shuffle(&mut order, &mut Seed::root(seed).derive("pool").rng());
-    let (tests, training) = order.split_at(tests.min(order.len()));
-    whole.subset(if split == Split::Train { training } else { tests })
+    let samples = whole.len();
+    if tests >= samples {
+        return Err(DataError::NoneToTrainOn { tests, samples });
+    }
+    let place = |number: usize| (number as u64 * samples as u64 / tests as u64) as usize;
+    let mut next = (0..tests).map(place).peekable();
+    let is_test = |sample: &usize| next.next_if_eq(sample).is_some();
+    let (tests, training): (Vec<usize>, Vec<usize>) = (0..samples).partition(is_test);
+    let part = whole.subset(if split == Split::Train { &training } else { &tests })?;
+    Ok(part.leaving_out(whole.skipped().clone()))
 }
 
 #[cfg(test)]
 mod tests {
+    use shared::data::Samples;
+
     use super::*;
+
+    fn set(pixels: std::ops::Range<u8>) -> Dataset {
+        let labels = pixels.clone().map(|sample| sample % 2);
+        Dataset::new(vec![1, 1, 1], pixels.collect(), labels, 2).expect("one pixel each")
+    }
 
     #[test]
     fn every_sample_is_in_one_of_both_parts() {
-        let set = |from: u8, to: u8| {
-            Dataset::new(vec![1, 1, 1], (from..to).collect(), (from..to).map(|sample| sample % 2), 2)
-                .expect("one pixel each")
-        };
-        let (train, test) = (set(0, 50), set(50, 60));
-        let part = |seed, split| divided([&train, &test], 20, seed, split).expect("it fits");
+        let (train, test) = (set(0..50), set(50..60));
+        let part = |split| divided([&train, &test], 20, split).expect("it fits");
         let pixels = |set: &Dataset| -> Vec<u8> {
-            let shared::data::Samples::Bytes(pixels) = set.samples() else { panic!("bytes") };
+            let Samples::Bytes(pixels) = set.samples() else { panic!("bytes") };
             pixels.clone()
         };
-        let (training, tests) = (part(1, Split::Train), part(1, Split::Test));
-        assert_eq!((training.len(), tests.len()), (40, 20));
+        let (training, tests) = (part(Split::Train), part(Split::Test));
+        assert_eq!((training.len(), pixels(&tests)), (40, (0..60).step_by(3).collect()));
         let mut all = [pixels(&training), pixels(&tests)].concat();
         all.sort_unstable();
         assert_eq!(all, (0..60).collect::<Vec<u8>>());
-        assert_eq!(part(1, Split::Test), tests);
-        assert_ne!(part(2, Split::Test), tests);
         assert!(
             pixels(&tests).iter().zip(tests.labels()).all(|(pixel, label)| u32::from(pixel % 2) == *label)
         );
-        assert!(divided([&train, &test], 60, 1, Split::Train).is_err(), "nothing to train on");
+    }
+
+    #[test]
+    fn sets_that_do_not_fit_and_pools_of_tests_alone_are_refused() {
+        let named = |names: [&str; 2]| set(0..4).named(names.map(str::to_owned).to_vec());
+        let said =
+            |sets: [&Dataset; 2], tests| divided(sets, tests, Split::Train).expect_err("refused").to_string();
+        let other = said([&named(["ash", "elm"]), &named(["elm", "ash"])], 2);
+        assert!(other.contains("ash, elm") && other.contains("elm, ash"), "{other}");
+        let few = said([&set(0..4), &set(4..6)], 6);
+        assert!(few.contains("6 test samples") && few.contains("6 in all"), "{few}");
     }
 }

@@ -75,7 +75,7 @@ section! {
     /// `[early-stopping]`: when training ends before all rounds are over.
     #[derive(Copy)]
     pub struct EarlyStopping {
-        /// The best model's: accuracy, loss; own-accuracy, own-loss; validation-accuracy, validation-loss
+        /// By accuracy, loss, own-accuracy, own-loss, validation-accuracy or validation-loss
         ///
         /// On the server's test samples; with own- on the clients' own samples; with validation- on those of data.validation.
         pub metric: Criterion = Criterion::default();

@@ -115,7 +115,7 @@ use shared::spec::RunSpec;
 
 use crate::config::Config;
 use crate::coordinator::Opening;
-use crate::data::{self, TestSet};
+use crate::data::{self, KeptSamples, TestSet};
 use crate::privacy::account::Account;
 use crate::round::{ClosedRound, Poisson, RoundRecord, stopping};
 use crate::storage::FileLayer;
@@ -256,7 +256,7 @@ impl Run {
         let algorithm = registry::build(&config.spec.algorithm)?;
         let specs = config.spec.architecture.parameter_specs().map_err(models::ModelError::from)?;
         let template = Template::of_updates(specs, config.spec.aggregation.buffers);
-        let (labelled, validation) = (data::labelled(&config)?, data::validation(&config)?);
+        let KeptSamples { labelled, validation } = data::kept(&config)?;
         let tester = Tester::of(&config, &directory);
         let secret = config.promise.map(|_| secret::of(&config, &*files, &directory)).transpose()?;
         // Where devices add the noise they are not drawn by chance: it hides none of them from the server.

@@ -106,6 +106,10 @@ fn simulated(config: &Config) -> Vec<Row> {
             [Some(training), most(test_limit, "test")].into_iter().flatten().collect::<Vec<_>>().join(", ")
         }
     };
+    let samples = match config.data.validation {
+        Some(kept) => format!("{samples}, {} for validation", grouped(kept)),
+        None => samples,
+    };
     let cohort = config.policy.cohort(config.data.clients);
     vec![
         ("Data", format!("{}, {samples}", config.data.set)),

@@ -130,7 +130,9 @@ fn full(file: &toml::Table, variant: &str) -> BTreeMap<String, toml::Value> {
         path.iter().try_fold(file, |table, key| table.get(*key)?.as_table()).cloned().unwrap_or_default()
     };
     let mut form = at(&["forms", "full"]);
-    ["variants", "grid", "tune"].iter().for_each(|key| _ = form.remove(*key));
+    for key in ["variants", "grid", "tune"] {
+        form.remove(key);
+    }
     let mut found = BTreeMap::new();
     for table in
         [at(&["base"]), form, at(&["variants", variant]), at(&["forms", "full", "variants", variant])]

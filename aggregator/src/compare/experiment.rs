@@ -247,10 +247,7 @@ impl Experiment {
         };
         let baseline = read.text(&["baseline"])?;
         known("baseline", baseline.as_ref(), &["baseline"])?;
-        if let Some(variant) = variants.iter().find(|variant| variant.name == PEAK) {
-            let reason = "as a target, peak is the best accuracy of each run: call the variant otherwise";
-            return Err(read.wrong(&["variants", &variant.name], reason.to_owned()));
-        }
+        not_called_peak(&variants, &read)?;
         let target = read.target(&key("target"))?;
         known("target", target.as_ref().and_then(Target::variant), &key("target"))?;
         for axis in &axes {
@@ -282,4 +279,11 @@ impl Experiment {
             text: document.text().to_owned(),
         })
     }
+}
+
+/// Refuses a variant whose name means something else as a target.
+fn not_called_peak(variants: &[Variant], read: &ExperimentDocument<'_>) -> Result<(), ExperimentError> {
+    let Some(variant) = variants.iter().find(|variant| variant.name == PEAK) else { return Ok(()) };
+    let reason = "as a target, peak is the best accuracy of each run: call the variant otherwise";
+    Err(read.wrong(&["variants", &variant.name], reason.to_owned()))
 }

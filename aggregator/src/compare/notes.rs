@@ -53,7 +53,7 @@ fn targets(plan: &Plan, lines: &[&Line]) -> Vec<String> {
         );
     }
     let by_peak = |line: &&Line| plan.cells[line.cell].target == Some(Target::Peak);
-    if lines.iter().any(|line| by_peak(line)) {
+    if lines.iter().any(by_peak) {
         notes.push("The peak is the best test of each run by itself.".to_owned());
     }
     if lines.iter().any(|line| line.rounds.is_some() && !by_peak(line)) {

@@ -257,8 +257,14 @@ impl Combinations<'_> {
             self.refuse(&[set, ("data.partition.role", "data.partition.role".to_owned())], reason);
         }
         // What the server keeps, no client has.
-        let kept = [raw.data.labelled, raw.data.validation].into_iter().flatten().map(u64::from).sum();
+        let kept: u64 = [raw.data.labelled, raw.data.validation].into_iter().flatten().map(u64::from).sum();
         let samples = samples.saturating_sub(kept);
+        let too_few = match kept {
+            0 => "every client needs at least one sample; use fewer clients or raise data.max-samples",
+            _ => {
+                "every client needs at least one sample; use fewer clients, let the server keep fewer samples, or raise data.max-samples"
+            }
+        };
         let clients = u64::from(raw.data.clients);
         let clients_key = ("data.clients", format!("data.clients = {clients}"));
         // What the number of samples comes from.
@@ -272,10 +278,7 @@ impl Combinations<'_> {
         };
         let samples_key = (samples_key, format!("{samples} training samples"));
         if clients > samples {
-            self.refuse(
-                &[clients_key, samples_key],
-                "every client needs at least one sample; use fewer clients or raise data.max-samples",
-            );
+            self.refuse(&[clients_key, samples_key], too_few);
             return;
         }
         let (key, each, reason) = match raw.data.partition {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use models::Architecture;
 use shared::aggregation::Mixture;
 use shared::algorithm::{Settings, registry};
-use shared::data::glyphs;
+use shared::data::{ReadOptions, glyphs};
 use shared::frame::MAX_MESSAGE;
 use shared::id::{ClientId, RunId};
 use shared::spec::{AlgorithmSpec, DataSpec, LabelsAt, RunSpec, SpecText};
@@ -196,16 +196,7 @@ pub(super) fn validate(layers: Layers, data_root: Option<&Path>, run: RunId) -> 
         spec,
         initial_seed: raw.model.seed.unwrap_or(raw.run.seed).cast_unsigned(),
         policy,
-        data: DataPlan {
-            set: raw.data.set,
-            source,
-            reading: samples.reading,
-            clients: raw.data.clients as usize,
-            partition: raw.data.partition,
-            seed: raw.data.seed.unwrap_or(raw.run.seed).cast_unsigned(),
-            validation: raw.data.validation.map(|count| count as usize),
-            pooled: raw.data.pooled,
-        },
+        data: data_plan(&raw, source, samples.reading),
         server,
         promise,
         stop: raw.early_stopping,
@@ -291,6 +282,21 @@ fn algorithm(
             checks.findings.add(ConfigError::Algorithm { origin: checks.origin(&key), source });
             None
         }
+    }
+}
+
+/// What is learned from, and who has it.
+fn data_plan(raw: &Raw, source: Source, reading: ReadOptions) -> DataPlan {
+    let whole = |count: Option<u32>| count.map(|count| count as usize);
+    DataPlan {
+        set: raw.data.set,
+        source,
+        reading,
+        clients: raw.data.clients as usize,
+        partition: raw.data.partition,
+        seed: raw.data.seed.unwrap_or(raw.run.seed).cast_unsigned(),
+        validation: whole(raw.data.validation),
+        pooled: raw.data.pooled,
     }
 }
 

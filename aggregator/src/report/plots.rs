@@ -7,7 +7,7 @@ use shared::cli::measure_text;
 use super::chart::{Axis, Bars, Floor, Line, Lines, Stack};
 use super::summary::Summary;
 use super::units::{self, bytes, counted, percent, seconds};
-use crate::round::RoundRecord;
+use crate::round::{Criterion, RoundRecord};
 
 fn points(rounds: &[RoundRecord], value: impl Fn(&RoundRecord) -> Option<f64>) -> Vec<(u32, f64)> {
     rounds.iter().filter_map(|round| Some((round.round, value(round)?))).collect()
@@ -38,14 +38,26 @@ pub(super) fn accuracy(rounds: &[RoundRecord], summary: &Summary) -> Option<Mark
         axis: Axis::Rounds(last_round(rounds)),
         mark: Some((best_round, best * 100.0, format!("best, round {best_round}: {}", percent(best)))),
         closer: true,
-        series: vec![Line {
-            name: "accuracy",
-            class: "series-1",
-            points: points(rounds, |round| Some(round.accuracy? * 100.0)),
-            runs: Vec::new(),
-        }],
+        series: [
+            Line {
+                name: "accuracy",
+                class: "series-1",
+                points: points(rounds, |round| Some(round.accuracy? * 100.0)),
+                runs: Vec::new(),
+            },
+            validation(rounds, Criterion::ValidationAccuracy, 100.0),
+        ]
+        .into_iter()
+        .filter(|line| !line.points.is_empty())
+        .collect(),
     }
     .draw()
+}
+
+/// What was measured on the samples that the server keeps to choose models by, in this unit.
+fn validation(rounds: &[RoundRecord], criterion: Criterion, unit: f64) -> Line<'static> {
+    let value = |round: &RoundRecord| Some(unit * round.metrics.get(criterion.name())?);
+    Line { name: "validation", class: "series-3", points: points(rounds, value), runs: Vec::new() }
 }
 
 /// What was measured on the test set beside accuracy and loss, with titles: of flags, or of numbers. None for classification.
@@ -105,10 +117,15 @@ pub(super) fn loss(rounds: &[RoundRecord]) -> Option<Markup> {
         mark: None,
         closer: false,
         axis: Axis::Rounds(last_round(rounds)),
-        series: vec![
+        series: [
             Line { name: "test", class: "series-1", points: test, runs: Vec::new() },
             Line { name: "training, on the clients", class: "series-2", points: train, runs: Vec::new() },
-        ],
+        ]
+        .into_iter()
+        .chain(
+            Some(validation(rounds, Criterion::ValidationLoss, 1.0)).filter(|line| !line.points.is_empty()),
+        )
+        .collect(),
     }
     .draw()
 }
@@ -216,4 +233,24 @@ pub(super) fn arrivals(rounds: &[RoundRecord], summary: &Summary) -> Option<Mark
 
 fn numbers(rounds: &[RoundRecord]) -> Vec<u32> {
     rounds.iter().map(|round| round.round).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn validation_is_drawn_where_it_was_measured() {
+        let round = |round: u32, validation: Option<f64>| RoundRecord {
+            round,
+            loss: Some(1.0 / f64::from(round)),
+            metrics: validation.map(|loss| ("validation-loss".to_owned(), loss)).into_iter().collect(),
+            ..RoundRecord::default()
+        };
+        let drawn = |validation| {
+            let rounds: Vec<RoundRecord> = (1..=3).map(|number| round(number, validation)).collect();
+            loss(&rounds).expect("a chart").into_string().contains("validation")
+        };
+        assert!(drawn(Some(0.5)) && !drawn(None));
+    }
 }

@@ -150,7 +150,9 @@ fn mean_directions(client: &Client<'_>, learned: &ParamSet) -> Result<Vec<f32>, 
     for sum in sums.chunks_mut(length) {
         let length = sum.iter().map(|value| value * value).sum::<f64>().sqrt();
         if length > 0.0 {
-            sum.iter_mut().for_each(|value| *value /= length);
+            for value in sum.iter_mut() {
+                *value /= length;
+            }
         }
     }
     Ok(sums.into_iter().map(|value| value as f32).collect())

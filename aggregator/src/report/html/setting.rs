@@ -107,7 +107,7 @@ fn simulated(config: &Config) -> Vec<Row> {
         }
     };
     let samples = match config.data.validation {
-        Some(kept) => format!("{samples}, {} for validation", grouped(kept)),
+        Some(kept) => format!("{samples}; {} of those to train on are for validation", grouped(kept)),
         None => samples,
     };
     let cohort = config.policy.cohort(config.data.clients);

@@ -55,7 +55,9 @@ impl SimplexEtf {
         let along = (x.par_chunks_exact(classes), dy.par_chunks_exact_mut(classes), rows.par_iter_mut());
         for_each(along.into_par_iter(), x.len(), |_, (x, dy, row)| {
             let mean = mean(dy);
-            dy.iter_mut().for_each(|dy| *dy = (scale * (f64::from(*dy) - mean)) as f32);
+            for dy in dy.iter_mut() {
+                *dy = (scale * (f64::from(*dy) - mean)) as f32;
+            }
             row[1] = row[0] * dot(x, dy);
         });
         if let Some(dx) = dx {

@@ -237,15 +237,18 @@ impl Peer {
                 }
             }
         };
-        tokio::select! {
-            // What a device has said before it left counts: of a connection that has ended all messages are read first.
+        tokio::pin!(inbound);
+        let result = tokio::select! {
             biased;
-            result = inbound => result,
+            result = &mut inbound => return result,
             result = uploads => result,
             result = self.send_queued(queue, control, greeting.partial, slot) => result,
             // A peer that confirms nothing would hold one slot after another for a while.
             Ok(()) = replaced => Err(PeerError::Fault("newer connections of the device have taken its place")),
-        }
+        };
+        // What a device has said before it left counts: of a connection that it has ended all messages are read first, also while the
+        // driver has none of its hands free for them.
+        if result.is_err() && self.was_closed_by_peer() { inbound.await } else { result }
     }
 
     /// Reads the hello and the messages that may precede it.

@@ -22,6 +22,7 @@ use models::Architecture;
 use models::params::ParamSet;
 
 use super::answering::{Answering, Fusion, Head, Noise};
+use super::side_by_side::refusals;
 use super::{Client, Incompatible, OneShot, Setting, TrainError};
 use crate::settings;
 
@@ -39,50 +40,18 @@ const SIDE_BY_SIDE: &str = "ensemble keeps the clients' models side by side, and
 
 impl OneShot for Ensemble {
     const NAME: &'static str = "ensemble";
-    const INCOMPATIBLE: &'static [Incompatible] = &[
-        (
-            Setting::Secure,
-            "ensemble keeps every client's model, and the server would see a sum alone: use fedavg",
-        ),
-        (
-            Setting::TopK,
-            "ensemble has one round, and what an update leaves out is for the next one: leave update.top-k out",
-        ),
-        (
-            Setting::Private,
-            "ensemble keeps the models of single devices, and no noise on a sum hides those: use fedavg",
-        ),
-        (Setting::Numbers, "ensemble averages what its members say of classes: use fedavg"),
-        (
-            Setting::Opaque,
-            "ensemble runs all members on every sample, and a trainer's network runs on its device alone: use fedavg",
-        ),
-        (
-            Setting::KeptOptimizer,
-            "ensemble has one round and no later one to keep anything for: leave training.keep-optimizer out",
-        ),
-        (
-            Setting::Frozen,
-            "ensemble keeps whole models side by side, and each of them would hold the frozen parameters again: leave model.freeze \
-             out, or use another algorithm",
-        ),
-        (Setting::LossWeights, SIDE_BY_SIDE),
-        (Setting::ServerSgd, SIDE_BY_SIDE),
-        (Setting::AdaptiveServer, SIDE_BY_SIDE),
-        (Setting::Robust, SIDE_BY_SIDE),
-        (Setting::Matched, SIDE_BY_SIDE),
-        (Setting::ClippedMean, SIDE_BY_SIDE),
-        (Setting::Mixed, "ensemble has no model that the server's could be mixed with: leave [server] out"),
-        (
-            Setting::LocalBuffers,
-            "in ensemble every member is used with its own statistics, which have to be sent: leave aggregation.buffers out",
-        ),
-        (
-            Setting::Late,
-            "ensemble sets models side by side, and one that comes in a later round is as good as any: leave round.staleness.enabled \
-             out",
-        ),
-    ];
+    const INCOMPATIBLE: &'static [Incompatible] = refusals!(
+        "ensemble",
+        own: [
+            (Setting::Numbers, "ensemble averages what its members say of classes: use fedavg"),
+            (
+                Setting::Opaque,
+                "ensemble runs all members on every sample, and a trainer's network runs on its device alone: use fedavg",
+            ),
+        ],
+        aggregation: SIDE_BY_SIDE,
+        weights: []
+    );
 
     fn validate(&self) -> Result<(), String> {
         settings::check(self)?;

@@ -21,6 +21,7 @@ use models::params::ParamSet;
 use models::{Architecture, Batch, Network, Targets};
 
 use super::answering::{Answering, Fusion, Head, Noise, prototypes_of, with_prototypes};
+use super::side_by_side::refusals;
 use super::{Client, Incompatible, OneShot, Setting, TrainError};
 use crate::settings::{self, Kind};
 
@@ -43,56 +44,23 @@ const SIDE_BY_SIDE: &str =
 
 impl OneShot for FedProto {
     const NAME: &'static str = "fedproto";
-    const INCOMPATIBLE: &'static [Incompatible] = &[
-        (
-            Setting::Secure,
-            "fedproto keeps every client's model, and the server would see a sum alone: use fedavg",
-        ),
-        (
-            Setting::TopK,
-            "fedproto has one round, and what an update leaves out is for the next one: leave update.top-k out",
-        ),
-        (
-            Setting::Private,
-            "fedproto keeps the models of single devices, and no noise on a sum hides those: use fedavg",
-        ),
-        (Setting::Numbers, "fedproto takes the mean features of each class: use fedavg"),
-        (
-            Setting::Opaque,
-            "fedproto takes means of features, which a network of a trainer does not show: use fedavg",
-        ),
-        (
-            Setting::Bare,
-            "fedproto takes means of features, which are the samples themselves where nothing is learned below the last layer: \
-             use a model with hidden layers",
-        ),
-        (
-            Setting::KeptOptimizer,
-            "fedproto has one round and no later one to keep anything for: leave training.keep-optimizer out",
-        ),
-        (
-            Setting::Frozen,
-            "fedproto keeps whole models side by side, and each of them would hold the frozen parameters again: leave \
-             model.freeze out, or use another algorithm",
-        ),
-        (Setting::UniformWeights, SIDE_BY_SIDE),
-        (Setting::LossWeights, SIDE_BY_SIDE),
-        (Setting::ServerSgd, SIDE_BY_SIDE),
-        (Setting::AdaptiveServer, SIDE_BY_SIDE),
-        (Setting::Robust, SIDE_BY_SIDE),
-        (Setting::Matched, SIDE_BY_SIDE),
-        (Setting::ClippedMean, SIDE_BY_SIDE),
-        (Setting::Mixed, "fedproto has no model that the server's could be mixed with: leave [server] out"),
-        (
-            Setting::LocalBuffers,
-            "in fedproto every member is used with its own statistics, which have to be sent: leave aggregation.buffers out",
-        ),
-        (
-            Setting::Late,
-            "fedproto sets models side by side, and one that comes in a later round is as good as any: leave \
-             round.staleness.enabled out",
-        ),
-    ];
+    const INCOMPATIBLE: &'static [Incompatible] = refusals!(
+        "fedproto",
+        own: [
+            (Setting::Numbers, "fedproto takes the mean features of each class: use fedavg"),
+            (
+                Setting::Opaque,
+                "fedproto takes means of features, which a network of a trainer does not show: use fedavg",
+            ),
+            (
+                Setting::Bare,
+                "fedproto takes means of features, which are the samples themselves where nothing is learned below the last layer: \
+                 use a model with hidden layers",
+            ),
+        ],
+        aggregation: SIDE_BY_SIDE,
+        weights: [(Setting::UniformWeights, SIDE_BY_SIDE)]
+    );
 
     fn validate(&self) -> Result<(), String> {
         settings::check(self)?;

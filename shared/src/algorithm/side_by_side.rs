@@ -14,6 +14,77 @@ use crate::aggregation::{EmptySum, MergeError};
 use crate::message::Rejection;
 use crate::seed::Seed;
 
+/// What no [`OneShot`] makes sense with, for the one of this name: `aggregation` says why the server's half cannot be chosen. What only
+/// some refuse comes as `own`, and of the weights as `weights`.
+macro_rules! refusals {
+    ($name:literal, own: [$($own:expr),* $(,)?], aggregation: $aggregation:expr, weights: [$($weights:expr),*]) => {
+        &[
+            (
+                $crate::algorithm::Setting::Secure,
+                concat!($name, " keeps every client's model, and the server would see a sum alone: use fedavg"),
+            ),
+            (
+                $crate::algorithm::Setting::TopK,
+                concat!(
+                    $name,
+                    " has one round, and what an update leaves out is for the next one: leave update.top-k out"
+                ),
+            ),
+            (
+                $crate::algorithm::Setting::Private,
+                concat!(
+                    $name,
+                    " keeps the models of single devices, and no noise on a sum hides those: use fedavg"
+                ),
+            ),
+            $($own,)*
+            (
+                $crate::algorithm::Setting::KeptOptimizer,
+                concat!(
+                    $name,
+                    " has one round and no later one to keep anything for: leave training.keep-optimizer out"
+                ),
+            ),
+            (
+                $crate::algorithm::Setting::Frozen,
+                concat!(
+                    $name,
+                    " keeps whole models side by side, and each of them would hold the frozen parameters again: leave \
+                     model.freeze out, or use another algorithm"
+                ),
+            ),
+            $($weights,)*
+            ($crate::algorithm::Setting::LossWeights, $aggregation),
+            ($crate::algorithm::Setting::ServerSgd, $aggregation),
+            ($crate::algorithm::Setting::AdaptiveServer, $aggregation),
+            ($crate::algorithm::Setting::Robust, $aggregation),
+            ($crate::algorithm::Setting::Matched, $aggregation),
+            ($crate::algorithm::Setting::ClippedMean, $aggregation),
+            (
+                $crate::algorithm::Setting::Mixed,
+                concat!($name, " has no model that the server's could be mixed with: leave [server] out"),
+            ),
+            (
+                $crate::algorithm::Setting::LocalBuffers,
+                concat!(
+                    "in ",
+                    $name,
+                    " every member is used with its own statistics, which have to be sent: leave aggregation.buffers out"
+                ),
+            ),
+            (
+                $crate::algorithm::Setting::Late,
+                concat!(
+                    $name,
+                    " sets models side by side, and one that comes in a later round is as good as any: leave \
+                     round.staleness.enabled out"
+                ),
+            ),
+        ]
+    };
+}
+pub(super) use refusals;
+
 /// What a client learns in its one round, and how the models of all clients answer together.
 ///
 /// ```text

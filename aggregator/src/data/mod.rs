@@ -181,15 +181,7 @@ pub fn divide(config: &Config, train: impl Into<Arc<Dataset>>) -> Result<Vec<Vie
     let parts = if kept.is_nothing() {
         partition.divide(&dataset, clients, &seed)?
     } else {
-        let rest = kept.others(dataset.len());
-        let by_class = dataset.labels().len() == dataset.len();
-        let label = |&sample: &u32| if by_class { dataset.labels()[sample as usize] } else { 0 };
-        let labels: Vec<u32> = rest.iter().map(label).collect();
-        let classes = if by_class { dataset.classes() } else { 1 };
-        let mut parts = partition.split(&labels, classes, clients, &seed)?;
-        let place = |position: &mut u32| *position = rest[*position as usize];
-        parts.iter_mut().flatten().for_each(place);
-        parts
+        partition.divide_some(&dataset, &kept.others(dataset.len()), clients, &seed)?
     };
     let views = parts.into_iter().map(|indices| View::select(dataset.clone(), indices));
     Ok(views.collect::<Result<_, _>>()?)

@@ -16,12 +16,12 @@ pub(super) fn divided(
     if tests >= samples {
         return Err(DataError::NoneToTrainOn { tests, samples });
     }
-    let place = |number: usize| (number as u64 * samples as u64 / tests as u64) as usize;
-    let mut next = (0..tests).map(place).peekable();
-    let is_test = |sample: &usize| next.next_if_eq(sample).is_some();
-    let (tests, training): (Vec<usize>, Vec<usize>) = (0..samples).partition(is_test);
-    let part = whole.subset(if split == Split::Train { &training } else { &tests })?;
-    Ok(part.leaving_out(whole.skipped().clone()))
+    if split == Split::Test {
+        return whole.thin(tests);
+    }
+    let mut tests = whole.spread(tests).into_iter().peekable();
+    let training: Vec<usize> = (0..samples).filter(|sample| tests.next_if_eq(sample).is_none()).collect();
+    Ok(whole.subset(&training)?.leaving_out(whole.skipped().clone()))
 }
 
 #[cfg(test)]

@@ -330,11 +330,16 @@ impl Dataset {
     /// `count` samples spread evenly over the set, in their order, or all of them if there are fewer. Samples of a sorted set
     /// stay representative. Zero samples are refused.
     pub fn thin(&self, count: usize) -> Result<Self, DataError> {
-        let (all, count) = (self.len() as u64, count.min(self.len()) as u64);
-        let spread: Vec<usize> = (0..count).map(|place| (place * all / count) as usize).collect();
-        let mut thinned = self.subset(&spread)?;
+        let mut thinned = self.subset(&self.spread(count))?;
         thinned.skipped = self.skipped.clone();
         Ok(thinned)
+    }
+
+    /// The indices of `count` samples spread evenly over the set, ascending, or of all of them if there are fewer.
+    #[must_use]
+    pub fn spread(&self, count: usize) -> Vec<usize> {
+        let (all, count) = (self.len() as u64, count.min(self.len()) as u64);
+        (0..count).map(|place| (place * all / count) as usize).collect()
     }
 
     /// Copies the samples at `indices`, in that order, without their authors and skipped samples. Refuses an empty list, and

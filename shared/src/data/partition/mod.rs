@@ -29,6 +29,7 @@ mod roles;
 mod shards;
 pub mod stream;
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
@@ -118,14 +119,23 @@ pub enum Empty {
 impl Partition {
     /// Divides a data set among `clients`, as [`split`](Self::split) does. Partitions by class see text as one class.
     pub fn divide(&self, dataset: &Dataset, clients: usize, seed: &Seed) -> Result<Shares, PartitionError> {
-        let one_class;
-        let (labels, classes) = if dataset.labels_each() == 1 {
-            (dataset.labels(), dataset.classes())
-        } else {
-            one_class = vec![0; dataset.len()];
-            (&one_class[..], 1)
-        };
-        self.split_by(Division { labels, classes, clients }, dataset.authors(), seed)
+        let (labels, classes) = classes_of(dataset);
+        self.split_by(Division { labels: &labels, classes, clients }, dataset.authors(), seed)
+    }
+
+    /// Divides some samples of a data set, at these positions, among `clients`: as [`divide`](Self::divide), without authors.
+    pub fn divide_some(
+        &self,
+        dataset: &Dataset,
+        samples: &[u32],
+        clients: usize,
+        seed: &Seed,
+    ) -> Result<Shares, PartitionError> {
+        let (labels, classes) = classes_of(dataset);
+        let labels: Vec<u32> = samples.iter().map(|&sample| labels[sample as usize]).collect();
+        let mut shares = self.split(&labels, classes, clients, seed)?;
+        shares.iter_mut().flatten().for_each(|position| *position = samples[*position as usize]);
+        Ok(shares)
     }
 
     /// Divides the samples with these `labels`, each below `classes`, among `clients`.
@@ -214,6 +224,15 @@ pub(crate) fn shuffled(samples: usize, seed: &Seed) -> Vec<u32> {
 fn part(total: usize, parts: usize, part: usize) -> Range<usize> {
     let begin = |part: usize| (total as u128 * part as u128 / parts as u128) as usize;
     begin(part)..begin(part + 1)
+}
+
+/// The labels of a data set by which it is divided, and its classes: one for samples with several labels or with none.
+fn classes_of(dataset: &Dataset) -> (Cow<'_, [u32]>, usize) {
+    if dataset.labels_each() == 1 {
+        (Cow::Borrowed(dataset.labels()), dataset.classes())
+    } else {
+        (Cow::Owned(vec![0; dataset.len()]), 1)
+    }
 }
 
 #[cfg(test)]

@@ -38,26 +38,24 @@ pub(super) fn accuracy(rounds: &[RoundRecord], summary: &Summary) -> Option<Mark
         axis: Axis::Rounds(last_round(rounds)),
         mark: Some((best_round, best * 100.0, format!("best, round {best_round}: {}", percent(best)))),
         closer: true,
-        series: [
-            Line {
-                name: "accuracy",
-                class: "series-1",
-                points: points(rounds, |round| Some(round.accuracy? * 100.0)),
-                runs: Vec::new(),
-            },
-            validation(rounds, Criterion::ValidationAccuracy, 100.0),
-        ]
+        series: [Line {
+            name: "accuracy",
+            class: "series-1",
+            points: points(rounds, |round| Some(round.accuracy? * 100.0)),
+            runs: Vec::new(),
+        }]
         .into_iter()
-        .filter(|line| !line.points.is_empty())
+        .chain(validation(rounds, Criterion::ValidationAccuracy, 100.0))
         .collect(),
     }
     .draw()
 }
 
-/// What was measured on the samples that the server keeps to choose models by, in this unit.
-fn validation(rounds: &[RoundRecord], criterion: Criterion, unit: f64) -> Line<'static> {
-    let value = |round: &RoundRecord| Some(unit * round.metrics.get(criterion.name())?);
-    Line { name: "validation", class: "series-3", points: points(rounds, value), runs: Vec::new() }
+/// What was measured on the samples that the server keeps to choose models by, in this unit, if it was.
+fn validation(rounds: &[RoundRecord], criterion: Criterion, unit: f64) -> Option<Line<'static>> {
+    let points = points(rounds, |round| Some(unit * round.metrics.get(criterion.name())?));
+    let line = Line { name: "validation", class: "series-3", points, runs: Vec::new() };
+    (!line.points.is_empty()).then_some(line)
 }
 
 /// What was measured on the test set beside accuracy and loss, with titles: of flags, or of numbers. None for classification.
@@ -122,9 +120,7 @@ pub(super) fn loss(rounds: &[RoundRecord]) -> Option<Markup> {
             Line { name: "training, on the clients", class: "series-2", points: train, runs: Vec::new() },
         ]
         .into_iter()
-        .chain(
-            Some(validation(rounds, Criterion::ValidationLoss, 1.0)).filter(|line| !line.points.is_empty()),
-        )
+        .chain(validation(rounds, Criterion::ValidationLoss, 1.0))
         .collect(),
     }
     .draw()

@@ -246,8 +246,8 @@ impl Peer {
             // A peer that confirms nothing would hold one slot after another for a while.
             Ok(()) = replaced => Err(PeerError::Fault("newer connections of the device have taken its place")),
         };
-        // What a device has said before it left counts: of a connection that it has ended all messages are read first, also while the
-        // driver has none of its hands free for them.
+        // What a device has said before it left counts: of a connection that it has ended all messages are read first, also where the
+        // driver has no place for them yet.
         if result.is_err() && self.was_closed_by_peer() { inbound.await } else { result }
     }
 

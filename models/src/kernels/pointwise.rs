@@ -13,7 +13,7 @@ use rayon::prelude::*;
 use super::aligned::Aligned;
 use super::batch_groups::{for_groups, groups, groups_of};
 use super::copy::{gather, gather_parallel, scatter};
-use super::gemm::{Matrix, gemm, gemm_in_bands};
+use super::gemm::{Matrix, gemm, gemm_parallel};
 use super::geometry::Geometry;
 use super::workspace::Workspace;
 
@@ -23,8 +23,6 @@ const MIN_PLACES: usize = 192;
 const MAX_PIECE_VALUES: usize = 1 << 21;
 /// Limit of the groups in which the gradient of the weights is summed, and of those of small images: each has memory of its own.
 const MAX_GROUPS: usize = 8;
-/// Limit of the bands of a product whose images are in no groups, each of which packs them again.
-const BANDS: usize = 4;
 
 /// Such a convolution.
 pub(crate) struct Pointwise {
@@ -93,14 +91,14 @@ impl Pointwise {
         }
         let mut workspace = self.workspace.take();
         let mut scratch = self.parts(&mut workspace[0], n, channels + out);
-        let bands = bands(scratch.len());
+        let product = product(scratch.len());
         for_groups(&mut scratch, n, y, result, &|scratch, images, y| {
             for piece in self.narrow(images.len()) {
                 let of = images.start + piece.start..images.start + piece.end;
                 let (pixels, products) = scratch.split_at_mut(channels * piece.len() * places);
                 gather(&x[of.start * image..of.end * image], channels, places, pixels);
                 let (width, products) = (piece.len() * places, &mut products[..out * piece.len() * places]);
-                gemm_in_bands(bands, 1.0, weight, Matrix::new(pixels, channels, width), 0.0, products, width);
+                product(1.0, weight, Matrix::new(pixels, channels, width), 0.0, products, width);
                 scatter(products, &mut y[piece.start * result..piece.end * result], out, places, &finish);
             }
         });
@@ -147,18 +145,18 @@ impl Pointwise {
             let (by_outputs, pixels) =
                 (Matrix::new(by_outputs, out, width), Matrix::new(pixels, channels, width));
             let beta = if first == 0 { 0.0 } else { 1.0 };
-            gemm_in_bands(BANDS, 1.0, by_outputs, pixels.transposed(), beta, dweight, channels);
+            gemm_parallel(1.0, by_outputs, pixels.transposed(), beta, dweight, channels);
             let Some(dx) = &mut dx else { continue };
             let dx = &mut dx[images.start * image..images.end * image];
             let mut scratch = self.parts(gradients, count, channels);
-            let bands = bands(scratch.len());
+            let product = product(scratch.len());
             for_groups(&mut scratch, count, dx, image, &|scratch, images, dx| {
                 for piece in self.narrow(images.len()) {
                     let columns = (images.start + piece.start) * places;
                     let width = piece.len() * places;
                     let products = &mut scratch[..channels * width];
                     let by_outputs = by_outputs.columns(columns..columns + width);
-                    gemm_in_bands(bands, 1.0, weight, by_outputs, 0.0, products, width);
+                    product(1.0, weight, by_outputs, 0.0, products, width);
                     scatter(
                         products,
                         &mut dx[piece.start * image..piece.end * image],
@@ -247,9 +245,12 @@ impl Pointwise {
     }
 }
 
-/// Limit of the bands of a product of small images: several groups of images are parallel as they are.
-fn bands(groups: usize) -> usize {
-    if groups == 1 { BANDS } else { 1 }
+/// As [`gemm`].
+type Product = fn(f32, Matrix<'_>, Matrix<'_>, f32, &mut [f32], usize);
+
+/// The product of small images in this number of groups: several groups are parallel as they are.
+fn product(groups: usize) -> Product {
+    if groups == 1 { gemm_parallel } else { gemm }
 }
 
 #[cfg(test)]

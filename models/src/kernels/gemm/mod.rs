@@ -16,20 +16,14 @@ mod vector;
 use std::ops::Range;
 
 use gemm::Parallelism;
-use rayon::prelude::*;
 
-/// Multiply-adds from which a product uses several threads: about 40 microseconds of work.
-const MIN_PARALLEL_WORK: usize = 1 << 21;
-/// Multiply-adds from which several threads may share one band, although they wait for each other at each of its blocks.
-const MIN_SHARED_BAND_WORK: usize = 1 << 22;
+/// Multiply-adds from which several threads share a product, although they wait for each other at each of its blocks: about 80
+/// microseconds of work.
+const MIN_PARALLEL_WORK: usize = 1 << 22;
 /// Inner elements that `gemm` sums at a time with any caches.
 const MAX_DEPTH: usize = 512;
 /// Rows and columns up to which `gemm` does not look at the caches.
 const SMALL: usize = 64;
-/// The rows of a band are a multiple of this, which fills the registers of all instruction sets.
-const BAND_ROWS: usize = 16;
-/// Limit of the bands: about the cores of a device's processor, since each band packs the other matrix again.
-const MAX_BANDS: usize = 8;
 
 /// A matrix in memory: element `(i, j)` is `values[i * row_stride + j * column_stride]`.
 #[derive(Clone, Copy, Debug)]
@@ -105,7 +99,7 @@ pub(crate) fn gemm(alpha: f32, a: Matrix<'_>, b: Matrix<'_>, beta: f32, c: &mut 
 }
 
 /// [`gemm`] on the threads of the current pool, if there is enough work. The result has the same bits for any number of
-/// threads: the product is cut into bands of rows by its shape alone.
+/// threads: they share out its elements, and each of these is summed by one of them.
 pub(crate) fn gemm_parallel(
     alpha: f32,
     a: Matrix<'_>,
@@ -114,36 +108,10 @@ pub(crate) fn gemm_parallel(
     c: &mut [f32],
     row_stride: usize,
 ) {
-    gemm_in_bands(MAX_BANDS, alpha, a, b, beta, c, row_stride);
-}
-
-/// [`gemm_parallel`] in this number of bands at most: fewer pack a large `b` less often.
-pub(crate) fn gemm_in_bands(
-    most: usize,
-    alpha: f32,
-    a: Matrix<'_>,
-    b: Matrix<'_>,
-    beta: f32,
-    c: &mut [f32],
-    row_stride: usize,
-) {
-    let work = a.rows * a.columns * b.columns;
-    if work < MIN_PARALLEL_WORK || most == 1 {
-        return gemm(alpha, a, b, beta, c, row_stride);
-    }
-    if a.rows < 2 * BAND_ROWS {
-        // Too few rows for bands, but they may be long.
-        let parallel = rayon::current_num_threads() > 1 && work >= MIN_SHARED_BAND_WORK;
-        let parallelism = if parallel { Parallelism::Rayon(0) } else { Parallelism::None };
-        return run(alpha, a, b, beta, c, row_stride, parallelism);
-    }
-    let bands = (work / MIN_PARALLEL_WORK).min(most);
-    let rows = a.rows.div_ceil(bands).next_multiple_of(BAND_ROWS);
-    let last = (a.rows - 1) * row_stride + b.columns;
-    c[..last].par_chunks_mut(rows * row_stride).enumerate().for_each(|(band, c)| {
-        let first = band * rows;
-        gemm(alpha, a.rows(first..(first + rows).min(a.rows)), b, beta, c, row_stride);
-    });
+    let work = a.rows.saturating_mul(a.columns).saturating_mul(b.columns);
+    let parallel = work >= MIN_PARALLEL_WORK && rayon::current_num_threads() > 1;
+    let parallelism = if parallel { Parallelism::Rayon(0) } else { Parallelism::None };
+    run(alpha, a, b, beta, c, row_stride, parallelism);
 }
 
 fn run(
@@ -309,6 +277,10 @@ mod tests {
             (64, 200, 784, [false, true]),
             (200, 784, 64, [true, false]),
             (33, 3137, 70, [false, false]),
+            (100, 4001, 256, [false, true]),
+            (100, 256, 4001, [false, false]),
+            (4001, 256, 100, [true, false]),
+            (16, 1030, 600, [true, true]),
         ] {
             let (a, b) = (noise(m * k, 1), noise(k * n, 2));
             let (a, b) = (matrix(&a, m, k, turned[0]), matrix(&b, k, n, turned[1]));

@@ -12,6 +12,7 @@ use super::activation::exp;
 use super::batch_groups::{for_groups, groups};
 use super::gemm::{Matrix, gemm};
 use super::lanes::{self, LANES};
+use super::softmax::greatest;
 use crate::kernels::arch;
 
 /// Attention of `heads`, each with an equal part of `features`, over `positions`.
@@ -161,7 +162,7 @@ impl WithSimd for Softmax<'_> {
             let (row, after) = row.split_at_mut(if causal { index + 1 } else { positions });
             after.fill(0.0);
             // Subtracted first, so that large scores do not overflow. NaN is kept by the exponential.
-            let most = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+            let most = greatest(simd, row);
             let mut sums = [0.0; LANES];
             let (whole, rest) = row.as_chunks_mut::<LANES>();
             for lanes in whole {

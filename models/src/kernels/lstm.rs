@@ -11,6 +11,7 @@ use rayon::prelude::*;
 use super::activation::{sigmoid, tanh};
 use super::gemm::{Matrix, gemm_parallel};
 use super::packed::PackedMatrix;
+use super::vectors;
 use crate::kernels::arch;
 
 /// Multiply-adds of the recurrence from which it uses several threads: about 100 microseconds of work.
@@ -258,7 +259,7 @@ fn forward_cell<S: Simd>(
     let [bias_i, bias_f, bias_g, bias_o] = quarters(bias, hidden);
     for first in (0..hidden).step_by(S::F32_LANES) {
         let places = first..(first + S::F32_LANES).min(hidden);
-        let load = |values: &[f32]| simd.partial_load_f32s(&values[places.clone()]);
+        let load = |values: &[f32]| vectors::load(simd, &values[places.clone()]);
         let sum = |gate: &[f32], bias: &[f32]| simd.add_f32s(load(gate), load(bias));
         let input = sigmoid(simd, sum(i, bias_i));
         let forget = sigmoid(simd, sum(f, bias_f));
@@ -266,7 +267,7 @@ fn forward_cell<S: Simd>(
         let output = sigmoid(simd, sum(o, bias_o));
         let cell = simd.mul_add_e_f32s(forget, load(before), simd.mul_f32s(input, candidate));
         let tanh_cell = tanh(simd, cell);
-        let store = |to: &mut [f32], value| simd.partial_store_f32s(&mut to[places.clone()], value);
+        let store = |to: &mut [f32], value| vectors::store(simd, &mut to[places.clone()], value);
         store(i, input);
         store(f, forget);
         store(g, candidate);
@@ -346,11 +347,11 @@ fn backward_cell<S: Simd>(
     let slope_of_tanh = |s| simd.sub_f32s(one, mul(s, s));
     for first in (0..hidden).step_by(S::F32_LANES) {
         let places = first..(first + S::F32_LANES).min(hidden);
-        let load = |values: &[f32]| simd.partial_load_f32s(&values[places.clone()]);
+        let load = |values: &[f32]| vectors::load(simd, &values[places.clone()]);
         let [input, forget, candidate, output] = [load(i), load(f), load(g), load(o)];
         let (state, tanh_cell) = (load(states), load(tanh_cells));
         let cell = simd.mul_add_e_f32s(mul(state, output), slope_of_tanh(tanh_cell), load(cells_gradient));
-        let store = |to: &mut [f32], value| simd.partial_store_f32s(&mut to[places.clone()], value);
+        let store = |to: &mut [f32], value| vectors::store(simd, &mut to[places.clone()], value);
         store(i, mul(mul(cell, candidate), slope_of_sigmoid(input)));
         store(f, mul(mul(cell, load(before)), slope_of_sigmoid(forget)));
         store(g, mul(mul(cell, input), slope_of_tanh(candidate)));

@@ -39,6 +39,7 @@ pub(crate) mod simd;
 pub(crate) mod softmax;
 pub(crate) mod update;
 mod vectorised;
+mod vectors;
 pub(crate) mod waves;
 pub(crate) mod winograd;
 pub(crate) mod workspace;

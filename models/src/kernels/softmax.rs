@@ -2,6 +2,7 @@
 
 use super::activation::exp;
 use super::lanes::LANES;
+use super::vectors;
 use crate::kernels::arch;
 use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
@@ -51,11 +52,11 @@ impl WithSimd for CrossEntropy<'_> {
         let Self { logits, labels, classes, share, gradient, losses } = self;
         let rows = logits.chunks_exact(classes).zip(gradient.chunks_exact_mut(classes));
         for ((logits, gradient), (&label, loss)) in rows.zip(labels.iter().zip(losses)) {
-            let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+            let max = greatest(simd, logits);
             let mut sum = 0.0f32;
             for (x, e) in logits.chunks(S::F32_LANES).zip(gradient.chunks_mut(S::F32_LANES)) {
-                let shifted = simd.sub_f32s(simd.partial_load_f32s(x), simd.splat_f32s(max));
-                simd.partial_store_f32s(e, exp(simd, shifted));
+                let shifted = simd.sub_f32s(vectors::load(simd, x), simd.splat_f32s(max));
+                vectors::store(simd, e, exp(simd, shifted));
             }
             for e in gradient.chunks(LANES) {
                 sum += e.iter().sum::<f32>();
@@ -70,6 +71,33 @@ impl WithSimd for CrossEntropy<'_> {
     }
 }
 
+/// Of two vectors, the greater value in each place; that of `a` if one is NaN.
+#[inline(always)]
+fn greater<S: Simd>(simd: S, a: S::f32s, b: S::f32s) -> S::f32s {
+    simd.select_f32s(simd.less_than_f32s(a, b), b, a)
+}
+
+/// Vectors that [`greatest`] compares side by side, since each comparison takes several cycles.
+const SIDE_BY_SIDE: usize = 4;
+
+/// The greatest value, without those that are NaN; minus infinity if there is none.
+#[inline(always)]
+pub(super) fn greatest<S: Simd>(simd: S, values: &[f32]) -> f32 {
+    let (vectors, rest) = S::as_simd_f32s(values);
+    let mut most = [simd.splat_f32s(f32::NEG_INFINITY); SIDE_BY_SIDE];
+    let (fours, last) = vectors.as_chunks::<SIDE_BY_SIDE>();
+    for four in fours {
+        for (most, vector) in most.iter_mut().zip(four) {
+            *most = greater(simd, *most, *vector);
+        }
+    }
+    for vector in last {
+        most[0] = greater(simd, most[0], *vector);
+    }
+    let most = greater(simd, greater(simd, most[0], most[1]), greater(simd, most[2], most[3]));
+    rest.iter().copied().fold(simd.reduce_max_f32s(most), f32::max)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -78,6 +106,36 @@ mod tests {
     fn run(logits: &[f32], labels: &[u32], classes: usize) -> (f64, Vec<f32>) {
         let mut gradient = vec![f32::NAN; logits.len()];
         (cross_entropy(logits, labels, classes, &mut gradient), gradient)
+    }
+
+    struct Greatest<'a>(&'a [f32]);
+
+    impl WithSimd for Greatest<'_> {
+        type Output = f32;
+
+        #[inline(always)]
+        fn with_simd<S: Simd>(self, simd: S) -> f32 {
+            greatest(simd, self.0)
+        }
+    }
+
+    #[test]
+    fn the_greatest_value_is_found_wherever_it_is() {
+        let greatest = |values: &[f32]| arch().dispatch(Greatest(values));
+        for count in [1, 3, 8, 15, 16, 17, 63, 64, 65, 100, 200] {
+            let values = noise(count, 1);
+            for place in 0..count {
+                let mut values = values.clone();
+                values[place] = 2.0;
+                values[(place + 1) % count] = if count > 1 { f32::NAN } else { 2.0 };
+                assert_eq!(greatest(&values), 2.0, "{count} {place}");
+                let negative: Vec<f32> = values.iter().map(|value| value - 10.0).collect();
+                assert_eq!(greatest(&negative), -8.0, "{count} {place}");
+            }
+        }
+        assert_eq!(greatest(&[]), f32::NEG_INFINITY);
+        assert_eq!(greatest(&[f32::NAN; 40]), f32::NEG_INFINITY);
+        assert_eq!(greatest(&[f32::INFINITY, f32::NAN]), f32::INFINITY);
     }
 
     #[test]

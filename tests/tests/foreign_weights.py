@@ -34,13 +34,20 @@ def timm() -> dict:
 
 
 def transformers() -> dict:
-    from transformers import ViTConfig, ViTForImageClassification
+    from transformers import ResNetConfig, ResNetForImageClassification, ViTConfig, ViTForImageClassification
 
-    config = ViTConfig(
+    vit = ViTConfig(
         hidden_size=192, num_hidden_layers=12, num_attention_heads=3, intermediate_size=768,
         layer_norm_eps=1e-6, image_size=64, num_labels=1000,
     )  # fmt: skip
-    return {"vit-tiny": (lambda: Logits(ViTForImageClassification(config)), 64)}
+    resnet_18 = ResNetConfig(
+        hidden_sizes=[64, 128, 256, 512], depths=[2, 2, 2, 2], layer_type="basic", num_labels=1000
+    )
+    return {
+        "vit-tiny": (lambda: Logits(ViTForImageClassification(vit)), 64),
+        "resnet-18-imagenet": (lambda: Logits(ResNetForImageClassification(resnet_18)), 64),
+        "resnet-50-imagenet": (lambda: Logits(ResNetForImageClassification(ResNetConfig(num_labels=1000))), 64),
+    }
 
 
 class Logits(torch.nn.Module):

@@ -175,6 +175,11 @@ mod tests {
                     "vit.encoder.layer.3.attention.attention.value.bias",
                 ],
             ),
+            (
+                &transformers,
+                "extractor.layer4-0-bn3.running-var",
+                vec!["resnet.encoder.stages.3.layers.0.layer.2.normalization.running_var"],
+            ),
         ] {
             assert_eq!(map.theirs(ours).expect("it has a name for it"), theirs, "{ours}");
         }

@@ -16,7 +16,7 @@ use super::full_names::join;
 use super::overrides::{self, Override};
 use super::paths::take;
 use super::places::{Lines, Places};
-use super::{ConfigError, ConfigErrors, Mistake, Origin, Raw, check, renamed};
+use super::{ConfigError, ConfigErrors, LIBRARIES, Mistake, Origin, Raw, check, renamed};
 
 /// The greatest configuration file, in bytes; a complete one has about 3,000.
 const LIMIT: u64 = 1 << 20;
@@ -183,6 +183,11 @@ pub(super) fn beside(mut layer: Table, path: &Path) -> Result<Table, ConfigError
             if let Some(Value::String(text)) = from.get_mut(place) {
                 join("model.from", folder, text)?;
             }
+        }
+        if let Some(Value::String(text)) = from.get_mut("names")
+            && !LIBRARIES.contains(&text.as_str())
+        {
+            join("model.from.names", folder, text)?;
         }
     }
     if let Some(Value::String(text)) = layer.get_mut("model").and_then(|model| model.get_mut("parameters")) {

@@ -141,7 +141,7 @@ PEERS = {
     "char-lstm": Peer(CharLstm, (UNROLL,), 796_672 + 265 * VOCABULARY + 2_048),
     "word-lstm": Peer(WordLstm, (UNROLLED_WORDS,), 4_949_776 + 1_024),
     "mobilenet-v2": Peer(lambda: of_golden("mobilenet-v2"), (3, 96, 96), 2_236_682),
-    "resnet-50": Peer(lambda: of_golden("resnet-50 batch"), (3, 32, 32), 23_520_842),
+    "resnet-50": Peer(lambda: of_golden("resnet-50 group"), (3, 32, 32), 23_520_842),
     "vit-tiny": Peer(lambda: of_golden("vit-tiny"), (3, 64, 64), 5_491_786),
     "text-transformer": Peer(TextTransformer, (POSITIONS,), 3_200_592),
 }

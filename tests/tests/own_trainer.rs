@@ -125,8 +125,8 @@ fn devices_and_a_simulation_come_to_the_same_bytes() {
     // Each value moves towards the mean of the clients' numbers, by samples: (0*10 + 1*20 + 2*30) / 60.
     let mut expected = 0.5_f64;
     for _ in 0..3 {
-        let after = |client: f64| client + (expected - client) * 0.75 * 0.75;
-        expected = (10.0 * after(0.0) + 20.0 * after(1.0) + 30.0 * after(2.0)) / 60.0;
+        let [first, second, third] = after(expected);
+        expected = (10.0 * first + 20.0 * second + 30.0 * third) / 60.0;
     }
     let model = model(&served);
     for &value in model.get("layer.weight").unwrap().values() {
@@ -159,6 +159,7 @@ fn devices_and_a_simulation_come_to_the_same_bytes() {
 fn what_a_trainer_does_wrong_costs_its_device_the_round() {
     for (fault, part) in [
         ("ends", "ended (exit status: 3); its last line: the card was pulled out"),
+        ("dies", "ended (signal: 9 (SIGKILL))"),
         ("hangs", "no sign of life for 1 s"),
         ("nan", "`scale` has values that are no finite numbers"),
         ("shape", "`layer.weight` has the shape [3, 2] and must have [2, 3]"),
@@ -186,7 +187,7 @@ fn what_a_trainer_does_wrong_costs_its_device_the_round() {
 }
 
 #[test]
-fn a_killed_trainer_costs_a_round_and_a_killed_device_nothing() {
+fn a_device_that_is_killed_while_its_trainer_hangs_costs_nothing() {
     let bed = Bed::new(1, "run.rounds = 4");
     let server = bed.serve();
     let slow = format!("{} --fault hangs --round 2", trainer(0));
@@ -200,6 +201,60 @@ fn a_killed_trainer_costs_a_round_and_a_killed_device_nothing() {
     assert_eq!(server.wait().code, Some(0));
     let accepted: Vec<usize> = rounds(&bed.path("runs/own")).iter().map(|record| record.accepted).collect();
     assert_eq!(accepted, [1, 1, 1, 1]);
+}
+
+/// The values of three clients after a round of two epochs at rate 0.25 that began with `value`.
+fn after(value: f64) -> [f64; 3] {
+    [0.0, 1.0, 2.0].map(|client| client + (value - client) * 0.75 * 0.75)
+}
+
+#[test]
+fn weights_rules_and_server_optimisers_apply_to_them() {
+    let mean = |values: [f64; 3]| values.iter().sum::<f64>() / 3.0;
+    let middle = |values: [f64; 3]| values[1];
+    let settings = "run.rounds = 2\nevaluate.every = 0\nround.min-updates = 3\n\
+                    training = { epochs = 2, optimizer.sgd.learning-rate = 0.25 }";
+    let bed = Bed::new(3, settings);
+    let once = |combined: &dyn Fn([f64; 3]) -> f64| combined(after(combined(after(0.5))));
+    // The second step of FedAvgM is its own and half of the first.
+    let first = mean(after(0.5)) - 0.5;
+    let momentum = 0.5 + first + (mean(after(0.5 + first)) - (0.5 + first)) + 0.5 * first;
+    for (setting, expected) in [
+        ("weights = \"uniform\"", once(&mean)),
+        ("weights = \"uniform\"\nrule.median = {}", once(&middle)),
+        ("weights = \"uniform\"\nrule.trimmed-mean.beta = 0.34", once(&middle)),
+        ("weights = \"uniform\"\nserver-optimizer.sgd.momentum = 0.5", momentum),
+    ] {
+        bed.configure(&format!("{settings}\n[aggregation]\n{setting}"));
+        let done = bed.simulate(&format!("{LAB} trainer"));
+        assert_eq!(done.code, Some(0), "{}", done.text);
+        for &value in model(&bed.path("simulated/own")).get("layer.weight").unwrap().values() {
+            assert!((f64::from(value) - expected).abs() < 1e-6, "{setting}: {value} and {expected}");
+        }
+        fs::remove_dir_all(bed.path("simulated")).unwrap();
+    }
+}
+
+#[test]
+fn a_server_that_is_killed_goes_on_with_them() {
+    let settings = "run.rounds = 5\ntraining = { epochs = 2, optimizer.sgd.learning-rate = 0.25 }";
+    let bed = Bed::new(2, settings);
+    let mut server = bed.serve();
+    let devices: Vec<Process> = (0..2).map(|index| bed.join(index, &trainer(index))).collect();
+    for round in [1, 3] {
+        server.object(&json!({ "round": round }));
+        server.kill();
+        server = bed.serve();
+    }
+    for device in devices {
+        let Ended { code, text } = device.wait();
+        assert_eq!(code, Some(0), "{text}");
+    }
+    let served = server.wait();
+    assert_eq!(served.code, Some(0), "{}", served.text);
+    assert_eq!(bed.simulate(&format!("{LAB} trainer")).code, Some(0));
+    assert!(model(&bed.path("runs/own")) == model(&bed.path("simulated/own")));
+    assert_eq!(rounds(&bed.path("runs/own")).len(), 5);
 }
 
 #[test]

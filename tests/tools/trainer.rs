@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Read as _, Write as _};
 use std::path::Path;
+use std::process::Command;
 
 use clap::{Args, ValueEnum};
 use models::{Array, ParamSet, Precision, codec};
@@ -32,6 +33,8 @@ pub(crate) struct Arguments {
 enum Fault {
     /// It ends.
     Ends,
+    /// It is killed.
+    Dies,
     /// It says nothing any more.
     Hangs,
     /// It writes values that are no numbers.
@@ -88,6 +91,10 @@ fn train(content: &Value, client: u64, fault: Option<Fault>) {
         Some(Fault::Ends) => {
             eprintln!("the card was pulled out");
             std::process::exit(3);
+        }
+        Some(Fault::Dies) => {
+            let _ = Command::new("kill").args(["-9", &std::process::id().to_string()]).status();
+            unreachable!("nothing survives this signal");
         }
         Some(Fault::Hangs) => {
             // Until its client has ended.

@@ -46,6 +46,9 @@ fn the_size_of_the_pool_does_not_show() {
         ("vit-tiny", &[3, 64, 64], 10, 4),
         ("text-transformer", &[48], 80, 6),
         ("mobilenet-v2", &[3, 64, 64], 10, 6),
+        ("mobilenet-v3-small", &[3, 64, 64], 10, 6),
+        ("resnet-18-imagenet", &[3, 64, 64], 10, 3),
+        ("word-lstm", &[10], 4000, 8),
         ("resnet-9", &[3, 32, 32], 10, 4),
         ("char-lstm", &[40], 80, 6),
     ] {

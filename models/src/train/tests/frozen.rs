@@ -204,3 +204,41 @@ fn only_networks_with_a_frozen_extractor_begin_with_features() {
         assert_ne!(whole.features(), features, "{name}: they change with the extractor");
     }
 }
+
+/// A step of a network whose extractor is frozen, without and with its features, as shares of a whole step.
+#[test]
+#[ignore = "a measurement: with --release, on a machine with nothing else to do"]
+fn a_step_takes_less_with_a_frozen_extractor_and_next_to_nothing_with_its_features() {
+    let architecture = Architecture::by_name("mobilenet-v2", &[3, 96, 96], 5).unwrap();
+    let params = architecture.initialise(|name| ChaCha8Rng::seed_from_u64(name.len() as u64)).unwrap();
+    let (frozen, learned) = freeze(&architecture, &params, &["extractor.*"]);
+    let batch = noise(&architecture, 32);
+    let new = |architecture, params| {
+        Learner::new(architecture, params, Sgd::plain(0.01), &Backend::cpu()).unwrap().with_seed(SEED)
+    };
+    let (mut whole, mut part) = (new(&architecture, &params), new(&frozen, &learned));
+    let known = batch.clone().with_features(part.features(&batch).unwrap().to_vec());
+    let mut known_part = new(&frozen, &learned);
+    let took = |learner: &mut Learner, batch: &Batch| {
+        let begun = std::time::Instant::now();
+        learner.step(batch).unwrap();
+        begun.elapsed().as_secs_f64()
+    };
+    // In turns, so that other work of the machine meets all three. The first turn makes room.
+    let mut turns: Vec<[f64; 2]> = (0..8)
+        .map(|_| {
+            let all = took(&mut whole, &batch);
+            [took(&mut part, &batch) / all, took(&mut known_part, &known) / all]
+        })
+        .skip(1)
+        .collect();
+    let shares = [0, 1].map(|which| {
+        turns.sort_by(|a, b| a[which].total_cmp(&b[which]));
+        turns[turns.len() / 2][which]
+    });
+    println!(
+        "mobilenet-v2, 3x96x96, batch 32: frozen {:.3}, with features {:.4} of a step",
+        shares[0], shares[1]
+    );
+    assert!(shares[0] <= 0.4 && shares[1] <= 0.02, "{shares:?}");
+}

@@ -105,7 +105,7 @@ fn trainer(client: u32) -> String {
 #[test]
 fn devices_and_a_simulation_come_to_the_same_bytes() {
     let settings = format!(
-        "run.rounds = 3\ntraining = {{ epochs = 2, optimizer.sgd.learning-rate = 0.25 }}\n\
+        "run.rounds = 3\n{TRAINING}\n\
          evaluate = {{ on-clients-every = 1, command = \"{LAB} trainer\" }}"
     );
     let bed = Bed::new(3, &settings);
@@ -203,7 +203,10 @@ fn a_device_that_is_killed_while_its_trainer_hangs_costs_nothing() {
     assert_eq!(accepted, [1, 1, 1, 1]);
 }
 
-/// The values of three clients after a round of two epochs at rate 0.25 that began with `value`.
+/// The training whose results [`after`] knows.
+const TRAINING: &str = "training = { epochs = 2, optimizer.sgd.learning-rate = 0.25 }";
+
+/// The values of three clients after a round of this training that began with `value`.
 fn after(value: f64) -> [f64; 3] {
     [0.0, 1.0, 2.0].map(|client| client + (value - client) * 0.75 * 0.75)
 }
@@ -212,17 +215,16 @@ fn after(value: f64) -> [f64; 3] {
 fn weights_rules_and_server_optimisers_apply_to_them() {
     let mean = |values: [f64; 3]| values.iter().sum::<f64>() / 3.0;
     let middle = |values: [f64; 3]| values[1];
-    let settings = "run.rounds = 2\nevaluate.every = 0\nround.min-updates = 3\n\
-                    training = { epochs = 2, optimizer.sgd.learning-rate = 0.25 }";
-    let bed = Bed::new(3, settings);
-    let once = |combined: &dyn Fn([f64; 3]) -> f64| combined(after(combined(after(0.5))));
+    let settings = format!("run.rounds = 2\nevaluate.every = 0\nround.min-updates = 3\n{TRAINING}");
+    let bed = Bed::new(3, &settings);
+    let twice = |combined: &dyn Fn([f64; 3]) -> f64| combined(after(combined(after(0.5))));
     // The second step of FedAvgM is its own and half of the first.
     let first = mean(after(0.5)) - 0.5;
     let momentum = 0.5 + first + (mean(after(0.5 + first)) - (0.5 + first)) + 0.5 * first;
     for (setting, expected) in [
-        ("weights = \"uniform\"", once(&mean)),
-        ("weights = \"uniform\"\nrule.median = {}", once(&middle)),
-        ("weights = \"uniform\"\nrule.trimmed-mean.beta = 0.34", once(&middle)),
+        ("weights = \"uniform\"", twice(&mean)),
+        ("weights = \"uniform\"\nrule.median = {}", twice(&middle)),
+        ("weights = \"uniform\"\nrule.trimmed-mean.beta = 0.34", twice(&middle)),
         ("weights = \"uniform\"\nserver-optimizer.sgd.momentum = 0.5", momentum),
     ] {
         bed.configure(&format!("{settings}\n[aggregation]\n{setting}"));
@@ -237,16 +239,16 @@ fn weights_rules_and_server_optimisers_apply_to_them() {
 
 #[test]
 fn a_server_that_is_killed_goes_on_with_them() {
-    let settings = "run.rounds = 5\ntraining = { epochs = 2, optimizer.sgd.learning-rate = 0.25 }";
-    let bed = Bed::new(2, settings);
+    let bed = Bed::new(2, &format!("run.rounds = 4\nround.min-updates = 2\n{TRAINING}"));
     let mut server = bed.serve();
-    let devices: Vec<Process> = (0..2).map(|index| bed.join(index, &trainer(index))).collect();
-    for round in [1, 3] {
-        server.object(&json!({ "round": round }));
-        server.kill();
-        server = bed.serve();
-    }
-    for device in devices {
+    let first = bed.join(0, &trainer(0));
+    let hangs = bed.join(1, &format!("{} --fault hangs", trainer(1)));
+    // The second round waits for the device whose trainer hangs, and the server dies in it.
+    server.object(&json!({ "round": 1 }));
+    server.kill();
+    let server = bed.serve();
+    hangs.kill();
+    for device in [first, bed.join(1, &trainer(1))] {
         let Ended { code, text } = device.wait();
         assert_eq!(code, Some(0), "{text}");
     }
@@ -254,7 +256,7 @@ fn a_server_that_is_killed_goes_on_with_them() {
     assert_eq!(served.code, Some(0), "{}", served.text);
     assert_eq!(bed.simulate(&format!("{LAB} trainer")).code, Some(0));
     assert!(model(&bed.path("runs/own")) == model(&bed.path("simulated/own")));
-    assert_eq!(rounds(&bed.path("runs/own")).len(), 5);
+    assert_eq!(rounds(&bed.path("runs/own")).len(), 4);
 }
 
 #[test]

@@ -33,7 +33,7 @@ pub(crate) struct Arguments {
 enum Fault {
     /// It ends.
     Ends,
-    /// It is killed.
+    /// It kills itself.
     Dies,
     /// It says nothing any more.
     Hangs,
@@ -93,8 +93,9 @@ fn train(content: &Value, client: u64, fault: Option<Fault>) {
             std::process::exit(3);
         }
         Some(Fault::Dies) => {
-            let _ = Command::new("kill").args(["-9", &std::process::id().to_string()]).status();
-            unreachable!("nothing survives this signal");
+            let own = std::process::id().to_string();
+            let killed = Command::new("kill").args(["-9", &own]).status();
+            unreachable!("nothing survives this signal: {killed:?}");
         }
         Some(Fault::Hangs) => {
             // Until its client has ended.

@@ -38,8 +38,8 @@ impl Raw {
     /// An override is `KEY=VALUE`, such as `training.epochs=5`; VALUE is a TOML value, or a bare text where it is
     /// none. `KEY=` takes an optional key back to unset.
     ///
-    /// A relative `data.path` or `model.from` in the file is relative to the file's folder, whose name is put before it. One in an
-    /// override is relative to the working directory, as every other path on a command line.
+    /// A relative `data.path`, `model.from` or `model.parameters` in the file is relative to the file's folder, whose name is put before
+    /// it. One in an override is relative to the working directory, as every other path on a command line.
     pub fn layered(file: Option<&Path>, overrides: &[String]) -> Result<Self, ConfigErrors> {
         let layers = Layers::read(file, overrides)?;
         layers.findings.none_or(layers.raw)

@@ -1,6 +1,6 @@
 //! One vector of a slice that may end before the vector is full.
 //!
-//! A partial load or store is a function of its own, several times as slow as that of a whole vector, which most are.
+//! Most vectors are full. A partial load or store is a call, and takes several times as long as a whole one.
 
 use pulp::Simd;
 

@@ -280,6 +280,20 @@ fn relative_paths_start_where_they_are_written() {
     assert_eq!(found(&[]), folder.path().join("digits"));
     assert_eq!(found(&["data.path=digits"]), here.join("digits"));
     assert_eq!(found(&["data.path=/elsewhere"]), Path::new("/elsewhere"));
+
+    for (given, expected) in
+        [("own/names.toml", folder.path().join("own/names.toml")), ("timm", "timm".into())]
+    {
+        let text = format!("model.from = {{ file = \"theirs.safetensors\", names = \"{given}\" }}");
+        std::fs::write(&file, text).expect("a file in it");
+        let raw = Raw::layered(Some(&file), &[]).expect("keys that exist");
+        let from = raw.model.from.expect("it is given");
+        assert_eq!(from.file.as_deref(), folder.path().join("theirs.safetensors").to_str());
+        assert_eq!(from.names.as_deref(), expected.to_str());
+        let other = ["model.from.names=other.toml".to_owned()];
+        let raw = Raw::layered(Some(&file), &other).expect("keys that exist");
+        assert_eq!(raw.model.from.expect("it is given").names.as_deref(), Some("other.toml"));
+    }
 }
 
 #[test]

@@ -180,6 +180,13 @@ mod tests {
                 "extractor.layer4-0-bn3.running-var",
                 vec!["resnet.encoder.stages.3.layers.0.layer.2.normalization.running_var"],
             ),
+            (
+                &transformers,
+                "extractor.layer2-0-downsample-1.bias",
+                vec!["resnet.encoder.stages.1.layers.0.shortcut.normalization.bias"],
+            ),
+            (&transformers, "extractor.conv1.weight", vec!["resnet.embedder.embedder.convolution.weight"]),
+            (&transformers, "head.fc.bias", vec!["classifier.1.bias"]),
         ] {
             assert_eq!(map.theirs(ours).expect("it has a name for it"), theirs, "{ours}");
         }

@@ -2,8 +2,8 @@
 //!
 //! The `gemm` crate computes most of them: it picks AVX2, AVX-512 or NEON at run time and comes within a tenth of the
 //! processor's peak for nearly every shape that training needs. For the exception, few rows times a transposed matrix, there
-//! is [`dot_products`]. The choice depends on the shapes alone, and every element is summed in one order on one thread, so
-//! that the result has the same bits for any number of threads.
+//! is [`dot_products`]. The choice depends on the shapes alone, and every element is summed in one order, each part of its sum
+//! by one thread, so that the result has the same bits for any number of threads.
 //!
 //! They are the same with AVX2, AVX-512 and NEON as well: all of them fuse multiplications with additions, and what the crate
 //! sums in an order of the processor's own, or rounds otherwise, is done here.
@@ -99,7 +99,7 @@ pub(crate) fn gemm(alpha: f32, a: Matrix<'_>, b: Matrix<'_>, beta: f32, c: &mut 
 }
 
 /// [`gemm`] on the threads of the current pool, if there is enough work. The result has the same bits for any number of
-/// threads: they share out its elements, and each of these is summed by one of them.
+/// threads: they share out its elements. A product of at most two inner elements, or with a single column, has one thread.
 pub(crate) fn gemm_parallel(
     alpha: f32,
     a: Matrix<'_>,

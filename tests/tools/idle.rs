@@ -44,7 +44,7 @@ pub(crate) fn run(arguments: &Arguments) {
     let program = PathBuf::from(client.last().expect("it has a word at least"));
     let size = std::fs::metadata(&program).unwrap_or_else(|error| panic!("{}: {error}", program.display()));
     println!("{}", program.display());
-    tell("program", size.len() as f64 / 1e6, "MB", 11.0);
+    tell("program", size.len() as f64 / 1e6, "MB", 10.0);
     let (idle, peak) = at_rest(&client);
     tell("at rest, after training cnn-mnist (6.7 MB of parameters)", idle, "MB", 25.0);
     println!("  {:58} {peak:7.1} MB", "    at most, while training that");

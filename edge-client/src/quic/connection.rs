@@ -164,6 +164,13 @@ async fn read_message(stream: &mut RecvStream, max_payload: u64) -> Result<(ToCl
     Ok((frame::decode(&body)?, header.payload))
 }
 
+/// The error of a payload that is too large, after a while. The welcome says how large they are, and a device declines such a run with a
+/// reason: a payload that comes close behind the welcome must not end the connection before that reason is sent.
+async fn too_large(total: u64) -> ServeError {
+    tokio::time::sleep(LINGER).await;
+    ServeError::TooLarge(total)
+}
+
 /// Reads frozen parameters. Memory grows with what has arrived, not with what was announced.
 async fn read_frozen(
     mut stream: RecvStream,
@@ -172,7 +179,7 @@ async fn read_frozen(
     limit: u64,
 ) -> Result<Incoming, ServeError> {
     if total > limit {
-        return Err(ServeError::TooLarge(total));
+        return Err(too_large(total).await);
     }
     let length = usize::try_from(total).map_err(|_| ServeError::Payload)?;
     let mut payload = Vec::new();
@@ -198,7 +205,7 @@ async fn read_task(
     let leads = Leads::of(&message);
     let total = offset.saturating_add(rest);
     if total > connector.max_task {
-        return Err(ServeError::TooLarge(total));
+        return Err(too_large(total).await);
     }
     let length = usize::try_from(total).map_err(|_| ServeError::Payload)?;
     let mut arriving = match offset {

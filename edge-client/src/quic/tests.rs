@@ -3,6 +3,7 @@
 use quinn::ServerConfig;
 use quinn::crypto::rustls::QuicServerConfig;
 use shared::identity::tls::{AnyKey, ServerKeys};
+use shared::message::TaskKind;
 
 use super::*;
 use crate::transport::Outgoing;
@@ -92,6 +93,36 @@ async fn an_older_server_is_not_told_what_it_does_not_know() {
         let said: Vec<_> = said.into_iter().flatten().flat_map(|message| frame::encode(message, 0)).collect();
         assert_eq!(heard, said, "{}", String::from_utf8_lossy(protocol));
     }
+}
+
+#[tokio::test]
+async fn a_task_that_is_too_large_does_not_end_the_connection_before_the_device_has_declined() {
+    let (endpoint, address) = server(1, &[b"federation/6"]);
+    let declined = ToServer::Declined { reason: "it has no memory".to_owned() };
+    let hears = async {
+        let connection = endpoint.accept().await.unwrap().await.unwrap();
+        let mut stream = connection.open_uni().await.unwrap();
+        let task = ToClient::Task { round: 1, work: TaskKind::TRAIN };
+        stream.write_all(&frame::encode(&task, 1001)).await.unwrap();
+        stream.finish().unwrap();
+        assert_eq!(stream.stopped().await, Ok(None), "the device has it");
+        let (mut control, mut said) = connection.accept_bi().await.unwrap();
+        control.write_all(&frame::encode(&ToClient::Servers { addresses: Vec::new() }, 0)).await.unwrap();
+        said.read_to_end(1000).await.unwrap()
+    };
+    let speaks = async {
+        let connector = connector(&[&address]).with_max_task(Some(1000));
+        let Channel { outgoing, mut incoming, .. } = connector.clone().connect(Pass::All).await.unwrap();
+        // A stream is known to the server once something is written to it.
+        outgoing.send(Outgoing::Message(Box::new(ToServer::Goodbye))).unwrap();
+        let heard = incoming.recv().await;
+        assert!(matches!(heard, Some(Incoming::Message(ToClient::Servers { .. }))), "{heard:?}");
+        outgoing.send(Outgoing::Message(Box::new(declined.clone()))).unwrap();
+        incoming
+    };
+    let (heard, _listening) = tokio::join!(hears, speaks);
+    let said: Vec<_> = [ToServer::Goodbye, declined].iter().flat_map(|said| frame::encode(said, 0)).collect();
+    assert_eq!(heard, said);
 }
 
 /// Says to the first device that speaks where else the server is.

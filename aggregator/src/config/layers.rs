@@ -16,7 +16,7 @@ use super::full_names::join;
 use super::overrides::{self, Override};
 use super::paths::take;
 use super::places::{Lines, Places};
-use super::{ConfigError, ConfigErrors, LIBRARIES, Mistake, Origin, Raw, check, renamed};
+use super::{ConfigError, ConfigErrors, LIBRARIES, Mistake, ModelOrigin, Origin, Raw, check, renamed};
 
 /// The greatest configuration file, in bytes; a complete one has about 3,000.
 const LIMIT: u64 = 1 << 20;
@@ -121,6 +121,7 @@ impl Joined {
         adapt: impl FnOnce(Table) -> Result<Table, ConfigError>,
     ) -> Result<(), ConfigError> {
         self.findings.renamed.extend(renamed::rename(&mut layer, &mut places));
+        ModelOrigin::write_out(&mut layer);
         check::table(&mut layer, &places, &mut self.findings);
         lay_over(&mut self.table, adapt(layer)?);
         self.places.lay_over(places);

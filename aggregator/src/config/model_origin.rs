@@ -3,8 +3,11 @@
 //! It is asked for by its place. When the run begins, its round and the digest of its parameters are noted beside that, in the run's
 //! own configuration: from then on it is known by the digest alone, and its place may be removed.
 
+use std::path::Path;
+
 use shared::section;
 use shared::settings::Kind;
+use toml::{Table, Value};
 
 /// The libraries whose names of tensors are known by the library's name.
 pub const LIBRARIES: [&str; 3] = ["torchvision", "timm", "transformers"];
@@ -26,9 +29,23 @@ section! {
     }
 }
 
+/// Before the name of a run, where `model.from` is one text.
+const RUN: &str = "run:";
+/// The folder of runs where none is named: beside the configuration file, or in the working directory.
+const RUNS: &str = "runs";
+
 impl ModelOrigin {
     /// Hexadecimal digits of a digest.
     pub const DIGITS: usize = 32;
+
+    /// Writes `model.from = "run:NAME"` of a layer out: the run NAME in the folder `runs`.
+    pub(super) fn write_out(layer: &mut Table) {
+        let Some(from) = layer.get_mut("model").and_then(|model| model.get_mut("from")) else { return };
+        let name = from.as_str().and_then(|text| text.strip_prefix(RUN)).filter(|name| !name.is_empty());
+        if let Some(run) = name.map(|name| Path::new(RUNS).join(name).to_string_lossy().into_owned()) {
+            *from = Value::Table(Table::from_iter([("run".to_owned(), Value::String(run))]));
+        }
+    }
 
     /// Where it lies.
     #[must_use]

@@ -294,6 +294,19 @@ fn relative_paths_start_where_they_are_written() {
         let raw = Raw::layered(Some(&file), &other).expect("keys that exist");
         assert_eq!(raw.model.from.expect("it is given").names.as_deref(), Some("other.toml"));
     }
+
+    std::fs::write(&file, "model.from = \"run:digits-2\"").expect("a file in it");
+    for (overrides, expected) in [
+        (&[][..], folder.path().join("runs/digits-2")),
+        (&["model.from=run:other".to_owned()], "runs/other".into()),
+    ] {
+        let raw = Raw::layered(Some(&file), overrides).expect("a run by its name");
+        assert_eq!(raw.model.from.expect("it is given").run.as_deref(), expected.to_str());
+    }
+    for given in ["model.from=run:", "model.from=digits-2"] {
+        let refused = Raw::layered(None, &[given.to_owned()]).expect_err(given).to_string();
+        assert!(refused.contains("model.from"), "{refused}");
+    }
 }
 
 #[test]

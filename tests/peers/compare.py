@@ -31,7 +31,8 @@ What is trained
   The networks of `models/src/architecture`, whose counts of parameters are checked (`networks.py`). PyTorch
   runs in eager mode with its default layout and its default SGD. `lenet-5` has 1x28x28 samples, `lenet-5-rgb`
   is the same network on 3x32x32, its shape in our registry. `char-lstm` reads samples of 80 characters, `word-lstm`
-  of 10 words, `text-transformer` of 128 characters; `resnet-50` is the one for 3x32x32.
+  of 10 words, `text-transformer` of 128 characters; `resnet-50` is the one for 3x32x32. `depthwise` has six depthwise
+  3x3 convolutions in a row over 96 channels of 48x48 pixels, and what makes classes of them.
 """
 
 import argparse
@@ -43,6 +44,7 @@ import sys
 import time
 from dataclasses import dataclass, field
 
+import depthwise
 import environment
 
 SIDES = ("pytorch", "ours")
@@ -76,6 +78,7 @@ MODELS = {
     "resnet-50": Model(("--model", "resnet-50"), (32,)),
     "vit-tiny": Model(("--model", "vit-tiny", "--input", "3x64x64"), (32,)),
     "text-transformer": Model(("--model", "text-transformer", "--input", "128"), (16,)),
+    "depthwise": Model(("--model", str(depthwise.FILE)), (32,)),
 }
 
 
@@ -108,6 +111,8 @@ def main() -> None:
     sides = [arguments.only] if arguments.only else SIDES
     if "ours" in sides and not arguments.binary.is_file():
         raise Failure(f"{arguments.binary} is not there; build it: cargo build --release -p edge-client")
+    if "depthwise" in arguments.models:
+        depthwise.write()
     python = (arguments.python or environment.interpreter()) if "pytorch" in sides else None
     for turn in range(arguments.turns):
         for row in rows:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+import depthwise
+
 # The larger networks are those that golden numbers are made of.
 sys.path.append(str(pathlib.Path(__file__).parents[2] / "models" / "tests" / "golden"))
 import models as golden
@@ -126,6 +128,13 @@ class TextTransformer(nn.Module):
         return self.output(self.blocks(self.embedding(x) + self.waves)).flatten(0, 1)
 
 
+def depthwise_convolutions() -> nn.Module:
+    """The network of `depthwise.py`."""
+    channels = depthwise.CHANNELS
+    layers = [nn.Conv2d(channels, channels, 3, padding=1, groups=channels, bias=False) for _ in range(depthwise.LAYERS)]
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, CLASSES))
+
+
 def of_golden(name: str) -> nn.Module:
     """A network of `models/tests/golden/models.py`."""
     _, _, extractor, _, head = golden.MODELS[name]
@@ -144,6 +153,7 @@ PEERS = {
     "resnet-50": Peer(lambda: of_golden("resnet-50 group"), (3, 32, 32), 23_520_842),
     "vit-tiny": Peer(lambda: of_golden("vit-tiny"), (3, 64, 64), 5_491_786),
     "text-transformer": Peer(TextTransformer, (POSITIONS,), 3_200_592),
+    "depthwise": Peer(depthwise_convolutions, depthwise.INPUT, depthwise.LAYERS * 9 * 96 + 970),
 }
 
 

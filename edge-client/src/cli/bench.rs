@@ -6,6 +6,7 @@ mod answers;
 
 use std::io::{self, BufRead as _, BufReader, Write};
 use std::num::NonZeroUsize;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -18,6 +19,7 @@ use super::arguments::BenchArguments;
 use super::error::{CliError, Exit};
 use crate::bench::{Subject, measure};
 use crate::pool::NoThreads;
+use crate::predict::Predictor;
 
 /// The lines that a measuring process prints.
 #[derive(Debug, Serialize, Deserialize)]
@@ -59,7 +61,7 @@ pub(super) fn run(arguments: &BenchArguments) -> Result<(), CliError> {
     let architectures =
         models.iter().map(|model| architecture(model, arguments)).collect::<Result<Vec<_>, _>>()?;
     if arguments.in_process {
-        return measure_here(&architectures[0], arguments.batches[0], threads[0], arguments);
+        return measure_here(&models[0], &architectures[0], arguments.batches[0], threads[0], arguments);
     }
     Processor::backend(arguments.device)?;
     let mut out = io::stdout().lock();
@@ -79,8 +81,17 @@ pub(super) fn run(arguments: &BenchArguments) -> Result<(), CliError> {
     Ok(())
 }
 
+/// The network of this name, or that of a model's file or a run's folder.
 fn architecture(model: &str, arguments: &BenchArguments) -> Result<Architecture, CliError> {
     let found = BUILT_INS.iter().find(|built_in| built_in.name == model);
+    let path = Path::new(model);
+    if found.is_none() && path.exists() {
+        if arguments.input.is_some() {
+            let reason = format!("{model} says itself which shape its samples have: leave --input out");
+            return Err(CliError::new(Exit::Usage, reason));
+        }
+        return Ok(Predictor::open(path, &Processor::best())?.architecture().clone());
+    }
     // The constructor below reports an unknown name.
     let (meant_for, classes) = found.map_or((&[][..], 1), |found| (found.input, found.classes));
     let input = arguments.input.as_ref().map_or(meant_for, |shape| &shape.0);
@@ -150,6 +161,7 @@ pub(super) fn end_with_parent() -> io::Result<()> {
 
 /// Measures one row in this process.
 fn measure_here(
+    model: &str,
     architecture: &Architecture,
     batch: NonZeroUsize,
     threads: NonZeroUsize,
@@ -168,7 +180,7 @@ fn measure_here(
     told.map_err(CliError::output)?;
     let step = speed.step.as_secs_f64();
     let row = Row {
-        model: architecture.name.clone(),
+        model: model.to_owned(),
         device: backend.name().to_owned(),
         batch: batch.get(),
         threads: threads.get(),

@@ -364,7 +364,7 @@ pub struct DoctorArguments {
 #[derive(Clone, Debug, Args)]
 #[expect(clippy::struct_excessive_bools, reason = "each is an option of the command line")]
 pub struct BenchArguments {
-    /// A network to measure; may be repeated [default: all]. With --predict also a model's file, or a run's folder
+    /// A network to measure, a model's file, or a run's folder; may be repeated [default: all networks]
     #[arg(long = "model", value_name = "NAME")]
     pub models: Vec<String>,
     /// Measure answers instead of training: a process of predict --listen for each model is asked for one sample at a time

@@ -148,12 +148,33 @@ impl Serving {
     /// If there is no word in `client`.
     #[must_use]
     pub fn command(&self, client: &[OsString], directory: &Path, index: usize) -> Command {
+        let mut command = self.without_data(client, directory, index);
+        command.arg("--data").arg(directory.join(format!("data/client-{index:03}")));
+        command
+    }
+
+    fn without_data(&self, client: &[OsString], directory: &Path, index: usize) -> Command {
         let (program, arguments) = client.split_first().expect("a client is a program at least");
         let mut command = Command::new(program);
-        command.args(arguments).args(["join", &self.address, "--data"]);
-        command.arg(directory.join(format!("data/client-{index:03}")));
+        command.args(arguments).args(["join", &self.address]);
         command.arg("--state").arg(directory.join(format!("state-{index}")));
         command
+    }
+
+    /// Starts a client whose samples this trainer has.
+    ///
+    /// # Panics
+    /// As [`command`](Self::command).
+    #[must_use]
+    pub fn join_training_by(
+        &self,
+        trainer: &str,
+        client: &[OsString],
+        directory: &Path,
+        index: usize,
+    ) -> Process {
+        let mut command = self.without_data(client, directory, index);
+        Process::start(command.args(["--trainer", trainer]).stdout(Stdio::null()).stderr(Stdio::null()))
     }
 
     /// Starts that.

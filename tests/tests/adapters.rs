@@ -74,6 +74,28 @@ async fn they_alone_are_learned_and_the_model_has_them_merged() {
     }
 }
 
+/// A transformer over the patches of an image: attention alone is adapted.
+#[tokio::test]
+async fn a_transformer_learns_by_adapters_of_its_attention() {
+    let network = "model.layers=[{ conv = { out = 12, kernel = 7, stride = 7, name = 'patches' } }, 'to-sequence', \
+                   { residual = ['layer-norm', { linear = { out = 36, name = 'attn-qkv' } }, { attention = 3 }, \
+                   { linear = { out = 12, name = 'attn-proj' } }] }, 'mean-positions', { linear = 'classes' }]";
+    let folder = tempfile::tempdir().unwrap();
+    let begun = whole(folder.path(), &Scenario::small(&[network, "run.name=pretrained"])).await;
+    let begun = begun.directory().model();
+    let from = format!("model.from.file={}", begun.display());
+    let lora = ["model.adapters.lora.rank=2", "model.adapters.lora.on=['*attn-*']", &from];
+    let run = whole(folder.path(), &Scenario::small(&[&[network][..], &lora].concat())).await;
+    let sent: Vec<String> = run.current_model().unwrap().names().map(str::to_owned).collect();
+    assert_eq!(sent.len(), 4, "{sent:?}");
+    assert!(sent.iter().all(|name| name.contains("attn-") && name.contains("-lora-")), "{sent:?}");
+    let (begun, learned) = (model(&begun).1, model(&run.directory().model()).1);
+    for (name, array) in &learned {
+        let adapted = name.contains("attn-") && name.ends_with(".weight");
+        assert_eq!(begun.get(name) != Some(array), adapted, "{name}");
+    }
+}
+
 #[tokio::test]
 async fn devices_train_the_adapters_of_the_simulation() {
     let folder = tempfile::tempdir().unwrap();

@@ -76,6 +76,23 @@ async fn every_algorithm_learns_the_rest() {
     }
 }
 
+/// Convolutions with batch normalisation, whose running statistics are a part of what is frozen.
+#[tokio::test]
+async fn a_backbone_of_convolutions_keeps_its_running_statistics() {
+    let network =
+        ["model.name=resnet-18", "model.norm=batch", "data.clients=2", "data.max-samples=24", "run.rounds=2"];
+    let begun = initial(&network);
+    assert!(begun.names().any(|name| name.starts_with("extractor.") && name.ends_with(".running-mean")));
+    for (frozen, kept) in [("extractor.*", "extractor."), ("extractor.layer1-*", "extractor.layer1-")] {
+        let freeze = format!("model.freeze=['{frozen}']");
+        let scenario = Scenario::small(&[&network[..], &[freeze.as_str()]].concat());
+        let folder = tempfile::tempdir().unwrap();
+        let run = whole(folder.path(), &scenario).await;
+        assert_frozen(&tensors(&run.directory().model()), &begun, kept, true, frozen);
+        assert!(run.current_model().unwrap().names().all(|name| !name.starts_with(kept)));
+    }
+}
+
 #[tokio::test]
 async fn server_optimisers_rules_and_other_precisions_leave_them_alone() {
     let begun = initial(&["model.name=mlp-2nn"]);

@@ -237,6 +237,36 @@ fn weights_rules_and_server_optimisers_apply_to_them() {
     }
 }
 
+/// Rounds of one update: that of the slower device counts in the next round, by how late it is.
+#[test]
+fn an_update_that_comes_late_counts() {
+    let buffer =
+        "round = { min-updates = 1, max-updates = 1, min-clients-to-start = 2, staleness.enabled = true }";
+    // A late update would move statistics that have moved meanwhile.
+    let settings = "run.rounds = 2\nevaluate.every = 0\naggregation.buffers = \"local\"";
+    let bed = Bed::new(2, &format!("{settings}\n{buffer}\n{TRAINING}"));
+    let waits = |client: u32, round: u32, file: &str| {
+        bed.join(client, &format!("{} --round {round} --until {}", trainer(client), bed.name(file)))
+    };
+    let mut server = bed.serve();
+    let devices = [waits(0, 2, "never"), waits(1, 1, "closed")];
+    server.object(&json!({ "round": 1 }));
+    fs::write(bed.path("closed"), "").unwrap();
+    for device in devices {
+        let Ended { code, text } = device.wait();
+        assert_eq!(code, Some(0), "{text}");
+    }
+    let served = server.wait();
+    assert_eq!(served.code, Some(0), "{}", served.text);
+    let counts: Vec<_> =
+        rounds(&bed.path("runs/own")).iter().map(|round| (round.accepted, round.late)).collect();
+    assert_eq!(counts, [(1, 0), (1, 1)]);
+    let expected = after(0.5)[0] + (after(0.5)[1] - 0.5) * 0.5_f64.sqrt();
+    for &value in model(&bed.path("runs/own")).get("layer.weight").unwrap().values() {
+        assert!((f64::from(value) - expected).abs() < 1e-6, "{value} and {expected}");
+    }
+}
+
 #[test]
 fn a_server_that_is_killed_goes_on_with_them() {
     let bed = Bed::new(2, &format!("run.rounds = 4\nround.min-updates = 2\n{TRAINING}"));

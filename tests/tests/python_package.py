@@ -2,10 +2,13 @@
 
     python_package.py notebook FILE     runs the cells of a notebook, one after the other
     python_package.py mlflow RUN DIR    writes a run to MLflow in a folder, and compares what can be read there
+    python_package.py serve TRAINER     serves a run to devices with a trainer, stops it and goes on with it
 """
 
 import json
 import pathlib
+import socket
+import subprocess
 import sys
 
 import federation
@@ -37,5 +40,45 @@ def mlflow(folder: str, store: str) -> None:
     assert {"model.safetensors", "report.html", "config.toml"} <= files, files
 
 
+def serve(trainer: str) -> None:
+    """Serves a round to two devices, and three more after a stop."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    options = ("--listen", address, "--enrolment", "anyone", "--identity", "lab")
+    settings = {
+        "model.parameters": "init.safetensors",
+        "data.clients": 2,
+        "round.min-updates": 2,
+        "training.epochs": 2,
+        "training.optimizer.sgd.learning-rate": 0.1,
+        "evaluate.command": trainer,
+    }
+
+    def begin(rounds: int) -> federation.Server:
+        return federation.serve(None, settings | {"run.rounds": rounds}, *options)
+
+    def devices() -> list[subprocess.Popen]:
+        join = [federation.program("edge-client"), "join", address, "--trainer", trainer, "--state"]
+        return [subprocess.Popen([*join, f"device-{number}"]) for number in range(2)]
+
+    with begin(1) as server:
+        taking_part = devices()
+        run = server.wait()
+    assert [device.wait() for device in taking_part] == [0, 0]
+    assert [record["accepted"] for record in run.records] == [2], run.records
+
+    server = begin(4)
+    assert server.run.folder == run.folder, "the same call goes on with the run"
+    assert len(server.stop().records) == 1, "no device has come"
+    with begin(4) as server:
+        taking_part = devices()
+        run = server.wait()
+    assert [device.wait() for device in taking_part] == [0, 0]
+    assert [record["accepted"] for record in run.records] == [2, 2, 2, 2], run.records
+    assert run.accuracy > 0.85, run.accuracy
+    assert [listed.name for listed in federation.runs()] == [run.name]
+
+
 if __name__ == "__main__":
-    {"notebook": notebook, "mlflow": mlflow}[sys.argv[1]](*sys.argv[2:])
+    {"notebook": notebook, "mlflow": mlflow, "serve": serve}[sys.argv[1]](*sys.argv[2:])

@@ -71,16 +71,21 @@ fn the_notebook_runs_and_a_run_is_read_back_from_mlflow() {
     assert!(refused.contains("unknown key `run.round`") && refused.contains("did you mean"), "{refused}");
 }
 
-/// Simulates an example's trainer, which tests at the server as well; gives the accuracy of the rounds.
-fn trained(python: &Python, example: &str, arguments: &str) -> Vec<f64> {
+/// The command of an example's trainer, whose initial model is written to `init.safetensors`.
+fn trainer(python: &Python, example: &str, arguments: &str) -> String {
     let script = format!("{ROOT}/python/examples/{example}");
     python.does(&[&script, "--init", "init.safetensors"]);
-    let trainer = format!("PYTHONPATH={ROOT}/python {} {script} {arguments}", python.program.display());
+    // The shell gives its place to the program: what stands before it is env's.
+    format!("env PYTHONPATH={ROOT}/python {} {script} {arguments}", python.program.display())
+}
+
+/// Simulates an example's trainer, which tests at the server as well; gives the accuracy of the rounds.
+fn trained(python: &Python, example: &str, arguments: &str) -> Vec<f64> {
+    let trainer = trainer(python, example, arguments);
     let settings = [
         format!("model.parameters={}", python.path("init.safetensors").display()),
-        // The shell gives its place to the program: what stands before it is env's.
-        format!("simulation.trainer=env {trainer}"),
-        format!("evaluate.command=env {trainer}"),
+        format!("simulation.trainer={trainer}"),
+        format!("evaluate.command={trainer}"),
         "data.clients=4".to_owned(),
         "run.rounds=3".to_owned(),
         "training.epochs=2".to_owned(),
@@ -100,6 +105,13 @@ fn the_example_with_scikit_learn_learns() {
     let Some(python) = Python::with("import sklearn, safetensors.numpy", "scikit-learn") else { return };
     let accuracy = trained(&python, "sklearn_digits.py", "");
     assert!(accuracy.last().is_some_and(|last| *last > 0.85), "{accuracy:?}");
+}
+
+#[test]
+fn python_serves_a_run_to_devices_stops_it_and_goes_on() {
+    let Some(python) = Python::with("import sklearn, safetensors.numpy", "scikit-learn") else { return };
+    let trainer = trainer(&python, "sklearn_digits.py", "");
+    python.does(&[SCRIPT, "serve", &trainer]);
 }
 
 #[test]

@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Read as _, Write as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread;
+use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use models::{Array, ParamSet, Precision, codec};
@@ -20,6 +22,9 @@ pub(crate) struct Arguments {
     /// What it does wrong
     #[arg(long, value_enum)]
     fault: Option<Fault>,
+    /// Finish no update before this file is there
+    #[arg(long)]
+    until: Option<PathBuf>,
     /// In which round
     #[arg(long, default_value_t = 2)]
     round: u64,
@@ -72,8 +77,11 @@ pub(crate) fn run(arguments: &Arguments) {
         match kind.as_str() {
             "describe" => say(&json!({ "described": { "samples": samples } })),
             "train" => {
-                let fault = arguments.fault.filter(|_| content["round"] == arguments.round);
-                train(content, client, fault);
+                let is_round = content["round"] == arguments.round;
+                if let Some(file) = arguments.until.as_ref().filter(|_| is_round) {
+                    wait_for(file);
+                }
+                train(content, client, arguments.fault.filter(|_| is_round));
             }
             "test" => {
                 let model = read(content["model"].as_str().unwrap_or_default());
@@ -82,6 +90,14 @@ pub(crate) fn run(arguments: &Arguments) {
             }
             _ => {}
         }
+    }
+}
+
+/// Says that it gets on until the file is there.
+fn wait_for(file: &Path) {
+    while !file.exists() {
+        say(&json!({ "progress": { "done": 0, "total": 1 } }));
+        thread::sleep(Duration::from_millis(20));
     }
 }
 

@@ -51,7 +51,7 @@ impl Operator for BatchNorm {
     }
 }
 
-/// Group normalisation, with the indices of its parameters.
+/// Group normalisation, with the indices of its parameters. The kernel applies a rectifier that follows.
 #[derive(Debug)]
 pub(crate) struct GroupNorm {
     pub(crate) weight: usize,
@@ -68,7 +68,7 @@ impl Operator for GroupNorm {
     }
 
     fn reads(&self) -> Reads {
-        Reads { input: true, output: false }
+        Reads { input: true, output: self.kernel.reads_output() }
     }
 
     fn backward(&mut self, parameters: &mut [Parameter], pass: Backward<'_>) {
@@ -76,7 +76,7 @@ impl Operator for GroupNorm {
             .get_disjoint_mut([self.weight, self.bias])
             .expect("the names of the two parameters differ");
         let [(weight, w), (bias, _)] = parameters.map(Parameter::new_gradient);
-        self.kernel.backward(w, (pass.x, pass.dy), NormGradients { weight, bias }, pass.dx);
+        self.kernel.backward(w, (pass.x, pass.y, pass.dy), NormGradients { weight, bias }, pass.dx);
     }
 }
 

@@ -192,7 +192,7 @@ impl<'a> Planner<'a> {
             &Layer::GroupNorm { groups, .. } => {
                 let (channels, pixels) = channels(shape);
                 let [weight, bias] = ["weight", "bias"].map(|kind| self.parameter(label, kind));
-                let kernel = normalisation::GroupNorm::new(channels, pixels, groups);
+                let kernel = normalisation::GroupNorm::new(channels, pixels, groups).rectified(rectifier);
                 (Box::new(GroupNorm { weight, bias, kernel }), true)
             }
             &Layer::LocalResponseNorm { size, alpha, beta, k } => {
@@ -318,12 +318,17 @@ fn merging(layer: &Layer, next: &Layer) -> Option<Rectifier> {
             | Layer::MaxPool { .. }
             | Layer::BatchNorm { .. }
             | Layer::BatchNormWith { .. }
+            | Layer::GroupNorm { .. }
             | Layer::Residual { .. },
             Layer::Relu,
         ) => Some(Rectifier::Relu),
-        (Layer::BatchNorm { .. } | Layer::BatchNormWith { .. } | Layer::Residual { .. }, Layer::Relu6) => {
-            Some(Rectifier::Relu6)
-        }
+        (
+            Layer::BatchNorm { .. }
+            | Layer::BatchNormWith { .. }
+            | Layer::GroupNorm { .. }
+            | Layer::Residual { .. },
+            Layer::Relu6,
+        ) => Some(Rectifier::Relu6),
         _ => None,
     }
 }

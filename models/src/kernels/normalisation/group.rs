@@ -2,15 +2,17 @@
 
 use rayon::prelude::*;
 
-use super::plane::{affine, combine, for_each, gradient_sums, moments};
+use super::plane::{affine_then, combine_through, for_each, gradient_sums_through, moments};
 use super::{EPSILON, NormGradients};
+use crate::kernels::rectifier::Rectifier;
 
-/// Normalises each group of channels of each image by its own mean and variance.
+/// Normalises each group of channels of each image by its own mean and variance. Then rectifies, if that is a part of it.
 #[derive(Debug)]
 pub(crate) struct GroupNorm {
     channels: usize,
     pixels: usize,
     groups: usize,
+    rectifier: Option<Rectifier>,
     /// Of each image and group: mean, and one over the standard deviation.
     statistics: Vec<[f64; 2]>,
     /// Of each image and channel: the sum of the gradient, and that of the gradient times the normalised values.
@@ -20,11 +22,37 @@ pub(crate) struct GroupNorm {
 impl GroupNorm {
     /// For `groups` that divide the `channels`.
     pub(crate) fn new(channels: usize, pixels: usize, groups: usize) -> Self {
-        Self { channels, pixels, groups, statistics: Vec::new(), sums: Vec::new() }
+        Self { channels, pixels, groups, rectifier: None, statistics: Vec::new(), sums: Vec::new() }
+    }
+
+    /// With a rectifier after it.
+    pub(crate) fn rectified(self, rectifier: Option<Rectifier>) -> Self {
+        Self { rectifier, ..self }
+    }
+
+    /// Whether the backward pass needs the output.
+    pub(crate) fn reads_output(&self) -> bool {
+        self.rectifier.is_some()
     }
 
     /// Normalises `n` images.
-    pub(crate) fn forward(&mut self, (weight, bias): (&[f32], &[f32]), x: &[f32], y: &mut [f32], n: usize) {
+    pub(crate) fn forward(&mut self, affine: (&[f32], &[f32]), x: &[f32], y: &mut [f32], n: usize) {
+        match self.rectifier {
+            None => self.forward_then(affine, x, y, n, |y| y),
+            Some(Rectifier::Relu) => self.forward_then(affine, x, y, n, |y| Rectifier::Relu.value(y)),
+            Some(Rectifier::Relu6) => self.forward_then(affine, x, y, n, |y| Rectifier::Relu6.value(y)),
+        }
+    }
+
+    #[inline(always)]
+    fn forward_then(
+        &mut self,
+        (weight, bias): (&[f32], &[f32]),
+        x: &[f32],
+        y: &mut [f32],
+        n: usize,
+        then: impl Fn(f32) -> f32 + Sync,
+    ) {
         let Self { channels, pixels, groups, .. } = *self;
         let (image, group) = (channels * pixels, channels / groups);
         assert!(x.len() == n * image && y.len() == x.len());
@@ -44,36 +72,62 @@ impl GroupNorm {
                 *statistics = [mean, inverse];
                 let planes = y.chunks_exact_mut(pixels).zip(x.chunks_exact(pixels));
                 for (channel, (y, x)) in (index * group..).zip(planes) {
-                    affine((x, y), mean, f64::from(weight[channel]) * inverse, bias[channel]);
+                    affine_then((x, y), mean, f64::from(weight[channel]) * inverse, bias[channel], &then);
                 }
             }
         });
     }
 
-    /// Propagates the gradient `dy` back, after a forward pass of the same `x`. With `z` the normalised values of a group,
-    /// `m` their number and `g = weight dy`, `dx = (g - sum(g)/m - z sum(g z)/m) / deviation`.
+    /// Propagates the gradient `dy` back, after a forward pass of `x` to `y`, which is only read if there is a rectifier: then `dy`
+    /// below is what passes it. With `z` the normalised values of a group, `m` their number and `g = weight dy`,
+    /// `dx = (g - sum(g)/m - z sum(g z)/m) / deviation`.
     pub(crate) fn backward(
         &mut self,
         weight: &[f32],
-        (x, dy): (&[f32], &[f32]),
+        (x, y, dy): (&[f32], &[f32], &[f32]),
         gradients: NormGradients<'_>,
         dx: Option<&mut [f32]>,
     ) {
-        let Self { channels, pixels, groups, ref statistics, ref mut sums } = *self;
+        match self.rectifier {
+            None => self.backward_through(weight, (x, dy, dy), gradients, dx, |dy, _| dy),
+            Some(Rectifier::Relu) => {
+                self.backward_through(weight, (x, y, dy), gradients, dx, |dy, y| {
+                    Rectifier::Relu.slope(dy, y)
+                });
+            }
+            Some(Rectifier::Relu6) => {
+                self.backward_through(weight, (x, y, dy), gradients, dx, |dy, y| {
+                    Rectifier::Relu6.slope(dy, y)
+                });
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn backward_through(
+        &mut self,
+        weight: &[f32],
+        (x, y, dy): (&[f32], &[f32], &[f32]),
+        gradients: NormGradients<'_>,
+        dx: Option<&mut [f32]>,
+        through: impl Fn(f32, f32) -> f32 + Sync,
+    ) {
+        let Self { channels, pixels, groups, ref statistics, ref mut sums, .. } = *self;
         let NormGradients { weight: for_weight, bias: for_bias } = gradients;
         let (image, group) = (channels * pixels, channels / groups);
         sums.resize(x.len() / pixels, [0.0; 2]);
         let images = (
             sums.par_chunks_exact_mut(channels),
             x.par_chunks_exact(image),
+            y.par_chunks_exact(image),
             dy.par_chunks_exact(image),
             statistics.par_chunks_exact(groups),
         );
-        for_each(images.into_par_iter(), x.len(), |_, (sums, x, dy, statistics)| {
-            let planes = x.chunks_exact(pixels).zip(dy.chunks_exact(pixels));
-            for (channel, (sums, (x, dy))) in sums.iter_mut().zip(planes).enumerate() {
+        for_each(images.into_par_iter(), x.len(), |_, (sums, x, y, dy, statistics)| {
+            let planes = x.chunks_exact(pixels).zip(y.chunks_exact(pixels)).zip(dy.chunks_exact(pixels));
+            for (channel, (sums, ((x, y), dy))) in sums.iter_mut().zip(planes).enumerate() {
                 let [mean, inverse] = statistics[channel / group];
-                let [plain, weighted] = gradient_sums(x, dy, mean);
+                let [plain, weighted] = gradient_sums_through((x, dy, y), mean, &through);
                 *sums = [plain, inverse * weighted];
             }
         });
@@ -87,12 +141,13 @@ impl GroupNorm {
         let images = (
             dx.par_chunks_exact_mut(image),
             x.par_chunks_exact(image),
+            y.par_chunks_exact(image),
             dy.par_chunks_exact(image),
             sums.par_chunks_exact(channels),
             statistics.par_chunks_exact(groups),
         );
         let count = (group * pixels) as f64;
-        for_each(images.into_par_iter(), x.len(), |_, (dx, x, dy, sums, statistics)| {
+        for_each(images.into_par_iter(), x.len(), |_, (dx, x, y, dy, sums, statistics)| {
             for (index, &[mean, inverse]) in statistics.iter().enumerate() {
                 let channels = index * group..(index + 1) * group;
                 let weighted =
@@ -102,8 +157,8 @@ impl GroupNorm {
                     let here = channel * pixels..(channel + 1) * pixels;
                     let scale = f64::from(weight[channel]) * inverse;
                     let factors = [scale, -inverse * inverse * total[1] / count, -inverse * total[0] / count];
-                    let pair = (&x[here.clone()], &dy[here.clone()]);
-                    combine(pair, &mut dx[here], mean, factors);
+                    let planes = (&x[here.clone()], &dy[here.clone()], &y[here.clone()]);
+                    combine_through(planes, &mut dx[here], mean, factors, &through);
                 }
             }
         });
@@ -157,7 +212,7 @@ mod tests {
         let (mut for_weight, mut for_bias) = (vec![f32::NAN; channels], vec![f32::NAN; channels]);
         norm.forward((weight, bias), x, &mut y, n);
         let gradients = NormGradients { weight: &mut for_weight, bias: &mut for_bias };
-        norm.backward(weight, (x, dy), gradients, Some(&mut dx));
+        norm.backward(weight, (x, &y, dy), gradients, Some(&mut dx));
         [y, for_weight, for_bias, dx]
     }
 
@@ -192,6 +247,34 @@ mod tests {
             assert_close(&for_weight, &slopes(&weight, &|weight| loss(&x, weight, &bias)));
             assert_close(&for_bias, &slopes(&bias, &|bias| loss(&x, &weight, bias)));
             assert_close(&dx, &slopes(&x, &|x| loss(x, &weight, &bias)));
+        }
+    }
+
+    /// The bits of a normalisation and a rectifier behind it.
+    #[test]
+    fn a_rectifier_is_a_part_of_it() {
+        let (n, channels, pixels, groups) = (3, 6, 21, 2);
+        let [x, dy, weight, bias] = inputs(n, channels, pixels);
+        let weight: Vec<f32> = weight.iter().map(|weight| 9.0 * weight).collect();
+        for rectifier in [Rectifier::Relu, Rectifier::Relu6] {
+            let both = |of: Option<Rectifier>| {
+                let mut norm = GroupNorm::new(channels, pixels, groups).rectified(of);
+                let (mut y, mut dx) = (vec![f32::NAN; x.len()], vec![f32::NAN; x.len()]);
+                let (mut for_weight, mut for_bias) = (vec![f32::NAN; channels], vec![f32::NAN; channels]);
+                norm.forward((&weight, &bias), &x, &mut y, n);
+                let mut dy = dy.clone();
+                if of.is_none() {
+                    y.iter_mut().for_each(|y| *y = rectifier.value(*y));
+                    rectifier.backward(&mut dy, &y);
+                }
+                let gradients = NormGradients { weight: &mut for_weight, bias: &mut for_bias };
+                norm.backward(&weight, (&x, &y, &dy), gradients, Some(&mut dx));
+                [y, for_weight, for_bias, dx].map(|list| list.iter().map(|x| x.to_bits()).collect::<Vec<_>>())
+            };
+            let merged = both(Some(rectifier));
+            assert!(merged == both(None), "{rectifier:?}");
+            let zeros = merged[0].iter().filter(|&&bits| bits == 0).count();
+            assert!(zeros > 0 && zeros < x.len(), "{zeros}");
         }
     }
 

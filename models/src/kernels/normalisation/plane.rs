@@ -70,12 +70,6 @@ pub(super) fn gradient_sums_through(
     sums
 }
 
-/// `y = scale (x - mean) + offset`.
-#[inline(always)]
-pub(super) fn affine(planes: (&[f32], &mut [f32]), mean: f64, scale: f64, offset: f32) {
-    affine_then(planes, mean, scale, offset, |y| y);
-}
-
 /// `y = then(scale (x - mean) + offset)`.
 #[inline(always)]
 pub(super) fn affine_then(
@@ -91,13 +85,7 @@ pub(super) fn affine_then(
     y.iter_mut().zip(x).for_each(|(y, &x)| *y = then(scale * (x - center) + offset));
 }
 
-/// `dx = scale dy + slope (x - mean) + offset`.
-#[inline(always)]
-pub(super) fn combine((x, dy): (&[f32], &[f32]), dx: &mut [f32], mean: f64, factors: [f64; 3]) {
-    combine_through((x, dy, dy), dx, mean, factors, |dy, _| dy);
-}
-
-/// [`combine`] with `through(dy, y)` for each `dy`.
+/// `dx = scale through(dy, y) + slope (x - mean) + offset`.
 #[inline(always)]
 pub(super) fn combine_through(
     (x, dy, y): (&[f32], &[f32], &[f32]),

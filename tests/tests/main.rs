@@ -7,6 +7,7 @@ mod adapters;
 mod algorithms;
 mod backlog;
 mod backup;
+mod benches;
 mod beside_the_page;
 mod browser;
 mod control;

@@ -13,7 +13,7 @@ use super::findings::Findings;
 use super::keys::KEYS;
 use super::places::{Places, below};
 use super::shown::{SHOWN, given, shortened};
-use super::{ConfigError, Mistake, Origin, network, suggest};
+use super::{ConfigError, Mistake, ModelOrigin, Origin, network, suggest};
 
 /// Checks everything that can be said of each value alone, and takes out of `layer` what is not accepted. Keys may be
 /// absent. `places` are the layer's.
@@ -55,8 +55,13 @@ impl Check<'_> {
         let choice = KEYS.alternatives(&full).is_some();
         let Value::Table(inner) = value else {
             let accepted = if choice { "a table with one of" } else { "a table with" };
-            let accepted = format!("{accepted} {}", children.join(", "));
-            let suggestion = if choice { alternative(&full, value, &children) } else { None };
+            let mut accepted = format!("{accepted} {}", children.join(", "));
+            let mut suggestion = if choice { alternative(&full, value, &children) } else { None };
+            if full == ModelOrigin::KEY {
+                accepted.push_str(", or ");
+                accepted.push_str(ModelOrigin::SHORT);
+                suggestion = value.as_str().and_then(ModelOrigin::short);
+            }
             return self.refuse(ConfigError::WrongType, &full, given(value), &[&accepted], suggestion);
         };
         // Unknown names first: they explain a second alternative better than its being the second.
@@ -108,17 +113,15 @@ impl Check<'_> {
                 let names: BTreeSet<&str> = values.iter().filter_map(Value::as_str).collect();
                 (1..=MAX_LIST_LENGTH).contains(&values.len())
                     && names.len() == values.len()
-                    && names.into_iter().all(|name| is_text(name, 200))
+                    && names.into_iter().all(|name| Kind::is_text(name, 200))
             }
             (Kind::Tensors, Value::Array(values)) => {
                 let is_tensor =
                     |value: &Value| value.as_str().is_some_and(|text| text.parse::<OpaqueTensor>().is_ok());
                 (1..=MAX_TENSORS).contains(&values.len()) && values.iter().all(is_tensor)
             }
-            (Kind::Text(limit), Value::String(text)) => is_text(text, limit),
-            (Kind::FolderName(limit), Value::String(text)) => {
-                is_text(text, limit) && !text.contains(['/', '\\']) && !text.starts_with('.')
-            }
+            (Kind::Text(limit), Value::String(text)) => Kind::is_text(text, limit),
+            (Kind::FolderName(limit), Value::String(text)) => Kind::is_folder_name(text, limit),
             (Kind::Flag, Value::Boolean(_)) => true,
             (Kind::OneOf(names) | Kind::SomeOf(names), Value::String(text)) => {
                 return self.name(&key.path, &key.path, text, names);
@@ -240,9 +243,6 @@ fn alternative(key: &str, value: &Value, names: &[&str]) -> Option<String> {
     Some(format!("{key}.{name} = {{}}"))
 }
 
-fn is_text(text: &str, limit: usize) -> bool {
-    (1..=limit).contains(&text.chars().count()) && !text.contains(char::is_control)
-}
 /// A shape that is written as people say it, `3x32x32` or, of a row of a table, `13`, as the list that it is.
 fn spelled_out(value: &Value) -> Option<Value> {
     let text = match value {

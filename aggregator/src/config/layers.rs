@@ -13,6 +13,7 @@ use toml::{Table, Value};
 
 use super::findings::Findings;
 use super::full_names::join;
+use super::keys::KEYS;
 use super::overrides::{self, Override};
 use super::paths::take;
 use super::places::{Lines, Places};
@@ -121,7 +122,13 @@ impl Joined {
         adapt: impl FnOnce(Table) -> Result<Table, ConfigError>,
     ) -> Result<(), ConfigError> {
         self.findings.renamed.extend(renamed::rename(&mut layer, &mut places));
-        ModelOrigin::write_out(&mut layer);
+        if ModelOrigin::write_out(&mut layer)? {
+            // One text replaces what is below it, though it stands for a table.
+            take(&mut self.table, ModelOrigin::KEY);
+            let within = |name| format!("{}.{name}", ModelOrigin::KEY);
+            KEYS.children(ModelOrigin::KEY).into_iter().for_each(|name| self.places.unset(&within(name)));
+            places.rename(ModelOrigin::KEY, &within("run"));
+        }
         check::table(&mut layer, &places, &mut self.findings);
         lay_over(&mut self.table, adapt(layer)?);
         self.places.lay_over(places);

@@ -9,6 +9,9 @@ use shared::section;
 use shared::settings::Kind;
 use toml::{Table, Value};
 
+use super::ConfigError;
+use super::full_names::absolute;
+
 /// The libraries whose names of tensors are known by the library's name.
 pub const LIBRARIES: [&str; 3] = ["torchvision", "timm", "transformers"];
 
@@ -31,20 +34,37 @@ section! {
 
 /// Before the name of a run, where `model.from` is one text.
 const RUN: &str = "run:";
-/// The folder of runs where none is named: beside the configuration file, or in the working directory.
+/// The folder of runs in the working directory, where `--runs` names no other.
 const RUNS: &str = "runs";
 
 impl ModelOrigin {
     /// Hexadecimal digits of a digest.
     pub const DIGITS: usize = 32;
 
-    /// Writes `model.from = "run:NAME"` of a layer out: the run NAME in the folder `runs`.
-    pub(super) fn write_out(layer: &mut Table) {
-        let Some(from) = layer.get_mut("model").and_then(|model| model.get_mut("from")) else { return };
-        let name = from.as_str().and_then(|text| text.strip_prefix(RUN)).filter(|name| !name.is_empty());
-        if let Some(run) = name.map(|name| Path::new(RUNS).join(name).to_string_lossy().into_owned()) {
-            *from = Value::Table(Table::from_iter([("run".to_owned(), Value::String(run))]));
-        }
+    /// The key of all of it.
+    pub(super) const KEY: &str = "model.from";
+    /// What is accepted in place of the table.
+    pub(super) const SHORT: &str = "\"run:NAME\", the run NAME of the folder runs";
+
+    /// The text that names the run of this name; `None` if no run can have the name.
+    pub(super) fn short(name: &str) -> Option<String> {
+        Kind::is_folder_name(name, usize::MAX).then(|| format!("{RUN}{name}"))
+    }
+
+    /// Writes `model.from = "run:NAME"` of a layer out: as the run NAME of the folder `runs`, by its full path. Whether that was so.
+    pub(super) fn write_out(layer: &mut Table) -> Result<bool, ConfigError> {
+        let from = layer.get_mut("model").and_then(|model| model.get_mut("from"));
+        let Some((from, name)) = from.and_then(|from| {
+            let name =
+                from.as_str()?.strip_prefix(RUN).filter(|name| Kind::is_folder_name(name, usize::MAX))?;
+            let name = name.to_owned();
+            Some((from, name))
+        }) else {
+            return Ok(false);
+        };
+        let (_, run) = absolute(Self::KEY, Path::new(RUNS).join(name))?;
+        *from = Value::Table(Table::from_iter([("run".to_owned(), Value::String(run))]));
+        Ok(true)
     }
 
     /// Where it lies.

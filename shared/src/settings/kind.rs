@@ -70,6 +70,18 @@ impl Kind {
     /// A probability.
     pub const PROBABILITY: Self = Self::Number(Included(0.0), Included(1.0));
 
+    /// Whether this is a text of at most `limit` characters that [`Kind::FolderName`] accepts.
+    #[must_use]
+    pub fn is_folder_name(text: &str, limit: usize) -> bool {
+        Self::is_text(text, limit) && !text.contains(['/', '\\']) && !text.starts_with('.')
+    }
+
+    /// Whether this is a text of at most `limit` characters that [`Kind::Text`] accepts.
+    #[must_use]
+    pub fn is_text(text: &str, limit: usize) -> bool {
+        (1..=limit).contains(&text.chars().count()) && !text.contains(char::is_control)
+    }
+
     /// What is accepted, in words.
     #[must_use]
     pub fn accepts(&self) -> String {

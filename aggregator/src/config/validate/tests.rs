@@ -8,7 +8,7 @@ use shared::data::{DATA_SETS, DataSet, Normalisation, Partition, SetSamples};
 use shared::spec::{ModelFormat, UpdateFormat};
 
 use super::*;
-use crate::config::keys;
+use crate::config::{ModelOrigin, keys};
 
 const RUN: RunId = RunId::from_bytes([1; 8]);
 
@@ -294,18 +294,41 @@ fn relative_paths_start_where_they_are_written() {
         let raw = Raw::layered(Some(&file), &other).expect("keys that exist");
         assert_eq!(raw.model.from.expect("it is given").names.as_deref(), Some("other.toml"));
     }
+}
 
-    std::fs::write(&file, "model.from = \"run:digits-2\"").expect("a file in it");
-    for (overrides, expected) in [
-        (&[][..], folder.path().join("runs/digits-2")),
-        (&["model.from=run:other".to_owned()], "runs/other".into()),
+#[test]
+fn a_run_to_begin_with_is_named_by_one_text_that_replaces_what_is_below() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = folder.path().join("run.toml");
+    let read = |text: &str, overrides: &[&str]| {
+        std::fs::write(&file, text).expect("a file in it");
+        let overrides: Vec<String> = overrides.iter().map(ToString::to_string).collect();
+        Raw::layered(Some(&file), &overrides)
+    };
+    let here = std::env::current_dir().expect("a working directory");
+    for (text, overrides, name) in [
+        ("model.from = \"run:digits-2\"", &[][..], "digits-2"),
+        ("model.from = \"run:digits-2\"", &["model.from=run:other"], "other"),
+        ("model.from = { file = \"a.safetensors\", names = \"timm\" }", &["model.from=run:other"], "other"),
+        ("model.from = { run = \"a\", in-round = 3, digest = \"00\" }", &["model.from=run:other"], "other"),
     ] {
-        let raw = Raw::layered(Some(&file), overrides).expect("a run by its name");
-        assert_eq!(raw.model.from.expect("it is given").run.as_deref(), expected.to_str());
+        let from = read(text, overrides).expect("a run by its name").model.from.expect("it is given");
+        let run = here.join("runs").join(name).to_str().map(str::to_owned);
+        assert_eq!(from, ModelOrigin { run, ..ModelOrigin::default() }, "{text}");
     }
-    for given in ["model.from=run:", "model.from=digits-2"] {
-        let refused = Raw::layered(None, &[given.to_owned()]).expect_err(given).to_string();
-        assert!(refused.contains("model.from"), "{refused}");
+    let both = read("run.rounds = 2\nmodel.from = \"run:digits-2\"", &["model.from.file=x"])
+        .expect("keys that exist");
+    assert!(both.model.from.is_some_and(|from| from.run.is_some() && from.file.is_some()));
+    let errors = Config::read(Some(&file), &["model.from.file=x".to_owned()], RunId::from_bytes([1; 8]));
+    let said = errors.expect_err("two models").to_string();
+    assert!(said.contains("model.from.run (") && said.contains("run.toml:2)"), "{said}");
+    for (given, meant) in [
+        ("digits-2", "did you mean `run:digits-2`?"),
+        ("run:", "or \"run:NAME\", the run NAME of the folder runs"),
+        ("run:../digits", "or \"run:NAME\", the run NAME of the folder runs"),
+    ] {
+        let refused = read("", &[&format!("model.from={given}")]).expect_err(given).to_string();
+        assert!(refused.contains(meant), "{refused}");
     }
 }
 

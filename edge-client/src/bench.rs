@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use models::{Architecture, Backend, Batch, BatchError, Learner, ModelError, Sgd, Use, peak_gemm_rate};
+use models::{
+    Architecture, Backend, Batch, BatchError, Learner, ModelError, Sgd, Targets, Use, peak_gemm_rate,
+};
 use shared::seed::{Seed, below, uniform_f32};
 
 use crate::allowance::in_use;
@@ -147,7 +149,7 @@ impl Pace {
     }
 }
 
-/// Samples without meaning: pixels, or tokens.
+/// Samples without meaning: pixels, or tokens; and targets of the network's task.
 fn noise(architecture: &Architecture, samples: usize, seed: &Seed) -> Result<Batch, BenchError> {
     let mut rng = seed.derive("bench").rng();
     let count = samples * architecture.input.iter().product::<usize>();
@@ -156,7 +158,31 @@ fn noise(architecture: &Architecture, samples: usize, seed: &Seed) -> Result<Bat
         None => uniform_f32(&mut rng),
     };
     let x = (0..count).map(|_| value()).collect();
-    let labels = samples * architecture.predictions().map_err(ModelError::from)?;
-    let y = (0..labels).map(|label| (label % architecture.classes) as u32).collect();
-    Ok(Batch::new(x, [&[samples], &architecture.input[..]].concat(), y)?)
+    let predictions = samples * architecture.predictions().map_err(ModelError::from)?;
+    let (classes, task) = (architecture.classes, architecture.task);
+    let each = 0..predictions * task.targets_each(classes);
+    let y = if task.is_classification() {
+        Targets::Classes(each.map(|label| (label % classes) as u32).collect())
+    } else {
+        // What several labels are, and numbers may be.
+        Targets::Values(each.map(|target| (target % 2) as f32).collect())
+    };
+    Ok(Batch::with_targets(x, [&[samples], &architecture.input[..]].concat(), y)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use models::Task;
+
+    use super::*;
+
+    #[test]
+    fn networks_of_every_task_are_measured() {
+        let regression = |huber| Task::Regression { huber };
+        for task in [Task::Classification, Task::MultiLabel, regression(None), regression(Some(1.0))] {
+            let architecture = Architecture { task, ..Architecture::by_name("linear", &[5], 3).unwrap() };
+            let pace = Pace::measure(&architecture, 4, Duration::from_millis(1)).unwrap();
+            assert!(pace.trained > 0.0 && pace.tested > 0.0, "{task:?}: {pace:?}");
+        }
+    }
 }

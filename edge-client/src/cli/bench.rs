@@ -19,7 +19,7 @@ use super::arguments::BenchArguments;
 use super::error::{CliError, Exit};
 use crate::bench::{Subject, measure};
 use crate::pool::NoThreads;
-use crate::predict::Predictor;
+use crate::predict::{GlobalModel, model_file};
 
 /// The lines that a measuring process prints.
 #[derive(Debug, Serialize, Deserialize)]
@@ -83,19 +83,32 @@ pub(super) fn run(arguments: &BenchArguments) -> Result<(), CliError> {
 
 /// The network of this name, or that of a model's file or a run's folder.
 fn architecture(model: &str, arguments: &BenchArguments) -> Result<Architecture, CliError> {
-    let found = BUILT_INS.iter().find(|built_in| built_in.name == model);
     let path = Path::new(model);
-    if found.is_none() && path.exists() {
-        if arguments.input.is_some() {
-            let reason = format!("{model} says itself which shape its samples have: leave --input out");
-            return Err(CliError::new(Exit::Usage, reason));
-        }
-        return Ok(Predictor::open(path, &Processor::best())?.architecture().clone());
+    if path.exists() {
+        return of_a_file(model, path, arguments);
+    }
+    let found = BUILT_INS.iter().find(|built_in| built_in.name == model);
+    if found.is_none() && path.components().nth(1).is_some() {
+        return Err(CliError::new(Exit::Local, format!("{model} is not there")));
     }
     // The constructor below reports an unknown name.
     let (meant_for, classes) = found.map_or((&[][..], 1), |found| (found.input, found.classes));
     let input = arguments.input.as_ref().map_or(meant_for, |shape| &shape.0);
     Ok(Architecture::by_name(model, input, classes)?)
+}
+
+fn of_a_file(model: &str, path: &Path, arguments: &BenchArguments) -> Result<Architecture, CliError> {
+    let refused = |reason: &str| Err(CliError::new(Exit::Usage, format!("{model} {reason}")));
+    if arguments.input.is_some() {
+        return refused("says itself which shape its samples have: leave --input out");
+    }
+    let architecture = GlobalModel::open(&model_file(path))?.architecture;
+    if architecture.is_opaque() {
+        return refused(
+            "has no layers here: its owner's program trains it, and what is measured is this program",
+        );
+    }
+    Ok(architecture)
 }
 
 /// Starts this program again for one row, and reads what it prints.
@@ -206,7 +219,7 @@ fn print(line: &Line) -> io::Result<()> {
 fn heading(out: &mut dyn Write) -> io::Result<()> {
     writeln!(
         out,
-        "{:<12} {:>6} {:>5} {:>7} {:>9} {:>11} {:>8} {:>7} {:>7} {:>7} {:>9}",
+        "{:<24} {:>6} {:>5} {:>7} {:>9} {:>11} {:>8} {:>7} {:>7} {:>7} {:>9}",
         "model",
         "device",
         "batch",
@@ -225,7 +238,7 @@ fn line(row: &Row, out: &mut dyn Write) -> io::Result<()> {
     let or_unknown = |text: Option<String>| text.unwrap_or_else(|| "?".to_owned());
     writeln!(
         out,
-        "{:<12} {:>6} {:>5} {:>7} {:>9.3} {:>11.0} {:>8.1} {:>7} {:>7} {:>7} {:>9.1}",
+        "{:<24} {:>6} {:>5} {:>7} {:>9.3} {:>11.0} {:>8.1} {:>7} {:>7} {:>7} {:>9.1}",
         row.model,
         row.device,
         row.batch,

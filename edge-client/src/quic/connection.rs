@@ -1,7 +1,7 @@
 //! An established connection: messages and models in both directions.
 
 use std::sync::{Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use quinn::{Connection, ReadExactError, RecvStream, SendStream};
@@ -17,6 +17,9 @@ use crate::transport::{Incoming, Outgoing};
 
 /// Bytes between two reports of a task's arrival.
 const ARRIVAL_STEP: usize = 256 << 10;
+
+/// Limit for declining a run whose payloads are too large: it takes the welcome, which may be lost and sent again, and its answer.
+const DECLINE_TIME: Duration = Duration::from_secs(10);
 
 /// Why a connection was given up.
 #[derive(Debug, thiserror::Error)]
@@ -165,9 +168,9 @@ async fn read_message(stream: &mut RecvStream, max_payload: u64) -> Result<(ToCl
 }
 
 /// The error of a payload that is too large, after a while. The welcome says how large they are, and a device declines such a run with a
-/// reason: a payload that comes close behind the welcome must not end the connection before that reason is sent.
+/// reason: a payload that comes close behind the welcome must not end the connection before that reason is delivered.
 async fn too_large(total: u64) -> ServeError {
-    tokio::time::sleep(LINGER).await;
+    tokio::time::sleep(DECLINE_TIME).await;
     ServeError::TooLarge(total)
 }
 

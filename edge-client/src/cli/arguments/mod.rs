@@ -364,8 +364,9 @@ pub struct DoctorArguments {
 #[derive(Clone, Debug, Args)]
 #[expect(clippy::struct_excessive_bools, reason = "each is an option of the command line")]
 pub struct BenchArguments {
-    /// A network to measure, a model's file, or a run's folder; may be repeated [default: all networks]
-    #[arg(long = "model", value_name = "NAME")]
+    /// A network to measure, or the one of a model's file or of a run's folder, all of it; may be repeated [default: all that come
+    /// with the program]
+    #[arg(long = "model", value_name = "NAME|PATH")]
     pub models: Vec<String>,
     /// Measure answers instead of training: a process of predict --listen for each model is asked for one sample at a time
     ///

@@ -1,4 +1,5 @@
-//! Activation functions as layers of their own. A rectifier after a convolution, linear layer or pooling is part of that.
+//! Activation functions as layers of their own. A rectifier after a convolution, linear layer, pooling, batch or group normalisation or residual
+//! sum is part of that.
 
 use super::operator::{Backward, Forward, Operator, Reads};
 use super::parameter::Parameter;

@@ -275,6 +275,8 @@ mod tests {
             assert!(merged == both(None), "{rectifier:?}");
             let zeros = merged[0].iter().filter(|&&bits| bits == 0).count();
             assert!(zeros > 0 && zeros < x.len(), "{zeros}");
+            let ends = merged[0].contains(&6.0_f32.to_bits());
+            assert_eq!(ends, rectifier == Rectifier::Relu6, "the ceiling is reached");
         }
     }
 

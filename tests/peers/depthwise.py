@@ -8,7 +8,8 @@ import environment
 
 CHANNELS, SIDE, LAYERS, CLASSES = 96, 48, 6, 10
 INPUT = (CHANNELS, SIDE, SIDE)
-FILE = environment.ROOT / "target" / "peers" / "depthwise.safetensors"
+# Not in the environment's folder, which is made anew now and then.
+FILE = environment.ROOT / "target" / "depthwise.safetensors"
 
 
 def architecture() -> dict:

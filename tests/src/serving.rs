@@ -177,7 +177,7 @@ impl Serving {
         Process::start(command.args(["--trainer", trainer]).stdout(Stdio::null()).stderr(Stdio::null()))
     }
 
-    /// Starts that.
+    /// Starts the client of [`command`](Self::command).
     #[must_use]
     pub fn join_as(&self, client: &[OsString], directory: &Path, index: usize) -> Process {
         let mut command = self.command(client, directory, index);

@@ -2,14 +2,16 @@
 
     python_package.py notebook FILE     runs the cells of a notebook, one after the other
     python_package.py mlflow RUN DIR    writes a run to MLflow in a folder, and compares what can be read there
-    python_package.py serve TRAINER     serves a run to devices with a trainer, stops it and goes on with it
+    python_package.py serve ADDRESS TRAINER
+                                        serves a run to devices with a trainer, stops it and goes on with it
 """
 
 import json
 import pathlib
-import socket
+import signal
 import subprocess
 import sys
+from contextlib import ExitStack
 
 import federation
 
@@ -40,11 +42,8 @@ def mlflow(folder: str, store: str) -> None:
     assert {"model.safetensors", "report.html", "config.toml"} <= files, files
 
 
-def serve(trainer: str) -> None:
+def serve(address: str, trainer: str) -> None:
     """Serves a round to two devices, and three more after a stop."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
     options = ("--listen", address, "--enrolment", "anyone", "--identity", "lab")
     settings = {
         "model.parameters": "init.safetensors",
@@ -54,27 +53,31 @@ def serve(trainer: str) -> None:
         "training.optimizer.sgd.learning-rate": 0.1,
         "evaluate.command": trainer,
     }
+    # What never ends is an error of its own, and leaves nothing behind.
+    signal.signal(signal.SIGALRM, lambda *_: sys.exit("the run did not end in time"))
+    signal.alarm(120)
 
     def begin(rounds: int) -> federation.Server:
         return federation.serve(None, settings | {"run.rounds": rounds}, *options)
 
-    def devices() -> list[subprocess.Popen]:
+    def to_the_end(rounds: int) -> federation.Run:
         join = [federation.program("edge-client"), "join", address, "--trainer", trainer, "--state"]
-        return [subprocess.Popen([*join, f"device-{number}"]) for number in range(2)]
+        with ExitStack() as devices:
+            server = devices.enter_context(begin(rounds))
+            taking_part = [subprocess.Popen([*join, f"device-{number}"]) for number in range(2)]
+            for device in taking_part:
+                devices.callback(device.wait)
+                devices.callback(device.kill)
+            run = server.wait()
+            assert [device.wait() for device in taking_part] == [0, 0]
+        return run
 
-    with begin(1) as server:
-        taking_part = devices()
-        run = server.wait()
-    assert [device.wait() for device in taking_part] == [0, 0]
+    run = to_the_end(rounds=1)
     assert [record["accepted"] for record in run.records] == [2], run.records
-
-    server = begin(4)
-    assert server.run.folder == run.folder, "the same call goes on with the run"
-    assert len(server.stop().records) == 1, "no device has come"
     with begin(4) as server:
-        taking_part = devices()
-        run = server.wait()
-    assert [device.wait() for device in taking_part] == [0, 0]
+        assert server.run.folder == run.folder, "the same call goes on with the run"
+        assert len(server.stop().records) == 1, "no device has come"
+    run = to_the_end(rounds=4)
     assert [record["accepted"] for record in run.records] == [2, 2, 2, 2], run.records
     assert run.accuracy > 0.85, run.accuracy
     assert [listed.name for listed in federation.runs()] == [run.name]

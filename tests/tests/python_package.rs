@@ -10,6 +10,7 @@ use aggregator::round::jsonl;
 use federation_tests::process::run;
 use federation_tests::programs::programs;
 use federation_tests::python;
+use federation_tests::testbed::free_port;
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/python_package.py");
@@ -111,7 +112,7 @@ fn the_example_with_scikit_learn_learns() {
 fn python_serves_a_run_to_devices_stops_it_and_goes_on() {
     let Some(python) = Python::with("import sklearn, safetensors.numpy", "scikit-learn") else { return };
     let trainer = trainer(&python, "sklearn_digits.py", "");
-    python.does(&[SCRIPT, "serve", &trainer]);
+    python.does(&[SCRIPT, "serve", &format!("127.0.0.1:{}", free_port()), &trainer]);
 }
 
 #[test]

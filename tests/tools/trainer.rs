@@ -93,10 +93,13 @@ pub(crate) fn run(arguments: &Arguments) {
     }
 }
 
-/// Says that it gets on until the file is there.
+/// Says that it gets on until the file is there, or its client is not there any more.
 fn wait_for(file: &Path) {
+    let alive = format!("{}\n", json!({ "progress": { "done": 0, "total": 1 } }));
     while !file.exists() {
-        say(&json!({ "progress": { "done": 0, "total": 1 } }));
+        if print(&alive).is_err() {
+            std::process::exit(1);
+        }
         thread::sleep(Duration::from_millis(20));
     }
 }
@@ -118,8 +121,8 @@ fn train(content: &Value, client: u64, fault: Option<Fault>) {
             let _ = io::stdin().lock().read_to_end(&mut Vec::new());
             return;
         }
-        Some(Fault::Garbage) => return print("Epoch 1: loss 0.3\n"),
-        Some(Fault::Floods) => return print(&"x".repeat(1 << 20)),
+        Some(Fault::Garbage) => return print_all("Epoch 1: loss 0.3\n"),
+        Some(Fault::Floods) => return print_all(&"x".repeat(1 << 20)),
         Some(Fault::Fails) => return say(&json!({ "failed": { "reason": "the camera is covered" } })),
         Some(Fault::Nan) => drop(model.insert("scale", Array::new([0; 0], vec![f32::NAN]).expect("a value"))),
         Some(Fault::Shape) => drop(model.insert("layer.weight", Array::zeros([3, 2]))),
@@ -154,11 +157,15 @@ fn write(path: &Path, model: &ParamSet) {
 }
 
 fn say(answer: &Value) {
-    print(&format!("{answer}\n"));
+    print_all(&format!("{answer}\n"));
 }
 
 /// The client may have ended, which ends this process next.
-fn print(text: &str) {
+fn print_all(text: &str) {
+    let _ = print(text);
+}
+
+fn print(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
-    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    out.write_all(text.as_bytes()).and_then(|()| out.flush())
 }

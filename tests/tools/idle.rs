@@ -22,7 +22,7 @@ use federation_tests::serving::{Process, Serving, median, split_data};
 /// Without CLIENT, the client of the running profile is measured, which is not the one for devices. That one, and the one for
 /// 64-bit ARM under emulation (its memory includes the emulator's, its time the translation):
 ///
-///     cargo build --profile dist --bin edge-client
+///     cargo build --profile dist -p edge-client
 ///     federation-lab idle target/dist/edge-client
 ///     edge-client/packaging/build.sh arm64
 ///     federation-lab idle edge-client/packaging/emulate.sh target/portable/arm64/edge-client

@@ -4,12 +4,14 @@ use std::fmt;
 use std::io::{self, IsTerminal as _};
 
 use serde_json::{Map, Value};
+use shared::cli::{LOG_VARIABLE, log_filter_of};
 use tracing::field::{Field, Visit};
-use tracing::{Event, Level, Subscriber};
-use tracing_subscriber::EnvFilter;
+use tracing::{Event, Level, Subscriber, warn};
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::events::sinks::json_log;
 use crate::events::sinks::terminal::{error_columns, lines};
@@ -34,15 +36,15 @@ pub(super) fn start(verbose: u8, format: LogFormat) {
         1 => "warn,aggregator=info,edge_client=info",
         _ => "warn,aggregator=debug,edge_client=debug",
     };
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
-    // What trainers write to their standard error is for people.
-    let filter = filter.add_directive("trainer=info".parse().expect("a target and a level"));
-    let _ = tracing_subscriber::fmt()
-        .with_env_filter(filter)
+    let (filter, wrong) = log_filter_of(std::env::var(LOG_VARIABLE).ok().as_deref(), level);
+    let lines = tracing_subscriber::fmt::layer()
         .with_writer(io::stderr)
         .with_ansi(false)
-        .event_format(Lines { terminal: io::stderr().is_terminal() })
-        .try_init();
+        .event_format(Lines { terminal: io::stderr().is_terminal() });
+    let _ = tracing_subscriber::registry().with(lines).with(filter).try_init();
+    if let Some(wrong) = wrong {
+        warn!("{wrong}");
+    }
 }
 
 /// Events as lines like those of notices: an alarm is marked, details are not.

@@ -2,24 +2,26 @@
 
 use std::io::{self, IsTerminal as _};
 
-use tracing_subscriber::EnvFilter;
-use tracing_subscriber::filter::LevelFilter;
+use shared::cli::{LOG_VARIABLE, log_filter, log_filter_of};
+use tracing::warn;
+use tracing_subscriber::fmt;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 use super::terminal::Log;
 
 /// Starts the log at the level of `verbose`, or else of `RUST_LOG`, or else with warnings.
 pub(super) fn start(verbose: u8) {
-    let filter = match verbose {
-        0 => EnvFilter::builder().with_default_directive(LevelFilter::WARN.into()).from_env_lossy(),
-        1 => EnvFilter::new("info"),
-        2 => EnvFilter::new("info,edge_client=debug"),
-        _ => EnvFilter::new("trace"),
+    let (filter, wrong) = match verbose {
+        0 => log_filter_of(std::env::var(LOG_VARIABLE).ok().as_deref(), "warn"),
+        1 => (log_filter("info"), None),
+        2 => (log_filter("info,edge_client=debug"), None),
+        _ => (log_filter("trace"), None),
     };
-    let filter = filter.add_directive("trainer=info".parse().expect("a target and a level"));
+    let lines = fmt::layer().with_writer(|| Log).with_ansi(io::stderr().is_terminal());
     // Fails if the process has a log already, as a program that uses this library: then that one is used.
-    let _ = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(|| Log)
-        .with_ansi(io::stderr().is_terminal())
-        .try_init();
+    let _ = tracing_subscriber::registry().with(lines).with(filter).try_init();
+    if let Some(wrong) = wrong {
+        warn!("{wrong}");
+    }
 }

@@ -264,7 +264,9 @@ mod tests {
                 norm.forward((&weight, &bias), &x, &mut y, n);
                 let mut dy = dy.clone();
                 if of.is_none() {
-                    y.iter_mut().for_each(|y| *y = rectifier.value(*y));
+                    for y in &mut y {
+                        *y = rectifier.value(*y);
+                    }
                     rectifier.backward(&mut dy, &y);
                 }
                 let gradients = NormGradients { weight: &mut for_weight, bias: &mut for_bias };

@@ -53,15 +53,11 @@ impl ModelOrigin {
 
     /// Writes `model.from = "run:NAME"` of a layer out: as the run NAME of the folder `runs`, by its full path. Whether that was so.
     pub(super) fn write_out(layer: &mut Table) -> Result<bool, ConfigError> {
-        let from = layer.get_mut("model").and_then(|model| model.get_mut("from"));
-        let Some((from, name)) = from.and_then(|from| {
-            let name =
-                from.as_str()?.strip_prefix(RUN).filter(|name| Kind::is_folder_name(name, usize::MAX))?;
-            let name = name.to_owned();
-            Some((from, name))
-        }) else {
+        let Some(from) = layer.get_mut("model").and_then(|model| model.get_mut("from")) else {
             return Ok(false);
         };
+        let name = from.as_str().and_then(|text| text.strip_prefix(RUN));
+        let Some(name) = name.filter(|name| Kind::is_folder_name(name, usize::MAX)) else { return Ok(false) };
         let (_, run) = absolute(Self::KEY, Path::new(RUNS).join(name))?;
         *from = Value::Table(Table::from_iter([("run".to_owned(), Value::String(run))]));
         Ok(true)

@@ -50,7 +50,7 @@ pub enum EstimateError {
 /// # Errors
 /// [`EstimateError`], if the specification itself is wrong.
 pub fn estimate(spec: &RunSpec, samples: u64) -> Result<RoundMemory, EstimateError> {
-    let client = registry::build(&spec.algorithm)?.client_memory();
+    let client = registry::build(&spec.algorithm)?.client_needs();
     let network = &spec.architecture;
     let whole = network.memory(0, Use::Evaluation)?.parameters;
     // What is learned travels; what is frozen is there once.

@@ -5,20 +5,24 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
 use edge_client::bench::{BenchError, Pace};
-use shared::algorithm::registry;
+use models::Architecture;
 
+use self::passes::Passes;
+use self::work::{Samples, passes};
 use super::plan::Planned;
-use crate::config::{Config, Source};
+use crate::config::Config;
+
+mod passes;
+mod personal;
+mod work;
 
 /// An estimate of the time of some runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Cost {
-    /// Processor time in seconds of all runs that could be estimated.
+    /// Processor time in seconds of all runs that could be estimated, with their personal models.
     pub seconds: f64,
     /// Runs of which it is not known how many samples they have.
     pub unknown: usize,
-    /// Runs that make personal models beside it, which are not counted.
-    pub personal: usize,
 }
 
 impl Cost {
@@ -28,106 +32,39 @@ impl Cost {
     /// Those of `measure`.
     pub fn of<'a>(
         runs: impl IntoIterator<Item = &'a Planned>,
-        mut measure: impl FnMut(&Config, usize) -> Result<Pace, BenchError>,
+        mut measure: impl FnMut(&Architecture, usize) -> Result<Pace, BenchError>,
     ) -> Result<Self, BenchError> {
         let mut known: BTreeMap<(String, usize), Pace> = BTreeMap::new();
         let mut cost = Self::default();
         for run in runs {
-            let config = &run.config;
-            let Some(work) = Work::of(config) else {
+            let samples = Samples::of(&run.config);
+            let Some(work) = samples.and_then(|samples| passes(&run.config, samples)) else {
                 cost.unknown += 1;
                 continue;
             };
-            // Networks of one experiment have names of their own, but for lists of layers: their text tells these apart.
-            let network = format!("{:?}", config.spec.architecture);
-            let pace = match known.entry((network, work.batch)) {
-                Entry::Occupied(found) => *found.get(),
-                Entry::Vacant(place) => *place.insert(measure(config, work.batch)?),
-            };
-            cost.seconds += work.seconds(pace);
-            cost.personal += usize::from(config.spec.personalised().is_some());
+            for passes in work {
+                // Networks of one experiment have names of their own, but for lists of layers: their text tells these apart.
+                let network = format!("{:?}", passes.network);
+                let pace = match known.entry((network, passes.batch)) {
+                    Entry::Occupied(found) => *found.get(),
+                    Entry::Vacant(place) => *place.insert(measure(&passes.network, passes.batch)?),
+                };
+                cost.seconds += passes.at(pace);
+            }
         }
         Ok(cost)
     }
 }
 
-/// Training and test samples of a run of which it is not known how many there are.
-const ASSUMED: (usize, usize) = (10_000, 2_000);
+/// Samples of a run of which it is not known how many there are.
+const ASSUMED: Samples = Samples { train: 10_000, test: 2_000 };
 
 /// The multiply-adds of a run, as far as its configuration tells: the same number on every machine, whether its data are there or not.
 /// It is at least 1.
 #[must_use]
 pub fn operations(config: &Config) -> u64 {
-    let network = &config.spec.architecture;
-    let parameters = network.parameters().unwrap_or(0) as u64;
-    let pass = network.multiply_adds().unwrap_or(0).max(parameters).max(1) as f64;
-    let work = Work::of(config).or_else(|| Work::on(config, ASSUMED));
-    // A step is a forward pass and, twice as long, a backward one.
-    work.map_or(1, |work| work.seconds(Pace { trained: 3.0 * pass, tested: pass }).round().max(1.0) as u64)
-}
-
-/// What a run does, in samples.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Work {
-    /// Samples in a batch.
-    batch: usize,
-    /// Samples that are trained on, in all rounds of all clients.
-    trained: f64,
-    /// By what a step of the algorithm exceeds one of plain training.
-    factor: f64,
-    /// Samples that models are tested on, in all tests.
-    tested: f64,
-}
-
-impl Work {
-    /// `None` if it is not known how many samples there are.
-    fn of(config: &Config) -> Option<Self> {
-        let samples = match &config.data.source {
-            Source::Drawn { train, test } => (*train, *test),
-            // The tests of published sets are about a sixth of their training samples.
-            Source::Files { limit, test_limit, .. } => {
-                let all = config.data.set.training_samples?;
-                let most = |limit: &Option<usize>, all| limit.unwrap_or(all).min(all);
-                let (all, tests) = match test_limit {
-                    Some(tests) if config.data.pooled => ((all + all / 6).saturating_sub(*tests), *tests),
-                    _ => (all, most(test_limit, all / 6)),
-                };
-                (most(limit, all), tests)
-            }
-            Source::Trainers => return None,
-        };
-        Self::on(config, samples)
-    }
-
-    /// With this number of training and test samples.
-    fn on(config: &Config, (train, test): (usize, usize)) -> Option<Self> {
-        let spec = &config.spec;
-        let clients = config.data.clients;
-        let validation = config.data.validation.unwrap_or(0);
-        let train = train.saturating_sub(validation + config.server.labelled.unwrap_or(0));
-        let own = (train as f64 / clients as f64 / f64::from(spec.training.chunks.max(1))).max(1.0);
-        let cohort = config.policy.cohort(clients) as f64;
-        let batch = spec.training.batch_of(own.round() as u64) as usize;
-        let (rounds, epochs) = (f64::from(spec.rounds), f64::from(spec.training.epochs));
-        let server = config.server.labelled.map_or(0.0, |labelled| {
-            let alone = config.server.mixture.beta > 0.0;
-            if alone { rounds * f64::from(config.server.epochs) * labelled as f64 } else { 0.0 }
-        });
-        // A forward pass is a third of a step.
-        let memory = registry::build(&spec.algorithm).ok()?.client_memory();
-        let factor = f64::from(memory.views.max(1)) * (1.0 + f64::from(memory.frozen) / 3.0);
-        let tests = (1..=spec.rounds).filter(|&round| spec.evaluate.after(round, spec.rounds)).count();
-        Some(Self {
-            batch: batch.max(1),
-            trained: rounds * cohort * epochs * own + server / factor,
-            factor,
-            tested: tests as f64 * (test + validation) as f64,
-        })
-    }
-
-    fn seconds(&self, pace: Pace) -> f64 {
-        self.trained * self.factor * pace.trained + self.tested * pace.tested
-    }
+    let work = passes(config, Samples::of(config).unwrap_or(ASSUMED)).unwrap_or_default();
+    work.iter().map(Passes::operations).sum::<f64>().round().max(1.0) as u64
 }
 
 #[cfg(test)]
@@ -163,18 +100,88 @@ algorithm.moon.mu = 1.0
     fn time_is_that_of_the_samples_that_are_trained_and_tested_on() {
         let plan = plan(TWO);
         let mut asked = Vec::new();
-        let cost = Cost::of(&plan.runs, |config, batch| {
-            asked.push((config.spec.architecture.name.clone(), batch));
+        let cost = Cost::of(&plan.runs, |network, batch| {
+            asked.push((network.name.clone(), batch));
             Ok(Pace { trained: 1e-3, tested: 1e-4 })
         });
         assert_eq!(asked, [("cnn-small".to_owned(), 10), ("moon-cnn".to_owned(), 10)], "once each");
         // 20 rounds of 5 clients with 100 samples, three times; 4 tests of 2,000.
         let fedavg = 30.0 + 0.8;
-        // With two frozen networks beside.
-        let moon = 30.0 * 5.0 / 3.0 + 0.8;
+        // Two frozen networks answer beside.
+        let moon = 30.0 + 6.0 + 0.8;
         let cost = cost.unwrap();
         assert!((cost.seconds - 2.0 * (fedavg + moon)).abs() < 1e-6, "{cost:?}");
-        assert_eq!((cost.unknown, cost.personal), (0, 0));
+        assert_eq!(cost.unknown, 0);
+    }
+
+    #[test]
+    fn pseudo_labels_take_a_forward_pass_for_each_prediction() {
+        let labels =
+            TWO.replace("max-samples = 1000", "max-samples = 1000, labels = \"server\", labelled = 100");
+        let [first, ..] = labels.split("[variants.fedavg]").collect::<Vec<_>>()[..] else {
+            panic!("two parts")
+        };
+        let plan = plan(&format!("{first}[variants.fedmix]\nalgorithm.fedmix.predictions = 4\n[forms.full]"));
+        let pace = Pace { trained: 1e-3, tested: 1e-4 };
+        let cost = Cost::of(&plan.runs[..1], |_, _| Ok(pace)).unwrap();
+        // 20 rounds of 5 clients with 90 samples, three times; each sample is predicted 4 times and learned from with two copies. The
+        // server learns from 100 of its own in every round, in as many epochs as it has by default.
+        let server = f64::from(plan.runs[0].config.server.epochs) * 20.0 * 100.0;
+        let seconds = 27_000.0 * (3.0 * 1e-3 + 4.0 * 1e-4) + server * 1e-3 + 4.0 * 2_000.0 * 1e-4;
+        assert!((cost.seconds - seconds).abs() < 1e-6, "{cost:?}, not {seconds}");
+    }
+
+    #[test]
+    fn personal_models_are_counted() {
+        let personal = |settings: &str| {
+            let base = TWO.replace("[base]", &format!("[base]\npersonalisation = {{ {settings} }}"));
+            let [base, ..] = base.split("[variants.moon]").collect::<Vec<_>>()[..] else {
+                panic!("two parts")
+            };
+            let plan = plan(&format!("{base}[forms.full]"));
+            // The classifier alone takes a hundredth of the whole network's time.
+            let paced = |network: &Architecture, _| {
+                let whole = !network.extractor.is_empty();
+                Ok(if whole {
+                    Pace { trained: 1.0, tested: 0.1 }
+                } else {
+                    Pace { trained: 0.01, tested: 0.001 }
+                })
+            };
+            let plain = 30_000.0 + 8_000.0 * 0.1;
+            Cost::of(&plan.runs[..1], paced).unwrap().seconds - plain
+        };
+        let is = |settings: &str, seconds: f64| {
+            let counted = personal(settings);
+            assert!((counted - seconds).abs() < 1e-6, "{settings}: {counted}, not {seconds}");
+        };
+        // Ten clients with 75 samples for the expert and 25 for the gate; each tests on all 2,000, the global model too.
+        is("method = \"ft\", whole.epochs = 4", 10.0 * (4.0 * 75.0 + 0.1 * 2.0 * 2_000.0));
+        is(
+            "method = \"fb\", head.epochs = 40",
+            10.0 * (0.1 * 75.0 + 40.0 * 75.0 * 0.01 + (0.1 + 0.001) * 2_000.0),
+        );
+        is(
+            "method = [\"mf\", \"mfe\"], head.epochs = 40, gate.epochs = 9",
+            10.0 * (0.1 * 75.0 + 40.0 * 75.0 * 0.01 + (0.1 + 0.001) * 25.0 + (0.1 + 0.001) * 2_000.0),
+        );
+        // In rounds 6, 11 and 16 the five clients of the cohort make them beside.
+        is("method = \"none\", every = 5", (3.0 * 5.0 + 10.0) * 0.1 * 2_000.0);
+    }
+
+    #[test]
+    fn samples_that_are_augmented_anew_go_through_the_extractor_in_every_epoch() {
+        let settings =
+            "personalisation = { method = \"mf\", augment = true, head.epochs = 40, gate.epochs = 9 }";
+        let text = TWO.replace("[base]", &format!("[base]\naugment.random-shift = 1\n{settings}"));
+        let run = &plan(&text).runs[0];
+        let passes = personal::passes(&run.config, 100.0, 2_000).unwrap();
+        let [whole, classifier] = &passes[..] else { panic!("{passes:?}") };
+        assert_eq!((whole.trained, whole.tested), (0.0, 10.0 * (40.0 * 75.0 + 11.0 * 25.0 + 2_000.0)));
+        assert_eq!(
+            (classifier.trained, classifier.tested),
+            (10.0 * 40.0 * 75.0, 10.0 * (11.0 * 25.0 + 2_000.0))
+        );
     }
 
     #[test]

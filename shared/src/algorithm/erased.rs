@@ -10,7 +10,7 @@ use models::params::ParamSet;
 
 use super::kept::Kept;
 use super::{
-    AggregateError, Algorithm, Answering, Client, ClientMemory, Closed, Conflict, Contribution, Round,
+    AggregateError, Algorithm, Answering, Client, ClientNeeds, Closed, Conflict, Contribution, Round,
     Settings, TrainError, combinations, error_feedback,
 };
 use crate::aggregation::{MergeError, StoredUpdates};
@@ -47,8 +47,8 @@ pub trait ErasedAlgorithm: Send + Sync {
     fn conflicts(&self, settings: &Settings<'_>) -> Vec<Conflict>;
     /// [`Algorithm::check_data`].
     fn check_data(&self, data: &DataSpec, training: &Training) -> Result<(), String>;
-    /// [`Algorithm::client_memory`].
-    fn client_memory(&self) -> ClientMemory;
+    /// [`Algorithm::client_needs`].
+    fn client_needs(&self) -> ClientNeeds;
     /// [`Algorithm::network`].
     fn network(&self, configured: Architecture) -> Result<Architecture, String>;
     /// Whether a client keeps something between rounds ([`Algorithm::Local`]).
@@ -136,8 +136,8 @@ impl<A: Algorithm> ErasedAlgorithm for A {
         Algorithm::check_data(self, data, training)
     }
 
-    fn client_memory(&self) -> ClientMemory {
-        Algorithm::client_memory(self)
+    fn client_needs(&self) -> ClientNeeds {
+        Algorithm::client_needs(self)
     }
 
     fn network(&self, configured: Architecture) -> Result<Architecture, String> {

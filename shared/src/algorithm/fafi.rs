@@ -23,7 +23,7 @@ use models::{Architecture, Batch, PrototypeLoss, PrototypeTerms, Prototyped};
 
 use super::answering::{Answering, Fusion, Head, Noise, prototypes_of, with_prototypes};
 use super::side_by_side::refusals;
-use super::{Client, ClientMemory, Incompatible, OneShot, Setting, TrainError};
+use super::{Client, ClientNeeds, Incompatible, OneShot, Setting, TrainError};
 use crate::seed::{Seed, standard_normal};
 use crate::settings::{self, Kind};
 
@@ -87,8 +87,8 @@ impl OneShot for Fafi {
         Ok(())
     }
 
-    fn client_memory(&self) -> ClientMemory {
-        ClientMemory { views: if self.contrast > 0.0 { 2 } else { 1 }, ..ClientMemory::default() }
+    fn client_needs(&self) -> ClientNeeds {
+        ClientNeeds { views: if self.contrast > 0.0 { 2 } else { 1 }, ..ClientNeeds::default() }
     }
 
     /// Prototypes start as standard normal values, as in the authors' program: the softmax of the cross-entropy and the separation

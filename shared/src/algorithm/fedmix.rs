@@ -28,7 +28,7 @@ use models::{Batch, pseudo_label};
 use serde::{Deserialize, Serialize};
 
 use super::unlabelled::{Seen, perturbed, suit};
-use super::{Client, ClientMemory, Drawn, Incompatible, Objective, Setting, TrainError};
+use super::{Client, ClientNeeds, Drawn, Incompatible, Objective, Setting, TrainError};
 use crate::data::Preparation;
 use crate::settings::{self, Kind};
 use crate::spec::{DataSpec, Training};
@@ -111,8 +111,9 @@ impl Objective for FedMix {
         suit(Self::NAME, &all, data)
     }
 
-    fn client_memory(&self) -> ClientMemory {
-        ClientMemory { views: if self.lambda_2 > 0.0 { 3 } else { 1 }, ..ClientMemory::default() }
+    fn client_needs(&self) -> ClientNeeds {
+        let views = if self.lambda_2 > 0.0 { 3 } else { 1 };
+        ClientNeeds { views, predictions: self.predictions, ..ClientNeeds::default() }
     }
 
     fn train(&self, client: &mut Client<'_>, w_t: &ParamSet, (): &mut ()) -> Result<ParamSet, TrainError> {

@@ -13,7 +13,7 @@ use models::params::ParamSet;
 use serde::{Deserialize, Serialize};
 
 use super::client::GRADIENT_CHUNK;
-use super::{Client, ClientMemory, Incompatible, Objective, Round, ServerModel, Setting, TrainError};
+use super::{Client, ClientNeeds, Incompatible, Objective, Round, ServerModel, Setting, TrainError};
 
 /// Federated SGD. The server's rate eta is `training.optimizer.sgd.learning-rate`, and along `-eta g` it steps as its optimiser
 /// says. Statistics of normalisation layers are averaged as in FedAvg.
@@ -64,9 +64,9 @@ impl Objective for FedSgd {
     ];
     type Local = ();
 
-    fn client_memory(&self) -> ClientMemory {
+    fn client_needs(&self) -> ClientNeeds {
         // The mean gradient, and a copy of that of a chunk of the samples.
-        ClientMemory { held: 2, batch: Some(GRADIENT_CHUNK as u64), ..ClientMemory::default() }
+        ClientNeeds { held: 2, batch: Some(GRADIENT_CHUNK as u64), ..ClientNeeds::default() }
     }
 
     /// Gives `g_k`.

@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 
 use super::answering::Answering;
 use super::capability::{Hidden, Personal, Stored, Supervised};
-use super::{Client, ClientMemory, Closed, Contribution, Incompatible, Round, TrainError};
+use super::{Client, ClientNeeds, Closed, Contribution, Incompatible, Round, TrainError};
 use crate::aggregation::MergeError;
 use crate::message::Rejection;
 use crate::record::ToRecord;
@@ -55,8 +55,8 @@ pub trait Algorithm: Serialize + DeserializeOwned + Send + Sync + 'static {
     }
 
     /// What a client needs of its memory.
-    fn client_memory(&self) -> ClientMemory {
-        ClientMemory::default()
+    fn client_needs(&self) -> ClientNeeds {
+        ClientNeeds::default()
     }
 
     /// The network that it learns if this one is configured, or why it cannot.

@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 
 use super::interface::needs_labels;
 use super::{
-    Algorithm, Client, ClientMemory, Closed, Contribution, Hidden, Incompatible, Round, ServerModel, Stored,
+    Algorithm, Client, ClientNeeds, Closed, Contribution, Hidden, Incompatible, Round, ServerModel, Stored,
     TrainError,
 };
 use crate::aggregation::{MergeError, StoredUpdates, WeightedSum};
@@ -47,9 +47,9 @@ pub trait Objective: Serialize + DeserializeOwned + Send + Sync + 'static {
         needs_labels(Self::NAME, data, training)
     }
 
-    /// As [`Algorithm::client_memory`].
-    fn client_memory(&self) -> ClientMemory {
-        ClientMemory::default()
+    /// As [`Algorithm::client_needs`].
+    fn client_needs(&self) -> ClientNeeds {
+        ClientNeeds::default()
     }
 
     /// As [`Algorithm::network`].
@@ -98,8 +98,8 @@ impl<O: Objective> Algorithm for O {
         Objective::check_data(self, data, training)
     }
 
-    fn client_memory(&self) -> ClientMemory {
-        Objective::client_memory(self)
+    fn client_needs(&self) -> ClientNeeds {
+        Objective::client_needs(self)
     }
 
     fn network(&self, configured: Architecture) -> Result<Architecture, String> {

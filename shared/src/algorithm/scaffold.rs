@@ -22,7 +22,7 @@ use models::params::{Array, ParamSet};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    AggregateError, Algorithm, Client, ClientMemory, Closed, Contribution, Hidden, Incompatible, Round,
+    AggregateError, Algorithm, Client, ClientNeeds, Closed, Contribution, Hidden, Incompatible, Round,
     ServerModel, Setting, TrainError,
 };
 use crate::aggregation::{ExactSum, MergeError, Template, WeightedSum};
@@ -126,9 +126,9 @@ impl Algorithm for Scaffold {
     type Update = Controlled<ParamSet>;
     type Partial = Sums;
 
-    fn client_memory(&self) -> ClientMemory {
+    fn client_needs(&self) -> ClientNeeds {
         // `c_k` and the shift of gradients.
-        ClientMemory { received: 2, held: 2, sent: 2, ..ClientMemory::default() }
+        ClientNeeds { received: 2, held: 2, sent: 2, ..ClientNeeds::default() }
     }
 
     fn init(&self, params: ParamSet) -> Self::Global {

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::answering::Answering;
 use super::membership::{Invitation, Joined, Membership};
-use super::{Algorithm, Client, ClientMemory, Closed, Contribution, Incompatible, Round, TrainError};
+use super::{Algorithm, Client, ClientNeeds, Closed, Contribution, Incompatible, Round, TrainError};
 use crate::aggregation::{EmptySum, MergeError};
 use crate::message::Rejection;
 use crate::seed::Seed;
@@ -113,9 +113,9 @@ pub trait OneShot: Serialize + DeserializeOwned + Send + Sync + 'static {
         Ok(())
     }
 
-    /// As [`Algorithm::client_memory`].
-    fn client_memory(&self) -> ClientMemory {
-        ClientMemory::default()
+    /// As [`Algorithm::client_needs`].
+    fn client_needs(&self) -> ClientNeeds {
+        ClientNeeds::default()
     }
 
     /// As [`Algorithm::network`].
@@ -155,8 +155,8 @@ impl<O: OneShot> Algorithm for SideBySide<O> {
         self.0.validate()
     }
 
-    fn client_memory(&self) -> ClientMemory {
-        self.0.client_memory()
+    fn client_needs(&self) -> ClientNeeds {
+        self.0.client_needs()
     }
 
     fn network(&self, configured: Architecture) -> Result<Architecture, String> {

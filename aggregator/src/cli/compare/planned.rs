@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use edge_client::bench::Pace;
+use models::Architecture;
 use shared::cli::cores;
 
 use super::super::exit::Failure;
@@ -12,7 +13,6 @@ use super::other;
 use crate::compare::cost::Cost;
 use crate::compare::plan::{Plan, Planned, Standing};
 use crate::compare::shard::split::Split;
-use crate::config::Config;
 use crate::report::units::{counted, seconds};
 
 /// Says of every run where it stands. `left` are those that have rounds to go.
@@ -54,8 +54,7 @@ pub(super) fn tell_cost<'a>(
     }
     // On one core, as a run has one where there are as many runs as cores.
     let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build().map_err(Failure::environment)?;
-    let measure =
-        |config: &Config, batch| pool.install(|| Pace::measure(&config.spec.architecture, batch, EACH));
+    let measure = |network: &Architecture, batch| pool.install(|| Pace::measure(network, batch, EACH));
     let cost = Cost::of(left, measure).map_err(Failure::environment)?;
     if cost.unknown == count {
         terminal::tell("how long they take is not known before their samples are counted");
@@ -68,13 +67,8 @@ pub(super) fn tell_cost<'a>(
         seconds(cost.seconds / cores as f64),
         counted(cores, "core"),
     );
-    for (runs, why) in [
-        (cost.unknown, "whose samples are not counted yet"),
-        (cost.personal, "with personal models, which come on top"),
-    ] {
-        if runs > 0 {
-            let _ = write!(said, "; {} {why}", counted(runs, "run"));
-        }
+    if cost.unknown > 0 {
+        let _ = write!(said, "; {} whose samples are not counted yet", counted(cost.unknown, "run"));
     }
     if more {
         said.push_str("; those with the chosen values come on top");

@@ -47,7 +47,7 @@ use models::{Architecture, Batch, LossGradients, ModelError, Network, Sgd, pseud
 
 use super::unlabelled::{Seen, perturbed, suit};
 use super::{
-    AggregateError, Algorithm, Client, ClientMemory, Closed, Contribution, Drawn, Incompatible, Round,
+    AggregateError, Algorithm, Client, ClientNeeds, Closed, Contribution, Drawn, Incompatible, Round,
     ServerModel, Setting, Supervised, TrainError,
 };
 use crate::aggregation::{MergeError, WeightedSum};
@@ -239,15 +239,16 @@ impl Algorithm for FedMatch {
         Parts { sigma: sigma.clone(), psi: psi.w.clone(), theta: theta.clone(), bank: bank.clone() }
     }
 
-    fn client_memory(&self) -> ClientMemory {
+    fn client_needs(&self) -> ClientNeeds {
         // Helpers are put together from their parts; samples and their moved copies are learned from together.
         let helpers = self.helpers.min(self.bank);
-        ClientMemory {
+        ClientNeeds {
             received: 2 + if helpers > 0 { self.bank } else { 0 },
             held: 1 + helpers,
             frozen: helpers,
             views: 2,
-            ..ClientMemory::default()
+            predictions: 1,
+            ..ClientNeeds::default()
         }
     }
 

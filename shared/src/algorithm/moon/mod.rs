@@ -41,7 +41,7 @@ mod frozen;
 use models::params::ParamSet;
 use models::{Network, model_contrast};
 
-use super::{Client, ClientMemory, Incompatible, Objective, Setting, TrainError};
+use super::{Client, ClientNeeds, Incompatible, Objective, Setting, TrainError};
 use crate::message::Metric;
 use crate::settings::{self, Kind};
 use frozen::Frozen;
@@ -81,9 +81,9 @@ impl Objective for Moon {
         settings::check(self)
     }
 
-    fn client_memory(&self) -> ClientMemory {
+    fn client_needs(&self) -> ClientNeeds {
         // The model of the last round, and a copy of this one's for the next.
-        ClientMemory { held: 2, frozen: 2, ..ClientMemory::default() }
+        ClientNeeds { held: 2, frozen: 2, ..ClientNeeds::default() }
     }
 
     fn train(

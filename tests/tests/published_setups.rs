@@ -7,7 +7,7 @@ use std::path::Path;
 /// What a variant of a full form sets: experiment, variant, and keys with their values as TOML has them.
 type Setup = (&'static str, &'static str, &'static [(&'static str, &'static str)]);
 
-const SETUPS: [Setup; 9] = [
+const SETUPS: [Setup; 10] = [
     (
         "pfl-fashion",
         "fedavg",
@@ -83,7 +83,17 @@ const SETUPS: [Setup; 9] = [
     ("fedavg-table2", "e20-b10", &[("training.epochs", "20"), ("training.batch", "10")]),
     (
         "fedmix-cifar10",
-        "fedmix",
+        "fedmatch",
+        &[
+            ("algorithm.fedmatch.psi-start", "0.2"),
+            ("algorithm.fedmatch.rand-augment", "6"),
+            ("algorithm.fedmatch.shift", "0"),
+            ("algorithm.fedmatch.flip", "false"),
+        ],
+    ),
+    (
+        "fedmix-cifar10",
+        "fedmix-fedloss",
         &[
             ("run.rounds", "150"),
             ("data.clients", "100"),

@@ -29,7 +29,7 @@ use serde::{Deserialize, Serialize};
 
 use super::unlabelled::{Seen, perturbed, suit};
 use super::{Client, ClientNeeds, Drawn, Incompatible, Objective, Setting, TrainError};
-use crate::data::Preparation;
+use crate::data::{Augmentation, Preparation};
 use crate::settings::{self, Kind};
 use crate::spec::{DataSpec, Training};
 
@@ -70,15 +70,20 @@ impl FedMix {
     /// `pi_1` or `pi_2`.
     fn perturbation(&self, run: &Preparation, which: Perturbation) -> Preparation {
         match which {
-            Perturbation::Shift => perturbed(run, self.shift, 0.0),
-            Perturbation::Flip => perturbed(run, 0, 1.0),
+            Perturbation::Shift => {
+                perturbed(run, Augmentation { random_shift: self.shift, ..Augmentation::default() })
+            }
+            Perturbation::Flip => {
+                perturbed(run, Augmentation { horizontal_flip: 1.0, ..Augmentation::default() })
+            }
         }
     }
 
     /// What a copy that is predicted for a pseudo-label goes through.
     fn copy(&self, run: &Preparation) -> Preparation {
         let flips = self.perturbations.contains(&Perturbation::Flip);
-        perturbed(run, self.shift, if flips { 0.5 } else { 0.0 })
+        let horizontal_flip = if flips { 0.5 } else { 0.0 };
+        perturbed(run, Augmentation { random_shift: self.shift, horizontal_flip, ..Augmentation::default() })
     }
 }
 

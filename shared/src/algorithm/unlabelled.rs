@@ -7,12 +7,10 @@ use crate::data::{Augmentation, Preparation};
 use crate::message::Metric;
 use crate::spec::DataSpec;
 
-/// The run's preparation with these random changes in place of its own: a shift by at most this number of pixels, and a mirror
-/// image with this probability.
-pub(super) fn perturbed(run: &Preparation, random_shift: u32, horizontal_flip: f64) -> Preparation {
+/// The run's preparation with these random changes in place of its own. Its padding and its crop, which is a network's size, stay.
+pub(super) fn perturbed(run: &Preparation, changes: Augmentation) -> Preparation {
     let Augmentation { padding, random_crop, .. } = run.augmentation;
-    let augmentation =
-        Augmentation { random_shift, padding, random_crop, horizontal_flip, ..Augmentation::default() };
+    let augmentation = Augmentation { padding, random_crop, ..changes };
     Preparation { augmentation, normalisation: run.normalisation.clone() }
 }
 

@@ -2,6 +2,7 @@
 
 use models::{Network, ParamSet, pseudo_label};
 use shared::aggregation::Weights;
+use shared::data::Samples;
 use shared::seed::standard_normal;
 
 use super::*;
@@ -31,6 +32,25 @@ fn psi_begins_with_the_share_of_sigma_that_is_asked_for() {
     let mut theta = start.clone();
     theta.add(&quarter).unwrap();
     assert_eq!(federation.server.current_model(&federation.state), theta);
+}
+
+#[test]
+fn pi_does_as_many_operations_of_rand_augment_as_are_asked_for() {
+    let data = view(10, 2);
+    let update = |more: &str| first_update(&with(&fedmatch(more), training(2, 3)), &data);
+    let three = update("rand-augment = 3");
+    assert_ne!(three, update(""), "samples are learned from as they change");
+    assert_eq!(three, update("rand-augment = 3"), "by the run's seed");
+    assert_ne!(three, update("rand-augment = 3\nrand-augment-strength = 0.1"));
+    let (pixels, labels) = (vec![0.5, 2.0, 0.0, 1.0], vec![0_u32]);
+    let wide = Dataset::labelled(vec![1, 2, 2], Samples::Floats(pixels), labels, 2).unwrap();
+    let spec = with(&fedmatch("rand-augment = 3"), training(2, 3));
+    let shares = [View::whole(Arc::new(wide))];
+    let broadcast = Federation::new(&spec, &shares).broadcast();
+    let trained =
+        train_monitored(&spec, 1, 0, &shares[0], broadcast, None, &mut |_| ControlFlow::Continue(()));
+    let refused = trained.err().expect("it is out of range").to_string();
+    assert!(refused.contains("from 0 to 1") && refused.contains("RandAugment"), "{refused}");
 }
 
 fn shares() -> Vec<View> {

@@ -13,7 +13,8 @@
 //! server:    psi = psi + mean_k (psi_k - psi)
 //! ```
 //!
-//! where pi is a shift, and a mirror image every other time if `flip` is set, and the helpers `f_j = sigma + psi_j` are the H
+//! where pi is a shift, and a mirror image every other time if `flip` is set, and operations of RandAugment if there are any
+//! (`rand-augment`), and the helpers `f_j = sigma + psi_j` are the H
 //! models whose outputs for one fixed image of Gaussian noise are nearest to those of the client's own last model. Since psi is
 //! fixed while the server trains, sigma moves as theta does: the server trains theta, and psi is taken off it again. psi begins
 //! as zero, or as a share of sigma: the authors' program begins with a fifth.
@@ -51,7 +52,7 @@ use super::{
     ServerModel, Setting, Supervised, TrainError,
 };
 use crate::aggregation::{MergeError, WeightedSum};
-use crate::data::Preparation;
+use crate::data::{Augmentation, Preparation};
 use crate::message::Rejection;
 use crate::record::{Record, RecordError, ToRecord};
 use crate::settings::{self, Kind};
@@ -89,6 +90,10 @@ crate::section! {
         pub flip: bool = true;
         /// What psi begins with, as a share of sigma; 0.2 in the authors' program.
         pub psi_start: f64 = 0.0, in Kind::NOT_NEGATIVE;
+        /// Operations of RandAugment that pi does beside; the authors' program does 6, and neither shifts nor mirrors.
+        pub rand_augment: u32 = 0, in Kind::Whole(0, 100);
+        /// Greatest strength of these operations; about 0.4 in the authors' program.
+        pub rand_augment_strength: f64 = 0.4, in Kind::PROBABILITY;
     }
 }
 
@@ -167,7 +172,8 @@ impl Algorithm for FedMatch {
     type Partial = Folded;
 
     fn later() -> Vec<u8> {
-        postcard::to_stdvec(&Self::default().psi_start).expect("numbers are encoded")
+        let Self { psi_start, rand_augment, rand_augment_strength, .. } = Self::default();
+        postcard::to_stdvec(&(psi_start, rand_augment, rand_augment_strength)).expect("numbers are encoded")
     }
 
     fn validate(&self) -> Result<(), String> {
@@ -278,6 +284,7 @@ impl Algorithm for FedMatch {
         }
         let pulls = Pulls::of(self, client, &received.sigma)?;
         let moved = self.moved(&spec.data.preparation);
+        moved.check(client.data)?;
         let (gate, lambda_a, lambda_i) = (self.gate as f32, self.lambda_a as f32, self.lambda_i as f32);
         let mut seen = Seen::of(classes);
         let psi_k = client.epochs_of(&received.theta, |learner, batch, drawn: &Drawn<'_>| {
@@ -380,7 +387,14 @@ const OUTPUTS: &str = "outputs";
 impl FedMatch {
     /// What pi does to samples that are prepared as in this run.
     fn moved(&self, run: &Preparation) -> Preparation {
-        perturbed(run, self.shift, if self.flip { 0.5 } else { 0.0 })
+        let changes = Augmentation {
+            random_shift: self.shift,
+            horizontal_flip: if self.flip { 0.5 } else { 0.0 },
+            rand_augment: self.rand_augment,
+            rand_augment_strength: self.rand_augment_strength,
+            ..Augmentation::default()
+        };
+        perturbed(run, changes)
     }
 }
 

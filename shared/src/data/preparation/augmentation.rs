@@ -4,9 +4,10 @@ use std::ops::Bound;
 
 use rand::Rng;
 
+use super::affine::Affine;
 use super::placement::{Padding, Placement};
+use super::rand_augment::rand_augment;
 use super::resized::Part;
-use super::rotated::rotated;
 use super::{PreparationError, colour};
 use crate::seed::{Seed, below, uniform_f32};
 use crate::settings::Kind;
@@ -40,10 +41,21 @@ crate::section! {
         pub random_crop: u32 = 0, in SIDE, was "crop";
         /// Probability of a mirror image, left to right
         pub horizontal_flip: f64 = 0.0, in Kind::PROBABILITY, was "flip";
+        /// Probability of an image upside down, top to bottom
+        pub vertical_flip: f64 = 0.0, in Kind::PROBABILITY;
         /// Greatest angle in degrees by which images are turned, either way; 0 is never
         ///
         /// About their centre, drawn evenly, with straight lines between pixels. What comes into view is 0.
         pub random_rotation: f64 = 0.0, in DEGREES;
+        /// Operations of RandAugment on an image, each drawn out of fourteen; 0 is none
+        ///
+        /// Turns, slants, moves, and changes of values and colours (Cubuk et al. 2020). The paper takes two.
+        pub rand_augment: u32 = 0, in OPERATIONS;
+        /// Greatest strength of these operations, from 0 to 1
+        ///
+        /// Each has one of its own, drawn evenly. The scale of 1 is the whole range of the paper: a turn by 30 degrees, a move by 0.45 of
+        /// the width, twice the contrast less a tenth. Its magnitude 9 of 30 is 0.3.
+        pub rand_augment_strength: f64 = 0.3, in Kind::PROBABILITY;
         /// Greatest relative change of brightness
         ///
         /// All values times a factor from `1 - brightness` to `1 + brightness`.
@@ -74,6 +86,9 @@ crate::section! {
 
 /// A number of pixels, up to the largest side of an image.
 const SIDE: Kind = Kind::Whole(0, 4096);
+
+/// A number of operations.
+const OPERATIONS: Kind = Kind::Whole(0, 100);
 
 /// An angle.
 const DEGREES: Kind = Kind::Number(Bound::Included(0.0), Bound::Included(180.0));
@@ -108,7 +123,7 @@ impl Augmentation {
 
     /// Whether values are changed in a way that takes them to be from 0 to 1.
     pub(super) fn needs_unit_range(&self) -> bool {
-        self.changes_colours() || self.grey > 0.0
+        self.changes_colours() || self.grey > 0.0 || self.rand_augment > 0
     }
 
     /// Whether a part changes that [`Self::colour_probability`] is about.
@@ -143,18 +158,26 @@ impl Augmentation {
             place.left += below(right + 1, &mut rng).cast_signed();
         }
         if self.horizontal_flip > 0.0 {
-            place.flipped = happens(self.horizontal_flip, &mut rng);
+            place.mirrored = happens(self.horizontal_flip, &mut rng);
+        }
+        if self.vertical_flip > 0.0 {
+            place.upside_down = happens(self.vertical_flip, &mut rng);
         }
         let begin = out.len();
         place.copy(image, out);
         if self.random_rotation > 0.0 {
             let angle = (self.random_rotation as f32).to_radians() * (2.0 * uniform_f32(&mut rng) - 1.0);
             let (height, width) = place.size();
-            let turned = rotated(&out[begin..], height, width, angle);
+            let turned = Affine::turned(angle).of(&out[begin..], height, width);
             out[begin..].copy_from_slice(&turned);
         }
         let image = &mut out[begin..];
         let channels = shape[0];
+        if self.rand_augment > 0 {
+            let (height, width) = place.size();
+            let settings = (self.rand_augment, self.rand_augment_strength as f32);
+            rand_augment(image, [channels, height, width], settings, &mut rng);
+        }
         // What is certain draws nothing here, as before there was another probability.
         let certain = self.colour_probability >= 1.0;
         if self.changes_colours() && (certain || happens(self.colour_probability, &mut rng)) {

@@ -6,15 +6,16 @@
 //! not random: only the crop remains, taken from the centre.
 //!
 //! * [`augmentation`]: the random changes and their order;
-//! * `placement`, `colour`: their implementation;
+//! * `resized`, `placement`, `affine`, `rand_augment`, `colour`: their implementation;
 //! * [`normalisation`]: mean and deviation.
 
+mod affine;
 pub mod augmentation;
 mod colour;
 pub mod normalisation;
 mod placement;
+mod rand_augment;
 mod resized;
-mod rotated;
 
 use models::shape::spelled;
 use models::{Batch, BatchError, Targets};
@@ -63,8 +64,8 @@ pub enum PreparationError {
     Colourless { name: &'static str, channels: usize },
     /// Colours are changed of values outside `[0, 1]`.
     #[error(
-        "brightness, contrast, saturation, hue and grey are for values from 0 to 1, and there is a {found} among these: scale them, or \
-         leave augment.brightness, augment.contrast, augment.saturation, augment.hue and augment.grey out"
+        "brightness, contrast, saturation, hue, grey and RandAugment are for values from 0 to 1, and there is a {found} among these: scale \
+         them, or leave augment.brightness, augment.contrast, augment.saturation, augment.hue, augment.grey and augment.rand-augment out"
     )]
     Range { found: String },
     /// There is not one mean and one deviation for each channel.

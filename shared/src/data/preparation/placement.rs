@@ -30,7 +30,9 @@ pub(super) struct Placement {
     /// First column of the window in the image; negative to the left of it.
     pub(super) left: isize,
     /// Whether the window is mirrored left to right.
-    pub(super) flipped: bool,
+    pub(super) mirrored: bool,
+    /// Whether the window is mirrored top to bottom.
+    pub(super) upside_down: bool,
 }
 
 impl Placement {
@@ -38,7 +40,7 @@ impl Placement {
     pub(super) fn new(shape: &[usize], crop: usize, edge: Padding) -> Self {
         let &[_, height, width] = shape else { panic!("an image has shape [channels, height, width]") };
         let (rows, columns) = if crop == 0 { (height, width) } else { (crop, crop) };
-        Self { height, width, rows, columns, edge, top: 0, left: 0, flipped: false }
+        Self { height, width, rows, columns, edge, top: 0, left: 0, mirrored: false, upside_down: false }
     }
 
     /// Rows and columns by which the image is larger than the window.
@@ -59,6 +61,7 @@ impl Placement {
         let (first, last) = (inside(-self.left), inside(self.width.cast_signed() - self.left));
         for plane in image.chunks_exact(self.height * self.width) {
             for row in 0..self.rows {
+                let row = if self.upside_down { self.rows - 1 - row } else { row };
                 let begin = out.len();
                 match self.source(self.top + row.cast_signed(), self.height) {
                     None => out.resize(begin + self.columns, 0.0),
@@ -76,7 +79,7 @@ impl Placement {
                         out.extend((last..self.columns).map(beyond));
                     }
                 }
-                if self.flipped {
+                if self.mirrored {
                     out[begin..].reverse();
                 }
             }

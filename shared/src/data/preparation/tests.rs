@@ -14,7 +14,10 @@ const PLAIN: Augmentation = Augmentation {
     padding: Padding::Zero,
     random_crop: 0,
     horizontal_flip: 0.0,
+    vertical_flip: 0.0,
     random_rotation: 0.0,
+    rand_augment: 0,
+    rand_augment_strength: 0.3,
     brightness: 0.0,
     contrast: 0.0,
     saturation: 0.0,
@@ -31,7 +34,10 @@ const ALL: Augmentation = Augmentation {
     padding: Padding::Reflect,
     random_crop: 24,
     horizontal_flip: 0.5,
+    vertical_flip: 0.0,
     random_rotation: 0.0,
+    rand_augment: 0,
+    rand_augment_strength: 0.3,
     brightness: 0.2,
     contrast: 0.8,
     saturation: 0.3,
@@ -47,6 +53,10 @@ const TURNED: Augmentation = Augmentation { random_rotation: 15.0, ..ALL };
 /// The same with the newer parts.
 const NEWER: Augmentation =
     Augmentation { random_resized_crop: 0.2, hue: 0.1, colour_probability: 0.8, grey: 0.2, ..ALL };
+
+/// The same with the newest.
+const NEWEST: Augmentation =
+    Augmentation { vertical_flip: 0.5, rand_augment: 2, rand_augment_strength: 0.6, ..NEWER };
 
 fn drawn(augmentation: Augmentation, image: &[f32], shape: &[usize], number: u64) -> Vec<f32> {
     let mut out = Vec::new();
@@ -126,6 +136,10 @@ fn a_flip_mirrors_every_row() {
     let mirrored = (0..1000).filter(|&number| drawn(flip(0.3), &image, &[1, 2, 3], number) != image).count();
     // Standard deviation 14.
     assert!(mirrored.abs_diff(300) < 70, "{mirrored}");
+    let upside_down = Augmentation { vertical_flip: 1.0, ..PLAIN };
+    assert_eq!(drawn(upside_down, &image, &[1, 2, 3], 0), [4.0, 5.0, 6.0, 1.0, 2.0, 3.0]);
+    let both = Augmentation { vertical_flip: 1.0, horizontal_flip: 1.0, ..PLAIN };
+    assert_eq!(drawn(both, &image, &[1, 2, 3], 0), [6.0, 5.0, 4.0, 3.0, 2.0, 1.0]);
 }
 
 #[test]
@@ -281,6 +295,9 @@ fn what_does_not_fit_is_refused_with_the_numbers() {
         assert_eq!(error.is_some(), said.is_some());
         assert!(error.is_none_or(|error| said.is_some_and(|said| error.contains(said))));
         assert_eq!(Preparation { augmentation: PLAIN, ..bright.clone() }.check(&data), Ok(()));
+        let random = Augmentation { rand_augment: 1, ..PLAIN };
+        let random = Preparation { augmentation: random, ..bright.clone() };
+        assert_eq!(random.check(&data).is_err(), said.is_some());
     }
     let normal = |mean: &[f32], deviation: &[f32]| {
         let normalisation = Normalisation::Channels { mean: mean.to_vec(), deviation: deviation.to_vec() };
@@ -347,6 +364,7 @@ fn golden_augmentation() {
     };
     assert_eq!(golden(ALL), [181, 248, 142, 182, 146, 239, 174, 61]);
     assert_eq!(golden(NEWER), [224, 253, 31, 163, 118, 164, 120, 175]);
+    assert_eq!(golden(NEWEST), [37, 48, 70, 191, 132, 201, 65, 73]);
     assert_eq!(golden(TURNED), [123, 42, 86, 59, 63, 143, 136, 182]);
 }
 
@@ -359,6 +377,7 @@ proptest! {
             (0.0..=1.0_f64, 0.0..=1.0_f64, 0.0..=1.0_f64, 0.0..=1.0_f64, 0.0..=1.0_f64),
         (random_resized_crop, hue, colour_probability, grey, random_rotation) in
             (0.0..=1.0_f64, 0.0..=1.0_f64, 0.0..=1.0_f64, 0.0..=1.0_f64, 0.0..=180.0_f64),
+        (vertical_flip, rand_augment, rand_augment_strength) in (0.0..=1.0_f64, 0_u32..4, 0.0..=1.0_f64),
         number: u64,
     ) {
         let padding = if reflect { Padding::Reflect } else { Padding::Zero };
@@ -368,7 +387,10 @@ proptest! {
             padding,
             random_crop,
             horizontal_flip,
+            vertical_flip,
             random_rotation,
+            rand_augment,
+            rand_augment_strength,
             brightness,
             contrast,
             saturation,

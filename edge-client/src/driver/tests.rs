@@ -6,21 +6,23 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use shared::data::Dataset;
-use shared::id::RunId;
-use shared::message::{ToServer, TrainReport, Verdict};
+use models::Backend;
+use shared::data::{Dataset, View};
+use shared::id::{ClientId, RunId};
+use shared::message::{TaskId, TaskKind, ToServer, TrainReport, Verdict};
 use shared::payload::Payload;
-use shared::spec::SpecText;
+use shared::spec::{RunSpec, SpecText};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-
-use shared::data::View;
 
 use super::*;
 use crate::address_book::Pass;
-use crate::failure::Blame;
+use crate::pool::TrainPool;
+use crate::sensors::Sensors;
+use crate::session::DeviceProfile;
 use crate::store::{MemoryStore, Standing, SyncHandle, Update};
-use crate::task::TestSamples;
 use crate::task::tests::{PERSONALISE, personal_run};
+use crate::task::{Task, TestSamples};
+use crate::transport::Outgoing;
 
 /// The server's end of a connection.
 struct Server {

@@ -82,7 +82,9 @@ mod leaves_error;
 mod manifest;
 mod misfit;
 mod newest;
+mod open_round;
 mod opening;
+mod payload;
 pub mod reader;
 mod recovery;
 mod roster_file;
@@ -95,26 +97,19 @@ mod testing;
 pub(crate) mod update_file;
 mod upload;
 
-use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use models::{Backend, Limits};
+use models::Backend;
 use serde::{Deserialize, Serialize};
-use shared::aggregation::{Scale, Template};
-use shared::algorithm::hidden::HiddenSum;
-use shared::algorithm::{ErasedAlgorithm, Partial, registry};
-use shared::by_class::ByClass;
+use shared::aggregation::Template;
+use shared::algorithm::{ErasedAlgorithm, registry};
 use shared::data::View;
-use shared::id::ClientId;
-use shared::message::TrainReport;
 use shared::record::Record;
 use shared::secret::Secret;
 use shared::spec::RunSpec;
 
 use crate::config::Config;
-use crate::coordinator::Opening;
 use crate::data::{self, KeptSamples, TestSet};
 use crate::privacy::account::Account;
 use crate::round::{ClosedRound, Poisson, RoundRecord, stopping};
@@ -124,9 +119,7 @@ use bases::Bases;
 use clock::RunClock;
 use directory::RunDirectory;
 pub(crate) use error::{damaged, disk};
-use hidden::Hidden;
-use opening::Decision;
-use supervised::OwnTraining;
+use open_round::OpenRound;
 use tester::Tester;
 
 pub use broadcast::{Broadcast, Delivery, Difference, Part};
@@ -144,9 +137,6 @@ pub use newest::{FoundModel, Which};
 pub use supervised::OwnProgress;
 pub use upload::Upload;
 
-/// A payload may exceed the plain encoding of the model by this much: headers and metadata.
-const PAYLOAD_SLACK: u64 = 1 << 20;
-
 /// State and broadcasts up to this size stay in memory as well, where they cost little and save copies.
 const SMALL: u64 = 16 << 20;
 
@@ -157,33 +147,6 @@ pub struct Traffic {
     pub down: u64,
     /// Clients to server.
     pub up: u64,
-}
-
-/// The open round.
-struct OpenRound {
-    opening: Opening,
-    /// Number of [known](Opening::known) clients.
-    clients: usize,
-    scale: Scale,
-    /// What accepted updates were folded into: a partial result for each thread that has folded any.
-    partials: Vec<Option<Partial>>,
-    opened: Instant,
-    /// How the training of every accepted update went.
-    reports: BTreeMap<ClientId, TrainReport>,
-    /// Their results by class of the model that clients were sent, if the run asks for them.
-    tested: BTreeMap<ClientId, ByClass>,
-    /// The rounds that those of them were trained in that are late.
-    late: BTreeMap<ClientId, u32>,
-    /// Bytes of the updates among them that an earlier process received.
-    received: u64,
-    /// How the round closes, if an earlier process decided it.
-    decision: Option<Decision>,
-    /// Whether accepted updates were in memory alone.
-    fleeting: bool,
-    /// What the server itself trains in it.
-    own: Option<OwnTraining>,
-    /// Where updates are hidden: their sum, and who takes part.
-    hidden: Option<Hidden>,
 }
 
 /// A run on disk.
@@ -410,75 +373,5 @@ impl Run {
     /// that say whose updates it is made of.
     pub fn on_closed(&mut self, receiver: impl FnMut(ClosedRound) + Send + 'static) {
         self.on_closed = Some(Box::new(receiver));
-    }
-
-    /// Largest payload that an honest client sends.
-    #[must_use]
-    pub fn max_payload(&self) -> u64 {
-        if self.config.spec.secure.enabled {
-            // Up to three sums of the models and one of control variates.
-            return 4 * self.config.spec.secure.integers.bytes() as u64 * self.template.parameters() as u64
-                + PAYLOAD_SLACK;
-        }
-        let width = self.config.spec.update.most_bytes();
-        // An algorithm may send more than one set of parameters; four are more than any sends.
-        4 * width * self.template.parameters() as u64 + PAYLOAD_SLACK
-    }
-
-    /// What is accepted of an update: compressed ones where the run has such.
-    pub(super) fn accepted(&self) -> Limits {
-        let max_bytes = self.max_payload();
-        if !self.config.spec.update.is_compressed() {
-            return Limits { max_bytes, max_values: 0, ..Limits::default() };
-        }
-        Limits { max_bytes, max_values: max_bytes, ..Limits::default() }.of_compressed()
-    }
-
-    /// The bytes that came of an accepted update, by the length of its file, or of what the file says was received.
-    pub(super) fn came(&self, path: &Path, length: u64) -> u64 {
-        if !self.expands() {
-            return length;
-        }
-        update_file::received(&*self.files, path, self.max_payload()).unwrap_or(length)
-    }
-
-    /// Whether a closing round reads the files of its updates a few values at a time.
-    pub(super) fn reads_in_step(&self) -> bool {
-        self.config.spec.aggregation.rule.needs_every_update() || self.algorithm.ensemble().is_some()
-    }
-
-    /// Whether accepted updates are kept as what they stand for, and not as they came.
-    pub(super) fn expands(&self) -> bool {
-        self.reads_in_step() && self.config.spec.update.is_compressed()
-    }
-
-    fn open_round(&self, opening: &Opening) -> Result<OpenRound, RunError> {
-        let max_abs = self.config.policy.max_abs;
-        let scale = match self.private() {
-            Some(private) => private.mechanism.scale(max_abs),
-            None => opening.scale(&self.config.spec, max_abs),
-        };
-        let own = if opening.work.train { self.train_own(opening.round)? } else { None };
-        let mut open = OpenRound {
-            opening: opening.clone(),
-            clients: opening.known().len(),
-            scale,
-            partials: Vec::new(),
-            opened: Instant::now(),
-            reports: BTreeMap::new(),
-            tested: BTreeMap::new(),
-            late: BTreeMap::new(),
-            received: 0,
-            decision: None,
-            fleeting: false,
-            own,
-            hidden: None,
-        };
-        let spec = &self.config.spec;
-        let noisy = spec.device_noise.is_some() && opening.work.train;
-        if noisy || spec.secure.of(opening.work).is_some() {
-            open.hidden = Some(Hidden::new(HiddenSum::new(&*self.algorithm, &self.round_of(&open))?));
-        }
-        Ok(open)
     }
 }

@@ -3,19 +3,12 @@
 use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
-use shared::aggregation::{Private, Template};
-use shared::algorithm::{AggregateError, ErasedAlgorithm, Partial, Round};
-use shared::by_class::ByClass;
-use shared::id::ClientId;
-use shared::message::UpdateHeader;
-use shared::spec::RunSpec;
 
 use super::broadcast::Broadcast;
 use super::directory::RunDirectory;
 use super::error::{damaged, disk};
-use super::{OpenRound, Run, RunError, Traffic};
+use super::{Run, RunError, Traffic};
 use crate::coordinator::{Closing, Opening};
-use crate::round::Tally;
 use crate::storage::FileLayer;
 use crate::storage::checksum::{read_checked, write_checked};
 use crate::storage::retry_full::retry_while_full;
@@ -93,52 +86,6 @@ impl Run {
 
     pub(super) fn read_opening(&self, round: u32) -> Result<Option<OpeningRecord>, RunError> {
         OpeningRecord::read(&*self.files, &self.directory, round)
-    }
-}
-
-impl OpenRound {
-    /// The round, as algorithms see it.
-    pub(super) fn round<'a>(
-        &self,
-        spec: &'a RunSpec,
-        template: &'a Template,
-        failed: u32,
-        private: Option<Private<'a>>,
-    ) -> Round<'a> {
-        let Self { opening, scale, clients, .. } = self;
-        Round { number: opening.round, failed, spec, template, scale: *scale, clients: *clients, private }
-    }
-
-    /// All that was folded, merged; `None` if no update was.
-    pub(super) fn merged(&mut self, algorithm: &dyn ErasedAlgorithm) -> Result<Option<Partial>, RunError> {
-        let mut partials = std::mem::take(&mut self.partials).into_iter().flatten();
-        let Some(mut whole) = partials.next() else { return Ok(None) };
-        for other in partials {
-            algorithm.merge(&mut whole, other).map_err(AggregateError::from)?;
-        }
-        Ok(Some(whole))
-    }
-
-    /// Takes note of an accepted update's report.
-    /// Returns its fingerprint.
-    pub(super) fn note(&mut self, client: ClientId, header: UpdateHeader, tested: ByClass) -> u32 {
-        let mut report = header.report;
-        if header.round < self.opening.round {
-            self.late.insert(client, header.round);
-            // What it found of a model is not of the one that this round's clients were sent.
-            report.metrics = report.metrics.map(|metric| metric.filter(|metric| !metric.is_of_model()));
-        } else if !tested.is_empty() {
-            self.tested.insert(client, tested);
-        }
-        self.reports.insert(client, report);
-        report.fingerprint()
-    }
-
-    /// The decision to close it with the updates that it has.
-    pub(super) fn decision(&self, tally: &Tally, traffic: Traffic) -> Decision {
-        let contributors = self.reports.keys().copied().collect();
-        let closing = Closing { contributors, late: self.late.clone(), tally: *tally };
-        Decision { closing, traffic, seconds: self.opened.elapsed().as_secs_f64() }
     }
 }
 

@@ -3,6 +3,7 @@
 use shared::memory::estimate;
 use shared::message::TaskKind;
 use shared::message::positional::PositionalSpec;
+use shared::spec::SpecError;
 
 use super::super::backoff::{FIRST_DELAY, LASTING};
 use super::*;

@@ -11,7 +11,8 @@ use zune_jpeg::zune_core::bytestream::ZCursor;
 use zune_jpeg::zune_core::colorspace::ColorSpace;
 use zune_jpeg::zune_core::options::DecoderOptions;
 
-use super::{ImagesError, MAX_DECODED, MAX_SIDE};
+use super::error::ImagesError;
+use super::limits::{MAX_DECODED, MAX_SIDE};
 
 /// Decodes a JPEG, grey or in colour.
 ///

@@ -1,6 +1,8 @@
 //! Folders of images: what is read, and what each mistake is called.
 
-use image::{GrayImage, ImageEncoder as _, Luma, Rgb, RgbImage, RgbaImage};
+use std::io::Cursor;
+
+use image::{DynamicImage, GrayImage, ImageEncoder as _, ImageFormat, Luma, Rgb, RgbImage, RgbaImage};
 use proptest::prelude::*;
 
 use super::*;

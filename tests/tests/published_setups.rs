@@ -87,6 +87,7 @@ const SETUPS: [Setup; 10] = [
         &[
             ("algorithm.fedmatch.psi-start", "0.2"),
             ("algorithm.fedmatch.rand-augment", "6"),
+            ("algorithm.fedmatch.rand-augment-strength", "0.44"),
             ("algorithm.fedmatch.shift", "0"),
             ("algorithm.fedmatch.flip", "false"),
         ],

@@ -12,7 +12,6 @@ use shared::data::{
     DataError, Dataset, PartitionError, PreparationError, Samples, Skipped, Split, View, glyphs,
 };
 use shared::seed::Seed;
-use shared::spec::LabelsAt;
 
 use crate::config::{Config, Source};
 
@@ -170,10 +169,7 @@ pub fn divide(config: &Config, train: impl Into<Arc<Dataset>>) -> Result<Vec<Vie
     if matches!(dataset.samples(), Samples::Tokens(_)) && !config.spec.data.preparation.is_nothing() {
         return Err(PlanError::PreparedText);
     }
-    // If the server has the labels, the algorithm decides how devices prepare their samples.
-    if config.spec.data.labels == LabelsAt::Device {
-        config.spec.data.preparation.check(&View::whole(dataset.clone()))?;
-    }
+    config.spec.data.preparation.check(&View::whole(dataset.clone()))?;
     let seed = Seed::root(config.data.seed).derive("partition");
     let (partition, clients) = (&config.data.partition, config.data.clients);
     // No client gets the server's samples.

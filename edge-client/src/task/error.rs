@@ -130,9 +130,9 @@ impl TaskError {
                 TrainError::Model(error) => blame_of_model(error),
                 TrainError::Trainer(TrainerError::Files { .. }) | TrainError::Local(_) => Blame::Machine,
                 // The server knows the shape of the device's samples, and not their values.
-                TrainError::Preparation(PreparationError::Range { .. }) | TrainError::Trainer(_) => {
-                    Blame::Owner
-                }
+                TrainError::Preparation(PreparationError::Range { .. })
+                | TrainError::Unsuited(_)
+                | TrainError::Trainer(_) => Blame::Owner,
                 TrainError::Preparation(_) | TrainError::Broadcast(_) | TrainError::NoModel => Blame::Server,
                 // The result of a cancelled task is dropped before it could be reported.
                 TrainError::Batch(_) | TrainError::Cancelled => Blame::Program,

@@ -208,10 +208,9 @@ fn check(task: &Task) -> Result<(), TaskError> {
     }
     learns_what_it_can(&task.spec)?;
     fits(&task.spec, task.data.shape(), task.data.dataset().class_names())?;
-    let labelled = task.spec.data.labels == LabelsAt::Device;
     let preparation = &task.spec.data.preparation;
     preparation.shape(task.data.shape()).map_err(TrainError::from)?;
-    if task.work.train && labelled {
+    if task.work.train || task.work.personalise {
         preparation.check(&task.data).map_err(TrainError::from)?;
     }
     Ok(())

@@ -14,6 +14,8 @@ pub struct ClientNeeds {
     pub sent: u32,
     /// Networks that are run beside the one in training, and learn nothing.
     pub frozen: u32,
+    /// Whether what these say of a sample is kept from epoch to epoch, where the sample stays the same.
+    pub keeps_frozen: bool,
     /// By what the samples of a step exceed a batch of the configuration.
     pub views: u32,
     /// Forward passes of a batch before its step, in which nothing is learned.
@@ -24,6 +26,15 @@ pub struct ClientNeeds {
 
 impl Default for ClientNeeds {
     fn default() -> Self {
-        Self { received: 1, held: 0, sent: 1, frozen: 0, views: 1, predictions: 0, batch: None }
+        Self {
+            received: 1,
+            held: 0,
+            sent: 1,
+            frozen: 0,
+            keeps_frozen: false,
+            views: 1,
+            predictions: 0,
+            batch: None,
+        }
     }
 }

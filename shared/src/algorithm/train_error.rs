@@ -17,6 +17,9 @@ pub enum TrainError {
     /// The run's preparation does not suit the data: the server's fault, since it accepted the data's shape.
     #[error("the samples cannot be prepared as the run asks: {0}")]
     Preparation(#[from] PreparationError),
+    /// What the algorithm itself does to samples does not suit these values: the device's owner can scale them.
+    #[error("the samples do not suit the run: {0}")]
+    Unsuited(String),
     /// The broadcast is not what this algorithm sends: the server's fault.
     #[error("the server's broadcast cannot be used: {0}")]
     Broadcast(String),

@@ -12,7 +12,6 @@
 //!
 //! Memory is bounded: files by [`MAX_FILE`], a decoder by [`MAX_SIDE`] and [`MAX_DECODED`], and the result by
 //! [`MAX_CONTENT`] before anything is decoded.
-
 //!
 //! * `listing`: which files there are, and of which classes;
 //! * `decoding`: files and bytes become pixels.

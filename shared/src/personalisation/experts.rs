@@ -57,11 +57,6 @@ impl Device<'_> {
         self.settings.methods().iter().any(|&method| wanted(method))
     }
 
-    fn gated(&self) -> impl Iterator<Item = Method> + '_ {
-        let methods = self.settings.methods().iter().copied();
-        methods.filter(|method| matches!(method, Method::Mf | Method::Mfe))
-    }
-
     fn course<'c>(&'c self, architecture: &'c Architecture, whole: bool) -> FineTuning<'c> {
         let tuning = if whole { self.settings.whole } else { self.settings.head };
         let (epochs, batch, optimizer) =
@@ -79,13 +74,14 @@ impl Device<'_> {
             total += course(false);
         }
         let rows = split.gate.len() * architecture.predictions()?;
-        Ok(total + self.gated().count() as u64 * self.settings.gate.steps(rows))
+        Ok(total + self.settings.gated().count() as u64 * self.settings.gate.steps(rows))
     }
 
     /// Where the augmentation of a course begins, if its samples are augmented.
     fn augmentation(&self, course: &str) -> Option<Seed> {
-        let augments = self.settings.augment && !self.spec.data.preparation.is_fixed();
-        augments.then(|| self.seed_now(course).derive("augmentation"))
+        self.settings
+            .augments(&self.spec.data.preparation)
+            .then(|| self.seed_now(course).derive("augmentation"))
     }
 
     /// Stages 2 and 3.
@@ -127,7 +123,7 @@ impl Device<'_> {
         };
         let course = self.course(&classifier, false);
         let head = course.run(&start, part.len(), &self.seed_now("head"), steps, &mut samples)?;
-        if self.gated().next().is_some() {
+        if self.settings.gated().next().is_some() {
             let local = Network::new(&classifier, &head, self.backend)?;
             let part = self.data.part(&split.gate);
             experts.gates = self.gates(GatePart::new(network, local, preparation, part), steps)?;
@@ -147,7 +143,7 @@ impl Device<'_> {
         part.prepare(None, steps)?;
         let rows = part.features.labels.len();
         let mut courses = Vec::new();
-        for method in self.gated() {
+        for method in self.settings.gated() {
             let inputs =
                 gate_inputs(method, &self.spec.architecture)?.expect("it is one of those with a gate");
             let seed = self.seed_now(method.name());

@@ -5,6 +5,7 @@ use std::ops::Bound::Excluded;
 use models::{AdamSettings, Architecture, Sgd};
 use serde::{Deserialize, Serialize};
 
+use crate::data::Preparation;
 use crate::settings::Kind;
 
 crate::section! {
@@ -155,6 +156,17 @@ impl TryFrom<Names> for Methods {
 }
 
 impl Personalisation {
+    /// The methods with a gate that learns.
+    pub fn gated(&self) -> impl Iterator<Item = Method> + '_ {
+        self.methods().iter().copied().filter(|method| matches!(method, Method::Mf | Method::Mfe))
+    }
+
+    /// Whether heads and gates learn from samples that are augmented anew in every epoch.
+    #[must_use]
+    pub fn augments(&self, preparation: &Preparation) -> bool {
+        self.augment && !preparation.is_fixed()
+    }
+
     /// The methods; empty if none makes a model.
     #[must_use]
     pub fn methods(&self) -> &[Method] {

@@ -41,7 +41,12 @@ fn pi_does_as_many_operations_of_rand_augment_as_are_asked_for() {
     let three = update("rand-augment = 3");
     assert_ne!(three, update(""), "samples are learned from as they change");
     assert_eq!(three, update("rand-augment = 3"), "by the run's seed");
+    assert_ne!(three, update("rand-augment = 1"));
     assert_ne!(three, update("rand-augment = 3\nrand-augment-strength = 0.1"));
+}
+
+#[test]
+fn rand_augment_is_for_values_from_0_to_1() {
     let (pixels, labels) = (vec![0.5, 2.0, 0.0, 1.0], vec![0_u32]);
     let wide = Dataset::labelled(vec![1, 2, 2], Samples::Floats(pixels), labels, 2).unwrap();
     let spec = with(&fedmatch("rand-augment = 3"), training(2, 3));
@@ -50,7 +55,7 @@ fn pi_does_as_many_operations_of_rand_augment_as_are_asked_for() {
     let trained =
         train_monitored(&spec, 1, 0, &shares[0], broadcast, None, &mut |_| ControlFlow::Continue(()));
     let refused = trained.err().expect("it is out of range").to_string();
-    assert!(refused.contains("from 0 to 1") && refused.contains("RandAugment"), "{refused}");
+    assert!(refused.contains("fedmatch.rand-augment") && refused.contains("a 2 among these"), "{refused}");
 }
 
 fn shares() -> Vec<View> {

@@ -13,14 +13,18 @@
 //! server:    psi = psi + mean_k (psi_k - psi)
 //! ```
 //!
-//! where pi is a shift, and a mirror image every other time if `flip` is set, and operations of RandAugment if there are any
-//! (`rand-augment`), and the helpers `f_j = sigma + psi_j` are the H
+//! where pi is a shift, a mirror image every other time if `flip` is set, and as many operations of RandAugment as `rand-augment`
+//! says. The authors' program does six of its own in place of shift and mirror image, with other ranges: it turns by up to 160 degrees
+//! one way, and moves and changes values less. The helpers `f_j = sigma + psi_j` are the H
 //! models whose outputs for one fixed image of Gaussian noise are nearest to those of the client's own last model. Since psi is
 //! fixed while the server trains, sigma moves as theta does: the server trains theta, and psi is taken off it again. psi begins
 //! as zero, or as a share of sigma: the authors' program begins with a fifth.
 //!
 //! The paper averages psi uniformly, which is `aggregation.weights = "uniform"`: weights are an axis like elsewhere. Its weight
 //! of the supervised loss, 10, is `server.weight`.
+//!
+//! In the authors' program the server and every client lower their rates when the loss on labelled validation samples does not fall
+//! for twenty rounds. Devices have no labels here: all follow the run's schedule.
 //!
 //! # Helpers
 //!
@@ -52,7 +56,7 @@ use super::{
     ServerModel, Setting, Supervised, TrainError,
 };
 use crate::aggregation::{MergeError, WeightedSum};
-use crate::data::{Augmentation, Preparation};
+use crate::data::{Augmentation, Preparation, PreparationError};
 use crate::message::Rejection;
 use crate::record::{Record, RecordError, ToRecord};
 use crate::settings::{self, Kind};
@@ -90,9 +94,9 @@ crate::section! {
         pub flip: bool = true;
         /// What psi begins with, as a share of sigma; 0.2 in the authors' program.
         pub psi_start: f64 = 0.0, in Kind::NOT_NEGATIVE;
-        /// Operations of RandAugment that pi does beside; the authors' program does 6, and neither shifts nor mirrors.
+        /// Operations of RandAugment that pi does beside; the authors' program does 6 of ranges of its own.
         pub rand_augment: u32 = 0, in Kind::Whole(0, 100);
-        /// Greatest strength of these operations; about 0.4 in the authors' program.
+        /// Greatest strength of these operations, from 0 to 1.
         pub rand_augment_strength: f64 = 0.4, in Kind::PROBABILITY;
     }
 }
@@ -246,13 +250,13 @@ impl Algorithm for FedMatch {
     }
 
     fn client_needs(&self) -> ClientNeeds {
-        // Helpers are put together from their parts; samples and their moved copies are learned from together.
+        // Helpers are put together from their parts. Where they are asked, samples and their moved copies are learned from together.
         let helpers = self.helpers.min(self.bank);
         ClientNeeds {
             received: 2 + if helpers > 0 { self.bank } else { 0 },
             held: 1 + helpers,
             frozen: helpers,
-            views: 2,
+            views: if helpers > 0 && self.lambda_i > 0.0 { 2 } else { 1 },
             predictions: 1,
             ..ClientNeeds::default()
         }
@@ -284,7 +288,7 @@ impl Algorithm for FedMatch {
         }
         let pulls = Pulls::of(self, client, &received.sigma)?;
         let moved = self.moved(&spec.data.preparation);
-        moved.check(client.data)?;
+        moved.check(client.data).map_err(unsuited)?;
         let (gate, lambda_a, lambda_i) = (self.gate as f32, self.lambda_a as f32, self.lambda_i as f32);
         let mut seen = Seen::of(classes);
         let psi_k = client.epochs_of(&received.theta, |learner, batch, drawn: &Drawn<'_>| {
@@ -379,6 +383,14 @@ impl Supervised<Parts<ServerModel>> for FedMatch {
         global.sigma = trained.difference(&global.psi.w)?;
         Ok(global.join()?)
     }
+}
+
+/// Of what pi does RandAugment alone asks something of the samples' values.
+fn unsuited(error: PreparationError) -> TrainError {
+    let PreparationError::Range { found } = error else { return error.into() };
+    TrainError::Unsuited(format!(
+        "algorithm.fedmatch.rand-augment is for values from 0 to 1, and there is a {found} among these: scale them, or leave it out"
+    ))
 }
 
 /// The tensor that [`Algorithm::Local`] has.

@@ -83,7 +83,7 @@ impl Objective for Moon {
 
     fn client_needs(&self) -> ClientNeeds {
         // The model of the last round, and a copy of this one's for the next.
-        ClientNeeds { held: 2, frozen: 2, ..ClientNeeds::default() }
+        ClientNeeds { held: 2, frozen: 2, keeps_frozen: true, ..ClientNeeds::default() }
     }
 
     fn train(

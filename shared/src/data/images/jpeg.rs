@@ -17,7 +17,7 @@ use super::limits::{MAX_DECODED, MAX_SIDE};
 /// Decodes a JPEG, grey or in colour.
 ///
 /// # Errors
-/// [`ImagesError::Undecodable`] for any other format, damage, or an image beyond the limits of the module above.
+/// [`ImagesError::Undecodable`] for any other format, damage, or an image beyond the [limits](super::limits).
 pub(super) fn decode(bytes: &[u8]) -> Result<DynamicImage, ImagesError> {
     let damaged = |error: DecodeErrors| ImagesError::Undecodable { reason: error.to_string() };
     let wrong = |reason: String| ImagesError::Undecodable { reason };

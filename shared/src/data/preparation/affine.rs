@@ -17,12 +17,12 @@ impl Affine {
         Self { matrix: [[cos, sin], [-sin, cos]], ..Self::NONE }
     }
 
-    /// Moves every row sideways, by this share of its distance from the centre.
+    /// Moves every row sideways, by this share of its distance from the centre: rows above it to the right, those below to the left.
     pub(super) fn slanted_sideways(share: f32) -> Self {
         Self { matrix: [[1.0, 0.0], [share, 1.0]], ..Self::NONE }
     }
 
-    /// Moves every column up or down, by this share of its distance from the centre.
+    /// Moves every column, by this share of its distance from the centre: columns left of it down, those to the right up.
     pub(super) fn slanted_upright(share: f32) -> Self {
         Self { matrix: [[1.0, share], [0.0, 1.0]], ..Self::NONE }
     }

@@ -49,12 +49,12 @@ crate::section! {
         pub random_rotation: f64 = 0.0, in DEGREES;
         /// Operations of RandAugment on an image, each drawn out of fourteen; 0 is none
         ///
-        /// Turns, slants, moves, and changes of values and colours (Cubuk et al. 2020). The paper takes two.
+        /// Turns, slants, moves, and changes of values and colours (Cubuk et al. 2020).
         pub rand_augment: u32 = 0, in OPERATIONS;
         /// Greatest strength of these operations, from 0 to 1
         ///
-        /// Each has one of its own, drawn evenly. The scale of 1 is the whole range of the paper: a turn by 30 degrees, a move by 0.45 of
-        /// the width, twice the contrast less a tenth. Its magnitude 9 of 30 is 0.3.
+        /// Each has one of its own, drawn evenly. At 1 the ranges are torchvision's: a turn by 30 degrees, a move by 0.45 of the width,
+        /// 1.9 times the contrast. torchvision's magnitude 9 is 0.3.
         pub rand_augment_strength: f64 = 0.3, in Kind::PROBABILITY;
         /// Greatest relative change of brightness
         ///

@@ -13,12 +13,12 @@
 //! brightness       all values, times 1 + 0.9 s
 //! sharpness        the difference of all values to a smooth image, times 1 + 0.9 s
 //! shear x, y       rows move by 0.3 s of their distance from the centre; columns likewise
-//! translate x, y   by 0.45 s of the width or the height
+//! translate x, y   by 150/331 s of the width or the height
 //! ```
 //!
-//! The operations and their ranges are those of the paper's program as torchvision has them, but for two things: the strength is
-//! drawn evenly up to a bound, as `FixMatch` and others do, and is not the bound itself; and lines between pixels are straight, where
-//! torchvision takes the nearest pixel.
+//! The operations and their ranges are torchvision's. What differs: the strength is drawn evenly up to a bound, as `FixMatch` does, and
+//! is not the bound itself; images are slanted about their centre, and not about a corner; and values between pixels are interpolated,
+//! where torchvision takes the nearest pixel and moves by whole ones.
 
 use rand::Rng;
 
@@ -33,7 +33,7 @@ const ANGLE: f32 = 30.0;
 /// By how much of its distance from the centre a row moves at most.
 const SLANT: f32 = 0.3;
 /// By how much of its width an image moves at most.
-const MOVED: f32 = 0.45;
+const MOVED: f32 = 150.0 / 331.0;
 /// The greatest number of bits that are taken from 8.
 const BITS: f32 = 4.0;
 
@@ -111,10 +111,15 @@ pub(super) fn rand_augment<R: Rng>(
     rng: &mut R,
 ) {
     for _ in 0..operations {
-        let operation = Operation::ALL[below(Operation::ALL.len(), rng)];
-        let strength = bound * (2.0 * uniform_f32(rng) - 1.0);
+        let (operation, strength) = draw(bound, rng);
         operation.apply(image, shape, strength);
     }
+}
+
+/// An operation and its strength.
+fn draw<R: Rng>(bound: f32, rng: &mut R) -> (Operation, f32) {
+    let operation = Operation::ALL[below(Operation::ALL.len(), rng)];
+    (operation, bound * (2.0 * uniform_f32(rng) - 1.0))
 }
 
 /// Stretches a channel to all values from 0 to 1; one value alone stays.
@@ -132,8 +137,8 @@ fn level(value: f32) -> usize {
     (value * 255.0).round().clamp(0.0, 255.0) as usize
 }
 
-/// Spreads the levels of a channel, as `Pillow` does: by the number of pixels below each, in units of the mean number of pixels of a
-/// level without those of the greatest.
+/// Spreads the levels of a channel, as `Pillow` does. A level becomes the number of pixels below it, divided by `step`: a 255th of all
+/// pixels but those of the greatest level.
 fn equalise(plane: &mut [f32]) {
     let mut counts = [0_usize; 256];
     for &value in plane.iter() {
@@ -193,6 +198,8 @@ mod golden;
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
     use crate::seed::Seed;
 
@@ -213,6 +220,7 @@ mod tests {
         // Pillow calculates in whole levels.
         for (operation, strength, expected) in golden::PILLOW {
             let found = made(*operation, *strength);
+            assert_eq!(found.len(), expected.len());
             let far = found.iter().zip(*expected).map(|(&found, &there)| found.abs_diff(there)).max();
             assert!(far <= Some(1), "{operation:?} of {strength}: {far:?}\n{found:?}\n{expected:?}");
         }
@@ -233,29 +241,32 @@ mod tests {
 
     #[test]
     fn operations_on_places_move_pixels() {
-        // A row of five, moved by two, and up by two of six.
+        // A row of five, moved by two, and up by two of six: as far as the greatest strength moves it, less the rest.
         let image: Vec<f32> = (0..30).map(|at| at as f32 / 30.0).collect();
         let moved = |operation: Operation, strength: f32| {
             let mut moved = image.clone();
             operation.apply(&mut moved, [1, 6, 5], strength);
             moved
         };
-        let left = moved(Operation::TranslateX, 2.0 / (MOVED * 5.0));
+        let left = moved(Operation::TranslateX, 2.0 / (150.0 / 331.0 * 5.0));
         assert!((left[0] - image[2]).abs() < 1e-5 && left[3] == 0.0 && left[4] == 0.0, "{left:?}");
-        let up = moved(Operation::TranslateY, 2.0 / (MOVED * 6.0));
+        let up = moved(Operation::TranslateY, 2.0 / (150.0 / 331.0 * 6.0));
         assert!(
             (up[0] - image[10]).abs() < 1e-5 && up[20..].iter().all(|&value| value.abs() < 1e-5),
             "{up:?}"
         );
-        for operation in [Operation::Rotate, Operation::ShearX, Operation::ShearY] {
-            let (there, back) = (moved(operation, 0.7), moved(operation, -0.7));
-            assert!(there != image && there != back, "{operation:?}");
+        for (operation, strength, map) in [
+            (Operation::Rotate, 0.5, Affine::turned(15.0_f32.to_radians())),
+            (Operation::ShearX, -1.0, Affine::slanted_sideways(-0.3)),
+            (Operation::ShearY, 0.5, Affine::slanted_upright(0.15)),
+        ] {
+            assert_eq!(moved(operation, strength), map.of(&image, 6, 5), "{operation:?}");
             assert_eq!(moved(operation, 0.0), image, "{operation:?}");
         }
     }
 
     #[test]
-    fn every_operation_is_drawn_and_values_stay() {
+    fn every_operation_keeps_to_values_from_0_to_1() {
         let mut rng = Seed::root(5).rng();
         for operation in Operation::ALL {
             for strength in [-1.0, -0.3, 0.0, 0.4, 1.0] {
@@ -270,15 +281,30 @@ mod tests {
                 }
             }
         }
-        // Two of fourteen leave so small a picture as it is, identity and equalise; weak ones of solarise and posterise may.
-        let same = (0..2_000).filter(|_| {
-            let mut image = picture();
-            rand_augment(&mut image, [3, 6, 5], (1, 1.0), &mut rng);
-            image == picture()
-        });
-        let (same, expected) = (same.count(), 2_000 * 2 / 14);
-        // Standard deviation 16.
-        assert!((expected - 60..expected * 3 / 2).contains(&same), "{same}");
+    }
+
+    #[test]
+    fn as_many_operations_are_drawn_as_are_asked_for_each_as_often() {
+        let mut rng = Seed::root(5).rng();
+        let mut counts = BTreeMap::new();
+        let mut greatest = 0.0_f32;
+        for _ in 0..2_800 {
+            let (operation, strength) = draw(0.5, &mut rng);
+            *counts.entry(format!("{operation:?}")).or_insert(0) += 1;
+            greatest = greatest.max(strength.abs());
+        }
+        // Standard deviation 14.
+        assert!(counts.len() == 14 && counts.values().all(|count| (130..270).contains(count)), "{counts:?}");
+        assert!((0.49..=0.5).contains(&greatest), "{greatest}");
+        // One after the other.
+        let (mut once, mut twice) = (picture(), picture());
+        let mut again = Seed::root(6).rng();
+        for _ in 0..2 {
+            let (operation, strength) = draw(0.5, &mut again);
+            operation.apply(&mut once, [3, 6, 5], strength);
+        }
+        rand_augment(&mut twice, [3, 6, 5], (2, 0.5), &mut Seed::root(6).rng());
+        assert_eq!(once, twice);
         let mut image = picture();
         rand_augment(&mut image, [3, 6, 5], (0, 1.0), &mut rng);
         assert_eq!(image, picture());

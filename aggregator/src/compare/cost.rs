@@ -19,29 +19,32 @@ mod work;
 /// An estimate of the time of some runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Cost {
-    /// Processor time in seconds of all runs that could be estimated, with their personal models.
+    /// Processor time in seconds of all runs that could be estimated, with their personal models, if all of their rounds are needed.
     pub seconds: f64,
-    /// Runs of which it is not known how many samples they have.
+    /// The same if runs that end at a target need as many rounds to it as were published, where that is known.
+    pub as_published: f64,
+    /// Runs that cannot be estimated: as a rule since it is not known how many samples they have.
     pub unknown: usize,
 }
 
 impl Cost {
-    /// That of these runs. `measure` gives the pace of a network on one core, and is asked once for each network and size of batch.
+    /// That of these runs, each with the rounds to its target that were [published](super::plan::Plan::published_rounds). `measure` gives the pace of a network on one core, and is asked once for each network and size of batch.
     ///
     /// # Errors
     /// Those of `measure`.
     pub fn of<'a>(
-        runs: impl IntoIterator<Item = &'a Planned>,
+        runs: impl IntoIterator<Item = (&'a Planned, Option<f64>)>,
         mut measure: impl FnMut(&Architecture, usize) -> Result<Pace, BenchError>,
     ) -> Result<Self, BenchError> {
         let mut known: BTreeMap<(String, usize), Pace> = BTreeMap::new();
         let mut cost = Self::default();
-        for run in runs {
+        for (run, published) in runs {
             let samples = Samples::of(&run.config);
             let Some(work) = samples.and_then(|samples| passes(&run.config, samples)) else {
                 cost.unknown += 1;
                 continue;
             };
+            let mut seconds = 0.0;
             for passes in work {
                 // Networks of one experiment have names of their own, but for lists of layers: their text tells these apart.
                 let network = format!("{:?}", passes.network);
@@ -49,8 +52,12 @@ impl Cost {
                     Entry::Occupied(found) => *found.get(),
                     Entry::Vacant(place) => *place.insert(measure(&passes.network, passes.batch)?),
                 };
-                cost.seconds += passes.at(pace);
+                seconds += passes.at(pace);
             }
+            let rounds = f64::from(run.config.spec.rounds.max(1));
+            let needed = published.filter(|_| run.config.stop.target.is_some()).unwrap_or(rounds);
+            cost.seconds += seconds;
+            cost.as_published += seconds * (needed / rounds).min(1.0);
         }
         Ok(cost)
     }
@@ -100,18 +107,44 @@ algorithm.moon.mu = 1.0
     fn time_is_that_of_the_samples_that_are_trained_and_tested_on() {
         let plan = plan(TWO);
         let mut asked = Vec::new();
-        let cost = Cost::of(&plan.runs, |network, batch| {
+        let cost = Cost::of(plan.runs.iter().map(|run| (run, None)), |network, batch| {
             asked.push((network.name.clone(), batch));
             Ok(Pace { trained: 1e-3, tested: 1e-4 })
         });
         assert_eq!(asked, [("cnn-small".to_owned(), 10), ("moon-cnn".to_owned(), 10)], "once each");
         // 20 rounds of 5 clients with 100 samples, three times; 4 tests of 2,000.
         let fedavg = 30.0 + 0.8;
-        // Two frozen networks answer beside.
-        let moon = 30.0 + 6.0 + 0.8;
+        // Two frozen networks answer once for each sample that nothing random changes.
+        let moon = 30.0 + 2.0 + 0.8;
         let cost = cost.unwrap();
         assert!((cost.seconds - 2.0 * (fedavg + moon)).abs() < 1e-6, "{cost:?}");
-        assert_eq!(cost.unknown, 0);
+        assert_eq!((cost.unknown, cost.as_published.to_bits()), (0, cost.seconds.to_bits()));
+    }
+
+    #[test]
+    fn runs_that_end_at_a_target_are_estimated_by_what_was_published() {
+        let text = format!("{TWO}[paper]\nsource = 'x'\nrounds = {{ fedavg = 5, moon = 50 }}");
+        let rounds = |text: &str| {
+            let plan = plan(text);
+            let runs = plan.runs.iter().map(|run| (run, plan.published_rounds(run.cell, run.variant)));
+            let cost = Cost::of(runs, |_, _| Ok(Pace { trained: 1.0, tested: 0.0 })).unwrap();
+            (cost.seconds / 1500.0, cost.as_published / 1500.0)
+        };
+        let near = |(all, published): (f64, f64), expected: (f64, f64)| {
+            assert!(
+                (all - expected.0).abs() < 1e-9 && (published - expected.1).abs() < 1e-9,
+                "{all} {published}"
+            );
+        };
+        // Two seeds of two variants, of 20 rounds each; none has more than its rounds.
+        near(rounds(&text), (80.0, 80.0));
+        let ending = text.replace("run.rounds = 20", "run.rounds = 20\nearly-stopping.target = 0.9");
+        near(rounds(&format!("target = 0.9{ending}")), (80.0, 2.0 * (5.0 + 20.0)));
+        // What was counted to another accuracy says nothing.
+        near(
+            rounds(&format!("target = 0.9{}", ending.replace("[forms.full]", "[forms.full]\ntarget = 0.5"))),
+            (80.0, 80.0),
+        );
     }
 
     #[test]
@@ -123,12 +156,25 @@ algorithm.moon.mu = 1.0
         };
         let plan = plan(&format!("{first}[variants.fedmix]\nalgorithm.fedmix.predictions = 4\n[forms.full]"));
         let pace = Pace { trained: 1e-3, tested: 1e-4 };
-        let cost = Cost::of(&plan.runs[..1], |_, _| Ok(pace)).unwrap();
+        let cost = Cost::of([(&plan.runs[0], None)], |_, _| Ok(pace)).unwrap();
         // 20 rounds of 5 clients with 90 samples, three times; each sample is predicted 4 times and learned from with two copies. The
         // server learns from 100 of its own in every round, in as many epochs as it has by default.
         let server = f64::from(plan.runs[0].config.server.epochs) * 20.0 * 100.0;
         let seconds = 27_000.0 * (3.0 * 1e-3 + 4.0 * 1e-4) + server * 1e-3 + 4.0 * 2_000.0 * 1e-4;
         assert!((cost.seconds - seconds).abs() < 1e-6, "{cost:?}, not {seconds}");
+    }
+
+    #[test]
+    fn a_server_that_trains_as_a_step_of_the_algorithm_trains_once_more_than_there_are_rounds() {
+        let labels =
+            TWO.replace("max-samples = 1000", "max-samples = 1000, labels = \"server\", labelled = 100");
+        let [first, ..] = labels.split("[variants.fedavg]").collect::<Vec<_>>()[..] else {
+            panic!("two parts")
+        };
+        let without = "training.epochs = 0\nalgorithm.fedmatch = { helpers = 0 }\nserver.epochs = 3";
+        let plan = plan(&format!("{first}[variants.fedmatch]\n{without}\n[forms.full]"));
+        let cost = Cost::of([(&plan.runs[0], None)], |_, _| Ok(Pace { trained: 1.0, tested: 0.0 })).unwrap();
+        assert!((cost.seconds - 21.0 * 3.0 * 100.0).abs() < 1e-6, "{cost:?}");
     }
 
     #[test]
@@ -149,7 +195,7 @@ algorithm.moon.mu = 1.0
                 })
             };
             let plain = 30_000.0 + 8_000.0 * 0.1;
-            Cost::of(&plan.runs[..1], paced).unwrap().seconds - plain
+            Cost::of([(&plan.runs[0], None)], paced).unwrap().seconds - plain
         };
         let is = |settings: &str, seconds: f64| {
             let counted = personal(settings);
@@ -209,7 +255,9 @@ algorithm.moon.mu = 1.0
             "set = \"glyphs\", clients = 10, max-samples = 1000",
             "set = \"images\", path = \"x\", shape = [1, 28, 28], class-names = [\"a\", \"b\"], clients = 10",
         );
-        let cost = Cost::of(&plan(&own).runs, |_, _| panic!("nothing to measure")).unwrap();
+        let plan = plan(&own);
+        let runs = plan.runs.iter().map(|run| (run, None));
+        let cost = Cost::of(runs, |_, _| panic!("nothing to measure")).unwrap();
         assert_eq!((cost.unknown, cost.seconds.to_bits()), (4, 0));
     }
 }

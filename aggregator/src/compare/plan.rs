@@ -307,6 +307,15 @@ impl Plan {
         let both: Vec<String> = accuracy.into_iter().chain(rounds).collect();
         (!both.is_empty()).then(|| both.join(", "))
     }
+
+    /// The rounds that a variant's runs took to the target of the cell, as the first source that has such a number tells.
+    #[must_use]
+    pub fn published_rounds(&self, cell: usize, variant: usize) -> Option<f64> {
+        let Cell { target, published, .. } = &self.cells[cell];
+        let name = self.name(cell, variant);
+        let to_another = published.is_some() && published != target;
+        self.experiment.papers.iter().filter(|_| !to_another).find_map(|paper| paper.of(&name).rounds)
+    }
 }
 
 fn combinations(experiment: &Experiment) -> Vec<Vec<Point>> {

@@ -43,19 +43,18 @@ pub(super) fn tell_plan(plan: &Plan, standing: &[Standing], left: &[usize]) {
 }
 
 /// Says how long these runs take on this machine, if they have all of their rounds to go.
-pub(super) fn tell_cost<'a>(
-    left: impl Iterator<Item = &'a Planned> + Clone,
-    more: bool,
-) -> Result<(), Failure> {
+pub(super) fn tell_cost(plan: &Plan, left: &[usize]) -> Result<(), Failure> {
     const EACH: Duration = Duration::from_millis(100);
-    let count = left.clone().count();
+    let count = left.len();
     if count == 0 {
         return Ok(());
     }
     // On one core, as a run has one where there are as many runs as cores.
     let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build().map_err(Failure::environment)?;
     let measure = |network: &Architecture, batch| pool.install(|| Pace::measure(network, batch, EACH));
-    let cost = Cost::of(left, measure).map_err(Failure::environment)?;
+    let runs = left.iter().map(|&run| &plan.runs[run]);
+    let runs = runs.map(|run: &Planned| (run, plan.published_rounds(run.cell, run.variant)));
+    let cost = Cost::of(runs, measure).map_err(Failure::environment)?;
     if cost.unknown == count {
         terminal::tell("how long they take is not known before their samples are counted");
         return Ok(());
@@ -67,10 +66,14 @@ pub(super) fn tell_cost<'a>(
         seconds(cost.seconds / cores as f64),
         counted(cores, "core"),
     );
+    if cost.as_published < cost.seconds {
+        let _ =
+            write!(said, ", {} if runs need as many as published", seconds(cost.as_published / cores as f64));
+    }
     if cost.unknown > 0 {
         let _ = write!(said, "; {} whose samples are not counted yet", counted(cost.unknown, "run"));
     }
-    if more {
+    if plan.undecided() > 0 {
         said.push_str("; those with the chosen values come on top");
     }
     terminal::tell(&said);

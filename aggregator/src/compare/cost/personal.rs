@@ -1,7 +1,5 @@
 //! What personal models take, in samples that pass through networks.
 
-use shared::personalisation::Method;
-
 use super::passes::Passes;
 use crate::config::Config;
 
@@ -19,9 +17,9 @@ pub(super) fn passes(config: &Config, samples: f64, test: usize) -> Option<Vec<P
 
     let whole = settings.methods().iter().any(|method| method.is_whole());
     let head = settings.methods().iter().any(|method| !method.is_whole());
-    let gated = settings.methods().iter().any(|method| matches!(method, Method::Mf | Method::Mfe));
+    let gated = settings.gated().next().is_some();
     // How often a sample goes through the extractor: once, or anew in every epoch, and twice beside that for the gate's mean.
-    let augments = settings.augment && !spec.data.preparation.is_fixed();
+    let augments = settings.augments(&spec.data.preparation);
     let for_head = if augments { f64::from(settings.head.epochs) } else { 1.0 };
     let for_gate = if augments { f64::from(settings.gate.epochs) + 2.0 } else { 1.0 };
     let if_so = |condition: bool, samples: f64| if condition { samples } else { 0.0 };

@@ -34,29 +34,39 @@ impl Samples {
     }
 }
 
-/// All passes of a run with this number of samples; `None` if its algorithm or network is none that this program knows.
+/// All passes of a run with this number of samples, but for what clients test while they train; `None` if its algorithm or network is none that this program knows.
 pub(super) fn passes(config: &Config, Samples { train, test }: Samples) -> Option<Vec<Passes>> {
     let spec = &config.spec;
     let clients = config.data.clients;
     let validation = config.data.validation.unwrap_or(0);
     let train = train.saturating_sub(validation + config.server.labelled.unwrap_or(0));
-    let has = train as f64 / clients as f64;
+    let all = train as f64 / clients as f64;
+    let has = all - spec.evaluate.held_out(all as usize) as f64;
     let own = (has / f64::from(spec.training.chunks.max(1))).max(1.0);
     let cohort = config.policy.cohort(clients);
     let batch = spec.training.batch_of(own.round() as u64) as usize;
     let (rounds, epochs) = (f64::from(spec.rounds), f64::from(spec.training.epochs));
-    let server = config.server.labelled.map_or(0.0, |labelled| {
-        let alone = config.server.mixture.beta > 0.0;
-        if alone { rounds * f64::from(config.server.epochs) * labelled as f64 } else { 0.0 }
-    });
-    let needs = registry::build(&spec.algorithm).ok()?.client_needs();
+    let algorithm = registry::build(&spec.algorithm).ok()?;
+    let times = match () {
+        // As a step of the algorithm: before the first round and after each.
+        () if algorithm.supervised().is_some() => rounds + 1.0,
+        () if config.server.mixture.beta > 0.0 => rounds,
+        () => 0.0,
+    };
+    let labelled = config.server.labelled.unwrap_or(0) as f64;
+    let server = times * f64::from(config.server.epochs) * labelled;
+    let needs = algorithm.client_needs();
     let seen = rounds * cohort as f64 * epochs * own;
+    let is_kept = needs.keeps_frozen && spec.data.preparation.is_fixed();
+    let seen_by_frozen = if is_kept { seen / epochs.max(1.0) } else { seen };
     let tests = (1..=spec.rounds).filter(|&round| spec.evaluate.after(round, spec.rounds)).count();
     let mut passes = vec![Passes {
         network: spec.architecture.clone(),
         batch: batch.max(1),
         trained: seen * f64::from(needs.views.max(1)) + server,
-        tested: seen * f64::from(needs.frozen + needs.predictions) + (tests * (test + validation)) as f64,
+        tested: seen_by_frozen * f64::from(needs.frozen)
+            + seen * f64::from(needs.predictions)
+            + (tests * (test + validation)) as f64,
     }];
     passes.extend(personal::passes(config, has, test)?);
     Some(passes)

@@ -28,7 +28,8 @@ pub struct Cost {
 }
 
 impl Cost {
-    /// That of these runs, each with the rounds to its target that were [published](super::plan::Plan::published_rounds). `measure` gives the pace of a network on one core, and is asked once for each network and size of batch.
+    /// That of these runs, each with the rounds to its target that were [published](super::plan::Plan::published_rounds). `measure`
+    /// gives the pace of a network on one core, and is asked once for each network and size of batch.
     ///
     /// # Errors
     /// Those of `measure`.

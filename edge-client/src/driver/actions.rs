@@ -101,6 +101,13 @@ impl<C: Connector, S: Store> Driver<'_, C, S> {
         Ok(())
     }
 
+    /// Sends, unless the connection is lost: the session learns of that next.
+    pub(super) fn send(&mut self, outgoing: Outgoing) {
+        if let Some(channel) = &self.channel {
+            let _ = channel.outgoing.send(outgoing);
+        }
+    }
+
     /// Begins a task.
     fn train(&mut self, round: u32, work: TaskKind, spec: Arc<RunSpec>) -> Option<Event> {
         let Received { failed, payload: broadcast, .. } =

@@ -1,6 +1,6 @@
 //! The driver: does the I/O of the [`Session`].
 //!
-//! Training runs in a [`TrainPool`], so the driver's own thread can always answer. A finished update is saved first. With client
+//! Training runs in a [`TrainPool`](crate::pool::TrainPool), so the driver's own thread can always answer. A finished update is saved first. With client
 //! state it is synced to the disk before it is uploaded; without, beside the upload, and until then a power failure costs at most
 //! the training, which can be repeated.
 

@@ -36,9 +36,9 @@ pub struct Participant {
     pub pool: TrainPool,
     /// Called once when the client has been idle for a while after a round.
     pub at_rest: fn(),
-    /// Interval of [`Notice::Progress`] while training; without it, there is none.
+    /// Interval of [`Notice::Progress`](super::Notice::Progress) while training; without it, there is none.
     pub progress: Option<Duration>,
-    /// Interval of [`Notice::Alive`] while the client makes progress; without it, there is none.
+    /// Interval of [`Notice::Alive`](super::Notice::Alive) while the client makes progress; without it, there is none.
     pub alive: Option<Duration>,
 }
 

@@ -5,16 +5,9 @@ use shared::message::ToClient;
 use super::{Driver, DriverError, Notice, Received};
 use crate::session::Event;
 use crate::store::Store;
-use crate::transport::{Channel, ConnectError, Connector, Incoming, Outgoing};
+use crate::transport::{Channel, ConnectError, Connector, Incoming};
 
 impl<C: Connector, S: Store> Driver<'_, C, S> {
-    /// Sends, unless the connection is lost: the session learns of that next.
-    pub(super) fn send(&mut self, outgoing: Outgoing) {
-        if let Some(channel) = &self.channel {
-            let _ = channel.outgoing.send(outgoing);
-        }
-    }
-
     pub(super) fn connected(
         &mut self,
         result: Result<Channel, ConnectError>,

@@ -34,7 +34,8 @@ impl Samples {
     }
 }
 
-/// All passes of a run with this number of samples, but for what clients test while they train; `None` if its algorithm or network is none that this program knows.
+/// All passes of a run with this number of samples, but for what clients test while they train; `None` if its algorithm or network is
+/// none that this program knows.
 pub(super) fn passes(config: &Config, Samples { train, test }: Samples) -> Option<Vec<Passes>> {
     let spec = &config.spec;
     let clients = config.data.clients;
@@ -47,11 +48,13 @@ pub(super) fn passes(config: &Config, Samples { train, test }: Samples) -> Optio
     let batch = spec.training.batch_of(own.round() as u64) as usize;
     let (rounds, epochs) = (f64::from(spec.rounds), f64::from(spec.training.epochs));
     let algorithm = registry::build(&spec.algorithm).ok()?;
-    let times = match () {
-        // As a step of the algorithm: before the first round and after each.
-        () if algorithm.supervised().is_some() => rounds + 1.0,
-        () if config.server.mixture.beta > 0.0 => rounds,
-        () => 0.0,
+    let times = if algorithm.supervised().is_some() {
+        // Before the first round and after each.
+        rounds + 1.0
+    } else if config.server.mixture.beta > 0.0 {
+        rounds
+    } else {
+        0.0
     };
     let labelled = config.server.labelled.unwrap_or(0) as f64;
     let server = times * f64::from(config.server.epochs) * labelled;

@@ -15,10 +15,10 @@
 //!
 //! where pi is a shift, a mirror image every other time if `flip` is set, and as many operations of RandAugment as `rand-augment`
 //! says. The authors' program does six of its own in place of shift and mirror image, with other ranges: it turns by up to 160 degrees
-//! one way, and moves and changes values less. The helpers `f_j = sigma + psi_j` are the H
-//! models whose outputs for one fixed image of Gaussian noise are nearest to those of the client's own last model. Since psi is
-//! fixed while the server trains, sigma moves as theta does: the server trains theta, and psi is taken off it again. psi begins
-//! as zero, or as a share of sigma: the authors' program begins with a fifth.
+//! one way, and moves and changes values less. The helpers `f_j = sigma + psi_j` are the H models whose outputs for one fixed image of
+//! Gaussian noise are nearest to those of the client's own last model. Since psi is fixed while the server trains, sigma moves as theta
+//! does: the server trains theta, and psi is taken off it again. psi begins as zero, or as a share of sigma: the authors' program begins
+//! with a fifth.
 //!
 //! The paper averages psi uniformly, which is `aggregation.weights = "uniform"`: weights are an axis like elsewhere. Its weight
 //! of the supervised loss, 10, is `server.weight`.

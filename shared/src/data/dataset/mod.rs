@@ -78,8 +78,8 @@ impl Dataset {
         self.samples.len() / self.count
     }
 
-    /// Number of classes: at most [`MAX_CLASSES`](super::error::MAX_CLASSES), and 0 for [unlabelled](Self::unlabelled) samples. A class may have no sample.
-    /// Of [`valued`](Self::valued) samples it is how many numbers each has.
+    /// Number of classes: at most [`MAX_CLASSES`](super::error::MAX_CLASSES), and 0 for [unlabelled](Self::unlabelled) samples. A class
+    /// may have no sample. Of [`valued`](Self::valued) samples it is how many numbers each has.
     #[must_use]
     pub fn classes(&self) -> usize {
         self.classes

@@ -148,14 +148,16 @@ algorithm.moon.mu = 1.0
         );
     }
 
+    /// What stands above the variants, with 100 labelled samples at the server.
+    fn labelled() -> String {
+        let base = TWO.split("[variants.fedavg]").next().unwrap();
+        base.replace("max-samples = 1000", "max-samples = 1000, labels = \"server\", labelled = 100")
+    }
+
     #[test]
     fn pseudo_labels_take_a_forward_pass_for_each_prediction() {
-        let labels =
-            TWO.replace("max-samples = 1000", "max-samples = 1000, labels = \"server\", labelled = 100");
-        let [first, ..] = labels.split("[variants.fedavg]").collect::<Vec<_>>()[..] else {
-            panic!("two parts")
-        };
-        let plan = plan(&format!("{first}[variants.fedmix]\nalgorithm.fedmix.predictions = 4\n[forms.full]"));
+        let plan =
+            plan(&format!("{}[variants.fedmix]\nalgorithm.fedmix.predictions = 4\n[forms.full]", labelled()));
         let pace = Pace { trained: 1e-3, tested: 1e-4 };
         let cost = Cost::of([(&plan.runs[0], None)], |_, _| Ok(pace)).unwrap();
         // 20 rounds of 5 clients with 90 samples, three times; each sample is predicted 4 times and learned from with two copies. The
@@ -167,13 +169,8 @@ algorithm.moon.mu = 1.0
 
     #[test]
     fn a_server_that_trains_as_a_step_of_the_algorithm_trains_once_more_than_there_are_rounds() {
-        let labels =
-            TWO.replace("max-samples = 1000", "max-samples = 1000, labels = \"server\", labelled = 100");
-        let [first, ..] = labels.split("[variants.fedavg]").collect::<Vec<_>>()[..] else {
-            panic!("two parts")
-        };
         let without = "training.epochs = 0\nalgorithm.fedmatch = { helpers = 0 }\nserver.epochs = 3";
-        let plan = plan(&format!("{first}[variants.fedmatch]\n{without}\n[forms.full]"));
+        let plan = plan(&format!("{}[variants.fedmatch]\n{without}\n[forms.full]", labelled()));
         let cost = Cost::of([(&plan.runs[0], None)], |_, _| Ok(Pace { trained: 1.0, tested: 0.0 })).unwrap();
         assert!((cost.seconds - 21.0 * 3.0 * 100.0).abs() < 1e-6, "{cost:?}");
     }

@@ -48,6 +48,13 @@ pub struct Cell {
     pub published: Option<Target>,
 }
 
+impl Cell {
+    /// The target to which published rounds are counted, if it is another than ours.
+    fn published_to(&self) -> Option<&Target> {
+        self.published.as_ref().filter(|published| self.target.as_ref() != Some(published))
+    }
+}
+
 /// One run.
 #[derive(Clone, Debug)]
 pub struct Planned {
@@ -299,9 +306,7 @@ impl Plan {
     #[must_use]
     pub fn published(&self, paper: &Paper, cell: usize, variant: usize) -> Option<String> {
         let found = paper.of(&self.name(cell, variant));
-        let Cell { target, published, .. } = &self.cells[cell];
-        let other = published.as_ref().filter(|published| target.as_ref() != Some(published));
-        let to = other.map_or_else(String::new, |target| format!(" to {target}"));
+        let to = self.cells[cell].published_to().map_or_else(String::new, |target| format!(" to {target}"));
         let accuracy = found.accuracy.map(|accuracy| format!("{accuracy} %"));
         let rounds = found.rounds.map(|rounds| format!("{rounds} rounds{to}"));
         let both: Vec<String> = accuracy.into_iter().chain(rounds).collect();
@@ -311,10 +316,11 @@ impl Plan {
     /// The rounds that a variant's runs took to the target of the cell, as the first source that has such a number tells.
     #[must_use]
     pub fn published_rounds(&self, cell: usize, variant: usize) -> Option<f64> {
-        let Cell { target, published, .. } = &self.cells[cell];
+        if self.cells[cell].published_to().is_some() {
+            return None;
+        }
         let name = self.name(cell, variant);
-        let to_another = published.is_some() && published != target;
-        self.experiment.papers.iter().filter(|_| !to_another).find_map(|paper| paper.of(&name).rounds)
+        self.experiment.papers.iter().find_map(|paper| paper.of(&name).rounds)
     }
 }
 

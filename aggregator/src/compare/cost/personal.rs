@@ -1,5 +1,7 @@
 //! What personal models take, in samples that pass through networks.
 
+use shared::spec::Training;
+
 use super::passes::Passes;
 use crate::config::Config;
 
@@ -24,10 +26,13 @@ pub(super) fn passes(config: &Config, samples: f64, test: usize) -> Option<Vec<P
     let for_gate = if augments { f64::from(settings.gate.epochs) + 2.0 } else { 1.0 };
     let if_so = |condition: bool, samples: f64| if condition { samples } else { 0.0 };
 
+    let learned_from = expert.round().max(1.0) as u64;
+    let batch = |batch| Training { batch, ..spec.training }.batch_of(learned_from) as usize;
+
     let of_gate = if_so(gated, gate * for_gate);
     let mut passes = vec![Passes {
         network: spec.architecture.clone(),
-        batch: batch(settings.whole.batch, expert),
+        batch: batch(settings.whole.batch),
         trained: times * if_so(whole, f64::from(settings.whole.epochs) * expert),
         // The global model is tested beside them.
         tested: times * (if_so(head, expert * for_head) + of_gate + test + if_so(whole, test)),
@@ -35,16 +40,10 @@ pub(super) fn passes(config: &Config, samples: f64, test: usize) -> Option<Vec<P
     if head {
         passes.push(Passes {
             network: spec.architecture.classifier().ok()?,
-            batch: batch(settings.head.batch, expert),
+            batch: batch(settings.head.batch),
             trained: times * f64::from(settings.head.epochs) * expert,
             tested: times * (of_gate + test),
         });
     }
     Some(passes)
-}
-
-/// Samples in a batch, where 0 is all of them.
-fn batch(configured: u32, samples: f64) -> usize {
-    let all = (samples.round() as usize).max(1);
-    if configured == 0 { all } else { all.min(configured as usize) }
 }

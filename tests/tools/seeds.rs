@@ -6,11 +6,15 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
+#[cfg(target_os = "linux")]
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
 /// Does this with each seed. What panics in [`played`] is left to the caller to print.
 pub(crate) fn each(seeds: Range<u64>, work: impl Fn(u64) + Sync) {
     std::panic::set_hook(Box::new(|_| {}));
     let next = AtomicU64::new(seeds.start);
-    let work = || {
+    let work = |thread| {
+        stay_on_one_processor(thread);
         loop {
             let seed = next.fetch_add(1, Ordering::Relaxed);
             if seed >= seeds.end {
@@ -20,8 +24,26 @@ pub(crate) fn each(seeds: Range<u64>, work: impl Fn(u64) + Sync) {
         }
     };
     let threads = thread::available_parallelism().map_or(1, usize::from);
-    thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(work))));
+    let work = &work;
+    thread::scope(|scope| (0..threads).for_each(|thread| drop(scope.spawn(move || work(thread)))));
 }
+
+/// Keeps this thread, and those that it starts, on one of the processors that the program may use. Threads of one simulation take
+/// turns: on two processors each turn would wait for the other one to wake up.
+#[cfg(target_os = "linux")]
+fn stay_on_one_processor(thread: usize) {
+    // Where the system refuses, the simulation is slower and otherwise the same.
+    let Ok(allowed) = sched_getaffinity(None) else { return };
+    let mut usable = (0..CpuSet::MAX_CPU).filter(|processor| allowed.is_set(*processor));
+    if let Some(processor) = usable.nth(thread) {
+        let mut one = CpuSet::new();
+        one.set(processor);
+        let _ = sched_setaffinity(None, &one);
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn stay_on_one_processor(_thread: usize) {}
 
 /// Plays a simulation in an empty folder. What it panics with is the error.
 pub(crate) fn played<T>(play: impl FnOnce(&Path) -> T) -> Result<T, String> {

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use aggregator::leaves::standing::LEASE;
 use clap::Args;
 use federation_tests::cluster_testbed::ClusterTestbed;
 use federation_tests::process::{Process, until};
@@ -12,7 +13,7 @@ use shared::seed::Seed;
 /// with that of a simulation.
 ///
 /// It fails if no round closes for longer than it may, if a round closes twice or without a device, or if the model is another one.
-/// With --freezes the servers that lead are stopped for longer than their lease instead, one after the other.
+/// With --freezes the servers that lead are stopped for two leases or longer instead, one after the other.
 #[derive(Args)]
 pub(crate) struct Arguments {
     /// For how long processes are killed.
@@ -145,13 +146,14 @@ fn kill(
     }
 }
 
-/// Stops the server that leads until another one has closed a round, and lets it go on.
+/// Stops the server that leads for two leases, and until another one has closed a round; then lets it go on.
 fn freeze(lab: &ClusterTestbed, servers: &[Process], times: u32, watch: &mut Watch) {
     for _ in 0..times {
         let root = lab.root().expect("one leads");
         servers[root.server].freeze();
-        let before = lab.closed();
-        while lab.root().is_none_or(|now| now.epoch == root.epoch) || lab.closed() <= before {
+        let (stopped, before) = (Instant::now(), lab.closed());
+        let another = || lab.root().is_some_and(|now| now.epoch != root.epoch) && lab.closed() > before;
+        while stopped.elapsed() < 2 * LEASE || !another() {
             std::thread::park_timeout(Duration::from_millis(50));
             watch.look(lab.closed());
         }

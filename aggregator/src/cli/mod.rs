@@ -31,8 +31,6 @@ mod report;
 mod run;
 mod runs;
 mod serve;
-#[cfg(feature = "cluster")]
-mod servers;
 mod setting_hint;
 #[cfg(feature = "simulate")]
 mod simulate;

@@ -79,12 +79,11 @@ impl Shown {
 const OLD: i64 = 10_000;
 
 /// A run that this server serves with others.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
 pub struct Together {
     /// The run's name.
     pub run: String,
     /// What is shown of it.
-    #[serde(flatten)]
     pub shown: Shown,
 }
 

@@ -16,8 +16,8 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::message::Frame;
 
-/// The largest message: the opening of a round with a roster of some 100,000 devices.
-const MAX_MESSAGE: u32 = 32 << 20;
+/// The largest message: the opening of a round of more than a million devices, each of which takes 74 bytes and more.
+const MAX_MESSAGE: u32 = 128 << 20;
 /// The largest payload: the sums of a model of 500 million parameters.
 const MAX_PAYLOAD: u64 = 8 << 30;
 /// Memory that is made ready for what was announced: it follows what has come beyond that.
@@ -57,6 +57,14 @@ pub enum LinkError {
         "it says what this version does not understand: run the same version on all servers, or the one before"
     )]
     Message,
+    /// This side has more to say than a message can hold.
+    #[error(
+        "a message has {bytes} bytes, and {MAX_MESSAGE} is the most between servers: have fewer devices in the run, or several runs"
+    )]
+    TooLarge {
+        /// Length of the message.
+        bytes: usize,
+    },
 }
 
 /// Carries what `near` is sent over the stream, and what comes over the stream to `near`, until either ends.
@@ -92,16 +100,23 @@ where
 }
 
 async fn write<M: Serialize>(send: &mut SendStream, frame: &Frame<M>) -> Result<(), LinkError> {
-    let message = postcard::to_stdvec(&frame.message).map_err(|_| LinkError::Message)?;
-    let mut head = Vec::with_capacity(12 + message.len());
-    head.extend_from_slice(&(message.len() as u32).to_le_bytes());
-    head.extend_from_slice(&(frame.payload.len() as u64).to_le_bytes());
-    head.extend_from_slice(&message);
-    send.write_all(&head).await?;
+    send.write_all(&before_payload(frame)?).await?;
     if !frame.payload.is_empty() {
         send.write_chunk(frame.payload.clone()).await?;
     }
     Ok(())
+}
+
+/// Both lengths and the message.
+fn before_payload<M: Serialize>(frame: &Frame<M>) -> Result<Vec<u8>, LinkError> {
+    let message = postcard::to_stdvec(&frame.message).map_err(|_| LinkError::Message)?;
+    let length = u32::try_from(message.len()).ok().filter(|length| *length <= MAX_MESSAGE);
+    let length = length.ok_or(LinkError::TooLarge { bytes: message.len() })?;
+    let mut bytes = Vec::with_capacity(12 + message.len());
+    bytes.extend_from_slice(&length.to_le_bytes());
+    bytes.extend_from_slice(&(frame.payload.len() as u64).to_le_bytes());
+    bytes.extend_from_slice(&message);
+    Ok(bytes)
 }
 
 async fn read<M: DeserializeOwned>(receive: &mut RecvStream) -> Result<Frame<M>, LinkError> {
@@ -134,4 +149,21 @@ async fn bytes(receive: &mut RecvStream, length: u64) -> Result<Bytes, LinkError
         }
     }
     Ok(bytes.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_that_the_other_side_would_not_read_is_not_sent() {
+        let frame = |bytes: u32| Frame { message: vec![0_u8; bytes as usize], payload: Bytes::new() };
+        // Four bytes say how many there are.
+        let fits = before_payload(&frame(MAX_MESSAGE - 4)).map(|bytes| bytes.len());
+        assert_eq!(fits.ok(), Some(12 + MAX_MESSAGE as usize));
+        let refused = before_payload(&frame(MAX_MESSAGE - 3)).map(|_| ()).unwrap_err().to_string();
+        let expected = "a message has 134217729 bytes, and 134217728 is the most between servers: have fewer devices in the run, or \
+                        several runs";
+        assert_eq!(refused, expected);
+    }
 }

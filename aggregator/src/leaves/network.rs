@@ -12,6 +12,7 @@ use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{CertificateError, DigitallySignedStruct, Error, SignatureScheme};
 use shared::identity::{PublicKey, SecretKey, tls};
+use tracing::warn;
 
 use super::link::{Link, LinkError, carry, pair};
 use super::message::{ToLeaf, ToRoot};
@@ -112,6 +113,10 @@ pub async fn accept(connection: Connection) -> Option<Link<ToLeaf, ToRoot>> {
 
 /// Ends a connection, once what was sent has arrived.
 async fn close(connection: &Connection, ended: &LinkError) {
+    if matches!(ended, LinkError::Message | LinkError::TooLarge { .. }) {
+        // It would end again and again.
+        warn!("the link to the server at {} has ended: {ended}", connection.remote_address());
+    }
     if matches!(ended, LinkError::Closed) {
         let _ = tokio::time::timeout(KEEP_ALIVE, connection.closed()).await;
     }

@@ -39,6 +39,19 @@ fn hidden_updates_that_are_lost_after_it_was_decided_that_they_count_are_deliver
 }
 
 #[test]
+fn nothing_is_told_of_updates_that_do_not_count_before_their_round_has_closed() {
+    // Another server, or one that was stopped and does not know better, would have devices drop what the next to lead closes the round with.
+    for (seed, of) in [(200_126_957, "any one device will do"), (200_150_946, "hidden updates, local state")]
+    {
+        let schedule = SeveralSchedule::drawn(seed, 2);
+        assert_eq!(schedule.name(), of);
+        let folder = tempfile::tempdir().unwrap();
+        let SeveralPlayed { wrong, .. } = schedule.play(folder.path(), Planted::None, false);
+        assert!(wrong.is_empty(), "{seed}: {wrong:?}");
+    }
+}
+
+#[test]
 fn the_same_seed_is_the_same_schedule() {
     let [first, second] = [5, 5].map(|seed| play(seed, 2, Planted::None));
     assert_eq!((first.took, first.troubles), (second.took, second.troubles));
@@ -63,7 +76,7 @@ fn found(planted: Planted, seeds: std::ops::Range<u64>, but: Wrong) -> BTreeSet<
 #[test]
 fn a_store_that_does_not_look_at_the_epoch_is_found_out_by_what_follows_from_it() {
     // Of those of `--planted no-epoch-check`, one in some hundred finds this: a round that had closed is another one later.
-    let found = found(Planted::NoEpochCheck, 160..300, Wrong::OldEpoch);
+    let found = found(Planted::NoEpochCheck, 90..160, Wrong::OldEpoch);
     assert!(!found.is_empty());
 }
 

@@ -154,7 +154,7 @@ impl Coordinator {
             Some((round, MemberState::Asked)) => (Some(round), true),
             // A client deletes an update that is not wanted, and this one is not durable yet.
             Some((round, MemberState::Folding)) => (Some(round), false),
-            _ => (self.kept_of(client).or(owes), false),
+            _ => (self.kept_of(client).or(owes).or(held.filter(|held| self.is_unsettled(*held))), false),
         };
         if self.policy.eligibility != Eligibility::default() {
             self.send(peer, ToClient::Conditions(self.policy.eligibility));
@@ -226,6 +226,8 @@ impl Coordinator {
             State::Open { round: open } | State::Opening { round: open, .. } if round == next => {
                 open.offer(client, report, |samples| self.spec.samples_in(round, samples))
             }
+            // Another server has opened it before, and this one is about to.
+            State::Gathering { .. } if self.policy.receipts_at_close && round == next => Offer::Wait,
             State::Gathering { .. } | State::Finished => unknown(self.closed),
             _ => unknown(self.closed + 1),
         };
@@ -240,7 +242,11 @@ impl Coordinator {
                 self.owes_no_more(client, round);
                 self.count(&verdict);
                 self.actions.push_back(Action::Drop { upload });
-                self.send(peer, ToClient::Receipt { round, verdict });
+                if self.is_unsettled(round) {
+                    self.withheld.insert(peer, (round, verdict));
+                } else {
+                    self.send(peer, ToClient::Receipt { round, verdict });
+                }
             }
         }
     }

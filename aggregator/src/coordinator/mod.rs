@@ -56,6 +56,10 @@
 //! | `Closing` | closed | the [limit](RoundPolicy::failure_limit) of void rounds in a row is reached | `Finished` | the same, with the reasons |
 //! | `Gathering` | update of no round yet | | same | `Drop`, receipt: rejected |
 //! | `Closing` | update of this round | late ones do not count | same | `Drop`, receipt: discarded (late) |
+//! | `Gathering` | update of the next round | receipts wait for the close | same | the update waits for that round to be opened: another server has opened it before |
+//! | any | update of the next round to close | receipts wait for the close, and it is not folded | same | `Drop`; the receipt comes when the round has closed |
+//! | any | hello | it holds what it has trained for the next round to close, and receipts wait for that | same | welcome: wanted, so kept |
+//! | `Opening` | opened | a member has offered an update of this round, which was dropped | `Open` | `Disconnect`: it offers it again |
 //! | any | update of a closed round | it is not owed ([`OutstandingTask`]), or too late | same | `Drop`, receipt: discarded (late) |
 //! | `Open`, `Opening` | update of a closed round | it is owed | same | `Fold`; receipt as above |
 //! | `Closing`, `Gathering` | update of a closed or the closing round | it is owed | same | the update waits for the next round to be opened |
@@ -162,6 +166,8 @@ pub struct Coordinator {
     due: Option<Duration>,
     /// Late updates that arrived between two rounds, at most one per client.
     deferred: BTreeMap<ClientId, Arrival>,
+    /// Verdicts that wait until their round has closed, of updates that do not count.
+    withheld: BTreeMap<PeerId, (u32, Verdict)>,
     state: State,
     actions: VecDeque<Action>,
 }
@@ -232,6 +238,7 @@ impl Coordinator {
             held: false,
             due: None,
             deferred: BTreeMap::new(),
+            withheld: BTreeMap::new(),
             state,
             actions,
         };
@@ -401,6 +408,12 @@ impl Coordinator {
                 self.state = State::Open { round };
                 for client in asked {
                     if let Some(link) = self.members.get(&client).and_then(|member| member.link) {
+                        if self.withheld.contains_key(&link.peer) {
+                            // It holds an update of this round, which it offers again when it comes again.
+                            self.forget(link.peer);
+                            self.disconnect(link.peer);
+                            continue;
+                        }
                         self.actions.push_back(Action::Broadcast { peer: link.peer, round: number });
                     }
                     self.tell_secure(client);

@@ -40,6 +40,7 @@ impl Coordinator {
             (self.void, self.void_before) = if void { (self.void + 1, self.void_before) } else { (0, 0) };
         }
         self.closed = number;
+        self.send_withheld();
         if enough {
             self.last = self.last.min(number);
         }

@@ -34,8 +34,22 @@ impl Coordinator {
             let Some(member) = self.members.get_mut(&client) else { continue };
             member.counted = Some(update.round).filter(|_| !is_lost);
             if let Some(link) = member.link {
+                self.withheld.remove(&link.peer);
                 self.send(link.peer, ToClient::Receipt { round: update.round, verdict });
             }
+        }
+    }
+
+    /// Whether an update of this round may still come to count although it does not here: receipts wait for the close, and the round is
+    /// the next to close. Until then another server may come to lead the run, which has taken the update in and closes the round with it.
+    pub(super) fn is_unsettled(&self, round: u32) -> bool {
+        self.policy.receipts_at_close && round == self.closed + 1
+    }
+
+    /// Sends what was withheld of updates that do not count, now that their round has closed without them.
+    pub(super) fn send_withheld(&mut self) {
+        for (peer, (round, verdict)) in std::mem::take(&mut self.withheld) {
+            self.send(peer, ToClient::Receipt { round, verdict });
         }
     }
 }

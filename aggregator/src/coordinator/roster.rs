@@ -93,6 +93,7 @@ impl Coordinator {
             self.heard.remove(&(link.heard, link.peer));
             member.seen = link.heard;
             self.drop_deferred_of(peer, client);
+            self.withheld.remove(&peer);
             if let Some(round) = self.state.round_mut() {
                 round.away(client);
             }

@@ -20,6 +20,7 @@ mod secure;
 mod server_left;
 mod stalled;
 mod time;
+mod unsettled;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -192,8 +192,8 @@ pub enum ToClient {
     Welcome {
         /// The run.
         spec: SpecText,
-        /// The open round that still wants this client's update. A client that holds the update or the task
-        /// of any other round may forget it; one that holds nothing is sent the task.
+        /// The round whose update is still wanted of this client, or kept until it is known whether it counts. A client that holds the
+        /// update or the task of any other round may forget it; one that holds nothing is sent the task of the open round.
         wants: Option<u32>,
     },
     /// Which [client state](crate::client_state) the device must have, by what the server knows. Before the welcome, in runs whose

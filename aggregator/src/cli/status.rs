@@ -77,7 +77,7 @@ pub(super) fn status(arguments: &StatusArgs) -> Result<(), Failure> {
         let (mut shown, idle) = looked?;
         #[cfg(feature = "cluster")]
         for shown in shown.iter_mut().filter(|shown| shown.serving) {
-            shown.servers = servers::of(&together, &shown.name);
+            shown.servers = servers::of(&together, &shown.name, now);
         }
         let news = last.as_ref().is_none_or(|last| differ(last, &shown));
         let in_place = is_in_place(arguments);
@@ -85,9 +85,12 @@ pub(super) fn status(arguments: &StatusArgs) -> Result<(), Failure> {
         if news || in_place {
             show(arguments, &shown)?;
             #[cfg(feature = "cluster")]
-            if !arguments.lab.json && shown.iter().any(|shown| shown.serving) {
+            if shown.iter().any(|shown| shown.serving) {
+                // For programs a run is one document.
+                let whole = |run: &str| shown.iter().any(|shown| shown.serving && shown.name == run);
+                together.retain(|together| !arguments.lab.json || !whole(&together.run));
                 // One that leads says so itself.
-                let _ = servers::show(&together, false, now);
+                let _ = servers::show(&together, arguments.lab.json, now);
             }
         }
         if arguments.watch && shown.iter().any(|shown| shown.serving) {
@@ -140,6 +143,7 @@ fn differ(before: &[Shown], now: &[Shown]) -> bool {
                 != (&now.run.run, now.serving, &now.run.outcome)
             || (&before.newest, &before.arrivals, &before.left_out, &before.events)
                 != (&now.newest, &now.arrivals, &now.left_out, &now.events)
+            || now.served_otherwise(before)
     };
     before.len() != now.len() || before.iter().zip(now).any(differ)
 }

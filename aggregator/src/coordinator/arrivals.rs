@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use shared::eligibility::Eligibility;
+use shared::id::ClientId;
 use shared::message::{
     Discard, Hello, Progress, Refusal, Rejection, ToClient, ToServer, UpdateHeader, Verdict,
 };
@@ -22,7 +23,13 @@ impl Coordinator {
         let known = self.peers.get(&peer).copied();
         let Some(client) = known else {
             match message {
-                ToServer::Hello(hello) if !self.dismissed.contains(peer) => self.hello(now, peer, &hello),
+                ToServer::Hello(hello) if !self.dismissed.contains(peer) => {
+                    if now < self.leads_until {
+                        self.hello(now, peer, &hello);
+                    } else {
+                        self.greetings.insert(peer, hello);
+                    }
+                }
                 // It broke the protocol, or was timed out and does not know it yet: no reason to refuse it for good.
                 _ => self.disconnect(peer),
             }
@@ -135,6 +142,7 @@ impl Coordinator {
         let held = hello.holds.filter(|held| held.run == self.spec.run).map(|held| held.round);
         let known = self.members.get(&client);
         let counted = known.and_then(|member| member.counted).filter(|counted| held == Some(*counted));
+        let unsettled = held.filter(|held| counted.is_none() && self.is_unsettled(*held));
         let unready = known.and_then(|member| member.unready);
         if known.is_none()
             && let State::Gathering { pause_until, .. } = &mut self.state
@@ -154,7 +162,7 @@ impl Coordinator {
             Some((round, MemberState::Asked)) => (Some(round), true),
             // A client deletes an update that is not wanted, and this one is not durable yet.
             Some((round, MemberState::Folding)) => (Some(round), false),
-            _ => (self.kept_of(client).or(owes).or(held.filter(|held| self.is_unsettled(*held))), false),
+            _ => (self.kept_of(client).or(owes).or(unsettled), false),
         };
         if self.policy.eligibility != Eligibility::default() {
             self.send(peer, ToClient::Conditions(self.policy.eligibility));
@@ -232,23 +240,50 @@ impl Coordinator {
             _ => unknown(self.closed + 1),
         };
         match offer {
-            Offer::Fold => self.actions.push_back(Action::Fold { round: next, client, upload }),
+            Offer::Fold => {
+                self.take_back(client);
+                self.actions.push_back(Action::Fold { round: next, client, upload });
+            }
             Offer::Wait => self.defer(client, update),
             Offer::Again => {
                 self.count(&Verdict::Discarded(Discard::Duplicate));
                 self.actions.push_back(Action::Drop { upload });
             }
             Offer::Settled(verdict) => {
-                self.owes_no_more(client, round);
-                self.count(&verdict);
                 self.actions.push_back(Action::Drop { upload });
-                if self.is_unsettled(round) {
-                    self.withheld.insert(peer, (round, verdict));
-                } else {
+                let unsettled = self.is_unsettled(round);
+                self.owes_no_more(client, round);
+                if !unsettled {
+                    self.count(&verdict);
                     self.send(peer, ToClient::Receipt { round, verdict });
+                } else if self.withheld.get(&client).is_none_or(|(of, _)| *of != round) {
+                    // What it offers again is judged once.
+                    self.count(&verdict);
+                    self.withheld.insert(client, (round, verdict));
                 }
             }
         }
+    }
+
+    /// No other server leads the run before `until`: what devices have said since that was last sure is answered.
+    pub(super) fn leads(&mut self, now: Duration, until: Duration) {
+        self.leads_until = self.leads_until.max(until);
+        if now < self.leads_until {
+            for (peer, hello) in std::mem::take(&mut self.greetings) {
+                self.message(now, peer, ToServer::Hello(hello));
+            }
+        }
+    }
+
+    /// The client's update is folded after all, and not counted among those that are not.
+    fn take_back(&mut self, client: ClientId) {
+        let Some((_, verdict)) = self.withheld.remove(&client) else { return };
+        let (rejected, discarded) = match self.state.round_mut() {
+            Some(round) => (&mut round.rejected, &mut round.discarded),
+            None => (&mut self.stray_rejected, &mut self.stray_discarded),
+        };
+        let counter = if matches!(verdict, Verdict::Rejected(_)) { rejected } else { discarded };
+        *counter = counter.saturating_sub(1);
     }
 
     /// Counts an update that is not folded in the tally of the open round, or of the next one.

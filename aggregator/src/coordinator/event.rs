@@ -57,6 +57,11 @@ pub enum Event {
     },
     /// A server whose devices were connected through it has left: they come again, as after a restart of this machine.
     ServerLeft,
+    /// Where another server may come to lead the run: none does before this moment.
+    Leads {
+        /// By the time that events are handled at.
+        until: Duration,
+    },
     /// The client was revoked: nothing that arrives on its connections counts from now on, and no round waits for it. If it is
     /// admitted again, it is a newcomer.
     Revoked {

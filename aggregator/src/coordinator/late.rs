@@ -33,7 +33,7 @@ impl Coordinator {
     }
 
     /// Whether an update of `round` would count in round `open`.
-    fn counts_in(&self, round: u32, open: u32) -> bool {
+    pub(super) fn counts_in(&self, round: u32, open: u32) -> bool {
         let trains = || self.spec.work_after(open - 1, self.last).is_some_and(|work| work.train);
         let late = self.policy.late.and_then(|lateness| lateness.staleness(round, open));
         late.is_some_and(|late| late > 0) && trains()

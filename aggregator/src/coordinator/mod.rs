@@ -21,7 +21,7 @@
 //! | any | declined | | same | as if it were revoked: it cannot take part in this run |
 //! | `Open` | update | in the cohort, first, samples as declared | `Open` | `Fold` |
 //! | `Open` | update | the member's first is being folded | `Open` | `Drop`; the receipt comes when that one is durable |
-//! | `Open` | update | anything else | `Open` | `Drop`, receipt: rejected or discarded |
+//! | `Open` | update | anything else | `Open` | `Drop`, receipt: rejected or discarded (see below for several servers) |
 //! | `Open` | folded | the payload was fine | `Open` | receipt: accepted |
 //! | `Open` | folded | it was not | `Open` | receipt: rejected |
 //! | `Open` | folded | the payload was fine, and receipts wait ([`RoundPolicy::receipts_at_close`], hidden updates) | `Open` | nothing: the receipt comes when the round has closed |
@@ -54,12 +54,13 @@
 //! | `Closing` | closed | training ends early: it is enough | | as after the last round of training |
 //! | `Closing` | closed | it was the last round | `Finished` | `Finished` to all, `Finish` |
 //! | `Closing` | closed | the [limit](RoundPolicy::failure_limit) of void rounds in a row is reached | `Finished` | the same, with the reasons |
-//! | `Gathering` | update of no round yet | | same | `Drop`, receipt: rejected |
-//! | `Closing` | update of this round | late ones do not count | same | `Drop`, receipt: discarded (late) |
-//! | `Gathering` | update of the next round | receipts wait for the close | same | the update waits for that round to be opened: another server has opened it before |
-//! | any | update of the next round to close | receipts wait for the close, and it is not folded | same | `Drop`; the receipt comes when the round has closed |
-//! | any | hello | it holds what it has trained for the next round to close, and receipts wait for that | same | welcome: wanted, so kept |
-//! | `Opening` | opened | a member has offered an update of this round, which was dropped | `Open` | `Disconnect`: it offers it again |
+//! | `Gathering` | update of no round yet | no other server may lead the run | same | `Drop`, receipt: rejected |
+//! | `Closing` | update of this round | late ones do not count, and no other server may lead the run | same | `Drop`, receipt: discarded (late) |
+//! | `Gathering` | update of the next round | other servers may lead the run | same | the update waits for that round to be opened: another server has opened it before |
+//! | any | update that may count in the next round to close | other servers may lead the run, and it is not folded | same | `Drop`; the receipt comes when that round has closed |
+//! | any | hello | it holds what may count in the next round to close, and other servers may lead the run | same | welcome: wanted, so kept |
+//! | `Opening` | opened | an update of this round from a member was dropped | `Open` | `Disconnect`: it offers it again |
+//! | any | hello | another server may lead the run already | same | the hello waits until that is known |
 //! | any | update of a closed round | it is not owed ([`OutstandingTask`]), or too late | same | `Drop`, receipt: discarded (late) |
 //! | `Open`, `Opening` | update of a closed round | it is owed | same | `Fold`; receipt as above |
 //! | `Closing`, `Gathering` | update of a closed or the closing round | it is owed | same | the update waits for the next round to be opened |
@@ -100,7 +101,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use shared::id::ClientId;
-use shared::message::{CountedUpdate, Rejection, ToClient, ToServer, Verdict};
+use shared::message::{CountedUpdate, Hello, Rejection, ToClient, ToServer, Verdict};
 use shared::spec::{RunSpec, SpecText};
 
 use crate::round::RoundPolicy;
@@ -166,8 +167,12 @@ pub struct Coordinator {
     due: Option<Duration>,
     /// Late updates that arrived between two rounds, at most one per client.
     deferred: BTreeMap<ClientId, Arrival>,
-    /// Verdicts that wait until their round has closed, of updates that do not count.
-    withheld: BTreeMap<PeerId, (u32, Verdict)>,
+    /// Verdicts that wait for the close of a round, of updates that do not count: the rounds that these were trained in.
+    withheld: BTreeMap<ClientId, (u32, Verdict)>,
+    /// No other server leads before this moment.
+    leads_until: Duration,
+    /// Hellos that wait until that is sure again.
+    greetings: BTreeMap<PeerId, Hello>,
     state: State,
     actions: VecDeque<Action>,
 }
@@ -239,6 +244,9 @@ impl Coordinator {
             due: None,
             deferred: BTreeMap::new(),
             withheld: BTreeMap::new(),
+            // With other servers that has to be said.
+            leads_until: if policy.receipts_at_close { Duration::ZERO } else { Duration::MAX },
+            greetings: BTreeMap::new(),
             state,
             actions,
         };
@@ -312,6 +320,7 @@ impl Coordinator {
                 self.dismissed.remove(peer);
             }
             Event::ServerLeft => self.server_left(now),
+            Event::Leads { until } => self.leads(now, until),
             Event::Revoked { client } => self.revoked(client),
             Event::Opened { round } => self.opened(round),
             Event::Folded { round, client, outcome } => self.folded(round, client, outcome),
@@ -352,6 +361,7 @@ impl Coordinator {
                 self.peers.contains_key(peer)
             }
             Event::Disconnected { peer } => !self.peers.contains_key(peer),
+            Event::Leads { .. } => self.greetings.is_empty(),
             _ => false,
         }
     }
@@ -408,8 +418,8 @@ impl Coordinator {
                 self.state = State::Open { round };
                 for client in asked {
                     if let Some(link) = self.members.get(&client).and_then(|member| member.link) {
-                        if self.withheld.contains_key(&link.peer) {
-                            // It holds an update of this round, which it offers again when it comes again.
+                        if self.withheld.contains_key(&client) {
+                            // It holds an update of this round, as far as is known, and offers it when it comes again.
                             self.forget(link.peer);
                             self.disconnect(link.peer);
                             continue;
@@ -447,6 +457,7 @@ impl Coordinator {
             member.counted = Some(trained);
         }
         if let Some(link) = member.link {
+            self.withheld.remove(&client);
             self.send(link.peer, ToClient::Receipt { round: trained, verdict });
         }
     }

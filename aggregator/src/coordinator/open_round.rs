@@ -82,8 +82,8 @@ pub(super) struct OpenRound {
     grace_until: Duration,
     /// `timeout` went by with fewer than `min-updates` updates.
     short_handed: bool,
-    rejected: usize,
-    discarded: usize,
+    pub(super) rejected: usize,
+    pub(super) discarded: usize,
     /// How members hide their updates, if they do.
     pub(super) exchange: Option<KeyExchange>,
     /// Whose hidden updates count, where an earlier process has decided that.

@@ -1,5 +1,8 @@
 //! Receipts that come when the round has closed: where updates are hidden, and where they may be lost until then. A device keeps its update
 //! for as long.
+//!
+//! Where several servers serve the run, that is so of updates that do not count as well. Until a round has closed another server may come to
+//! lead, which closes it with what its leaves have: an update that is late or unknown here may count there.
 
 use std::collections::BTreeMap;
 
@@ -33,23 +36,29 @@ impl Coordinator {
             }
             let Some(member) = self.members.get_mut(&client) else { continue };
             member.counted = Some(update.round).filter(|_| !is_lost);
-            if let Some(link) = member.link {
-                self.withheld.remove(&link.peer);
+            let link = member.link;
+            if self.withheld.get(&client).is_some_and(|(round, _)| *round == update.round) {
+                self.withheld.remove(&client);
+            }
+            if let Some(link) = link {
                 self.send(link.peer, ToClient::Receipt { round: update.round, verdict });
             }
         }
     }
 
-    /// Whether an update of this round may still come to count although it does not here: receipts wait for the close, and the round is
-    /// the next to close. Until then another server may come to lead the run, which has taken the update in and closes the round with it.
+    /// Whether an update of this round, which does not count here, may still come to count: in the next round to close, if another server
+    /// closes it.
     pub(super) fn is_unsettled(&self, round: u32) -> bool {
-        self.policy.receipts_at_close && round == self.closed + 1
+        let next = self.closed + 1;
+        self.policy.receipts_at_close && (round == next || self.counts_in(round, next))
     }
 
-    /// Sends what was withheld of updates that do not count, now that their round has closed without them.
+    /// Sends what was withheld, now that the round has closed without these updates.
     pub(super) fn send_withheld(&mut self) {
-        for (peer, (round, verdict)) in std::mem::take(&mut self.withheld) {
-            self.send(peer, ToClient::Receipt { round, verdict });
+        for (client, (round, verdict)) in std::mem::take(&mut self.withheld) {
+            if let Some(link) = self.members.get(&client).and_then(|member| member.link) {
+                self.send(link.peer, ToClient::Receipt { round, verdict });
+            }
         }
     }
 }

@@ -86,6 +86,7 @@ impl Coordinator {
     }
 
     pub(super) fn forget(&mut self, peer: PeerId) {
+        self.greetings.remove(&peer);
         if let Some(client) = self.peers.remove(&peer)
             && let Some(member) = self.members.get_mut(&client)
             && let Some(link) = member.link.take()
@@ -93,7 +94,6 @@ impl Coordinator {
             self.heard.remove(&(link.heard, link.peer));
             member.seen = link.heard;
             self.drop_deferred_of(peer, client);
-            self.withheld.remove(&peer);
             if let Some(round) = self.state.round_mut() {
                 round.away(client);
             }
@@ -108,6 +108,7 @@ impl Coordinator {
             self.disconnect(link.peer);
         }
         self.members.remove(&client);
+        self.withheld.remove(&client);
         self.memory.outdated = true;
         if let Some(round) = self.state.round_mut() {
             round.revoked(client);

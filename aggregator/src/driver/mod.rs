@@ -64,7 +64,6 @@ pub async fn drive(
     mut stop: watch::Receiver<bool>,
     sink: &mut dyn Sink,
 ) -> Result<Ended, RunError> {
-    let started = Instant::now();
     let reclosed = run.take_reclosed();
     let policy = run.config().policy;
     let own = run.own_progress();
@@ -82,6 +81,7 @@ pub async fn drive(
     let (done_sender, mut done) = mpsc::unbounded_channel();
     let disk_worker = disk_worker::spawn(run, job_queue, done_sender);
     let mut driver = Driver {
+        started: Instant::now(),
         coordinator,
         frozen,
         events: Events::new(sink),
@@ -104,9 +104,8 @@ pub async fn drive(
     if let Some(record) = reclosed {
         driver.events.record(&record);
     }
-    let mut failure = None;
-    let mut handled = Duration::ZERO;
-    let mut stalls = StallDetector::default();
+    let started = driver.started;
+    let (mut failure, mut handled, mut stalls) = (None, Duration::ZERO, StallDetector::default());
     let mut ticker = tokio::time::interval(STATUS_INTERVAL);
     loop {
         driver.act();
@@ -214,6 +213,8 @@ struct Known {
 }
 
 struct Driver<'s> {
+    /// The moment from which the coordinator counts time.
+    started: Instant,
     coordinator: Coordinator,
     frozen: Option<Frozen>,
     events: Events<'s>,

@@ -21,8 +21,18 @@ pub const INTERVAL: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Membership {
     standing: watch::Receiver<Standing>,
+    confirmed: watch::Receiver<Confirmed>,
     released: mpsc::Sender<Command>,
     thread: Option<JoinHandle<()>>,
+}
+
+/// The store has said that this process leads the run.
+#[derive(Clone, Copy, Debug)]
+pub struct Confirmed {
+    /// Under which epoch.
+    pub epoch: i64,
+    /// When it was asked: the lease is longer than from then on.
+    pub asked: Instant,
 }
 
 /// What the thread is asked.
@@ -38,6 +48,7 @@ struct Member {
     address: String,
     commands: mpsc::Receiver<Command>,
     standing: watch::Sender<Standing>,
+    confirmed: watch::Sender<Confirmed>,
     told: bool,
 }
 
@@ -47,16 +58,23 @@ impl Membership {
     pub fn start(connection: Connection, run: ServedRun, (leaf, address): (String, String)) -> Self {
         let (released, commands) = mpsc::channel();
         let (sender, standing) = watch::channel(Standing::Unknown);
-        let member = Member { run, leaf, address, commands, standing: sender, told: false };
+        let (asked, confirmed) = watch::channel(Confirmed { epoch: 0, asked: Instant::now() });
+        let member = Member { run, leaf, address, commands, standing: sender, confirmed: asked, told: false };
         let thread = std::thread::Builder::new().name("cluster".to_owned());
         let thread = thread.spawn(move || member.work(connection)).expect("the system gives one thread");
-        Self { standing, released, thread: Some(thread) }
+        Self { standing, confirmed, released, thread: Some(thread) }
     }
 
     /// Where the run stands.
     #[must_use]
     pub fn standing(&self) -> watch::Receiver<Standing> {
         self.standing.clone()
+    }
+
+    /// What the store has last said of a lease of this process.
+    #[must_use]
+    pub fn confirmed(&self) -> watch::Receiver<Confirmed> {
+        self.confirmed.clone()
     }
 
     /// What the root's disk worker knows of its lease. `stopped` ends it.
@@ -121,9 +139,14 @@ impl Member {
         loop {
             let held = self.standing.borrow().claim().cloned();
             let (run, leaf, address) = (self.run.clone(), self.leaf.clone(), self.address.clone());
+            // The store extends the lease later than this, however long it is waited for.
+            let asked = Instant::now();
             let looked = connection.stand(&mut self, &run, (&leaf, &address), held.as_ref());
             match looked {
                 Ok(Some(now)) => {
+                    if let Some(claim) = now.claim() {
+                        self.confirmed.send_replace(Confirmed { epoch: claim.epoch, asked });
+                    }
                     self.standing.send_if_modified(|standing| {
                         let changed = *standing != now;
                         *standing = now.clone();

@@ -16,7 +16,8 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::message::Frame;
 
-/// The largest message: the opening of a round of more than a million devices, each of which takes 74 bytes and more.
+/// The largest message: the opening of a round with more than a million devices, where it has 74 bytes for each. State that devices keep, and
+/// late updates, take more.
 const MAX_MESSAGE: u32 = 128 << 20;
 /// The largest payload: the sums of a model of 500 million parameters.
 const MAX_PAYLOAD: u64 = 8 << 30;
@@ -107,11 +108,15 @@ async fn write<M: Serialize>(send: &mut SendStream, frame: &Frame<M>) -> Result<
     Ok(())
 }
 
+/// The length of a message that the other side reads.
+fn length(bytes: usize) -> Result<u32, LinkError> {
+    u32::try_from(bytes).ok().filter(|length| *length <= MAX_MESSAGE).ok_or(LinkError::TooLarge { bytes })
+}
+
 /// Both lengths and the message.
 fn before_payload<M: Serialize>(frame: &Frame<M>) -> Result<Vec<u8>, LinkError> {
     let message = postcard::to_stdvec(&frame.message).map_err(|_| LinkError::Message)?;
-    let length = u32::try_from(message.len()).ok().filter(|length| *length <= MAX_MESSAGE);
-    let length = length.ok_or(LinkError::TooLarge { bytes: message.len() })?;
+    let length = length(message.len())?;
     let mut bytes = Vec::with_capacity(12 + message.len());
     bytes.extend_from_slice(&length.to_le_bytes());
     bytes.extend_from_slice(&(frame.payload.len() as u64).to_le_bytes());
@@ -157,11 +162,8 @@ mod tests {
 
     #[test]
     fn a_message_that_the_other_side_would_not_read_is_not_sent() {
-        let frame = |bytes: u32| Frame { message: vec![0_u8; bytes as usize], payload: Bytes::new() };
-        // Four bytes say how many there are.
-        let fits = before_payload(&frame(MAX_MESSAGE - 4)).map(|bytes| bytes.len());
-        assert_eq!(fits.ok(), Some(12 + MAX_MESSAGE as usize));
-        let refused = before_payload(&frame(MAX_MESSAGE - 3)).map(|_| ()).unwrap_err().to_string();
+        assert_eq!(length(MAX_MESSAGE as usize).ok(), Some(MAX_MESSAGE));
+        let refused = length(MAX_MESSAGE as usize + 1).map(|_| ()).unwrap_err().to_string();
         let expected = "a message has 134217729 bytes, and 134217728 is the most between servers: have fewer devices in the run, or \
                         several runs";
         assert_eq!(refused, expected);

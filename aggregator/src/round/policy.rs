@@ -49,8 +49,9 @@ pub struct RoundPolicy {
     pub max_samples: Option<u64>,
     /// What one device may count for.
     pub weight_bounds: WeightBounds,
-    /// Whether a device hears that its update was accepted only when the round has closed, and keeps it until then: where accepted
-    /// updates may be lost with the machine that has them, one of several. A connection of a device at one of them may then be heard of
+    /// Whether a device hears only when the round has closed whether its update counts, and keeps it until then: where several servers
+    /// serve the run. Accepted updates may be lost with the machine that has them, and another server may come to lead, which has other
+    /// updates. A connection of a device at one of them may then be heard of
     /// later than its newer one at another, so that no device is thrown out for a connection that looks newer.
     pub receipts_at_close: bool,
 }

@@ -224,7 +224,7 @@ impl Several {
                 self.device_effects(device, effects);
             }
             Happening::Looks(life, turn) => self.looks(life, turn),
-            Happening::Looked(life, turn, standing) => self.looked(life, turn, standing),
+            Happening::Looked(life, turn, standing, asked) => self.looked(life, turn, (standing, asked)),
             Happening::Seeks(life) => self.seeks(life),
             Happening::LeafWorks(life) => self.leaf_works(life),
             Happening::RootRuns(life, turn) => self.root_runs(life, turn),

@@ -1,5 +1,7 @@
 //! The queue of what happens in a simulation of several servers, by time.
 
+use std::time::Duration;
+
 use aggregator::leaves::message::{Frame, ToLeaf, ToRoot};
 use aggregator::leaves::standing::Standing;
 use bytes::Bytes;
@@ -20,8 +22,8 @@ pub(super) enum Happening {
     DeviceStarts(usize),
     /// A server says to the store that it lives.
     Looks(Life, u64),
-    /// The store has said how the run stands.
-    Looked(Life, u64, Standing),
+    /// The store has said how the run stands, which it was asked at this moment.
+    Looked(Life, u64, Standing, Duration),
     /// A leaf without a link looks for the root.
     Seeks(Life),
     /// A leaf makes its next durable step.
@@ -52,7 +54,7 @@ impl Happening {
     pub(super) fn life(&self) -> Option<Life> {
         match self {
             Self::Looks(life, _)
-            | Self::Looked(life, _, _)
+            | Self::Looked(life, ..)
             | Self::Seeks(life)
             | Self::LeafWorks(life)
             | Self::RootRuns(life, _)

@@ -87,6 +87,8 @@ pub(super) struct Root {
     told: Receiver<Told>,
     peers: UnboundedReceiver<FromPeer>,
     machine: Option<(Coordinator, Duration)>,
+    /// No other root leads before this moment.
+    leads_until: Duration,
     jobs: JobQueue,
     broadcast: Option<Broadcast>,
     uploads: BTreeMap<UploadId, Upload>,
@@ -124,6 +126,7 @@ impl Root {
             told,
             peers,
             machine: None,
+            leads_until: Duration::ZERO,
             jobs,
             broadcast: None,
             uploads: BTreeMap::new(),
@@ -138,6 +141,14 @@ impl Root {
     pub(super) fn deadline(&self, now: Duration) -> Option<Duration> {
         let (machine, begun) = self.machine.as_ref()?;
         Some(machine.deadline(now.saturating_sub(*begun))?.saturating_add(*begun))
+    }
+
+    /// No other root leads before this moment.
+    pub(super) fn is_confirmed(&mut self, now: Duration, until: Duration) {
+        self.leads_until = until;
+        let Some((_, begun)) = &self.machine else { return };
+        let until = until.saturating_sub(*begun);
+        self.handle(now, Event::Leads { until });
     }
 
     /// The coordinator takes an event in, if there is one already.
@@ -155,6 +166,7 @@ impl Root {
                     let Ready { spec, policy, resume, broadcast } = *ready;
                     self.broadcast = broadcast;
                     self.machine = Some((Coordinator::new(spec, policy, resume, Duration::ZERO), now));
+                    self.is_confirmed(now, self.leads_until);
                     self.handle(now, Event::Tick);
                 }
                 Ok(Told::Done(done)) => {

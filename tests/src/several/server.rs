@@ -210,17 +210,25 @@ impl Several {
         let held = self.servers[life.server].standing.borrow().claim().cloned();
         let standing = self.store.state().stand(now, &run, &name(life.server), held.as_ref());
         let takes = self.draw(latency);
-        self.schedule(takes, Happening::Looked(life, turn, standing));
+        self.schedule(takes, Happening::Looked(life, turn, standing, now));
     }
 
-    pub(super) fn looked(&mut self, life: Life, turn: u64, standing: Standing) {
+    pub(super) fn looked(&mut self, life: Life, turn: u64, (standing, asked): (Standing, Duration)) {
         let server = &mut self.servers[life.server];
         if turn != server.looks {
             return;
         }
+        let epoch = standing.claim().map(|claim| claim.epoch);
         server.standing.send_replace(standing);
         self.schedule(INTERVAL, Happening::Looks(life, turn));
         self.follows(life.server);
+        let now = self.now;
+        if let Some(root) = &mut self.servers[life.server].root
+            && epoch == Some(root.epoch)
+        {
+            root.is_confirmed(now, asked + LEASE);
+            self.flush(life.server);
+        }
     }
 
     /// Does what a process does when the run stands otherwise than before.

@@ -31,9 +31,9 @@ struct Followed<'a> {
     servers: Servers,
 }
 
-/// Who serves the run of this name, if several servers do.
-pub(super) fn of(all: &[Together], name: &str) -> Option<Servers> {
-    all.iter().find(|together| together.run == name).map(Servers::from)
+/// Who serves the run of this name, if several servers do. What was heard of it long ago is of another time.
+pub(super) fn of(all: &[Together], name: &str, now: i64) -> Option<Servers> {
+    all.iter().find(|together| together.run == name && together.is_new(now)).map(Servers::from)
 }
 
 impl From<&Together> for Servers {
@@ -102,7 +102,11 @@ mod tests {
         assert_eq!(told["servers"][1], json!({ "address": "leaf.example:4433", "devices": 1 }));
         let late = serde_json::to_value(Followed::new(&together, 2_000_000)).expect("it is JSON");
         assert_eq!(late["serving"], false);
-        assert_eq!(of(&[together], "others"), None);
+        let heard = |name, now| of(std::slice::from_ref(&together), name, now).is_some();
+        assert_eq!(
+            [heard("digits", 1_003_000), heard("digits", 2_000_000), heard("others", 1_003_000)],
+            [true, false, false]
+        );
     }
 
     #[test]

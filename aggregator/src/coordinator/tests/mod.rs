@@ -169,7 +169,9 @@ impl Bench {
     }
 
     fn with(spec: RunSpec, policy: RoundPolicy, resume: Resume) -> Self {
-        let coordinator = Coordinator::new(spec, policy, resume, Duration::ZERO);
+        let mut coordinator = Coordinator::new(spec, policy, resume, Duration::ZERO);
+        // With other servers, this one leads.
+        coordinator.handle(Duration::ZERO, Event::Leads { until: Duration::MAX });
         Self { coordinator, now: Duration::ZERO, peers: BTreeMap::new(), next_peer: 0, next_upload: 0 }
     }
 

@@ -1,6 +1,8 @@
 //! Updates of a round that has not closed, where receipts wait for that: another server may come to lead the run and close the round with
 //! updates that do not count here.
 
+use crate::round::Lateness;
+
 use super::*;
 
 fn waiting(start: usize) -> RoundPolicy {
@@ -43,12 +45,62 @@ fn a_device_that_holds_such_an_update_keeps_it_until_the_round_has_closed() {
 }
 
 #[test]
-fn nothing_is_told_of_a_dropped_update_whose_connection_has_ended() {
+fn a_verdict_that_waits_goes_to_the_connection_that_is_there_and_is_counted_once() {
+    let mut bench = closing();
+    bench.uploads(2, 1, report(2));
+    bench.leaves(2);
+    bench.joins_holding(2, spec().run, 1);
+    assert_eq!(bench.uploads(2, 1, report(2)), [Action::Drop { upload: UploadId(3) }]);
+    let after = bench.closed(1);
+    assert_eq!(after[..2], [bench.accepted(1, 1), late(&bench, 2, 1)]);
+    bench.opened(2);
+    let closes = bench.delivers(1, 2);
+    let expected = Tally { discarded: 1, ..tally(2, 1, WaitedFor::Count) };
+    assert_eq!(closes, [close(2, expected)], "{closes:?}");
+
     let mut bench = closing();
     bench.uploads(2, 1, report(2));
     bench.leaves(2);
     let after = bench.closed(1);
-    assert!(!after.contains(&late(&bench, 2, 1)), "{after:?}");
+    assert!(!after.contains(&late(&bench, 2, 1)), "nobody is there: {after:?}");
+}
+
+#[test]
+fn a_late_update_that_another_server_may_have_is_discarded_when_the_round_has_closed() {
+    let lateness = Lateness { rounds: 1, power: 0.5 };
+    let mut bench = Bench::open(RoundPolicy { max: Some(1), late: Some(lateness), ..waiting(3) }, 3);
+    bench.delivers(1, 1);
+    bench.closed(1);
+    bench.opened(2);
+    bench.delivers(1, 2);
+    // Round 2 is being closed, in which clients 2 and 3 might have counted with what they have trained for round 1.
+    let arrived = bench.uploads(2, 1, report(2));
+    assert_eq!(arrived, [Action::Drop { upload: UploadId(3) }], "no receipt yet");
+    bench.leaves(3);
+    assert_eq!(bench.joins_holding(3, spec().run, 1), [welcome(bench.peer(3), Some(1))], "kept");
+    let after = bench.closed(2);
+    assert!(after.contains(&late(&bench, 2, 1)), "{after:?}");
+}
+
+#[test]
+fn a_hello_waits_until_no_other_server_leads_for_sure() {
+    let mut bench = Bench::new(policy(1));
+    bench.coordinator = Coordinator::new(
+        spec(),
+        RoundPolicy { receipts_at_close: true, ..policy(1) },
+        Resume::default(),
+        bench.now,
+    );
+    let lease = |until: u64| Event::Leads { until: Duration::from_secs(until) };
+    bench.give(lease(5));
+    assert_eq!(bench.joins(1)[0], welcome(bench.peer(1), None), "it leads");
+    bench.at(Duration::from_secs(5));
+    assert_eq!(bench.joins(2), [], "another one may lead");
+    assert_eq!(bench.joins(3), []);
+    bench.leaves(3);
+    assert_eq!(bench.give(lease(4)), [], "the store has not answered since");
+    let answered = bench.give(lease(9));
+    assert_eq!(answered, [welcome(bench.peer(2), None)], "client 3 has left");
 }
 
 #[test]
@@ -72,7 +124,7 @@ fn a_device_keeps_what_it_has_trained_for_a_round_that_is_being_opened() {
 
 #[test]
 fn a_device_that_is_recruited_after_its_update_was_dropped_comes_again_with_it() {
-    let one_of_two = RoundPolicy { fraction: 0.5, min_wait: TIMEOUT, ..waiting(2) };
+    let one_of_two = RoundPolicy { fraction: 0.5, ..waiting(2) };
     let mut bench = Bench::open(one_of_two, 2);
     let member =
         (1..=2).find(|n| bench.coordinator.state.round().unwrap().stage(client(*n)).is_some()).unwrap();
@@ -84,8 +136,9 @@ fn a_device_that_is_recruited_after_its_update_was_dropped_comes_again_with_it()
     assert!(matches!(recruits[..], [Action::Open(_)]), "{recruits:?}");
     assert_eq!(bench.opened(1), [Action::Disconnect { peer: bench.peer(other) }]);
     assert_eq!(bench.joins_holding(other, spec().run, 1), [welcome(bench.peer(other), Some(1))]);
-    let arrived = bench.uploads(other, 1, report(other));
-    assert_eq!(arrived, [Action::Fold { round: 1, client: client(other), upload: UploadId(2) }]);
+    let closes = bench.delivers(other, 1);
+    let expected = Tally { failed: 1, ..tally(2, 1, WaitedFor::Cohort) };
+    assert_eq!(closes, [close(1, expected)], "it was not rejected after all");
 }
 
 #[test]

@@ -18,6 +18,11 @@ pub(super) struct Neighbours {
     pub(super) digest: Digest,
 }
 
+/// By which neighbours are told from others.
+pub(super) fn digest_of(members: u32, said: &[Advertised]) -> Digest {
+    digest("neighbours", &(members, said))
+}
+
 impl Neighbours {
     /// Checks them: as many as follow from the number of members, all of them others, each signed for by its own key.
     pub(super) fn check(
@@ -26,7 +31,7 @@ impl Neighbours {
         members: u32,
         said: Vec<Advertised>,
     ) -> Result<Self, Refused> {
-        let digest = digest("neighbours", &(members, &said));
+        let digest = digest_of(members, &said);
         let (members, least) = (members as usize, settings.least());
         if members < least {
             return Err(Refused::TooFew { found: members, least });

@@ -33,7 +33,7 @@ use std::sync::Arc;
 use shared::id::{ClientId, RunId};
 use shared::identity::SecretKey;
 use shared::message::{SecureAnswer, SecureStep, ToServer};
-use shared::secure::{Exchange, Party, PartySecret};
+use shared::secure::{Advertised, Exchange, Party, PartySecret, Sealed};
 use shared::spec::{RunSpec, SecureAggregation};
 
 use crate::failure::Failure;
@@ -83,6 +83,8 @@ pub enum Action {
 #[derive(Debug, Default)]
 struct Said {
     neighbours: Option<Neighbours>,
+    /// What was answered to them. The server names them again with each further step.
+    shares: Option<Vec<(ClientId, Sealed)>>,
     masking: Option<lists::Masking>,
     /// Whether the job of hiding the update runs.
     runs: bool,
@@ -173,6 +175,10 @@ impl Masking {
         }
         let answered = match step {
             SecureStep::Advertise => Ok(Vec::new()),
+            SecureStep::Neighbours { members, neighbours } if self.knows(members, &neighbours) => {
+                let shares = self.said.shares.clone();
+                Ok(shares.map(|shares| answer(exchange, SecureAnswer::Shares(shares))).into_iter().collect())
+            }
             SecureStep::Neighbours { members, neighbours } => {
                 let who = (exchange, self.client);
                 let checked = Neighbours::check(who, &spec.secure, members, neighbours);
@@ -270,6 +276,12 @@ impl Masking {
         actions
     }
 
+    /// Whether these neighbours were checked, and have shares, since the process began.
+    fn knows(&self, members: u32, neighbours: &[Advertised]) -> bool {
+        let known = self.said.neighbours.as_ref().filter(|_| self.said.shares.is_some());
+        known.is_some_and(|known| known.digest == lists::digest_of(members, neighbours))
+    }
+
     /// Shares the secrets with neighbours that were checked.
     fn share(
         &mut self,
@@ -288,7 +300,7 @@ impl Masking {
             state.neighbours = Some(neighbours.digest);
             actions.push(self.keep(state));
         }
-        self.said.neighbours = Some(neighbours);
+        (self.said.neighbours, self.said.shares) = (Some(neighbours), Some(shares.clone()));
         actions.push(answer(exchange, SecureAnswer::Shares(shares)));
         Ok(actions)
     }

@@ -217,7 +217,7 @@ pub fn advance(
     let updated = transaction.execute(
         "UPDATE experiment_runs SET rounds = $4, ended = $5, arithmetic = $6,
              worker = CASE WHEN $7 THEN NULL ELSE worker END,
-             expires = CASE WHEN $7 THEN NULL ELSE now() + $8 * interval '1 second' END
+             expires = CASE WHEN $7 THEN NULL ELSE greatest(expires, now() + $8 * interval '1 second') END
          WHERE experiment = $1 AND name = $2 AND epoch = $3 AND NOT ended",
         &[
             &&experiment[..],

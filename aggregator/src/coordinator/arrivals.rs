@@ -24,10 +24,10 @@ impl Coordinator {
         let Some(client) = known else {
             match message {
                 ToServer::Hello(hello) if !self.dismissed.contains(peer) => {
-                    if now < self.leads_until {
+                    if self.greetings.may_be_answered(now) {
                         self.hello(now, peer, &hello);
                     } else {
-                        self.greetings.insert(peer, hello);
+                        self.greetings.wait(now, peer, hello);
                     }
                 }
                 // It broke the protocol, or was timed out and does not know it yet: no reason to refuse it for good.
@@ -142,7 +142,7 @@ impl Coordinator {
         let held = hello.holds.filter(|held| held.run == self.spec.run).map(|held| held.round);
         let known = self.members.get(&client);
         let counted = known.and_then(|member| member.counted).filter(|counted| held == Some(*counted));
-        let unsettled = held.filter(|held| counted.is_none() && self.is_unsettled(*held));
+        let unsettled = held.filter(|held| counted.is_none() && self.is_unsettled(client, *held));
         let unready = known.and_then(|member| member.unready);
         if known.is_none()
             && let State::Gathering { pause_until, .. } = &mut self.state
@@ -251,7 +251,7 @@ impl Coordinator {
             }
             Offer::Settled(verdict) => {
                 self.actions.push_back(Action::Drop { upload });
-                let unsettled = self.is_unsettled(round);
+                let unsettled = self.is_unsettled(client, round);
                 self.owes_no_more(client, round);
                 if !unsettled {
                     self.count(&verdict);
@@ -265,18 +265,8 @@ impl Coordinator {
         }
     }
 
-    /// No other server leads the run before `until`: what devices have said since that was last sure is answered.
-    pub(super) fn leads(&mut self, now: Duration, until: Duration) {
-        self.leads_until = self.leads_until.max(until);
-        if now < self.leads_until {
-            for (peer, hello) in std::mem::take(&mut self.greetings) {
-                self.message(now, peer, ToServer::Hello(hello));
-            }
-        }
-    }
-
-    /// The client's update is folded after all, and not counted among those that are not.
-    fn take_back(&mut self, client: ClientId) {
+    /// The client's update is folded after all, or wanted again, and not counted among those that are not.
+    pub(super) fn take_back(&mut self, client: ClientId) {
         let Some((_, verdict)) = self.withheld.remove(&client) else { return };
         let (rejected, discarded) = match self.state.round_mut() {
             Some(round) => (&mut round.rejected, &mut round.discarded),

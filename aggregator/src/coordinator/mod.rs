@@ -21,7 +21,7 @@
 //! | any | declined | | same | as if it were revoked: it cannot take part in this run |
 //! | `Open` | update | in the cohort, first, samples as declared | `Open` | `Fold` |
 //! | `Open` | update | the member's first is being folded | `Open` | `Drop`; the receipt comes when that one is durable |
-//! | `Open` | update | anything else | `Open` | `Drop`, receipt: rejected or discarded (see below for several servers) |
+//! | `Open` | update | anything else | `Open` | `Drop`, receipt: rejected or discarded (with other servers: see below) |
 //! | `Open` | folded | the payload was fine | `Open` | receipt: accepted |
 //! | `Open` | folded | it was not | `Open` | receipt: rejected |
 //! | `Open` | folded | the payload was fine, and receipts wait ([`RoundPolicy::receipts_at_close`], hidden updates) | `Open` | nothing: the receipt comes when the round has closed |
@@ -59,8 +59,8 @@
 //! | `Gathering` | update of the next round | other servers may lead the run | same | the update waits for that round to be opened: another server has opened it before |
 //! | any | update that may count in the next round to close | other servers may lead the run, and it is not folded | same | `Drop`; the receipt comes when that round has closed |
 //! | any | hello | it holds what may count in the next round to close, and other servers may lead the run | same | welcome: wanted, so kept |
-//! | `Opening` | opened | an update of this round from a member was dropped | `Open` | `Disconnect`: it offers it again |
-//! | any | hello | another server may lead the run already | same | the hello waits until that is known |
+//! | `Opening` | opened | an update of a member was dropped, and its verdict waits | `Open` | `Disconnect`: it offers it again, or takes the task |
+//! | any | hello | another server may lead the run already | same | the hello waits until that is known, for five seconds at most: `Disconnect` |
 //! | any | update of a closed round | it is not owed ([`OutstandingTask`]), or too late | same | `Drop`, receipt: discarded (late) |
 //! | `Open`, `Opening` | update of a closed round | it is owed | same | `Fold`; receipt as above |
 //! | `Closing`, `Gathering` | update of a closed or the closing round | it is owed | same | the update waits for the next round to be opened |
@@ -86,6 +86,7 @@ mod arrivals;
 mod cohort;
 mod dismissed;
 mod event;
+mod greetings;
 mod late;
 mod ledger;
 mod open_round;
@@ -101,11 +102,12 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use shared::id::ClientId;
-use shared::message::{CountedUpdate, Hello, Rejection, ToClient, ToServer, Verdict};
+use shared::message::{CountedUpdate, Rejection, ToClient, ToServer, Verdict};
 use shared::spec::{RunSpec, SpecText};
 
 use crate::round::RoundPolicy;
 use dismissed::Dismissed;
+use greetings::Greetings;
 use ledger::Ledger;
 use open_round::OpenRound;
 use roster::{Connection, Member, RosterSync};
@@ -169,10 +171,7 @@ pub struct Coordinator {
     deferred: BTreeMap<ClientId, Arrival>,
     /// Verdicts that wait for the close of a round, of updates that do not count: the rounds that these were trained in.
     withheld: BTreeMap<ClientId, (u32, Verdict)>,
-    /// No other server leads before this moment.
-    leads_until: Duration,
-    /// Hellos that wait until that is sure again.
-    greetings: BTreeMap<PeerId, Hello>,
+    greetings: Greetings,
     state: State,
     actions: VecDeque<Action>,
 }
@@ -244,9 +243,7 @@ impl Coordinator {
             due: None,
             deferred: BTreeMap::new(),
             withheld: BTreeMap::new(),
-            // With other servers that has to be said.
-            leads_until: if policy.receipts_at_close { Duration::ZERO } else { Duration::MAX },
-            greetings: BTreeMap::new(),
+            greetings: Greetings::new(!policy.receipts_at_close),
             state,
             actions,
         };
@@ -268,7 +265,11 @@ impl Coordinator {
     pub fn deadline(&self, now: Duration) -> Option<Duration> {
         // Clients that have timed out by `now` were dropped when the newest event was handled.
         let silence = self.heard.first().map(|(heard, _)| *heard + self.policy.connection_timeout);
-        [silence, self.due].into_iter().flatten().filter(|moment| *moment > now).min()
+        [silence, self.due, self.greetings.deadline()]
+            .into_iter()
+            .flatten()
+            .filter(|moment| *moment > now)
+            .min()
     }
 
     /// When, after `now`, the state can change by time alone.
@@ -345,6 +346,7 @@ impl Coordinator {
                 return;
             }
         }
+        self.give_up_greetings(now);
         let lost = self.drop_silent(now);
         if !idle || lost || self.due.is_some_and(|due| now >= due) {
             self.settle(now);
@@ -361,7 +363,7 @@ impl Coordinator {
                 self.peers.contains_key(peer)
             }
             Event::Disconnected { peer } => !self.peers.contains_key(peer),
-            Event::Leads { .. } => self.greetings.is_empty(),
+            Event::Leads { .. } => self.greetings.are_none(),
             _ => false,
         }
     }
@@ -420,6 +422,7 @@ impl Coordinator {
                     if let Some(link) = self.members.get(&client).and_then(|member| member.link) {
                         if self.withheld.contains_key(&client) {
                             // It holds an update of this round, as far as is known, and offers it when it comes again.
+                            self.take_back(client);
                             self.forget(link.peer);
                             self.disconnect(link.peer);
                             continue;

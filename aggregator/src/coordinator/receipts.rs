@@ -47,10 +47,11 @@ impl Coordinator {
     }
 
     /// Whether an update of this round, which does not count here, may still come to count: in the next round to close, if another server
-    /// closes it.
-    pub(super) fn is_unsettled(&self, round: u32) -> bool {
+    /// closes it. Late ones of those that the round has asked do not, whoever closes it.
+    pub(super) fn is_unsettled(&self, client: ClientId, round: u32) -> bool {
         let next = self.closed + 1;
-        self.policy.receipts_at_close && (round == next || self.counts_in(round, next))
+        let is_member = || matches!(&self.state, State::Open { round } if round.stage(client).is_some());
+        self.policy.receipts_at_close && (round == next || self.counts_in(round, next) && !is_member())
     }
 
     /// Sends what was withheld, now that the round has closed without these updates.

@@ -71,6 +71,11 @@ impl Coordinator {
         self.members.keys().copied()
     }
 
+    /// All connections whose hello is here, answered or not, and their clients.
+    pub fn said_hello(&self) -> impl Iterator<Item = (PeerId, ClientId)> {
+        self.peers.iter().map(|(peer, client)| (*peer, *client)).chain(self.greetings.peers())
+    }
+
     /// The open connections and their clients.
     #[must_use]
     pub fn connections(&self) -> &BTreeMap<PeerId, ClientId> {
@@ -86,7 +91,7 @@ impl Coordinator {
     }
 
     pub(super) fn forget(&mut self, peer: PeerId) {
-        self.greetings.remove(&peer);
+        self.greetings.remove(peer);
         if let Some(client) = self.peers.remove(&peer)
             && let Some(member) = self.members.get_mut(&client)
             && let Some(link) = member.link.take()
@@ -102,6 +107,7 @@ impl Coordinator {
 
     /// Removes a client that was revoked.
     pub(super) fn revoked(&mut self, client: ClientId) {
+        self.drop_greetings_of(client);
         let Some(member) = self.members.get(&client) else { return };
         if let Some(link) = member.link {
             self.forget(link.peer);

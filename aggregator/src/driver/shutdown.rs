@@ -39,7 +39,7 @@ impl Drain {
         run: &Coordinator,
         rounds: Option<u32>,
     ) -> Self {
-        Self { peers, commands, names: run.connections().clone(), pending: run.known().collect(), rounds }
+        Self { peers, commands, names: run.said_hello().collect(), pending: run.known().collect(), rounds }
     }
 
     /// How many known clients have not confirmed the end. 0 if the run can be continued: they are to come back.

@@ -102,7 +102,7 @@ impl Drop for Membership {
 
 impl Patience for Member {
     fn outage(&mut self, why: &StoreError) {
-        warn!("{why}; rounds pause until it is back, and devices stay connected");
+        warn!("{why}; rounds pause until it is back, devices stay connected, and those that come wait");
         self.told = true;
     }
 

@@ -62,7 +62,7 @@ fn a_verdict_that_waits_goes_to_the_connection_that_is_there_and_is_counted_once
     bench.uploads(2, 1, report(2));
     bench.leaves(2);
     let after = bench.closed(1);
-    assert!(!after.contains(&late(&bench, 2, 1)), "nobody is there: {after:?}");
+    assert!(!after.contains(&late(&bench, 2, 1)), "the device is away: {after:?}");
 }
 
 #[test]
@@ -80,6 +80,10 @@ fn a_late_update_that_another_server_may_have_is_discarded_when_the_round_has_cl
     assert_eq!(bench.joins_holding(3, spec().run, 1), [welcome(bench.peer(3), Some(1))], "kept");
     let after = bench.closed(2);
     assert!(after.contains(&late(&bench, 2, 1)), "{after:?}");
+    // A round that has asked the device counts nothing older of it, and does not wait for a receipt of itself.
+    bench.opened(3);
+    let older = bench.uploads(1, 2, report(1));
+    assert_eq!(older, [Action::Drop { upload: UploadId(4) }, late(&bench, 1, 2)]);
 }
 
 #[test]
@@ -101,6 +105,17 @@ fn a_hello_waits_until_no_other_server_leads_for_sure() {
     assert_eq!(bench.give(lease(4)), [], "the store has not answered since");
     let answered = bench.give(lease(9));
     assert_eq!(answered, [welcome(bench.peer(2), None)], "client 3 has left");
+    bench.at(Duration::from_secs(9));
+    assert_eq!(bench.joins(3), []);
+    assert_eq!(bench.joins(4), []);
+    let revoked = bench.give(Event::Revoked { client: client(4) });
+    assert_eq!(revoked, [Action::Disconnect { peer: bench.peer(4) }]);
+    assert_eq!(bench.coordinator.deadline(bench.now), Some(Duration::from_secs(14)));
+    assert_eq!(
+        bench.at(Duration::from_secs(14)),
+        [Action::Disconnect { peer: bench.peer(3) }],
+        "it tries another server"
+    );
 }
 
 #[test]
@@ -131,7 +146,7 @@ fn a_device_that_is_recruited_after_its_update_was_dropped_comes_again_with_it()
     let other = 3 - member;
     let arrived = bench.uploads(other, 1, report(other));
     assert_eq!(arrived, [Action::Drop { upload: UploadId(1) }], "it is no member, and is not told so");
-    // Nobody else can deliver.
+    // No other device can deliver.
     let recruits = bench.fails(member, 1);
     assert!(matches!(recruits[..], [Action::Open(_)]), "{recruits:?}");
     assert_eq!(bench.opened(1), [Action::Disconnect { peer: bench.peer(other) }]);

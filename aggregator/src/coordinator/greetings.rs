@@ -1,0 +1,89 @@
+//! Hellos that wait, where several servers serve the run: a server answers only while no other one can lead it.
+//!
+//! One that was stopped, or does not reach the store, does not know of rounds that another one has opened since. It would tell devices that
+//! what they have trained for these is not wanted, and they would drop it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use shared::id::ClientId;
+use shared::message::{Hello, ToServer};
+
+use super::{Coordinator, PeerId};
+
+/// For how long a hello waits. Then its device is to try another server: connections that are not welcome yet have few places.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The hellos that wait.
+#[derive(Debug)]
+pub(super) struct Greetings {
+    /// No other server leads before this moment.
+    leads_until: Duration,
+    /// With the moments at which they came.
+    waiting: BTreeMap<PeerId, (Duration, Hello)>,
+}
+
+impl Greetings {
+    /// Of a server that is the only one, or has to be told that it leads.
+    pub(super) fn new(alone: bool) -> Self {
+        Self { leads_until: if alone { Duration::MAX } else { Duration::ZERO }, waiting: BTreeMap::new() }
+    }
+
+    pub(super) fn are_none(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Whether no other server leads now.
+    pub(super) fn may_be_answered(&self, now: Duration) -> bool {
+        now < self.leads_until
+    }
+
+    pub(super) fn wait(&mut self, now: Duration, peer: PeerId, hello: Hello) {
+        self.waiting.insert(peer, (now, hello));
+    }
+
+    /// The connection has ended.
+    pub(super) fn remove(&mut self, peer: PeerId) {
+        self.waiting.remove(&peer);
+    }
+
+    /// When the next one has waited for long enough.
+    pub(super) fn deadline(&self) -> Option<Duration> {
+        self.waiting.values().map(|(since, _)| *since + PATIENCE).min()
+    }
+
+    /// Which connections wait, and whose they are.
+    pub(super) fn peers(&self) -> impl Iterator<Item = (PeerId, ClientId)> {
+        self.waiting.iter().map(|(peer, (_, hello))| (*peer, hello.client))
+    }
+}
+
+impl Coordinator {
+    /// No other server leads the run before `until`: the hellos that wait are answered.
+    pub(super) fn leads(&mut self, now: Duration, until: Duration) {
+        self.greetings.leads_until = self.greetings.leads_until.max(until);
+        if self.greetings.may_be_answered(now) {
+            for (peer, (_, hello)) in std::mem::take(&mut self.greetings.waiting) {
+                self.message(now, peer, ToServer::Hello(hello));
+            }
+        }
+    }
+
+    /// Disconnects those whose hello has waited for too long.
+    pub(super) fn give_up_greetings(&mut self, now: Duration) {
+        let over = |(since, _): &(Duration, Hello)| now >= *since + PATIENCE;
+        let given_up: Vec<_> = self.greetings.waiting.extract_if(.., |_, waiting| over(waiting)).collect();
+        for (peer, _) in given_up {
+            self.disconnect(peer);
+        }
+    }
+
+    /// Disconnects the connections of a client whose hello waits.
+    pub(super) fn drop_greetings_of(&mut self, client: ClientId) {
+        let peers: Vec<_> = self.greetings.peers().filter(|(_, of)| *of == client).collect();
+        for (peer, _) in peers {
+            self.greetings.remove(peer);
+            self.disconnect(peer);
+        }
+    }
+}

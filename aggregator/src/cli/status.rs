@@ -134,6 +134,10 @@ fn show(arguments: &StatusArgs, all: &[Shown]) -> Result<(), Failure> {
 /// Whether there is more to tell than that time has passed.
 fn differ(before: &[Shown], now: &[Shown]) -> bool {
     let differ = |(before, now): (&Shown, &Shown)| {
+        #[cfg(feature = "cluster")]
+        if before.servers != now.servers {
+            return true;
+        }
         let status = match (&before.run.status, &now.run.status) {
             (Some(before), Some(now)) => now.differs_from(before),
             (before, now) => before.is_some() != now.is_some(),
@@ -143,7 +147,6 @@ fn differ(before: &[Shown], now: &[Shown]) -> bool {
                 != (&now.run.run, now.serving, &now.run.outcome)
             || (&before.newest, &before.arrivals, &before.left_out, &before.events)
                 != (&now.newest, &now.arrivals, &now.left_out, &now.events)
-            || now.served_otherwise(before)
     };
     before.len() != now.len() || before.iter().zip(now).any(differ)
 }

@@ -30,19 +30,6 @@ pub(super) struct Shown {
     pub(super) servers: Option<Servers>,
 }
 
-impl Shown {
-    /// Whether other servers serve it than before.
-    pub(super) fn served_otherwise(&self, before: &Self) -> bool {
-        #[cfg(feature = "cluster")]
-        return self.servers != before.servers;
-        #[cfg(not(feature = "cluster"))]
-        {
-            let _ = before;
-            false
-        }
-    }
-}
-
 /// The name of a run's directory.
 pub(in crate::cli) fn name(run: &StoredRun) -> String {
     let path = Path::new(&run.directory);

@@ -40,6 +40,8 @@ pub struct SeveralFaults {
     pub troubles: u32,
     /// How long the dead stay dead, the stopped stopped, and the store away.
     pub downtime: Duration,
+    /// Probability that a server does not reach the store for a while, when it is about to say that it lives. Others do.
+    pub cut_off: f64,
 }
 
 impl SeveralFaults {
@@ -58,6 +60,8 @@ impl SeveralFaults {
         let (lost, cut, device_crash) = (up_to(0.1), up_to(0.05), up_to(0.03));
         let (link_cut, link_silence) = (up_to(0.03), up_to(0.02));
         let (freeze, root_death, disk_death) = (up_to(0.15), up_to(0.05), up_to(0.5));
+        let troubles = rng.random_range(0..10);
+        let cut_off = if rng.random() { rng.random_range(0.0..0.1) } else { 0.0 };
         Self {
             delay,
             link_delay,
@@ -73,8 +77,9 @@ impl SeveralFaults {
             root_death,
             disk_death,
             trouble,
-            troubles: rng.random_range(0..10),
+            troubles,
             downtime,
+            cut_off,
         }
     }
 }
@@ -94,6 +99,10 @@ pub struct SeveralTroubles {
     pub long_freezes: usize,
     /// Times that the store was away.
     pub outages: usize,
+    /// Times that a server did not reach the store.
+    pub cut_offs: usize,
+    /// Of these, of a root for longer than its lease.
+    pub long_cut_offs: usize,
     /// Links between servers that were cut or fell silent.
     pub links: usize,
     /// Connections of devices that were cut.
@@ -113,7 +122,7 @@ pub struct SeveralTroubles {
 impl SeveralTroubles {
     /// Each with its name.
     #[must_use]
-    pub fn named(&self) -> [(&'static str, usize); 13] {
+    pub fn named(&self) -> [(&'static str, usize); 15] {
         [
             ("deaths of servers", self.deaths),
             ("of these, of the root", self.root_deaths),
@@ -121,6 +130,8 @@ impl SeveralTroubles {
             ("servers stopped and continued", self.freezes),
             ("of these, roots for longer than their lease", self.long_freezes),
             ("outages of the store", self.outages),
+            ("servers that did not reach the store", self.cut_offs),
+            ("of these, roots for longer than their lease", self.long_cut_offs),
             ("links between servers cut or silent", self.links),
             ("connections of devices cut", self.cuts),
             ("deaths of devices", self.device_deaths),

@@ -64,6 +64,7 @@ struct Ready {
 
 /// What a turn of leading takes.
 pub(super) struct Setup {
+    pub(super) server: usize,
     pub(super) store: FakeStore,
     pub(super) run: ServedRun,
     pub(super) claim: Claim,
@@ -321,8 +322,8 @@ fn lead(
     tell: &Sender<Told>,
     baton: &Baton,
 ) -> Result<Ended, Failure> {
-    let Setup { store, run: served, claim: _, led, files, runs, config, disk } = setup;
-    let mut store = store.with(baton);
+    let Setup { server, store, run: served, claim: _, led, files, runs, config, disk } = setup;
+    let mut store = store.with(baton, server);
     fetch_run(&mut store, &served, (&files, &runs), &|| true)?;
     if config.promise.is_some() {
         // Servers derive it from their key.

@@ -204,7 +204,12 @@ impl Several {
         if turn != self.servers[life.server].looks {
             return;
         }
-        if self.store.state().away_until > now {
+        if self.to_come > 0 && self.happens(self.faults.cut_off) {
+            self.to_come -= 1;
+            let time = self.stop_time();
+            self.cut_off(life.server, time);
+        }
+        if self.store.state().is_away_for(life.server, now) {
             return self.schedule(Duration::from_millis(500), Happening::Looks(life, turn));
         }
         let held = self.servers[life.server].standing.borrow().claim().cloned();
@@ -250,6 +255,7 @@ impl Several {
                 server.stopped.subscribe(),
             );
             let root = Root::new(Setup {
+                server: index,
                 store: self.store.clone(),
                 run: self.run.clone(),
                 claim,
@@ -327,7 +333,17 @@ impl Several {
         }
     }
 
-    /// How long a root is stopped: half of them for longer than their lease.
+    /// A server does not reach the store for this time, while the others do.
+    fn cut_off(&mut self, index: usize, time: Duration) {
+        if self.trace {
+            println!("{:?} {} does not reach the store for {time:?}", self.now, name(index));
+        }
+        self.troubles.cut_offs += 1;
+        self.troubles.long_cut_offs += usize::from(self.servers[index].root.is_some() && time > LEASE);
+        self.store.state().cut_off.insert(index, self.now + time);
+    }
+
+    /// How long a root is stopped, or does not reach the store: half of them for longer than their lease.
     fn stop_time(&mut self) -> Duration {
         let least = if self.chance.random() { LEASE + Duration::from_secs(1) } else { Duration::ZERO };
         least + self.draw(self.faults.downtime)

@@ -46,6 +46,8 @@ pub(super) struct State {
     parts: BTreeMap<(Vec<u8>, i32), Vec<u8>>,
     /// It does not answer before this.
     pub(super) away_until: Duration,
+    /// Servers that do not reach it before these moments.
+    pub(super) cut_off: BTreeMap<usize, Duration>,
     /// A question and its answer take up to this.
     latency: Duration,
     /// How often the answer to what was done is lost.
@@ -63,8 +65,8 @@ pub(super) struct State {
 #[derive(Clone, Debug)]
 pub(super) struct FakeStore {
     state: Arc<Mutex<State>>,
-    /// Of a thread that waits in virtual time.
-    baton: Option<Baton>,
+    /// Of a thread that waits in virtual time, of this server.
+    baton: Option<(Baton, usize)>,
 }
 
 impl FakeStore {
@@ -79,6 +81,7 @@ impl FakeStore {
             files: Vec::new(),
             parts: BTreeMap::new(),
             away_until: Duration::ZERO,
+            cut_off: BTreeMap::new(),
             latency,
             lost,
             chance,
@@ -89,9 +92,9 @@ impl FakeStore {
         Self { state: Arc::new(Mutex::new(state)), baton: None }
     }
 
-    /// The same store, for a thread.
-    pub(super) fn with(&self, baton: &Baton) -> Self {
-        Self { state: self.state.clone(), baton: Some(baton.clone()) }
+    /// The same store, for a thread of this server.
+    pub(super) fn with(&self, baton: &Baton, server: usize) -> Self {
+        Self { state: self.state.clone(), baton: Some((baton.clone(), server)) }
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
@@ -104,7 +107,7 @@ impl FakeStore {
         patience: &mut dyn Patience,
         mut what: impl FnMut(&mut State, Duration) -> T,
     ) -> Option<T> {
-        let baton = self.baton.as_ref().expect("a thread asks");
+        let (baton, server) = self.baton.as_ref().expect("a thread asks");
         let takes = || {
             let mut state = self.state();
             let latency = state.latency;
@@ -114,7 +117,7 @@ impl FakeStore {
             baton.sleep(takes(), true);
             let answer = {
                 let mut state = self.state();
-                if state.away_until > baton.now() {
+                if state.is_away_for(*server, baton.now()) {
                     None
                 } else {
                     let answer = what(&mut state, baton.now());
@@ -136,6 +139,11 @@ impl FakeStore {
 }
 
 impl State {
+    /// Whether a server gets no answer now.
+    pub(super) fn is_away_for(&self, server: usize, now: Duration) -> bool {
+        self.away_until > now || self.cut_off.get(&server).is_some_and(|until| *until > now)
+    }
+
     /// What a file of the run holds.
     pub(super) fn file(&self, path: &str) -> Option<Vec<u8>> {
         let held = self.files.iter().find(|held| held.path == path)?;

@@ -47,7 +47,7 @@ impl Coordinator {
     }
 
     /// Whether an update of this round, which does not count here, may still come to count: in the next round to close, if another server
-    /// closes it. Late ones of those that the round has asked do not, whoever closes it.
+    /// closes it. A late one of a device that the open round has asked does not, whichever server closes that.
     pub(super) fn is_unsettled(&self, client: ClientId, round: u32) -> bool {
         let next = self.closed + 1;
         let is_member = || matches!(&self.state, State::Open { round } if round.stage(client).is_some());

@@ -161,6 +161,18 @@ impl ClusterTestbed {
         u32::try_from(row.get::<_, Option<i32>>(0).unwrap_or(0)).ok()
     }
 
+    /// Whether the store has the end of the run.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        let over = |mut client: postgres::Client| {
+            client
+                .query_one("SELECT bool_and(ended) FROM experiment_runs", &[])
+                .ok()?
+                .get::<_, Option<bool>>(0)
+        };
+        self.postgres.try_client().and_then(over) == Some(true)
+    }
+
     /// Who leads the run; `None` while it is not known.
     #[must_use]
     pub fn root(&self) -> Option<Root> {

@@ -192,6 +192,13 @@ fn workers_go_on_through_a_death_of_the_database() {
         .iter()
         .map(|out| store.start(&testbed, out, &["--jobs", "1", "--keep-every", "0"]))
         .collect();
+    // One that has not begun yet would end with what is in the way, as a command that cannot begin does.
+    let both = "SELECT count(DISTINCT worker) = 2 OR count(*) > 0 AND bool_and(ended) FROM experiment_runs";
+    let mut client = store.0.client();
+    until("both work", || {
+        client.query_one(both, &[]).is_ok_and(|row| row.get::<_, Option<bool>>(0) == Some(true))
+    });
+    drop(client);
     for _ in 0..3 {
         let mut client = store.0.client();
         let shared = std::cell::RefCell::new(&mut client);

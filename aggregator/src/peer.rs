@@ -4,7 +4,6 @@
 
 use std::net::IpAddr;
 use std::path::PathBuf;
-use std::time::Instant;
 
 use bytes::Bytes;
 use shared::id::ClientId;
@@ -101,11 +100,6 @@ pub enum FromPeer {
     },
     /// Another server of the run has left, and with it the connections of its devices: they come again.
     ServerLeft,
-    /// The store has said that this server leads the run: no other one does before this moment.
-    Leads {
-        /// The end of the lease, by the clock of this machine.
-        until: Instant,
-    },
     /// A connection was refused because all places are taken. Sent once.
     Full {
         /// How many there are.

@@ -3,7 +3,7 @@
 //! One that was stopped, or does not reach the store, does not know of rounds that another one has opened since. It would tell devices that
 //! what they have trained for these is not wanted, and they would drop it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use shared::id::ClientId;
@@ -21,12 +21,15 @@ pub(super) struct Greetings {
     leads_until: Duration,
     /// With the moments at which they came.
     waiting: BTreeMap<PeerId, (Duration, Hello)>,
+    /// The same by these moments: thousands may wait.
+    since: BTreeSet<(Duration, PeerId)>,
 }
 
 impl Greetings {
     /// Of a server that is the only one, or has to be told that it leads.
     pub(super) fn new(alone: bool) -> Self {
-        Self { leads_until: if alone { Duration::MAX } else { Duration::ZERO }, waiting: BTreeMap::new() }
+        let leads_until = if alone { Duration::MAX } else { Duration::ZERO };
+        Self { leads_until, waiting: BTreeMap::new(), since: BTreeSet::new() }
     }
 
     pub(super) fn are_none(&self) -> bool {
@@ -39,17 +42,21 @@ impl Greetings {
     }
 
     pub(super) fn wait(&mut self, now: Duration, peer: PeerId, hello: Hello) {
+        self.remove(peer);
         self.waiting.insert(peer, (now, hello));
+        self.since.insert((now, peer));
     }
 
     /// The connection has ended.
     pub(super) fn remove(&mut self, peer: PeerId) {
-        self.waiting.remove(&peer);
+        if let Some((since, _)) = self.waiting.remove(&peer) {
+            self.since.remove(&(since, peer));
+        }
     }
 
     /// When the next one has waited for long enough.
     pub(super) fn deadline(&self) -> Option<Duration> {
-        self.waiting.values().map(|(since, _)| *since + PATIENCE).min()
+        self.since.first().map(|(since, _)| *since + PATIENCE)
     }
 
     /// Which connections wait, and whose they are.
@@ -63,6 +70,7 @@ impl Coordinator {
     pub(super) fn leads(&mut self, now: Duration, until: Duration) {
         self.greetings.leads_until = self.greetings.leads_until.max(until);
         if self.greetings.may_be_answered(now) {
+            self.greetings.since.clear();
             for (peer, (_, hello)) in std::mem::take(&mut self.greetings.waiting) {
                 self.message(now, peer, ToServer::Hello(hello));
             }
@@ -71,9 +79,10 @@ impl Coordinator {
 
     /// Disconnects those whose hello has waited for too long.
     pub(super) fn give_up_greetings(&mut self, now: Duration) {
-        let over = |(since, _): &(Duration, Hello)| now >= *since + PATIENCE;
-        let given_up: Vec<_> = self.greetings.waiting.extract_if(.., |_, waiting| over(waiting)).collect();
-        for (peer, _) in given_up {
+        while self.greetings.deadline().is_some_and(|deadline| now >= deadline)
+            && let Some((_, peer)) = self.greetings.since.pop_first()
+        {
+            self.greetings.waiting.remove(&peer);
             self.disconnect(peer);
         }
     }

@@ -62,9 +62,6 @@ impl Driver<'_> {
             FromPeer::CutOff { client } => self.report_cut_off(client),
             FromPeer::Revoked { client } => return Some(Event::Revoked { client }),
             FromPeer::ServerLeft => return Some(Event::ServerLeft),
-            FromPeer::Leads { until } => {
-                return Some(Event::Leads { until: until.saturating_duration_since(self.started) });
-            }
             FromPeer::Asked(Request::Stop) => {
                 self.events.tell(&Notice::Asked { what: Request::Stop.name() });
                 return Some(Event::Stop);

@@ -30,7 +30,7 @@ use crate::coordinator::{
 use crate::events::{Events, Notice, Party, Sink, TaskResult};
 use crate::peer::{FromPeer, ToPeer};
 use crate::round::Tally;
-use crate::run::{Broadcast, OwnProgress, Run, RunError, Upload, disk};
+use crate::run::{Broadcast, Lease, OwnProgress, Run, RunError, Upload, disk};
 use crate::storage::{Disk, FileLayer as _};
 use counter::Counter;
 use disk_space::DiskSpace;
@@ -66,7 +66,7 @@ pub async fn drive(
 ) -> Result<Ended, RunError> {
     let reclosed = run.take_reclosed();
     let policy = run.config().policy;
-    let own = run.own_progress();
+    let (own, lease) = (run.own_progress(), run.lease());
     let disk_space = DiskSpace::of(&run);
     let reopened = match &resume.open {
         Some(reopened) if reopened.decided().is_none() => {
@@ -82,6 +82,7 @@ pub async fn drive(
     let disk_worker = disk_worker::spawn(run, job_queue, done_sender);
     let mut driver = Driver {
         started: Instant::now(),
+        lease,
         coordinator,
         frozen,
         events: Events::new(sink),
@@ -141,11 +142,7 @@ pub async fn drive(
             }
             Ok(()) = stop.changed() => Some(Event::Stop),
         };
-        let stalled = stalls.check(started.elapsed()).map(|by| {
-            driver.events.tell(&Notice::Stalled { by });
-            Event::Stalled { by }
-        });
-        for event in stalled.into_iter().chain(driver.disk_space.change()).chain(event) {
+        for event in driver.noticed(&mut stalls).into_iter().flatten().chain(event) {
             handled = started.elapsed();
             driver.coordinator.handle(handled, event);
         }
@@ -215,6 +212,7 @@ struct Known {
 struct Driver<'s> {
     /// The moment from which the coordinator counts time.
     started: Instant,
+    lease: Option<Lease>,
     coordinator: Coordinator,
     frozen: Option<Frozen>,
     events: Events<'s>,
@@ -240,6 +238,17 @@ struct Driver<'s> {
 }
 
 impl Driver<'_> {
+    /// What has changed beside what peers and the disk worker say. It is looked at before each of their events, of which thousands may wait.
+    fn noticed(&mut self, stalls: &mut StallDetector) -> [Option<Event>; 3] {
+        let stalled = stalls.check(self.started.elapsed()).map(|by| {
+            self.events.tell(&Notice::Stalled { by });
+            Event::Stalled { by }
+        });
+        let leads = self.lease.as_mut().and_then(Lease::renewed);
+        let leads = leads.map(|until| Event::Leads { until: until.saturating_duration_since(self.started) });
+        [stalled, leads, self.disk_space.change()]
+    }
+
     fn act(&mut self) {
         while let Some(action) = self.coordinator.poll() {
             debug!(?action);

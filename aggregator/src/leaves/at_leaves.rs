@@ -15,7 +15,7 @@ use super::keeper::Keeper;
 use super::message::{Frame, ToLeaf};
 use crate::coordinator::Agreement;
 use crate::run::directory::RunDirectory;
-use crate::run::{HeldUpdate, LeafUpload, Leaves, LeavesError, Part, RoundAtLeaves};
+use crate::run::{HeldUpdate, LeafUpload, Lease, Leaves, LeavesError, Part, RoundAtLeaves};
 
 /// How long a leaf that has updates of the open round is waited for: after a crash it is back with them in a moment.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -28,6 +28,7 @@ pub struct AtLeaves {
     hub: Hub,
     answers: Box<dyn Answers>,
     keeper: Keeper,
+    lease: Option<Lease>,
     links: BTreeMap<u64, Linked>,
     /// The open round.
     round: u32,
@@ -51,7 +52,13 @@ impl AtLeaves {
     /// Those that are linked to `hub`, whose words come out of `answers`.
     #[must_use]
     pub fn new(hub: Hub, answers: Box<dyn Answers>, keeper: Keeper) -> Self {
-        Self { hub, answers, keeper, links: BTreeMap::new(), round: 0, closed: 0 }
+        Self { hub, answers, keeper, lease: None, links: BTreeMap::new(), round: 0, closed: 0 }
+    }
+
+    /// The same for a root whose driver looks at its lease.
+    #[must_use]
+    pub fn under(self, lease: Lease) -> Self {
+        Self { lease: Some(lease), ..self }
     }
 
     /// The next answer. `None` when it is late.
@@ -295,5 +302,9 @@ impl Leaves for AtLeaves {
             self.hub.closed(closed);
         }
         Ok(())
+    }
+
+    fn lease(&self) -> Option<Lease> {
+        self.lease.clone()
     }
 }

@@ -12,7 +12,7 @@ use super::store::RunStore as _;
 use crate::cluster::connection::{Connection, Patience};
 use crate::cluster::error::StoreError;
 use crate::cluster::experiments::{Claim, enter, give_back};
-use crate::run::LeavesError;
+use crate::run::{Confirmed, Lease, LeavesError};
 
 /// How often each says that it is alive.
 pub const INTERVAL: Duration = Duration::from_secs(1);
@@ -24,15 +24,6 @@ pub struct Membership {
     confirmed: watch::Receiver<Confirmed>,
     released: mpsc::Sender<Command>,
     thread: Option<JoinHandle<()>>,
-}
-
-/// The store has said that this process leads the run.
-#[derive(Clone, Copy, Debug)]
-pub struct Confirmed {
-    /// Under which epoch.
-    pub epoch: i64,
-    /// When it was asked: the lease is longer than from then on.
-    pub asked: Instant,
 }
 
 /// What the thread is asked.
@@ -58,7 +49,7 @@ impl Membership {
     pub fn start(connection: Connection, run: ServedRun, (leaf, address): (String, String)) -> Self {
         let (released, commands) = mpsc::channel();
         let (sender, standing) = watch::channel(Standing::Unknown);
-        let (asked, confirmed) = watch::channel(Confirmed { epoch: 0, asked: Instant::now() });
+        let (asked, confirmed) = watch::channel(Confirmed { epoch: 0, until: Instant::now() });
         let member = Member { run, leaf, address, commands, standing: sender, confirmed: asked, told: false };
         let thread = std::thread::Builder::new().name("cluster".to_owned());
         let thread = thread.spawn(move || member.work(connection)).expect("the system gives one thread");
@@ -71,10 +62,10 @@ impl Membership {
         self.standing.clone()
     }
 
-    /// What the store has last said of a lease of this process.
+    /// The lease under this claim, for its driver.
     #[must_use]
-    pub fn confirmed(&self) -> watch::Receiver<Confirmed> {
-        self.confirmed.clone()
+    pub fn lease(&self, claim: &Claim) -> Lease {
+        Lease::new(self.confirmed.clone(), claim.epoch)
     }
 
     /// What the root's disk worker knows of its lease. `stopped` ends it.
@@ -145,7 +136,7 @@ impl Member {
             match looked {
                 Ok(Some(now)) => {
                     if let Some(claim) = now.claim() {
-                        self.confirmed.send_replace(Confirmed { epoch: claim.epoch, asked });
+                        self.confirmed.send_replace(Confirmed { epoch: claim.epoch, until: asked + LEASE });
                     }
                     self.standing.send_if_modified(|standing| {
                         let changed = *standing != now;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use shared::identity::SecretKey;
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, WeakUnboundedSender, unbounded_channel};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tracing::{info, warn};
@@ -12,12 +12,12 @@ use super::answers::Queue;
 use super::at_leaves::AtLeaves;
 use super::hub::Hub;
 use super::keeper::Keeper;
-use super::leadership::{Confirmed, Led, Membership};
+use super::leadership::{Led, Membership};
 use super::leaf::Leaf;
 use super::link::{Link, pair};
 use super::message::{Part, ToLeaf, ToRoot};
 use super::network::{accept, dial};
-use super::standing::{LEASE, Root, ServedRun, Standing};
+use super::standing::{Root, ServedRun, Standing};
 use crate::cluster::address::StoreAddress;
 use crate::cluster::connection::Connection;
 use crate::cluster::experiments::Claim;
@@ -136,8 +136,8 @@ impl Process {
         let hub = Hub::new(claim.epoch, to_driver.clone(), answers);
         let keeper = self.keeper(led.clone(), arithmetic);
         let leaves = AtLeaves::new(hub.clone(), Box::new(Queue::new(queue)), keeper);
+        let leaves = leaves.under(self.membership.lease(claim));
         self.here.send_replace(Some(Here { epoch: claim.epoch, hub: hub.clone() }));
-        tokio::spawn(confirm(self.membership.confirmed(), claim.epoch, to_driver.downgrade()));
         Leading { peers, to_driver, leaves, hub, led }
     }
 
@@ -158,23 +158,6 @@ impl Process {
         self.here.send_replace(None);
         if self.leaf.is_some() {
             let _ = ended(&mut self.leaf).await;
-        }
-    }
-}
-
-/// Tells the root of this epoch, for as long as it is there, until when no other one leads.
-async fn confirm(
-    mut confirmed: watch::Receiver<Confirmed>,
-    epoch: i64,
-    driver: WeakUnboundedSender<FromPeer>,
-) {
-    loop {
-        let Confirmed { epoch: of, asked } = *confirmed.borrow_and_update();
-        let Some(driver) = driver.upgrade() else { return };
-        let sent = of == epoch && driver.send(FromPeer::Leads { until: asked + LEASE }).is_ok();
-        drop(driver);
-        if !sent || confirmed.changed().await.is_err() {
-            return;
         }
     }
 }

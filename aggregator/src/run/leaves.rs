@@ -16,6 +16,7 @@ use shared::record::Record;
 
 use super::Broadcast;
 use super::directory::RunDirectory;
+use super::lease::Lease;
 use super::leaves_error::LeavesError;
 use crate::coordinator::{Agreement, Opening};
 
@@ -79,4 +80,6 @@ pub trait Leaves: Send {
     fn update(&mut self, round: u32, client: ClientId) -> Result<Bytes, LeavesError>;
     /// Makes what the run has in `directory` durable for all of them. `closed` rounds are over for good then.
     fn keep(&mut self, directory: &RunDirectory, closed: u32) -> Result<(), LeavesError>;
+    /// The lease of the root.
+    fn lease(&self) -> Option<Lease>;
 }

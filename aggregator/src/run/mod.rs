@@ -77,6 +77,7 @@ mod init;
 mod initial_model;
 mod initial_model_error;
 mod leaf;
+mod lease;
 mod leaves;
 mod leaves_error;
 mod manifest;
@@ -129,6 +130,7 @@ pub use foreign::NamesError;
 pub use initial_model::InitialModel;
 pub use initial_model_error::InitialModelError;
 pub use leaf::{LeafRun, Sent};
+pub use lease::{Confirmed, Lease};
 pub use leaves::{HeldUpdate, LeafUpload, Leaves, RoundAtLeaves};
 pub use leaves_error::LeavesError;
 pub use manifest::RunManifest;
@@ -301,6 +303,12 @@ impl Run {
     #[must_use]
     pub fn own_progress(&self) -> Arc<OwnProgress> {
         self.own_progress.clone()
+    }
+
+    /// The lease under which this server leads the run, where others may come to do so.
+    #[must_use]
+    pub fn lease(&self) -> Option<Lease> {
+        self.leaves.as_ref()?.lease()
     }
 
     /// The disk that the run lives on.

@@ -134,9 +134,16 @@ impl ClusterTestbed {
     /// What `aggregator status` says at a server.
     #[must_use]
     pub fn status(&self, server: usize) -> Ended {
+        self.status_as(server, &[])
+    }
+
+    /// The same with these options.
+    #[must_use]
+    pub fn status_as(&self, server: usize, options: &[&str]) -> Ended {
         let (runs, identity) = (self.runs(server), self.testbed.path(&format!("identity-{server}")));
         let folders = [runs.display().to_string(), identity.display().to_string()];
-        run(&programs().aggregator, &["status", "--runs", &folders[0], "--identity", &folders[1]])
+        let place = ["status", "--runs", &folders[0], "--identity", &folders[1]];
+        run(&programs().aggregator, &[&place[..], options].concat())
     }
 
     /// Starts a device that knows all servers. Where it begins follows from its key.

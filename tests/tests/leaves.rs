@@ -14,6 +14,7 @@ use federation_tests::cluster_testbed::{ClusterTestbed, Root};
 use federation_tests::planted::{plant_noise, plant_secret};
 use federation_tests::postgres::Postgres;
 use federation_tests::process::{Process, until};
+use serde_json::Value;
 
 /// All servers and devices of a lab.
 fn start(lab: &ClusterTestbed, devices: u32) -> (Vec<Process>, Vec<Process>) {
@@ -69,6 +70,26 @@ fn three_servers_make_the_model_of_one() {
     let Some(lab) = ClusterTestbed::new(3, 6, &["run.rounds=4"]) else { return };
     let (servers, devices) = start(&lab, 6);
     lab.assert_completed(servers, devices);
+}
+
+#[test]
+fn programs_read_one_document_of_the_run_at_each_server() {
+    let Some(lab) = ClusterTestbed::new(2, 2, &["run.rounds=1000", "data.max-samples=200"]) else { return };
+    let (_servers, _devices) = start(&lab, 2);
+    let told = |server: usize| -> Option<Value> {
+        let text = lab.status_as(server, &["--json"]).text;
+        let document: Value = serde_json::from_str(text.trim()).ok()?;
+        (document["servers"].as_array()?.len() == 2).then_some(document)
+    };
+    until("both have heard who leads", || told(0).is_some() && told(1).is_some());
+    let [first, second] = [0, 1].map(|server| told(server).expect("it was there before"));
+    for document in [&first, &second] {
+        assert_eq!(document["serving"], true, "{document}");
+        assert!(document["status"]["rounds"] == 1000 && document["told"].is_i64(), "{document}");
+    }
+    assert_eq!((&first["name"], &first["leads"]), (&second["name"], &second["leads"]));
+    // The one that leads has the rounds.
+    assert_eq!([&first, &second].iter().filter(|document| document["newest"].is_array()).count(), 1);
 }
 
 #[test]

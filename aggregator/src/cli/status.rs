@@ -176,13 +176,14 @@ fn look(arguments: &StatusArgs) -> Result<(Vec<Shown>, Vec<String>), Failure> {
         let left_out = database.left_out(&run.run)?;
         let newest = only_closed(newest, arguments.rounds as usize);
         let events = database.events(&run.run, arguments.events)?;
+        let name = name(&run);
         // One that other servers have brought to its end is over, too.
         let finished = || RunDirectory::new(&run.directory).finished().exists();
         if !serving && !matches!(run.outcome.as_deref(), Some("completed" | "fruitless")) && !finished() {
-            idle.push(name(&run));
+            idle.push(name.clone());
         }
         all.push(Shown {
-            name: name(&run),
+            name,
             run,
             serving,
             newest,

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use shared::eligibility::Eligibility;
-use shared::id::ClientId;
 use shared::message::{
     Discard, Hello, Progress, Refusal, Rejection, ToClient, ToServer, UpdateHeader, Verdict,
 };
@@ -263,17 +262,6 @@ impl Coordinator {
                 }
             }
         }
-    }
-
-    /// The client's update is folded after all, or wanted again, and not counted among those that are not.
-    pub(super) fn take_back(&mut self, client: ClientId) {
-        let Some((_, verdict)) = self.withheld.remove(&client) else { return };
-        let (rejected, discarded) = match self.state.round_mut() {
-            Some(round) => (&mut round.rejected, &mut round.discarded),
-            None => (&mut self.stray_rejected, &mut self.stray_discarded),
-        };
-        let counter = if matches!(verdict, Verdict::Rejected(_)) { rejected } else { discarded };
-        *counter = counter.saturating_sub(1);
     }
 
     /// Counts an update that is not folded in the tally of the open round, or of the next one.

@@ -36,11 +36,10 @@ impl Coordinator {
             }
             let Some(member) = self.members.get_mut(&client) else { continue };
             member.counted = Some(update.round).filter(|_| !is_lost);
-            let link = member.link;
-            if self.withheld.get(&client).is_some_and(|(round, _)| *round == update.round) {
-                self.withheld.remove(&client);
-            }
-            if let Some(link) = link {
+            if let Some(link) = member.link {
+                if self.withheld.get(&client).is_some_and(|(round, _)| *round == update.round) {
+                    self.withheld.remove(&client);
+                }
                 self.send(link.peer, ToClient::Receipt { round: update.round, verdict });
             }
         }
@@ -52,6 +51,17 @@ impl Coordinator {
         let next = self.closed + 1;
         let is_member = || matches!(&self.state, State::Open { round } if round.stage(client).is_some());
         self.policy.receipts_at_close && (round == next || self.counts_in(round, next) && !is_member())
+    }
+
+    /// The client's update is folded after all, or wanted again, and not counted among those that are not.
+    pub(super) fn take_back(&mut self, client: ClientId) {
+        let Some((_, verdict)) = self.withheld.remove(&client) else { return };
+        let (rejected, discarded) = match self.state.round_mut() {
+            Some(round) => (&mut round.rejected, &mut round.discarded),
+            None => (&mut self.stray_rejected, &mut self.stray_discarded),
+        };
+        let counter = if matches!(verdict, Verdict::Rejected(_)) { rejected } else { discarded };
+        *counter = counter.saturating_sub(1);
     }
 
     /// Sends what was withheld, now that the round has closed without these updates.

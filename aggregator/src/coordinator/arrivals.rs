@@ -9,6 +9,7 @@ use shared::message::{
 use shared::spec::{LabelsAt, Reading};
 
 use super::open_round::{MemberState, Offer};
+use super::receipts::Withheld;
 use super::{Action, Arrival, Connection, Coordinator, INELIGIBLE_RETRY, Member, PeerId, State};
 
 /// The greatest number of samples that a client may declare, used or skipped. The resolution of the sums follows the largest
@@ -22,15 +23,14 @@ impl Coordinator {
         let known = self.peers.get(&peer).copied();
         let Some(client) = known else {
             match message {
-                ToServer::Hello(hello) if !self.dismissed.contains(peer) => {
-                    if self.greetings.may_be_answered(now) {
-                        self.hello(now, peer, &hello);
-                    } else {
-                        self.greetings.wait(now, peer, hello);
-                    }
+                ToServer::Hello(hello) if !self.dismissed.contains(peer) && !self.greetings.has(peer) => {
+                    self.greet(now, peer, (now, hello));
                 }
                 // It broke the protocol, or was timed out and does not know it yet: no reason to refuse it for good.
-                _ => self.disconnect(peer),
+                _ => {
+                    self.greetings.remove(peer);
+                    self.disconnect(peer);
+                }
             }
             return;
         };
@@ -102,7 +102,7 @@ impl Coordinator {
         self.forget(peer);
     }
 
-    fn hello(&mut self, now: Duration, peer: PeerId, hello: &Hello) {
+    pub(super) fn hello(&mut self, now: Duration, peer: PeerId, hello: &Hello) {
         if hello.asks() {
             // The device comes again with what it has read.
             let reading = Reading::of(&self.spec).to_text();
@@ -240,7 +240,7 @@ impl Coordinator {
         };
         match offer {
             Offer::Fold => {
-                self.take_back(client);
+                self.take_back(client, round);
                 self.actions.push_back(Action::Fold { round: next, client, upload });
             }
             Offer::Wait => self.defer(client, update),
@@ -255,10 +255,11 @@ impl Coordinator {
                 if !unsettled {
                     self.count(&verdict);
                     self.send(peer, ToClient::Receipt { round, verdict });
-                } else if self.withheld.get(&client).is_none_or(|(of, _)| *of != round) {
+                } else if self.withheld.get(&client).is_none_or(|withheld| withheld.round != round) {
                     // What it offers again is judged once.
                     self.count(&verdict);
-                    self.withheld.insert(client, (round, verdict));
+                    let is_stray = self.state.round().is_none();
+                    self.withheld.insert(client, Withheld { round, verdict, is_stray });
                 }
             }
         }

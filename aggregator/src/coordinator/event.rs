@@ -57,9 +57,12 @@ pub enum Event {
     },
     /// A server whose devices were connected through it has left: they come again, as after a restart of this machine.
     ServerLeft,
-    /// Where another server may come to lead the run: none does before this moment.
+    /// Where another server may come to lead the run: the store has said that none does for some time. Both moments are by the time that
+    /// events are handled at.
     Leads {
-        /// By the time that events are handled at.
+        /// When the store was asked.
+        asked: Duration,
+        /// None leads before this moment.
         until: Duration,
     },
     /// The client was revoked: nothing that arrives on its connections counts from now on, and no round waits for it. If it is

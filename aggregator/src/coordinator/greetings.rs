@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use shared::id::ClientId;
-use shared::message::{Hello, ToServer};
+use shared::message::Hello;
 
 use super::{Coordinator, PeerId};
 
@@ -19,6 +19,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub(super) struct Greetings {
     /// No other server leads before this moment.
     leads_until: Duration,
+    /// When the store was asked that last.
+    asked: Duration,
     /// With the moments at which they came.
     waiting: BTreeMap<PeerId, (Duration, Hello)>,
     /// The same by these moments: thousands may wait.
@@ -27,9 +29,9 @@ pub(super) struct Greetings {
 
 impl Greetings {
     /// Of a server that is the only one, or has to be told that it leads.
-    pub(super) fn new(alone: bool) -> Self {
-        let leads_until = if alone { Duration::MAX } else { Duration::ZERO };
-        Self { leads_until, waiting: BTreeMap::new(), since: BTreeSet::new() }
+    pub(super) fn new(alone: bool, now: Duration) -> Self {
+        let leads_until = if alone { Duration::MAX } else { now };
+        Self { leads_until, asked: Duration::ZERO, waiting: BTreeMap::new(), since: BTreeSet::new() }
     }
 
     pub(super) fn are_none(&self) -> bool {
@@ -41,10 +43,19 @@ impl Greetings {
         now < self.leads_until
     }
 
-    pub(super) fn wait(&mut self, now: Duration, peer: PeerId, hello: Hello) {
-        self.remove(peer);
-        self.waiting.insert(peer, (now, hello));
-        self.since.insert((now, peer));
+    /// Since when another server may lead, if one may now.
+    pub(super) fn lapsed(&self, now: Duration) -> Option<Duration> {
+        (!self.may_be_answered(now)).then_some(self.leads_until)
+    }
+
+    /// Whether this connection has said hello and waits.
+    pub(super) fn has(&self, peer: PeerId) -> bool {
+        self.waiting.contains_key(&peer)
+    }
+
+    fn wait(&mut self, since: Duration, peer: PeerId, hello: Hello) {
+        self.waiting.insert(peer, (since, hello));
+        self.since.insert((since, peer));
     }
 
     /// The connection has ended.
@@ -66,14 +77,33 @@ impl Greetings {
 }
 
 impl Coordinator {
-    /// No other server leads the run before `until`: the hellos that wait are answered.
-    pub(super) fn leads(&mut self, now: Duration, until: Duration) {
+    /// The store, asked at this moment, has said that no other server leads the run before `until`: the hellos that wait are answered.
+    pub(super) fn leads(&mut self, now: Duration, asked: Duration, until: Duration) {
         self.greetings.leads_until = self.greetings.leads_until.max(until);
-        if self.greetings.may_be_answered(now) {
-            self.greetings.since.clear();
-            for (peer, (_, hello)) in std::mem::take(&mut self.greetings.waiting) {
-                self.message(now, peer, ToServer::Hello(hello));
-            }
+        self.greetings.asked = self.greetings.asked.max(asked);
+        if !self.greetings.may_be_answered(now) {
+            return;
+        }
+        if self.pauses.is_paused() {
+            self.end_pause(now);
+            self.wait_for_those_sent_away(now);
+        }
+        self.greetings.since.clear();
+        for (peer, (since, hello)) in std::mem::take(&mut self.greetings.waiting) {
+            self.greet(now, peer, (since, hello));
+        }
+    }
+
+    /// Answers a hello that came at `since`, if it may be answered now.
+    pub(super) fn greet(&mut self, now: Duration, peer: PeerId, (since, hello): (Duration, Hello)) {
+        // Its device has the task of another server, which leads or has led, unless the store was set back.
+        let heard_of =
+            hello.holds.is_none_or(|held| held.run != self.spec.run || held.round <= self.closed + 1);
+        let is_behind = self.policy.receipts_at_close && !heard_of && self.greetings.asked <= since;
+        if self.greetings.may_be_answered(now) && !is_behind {
+            self.hello(now, peer, &hello);
+        } else {
+            self.greetings.wait(since, peer, hello);
         }
     }
 

@@ -61,6 +61,7 @@
 //! | any | hello | it holds what may count in the next round to close, and other servers may lead the run | same | welcome: wanted, so kept |
 //! | `Opening` | opened | an update of a member was dropped, and its verdict waits | `Open` | `Disconnect`: it offers it again, or takes the task |
 //! | any | hello | another server may lead the run already | same | the hello waits until that is known, for five seconds at most: `Disconnect` |
+//! | any | hello | it holds what was trained for a round that this server has not heard of | same | the same, until the store was asked after it came |
 //! | any | update of a closed round | it is not owed ([`OutstandingTask`]), or too late | same | `Drop`, receipt: discarded (late) |
 //! | `Open`, `Opening` | update of a closed round | it is owed | same | `Fold`; receipt as above |
 //! | `Closing`, `Gathering` | update of a closed or the closing round | it is owed | same | the update waits for the next round to be opened |
@@ -74,6 +75,7 @@
 //! | `Gathering` | held | | same | opens no round, until it is no longer held |
 //! | any | paused | | same | neither opens nor closes a round |
 //! | any | resumed | | same | times go on where they were; in `Open` away members are waited for, as after a restart |
+//! | any | time | another server may lead the run already | same | as if paused, until it is known that none does; known clients are waited for, as after a restart |
 //! | any | stop | | `Finished` | `Disconnect` all, `Finish` |
 //! | `Finished` | update | | same | `Drop` |
 //!
@@ -91,6 +93,7 @@ mod late;
 mod ledger;
 mod open_round;
 mod participations;
+mod pauses;
 mod progression;
 mod receipts;
 mod roster;
@@ -110,6 +113,8 @@ use dismissed::Dismissed;
 use greetings::Greetings;
 use ledger::Ledger;
 use open_round::OpenRound;
+use pauses::Pauses;
+use receipts::Withheld;
 use roster::{Connection, Member, RosterSync};
 use state::State;
 
@@ -161,16 +166,14 @@ pub struct Coordinator {
     /// Updates that arrived between rounds, for the next round's tally.
     stray_rejected: usize,
     stray_discarded: usize,
-    /// Since when the run is paused because the disk is full.
-    paused: Option<Duration>,
+    pauses: Pauses,
     /// The operator has asked that no new round be opened.
     held: bool,
     /// When the state can next change by time alone, as of the last event.
     due: Option<Duration>,
     /// Late updates that arrived between two rounds, at most one per client.
     deferred: BTreeMap<ClientId, Arrival>,
-    /// Verdicts that wait for the close of a round, of updates that do not count: the rounds that these were trained in.
-    withheld: BTreeMap<ClientId, (u32, Verdict)>,
+    withheld: BTreeMap<ClientId, Withheld>,
     greetings: Greetings,
     state: State,
     actions: VecDeque<Action>,
@@ -238,12 +241,12 @@ impl Coordinator {
             grace_until,
             stray_rejected: 0,
             stray_discarded: 0,
-            paused: None,
+            pauses: Pauses::new(!policy.receipts_at_close, now),
             held: false,
             due: None,
             deferred: BTreeMap::new(),
             withheld: BTreeMap::new(),
-            greetings: Greetings::new(!policy.receipts_at_close),
+            greetings: Greetings::new(!policy.receipts_at_close, now),
             state,
             actions,
         };
@@ -275,7 +278,7 @@ impl Coordinator {
     /// When, after `now`, the state can change by time alone.
     fn next_change(&self, now: Duration) -> Option<Duration> {
         match &self.state {
-            _ if self.paused.is_some() => None,
+            _ if self.pauses.is_paused() => None,
             State::Gathering { since, known_until, pause_until, .. } => {
                 // For a closing round, clients are not waited for that long.
                 let given_up = self.spec.work_after(self.closed, self.last).is_some_and(|work| !work.train);
@@ -307,6 +310,7 @@ impl Coordinator {
             }
             return;
         }
+        self.pause_unless_it_leads(now);
         let idle = self.is_idle(&event);
         match event {
             Event::Message { peer, message } => self.message(now, peer, message),
@@ -321,7 +325,7 @@ impl Coordinator {
                 self.dismissed.remove(peer);
             }
             Event::ServerLeft => self.server_left(now),
-            Event::Leads { until } => self.leads(now, until),
+            Event::Leads { asked, until } => self.leads(now, asked, until),
             Event::Revoked { client } => self.revoked(client),
             Event::Opened { round } => self.opened(round),
             Event::Folded { round, client, outcome } => self.folded(round, client, outcome),
@@ -330,11 +334,11 @@ impl Coordinator {
             Event::Decided { round } => self.decided(now, round),
             Event::Closed { round, void, enough } => self.after_close(now, (round, void), enough),
             Event::RosterSaved => self.memory.under_way = self.memory.under_way.saturating_sub(1),
-            Event::Paused => {
-                self.paused = self.paused.or(Some(now));
-                self.reject_deferred();
+            Event::Paused => self.disk_is_full(now),
+            Event::Resumed => {
+                self.pauses.disk_full = false;
+                self.end_pause(now);
             }
-            Event::Resumed => self.resume(now),
             Event::Held(held) => self.held = held,
             Event::Stalled { by } => self.stalled(now, by),
             Event::Tick => {}
@@ -363,53 +367,8 @@ impl Coordinator {
                 self.peers.contains_key(peer)
             }
             Event::Disconnected { peer } => !self.peers.contains_key(peer),
-            Event::Leads { .. } => self.greetings.are_none(),
+            Event::Leads { .. } => self.greetings.are_none() && !self.pauses.is_paused(),
             _ => false,
-        }
-    }
-
-    /// Leaves the time of the pause out of account, and waits for clients that were disconnected meanwhile, as after a restart.
-    fn resume(&mut self, now: Duration) {
-        let Some(since) = self.paused.take() else { return };
-        // A state that began during the pause has lost less.
-        let since = match self.state {
-            State::Gathering { since: began, .. } => since.max(began),
-            _ => since,
-        };
-        self.postpone(now, now.saturating_sub(since));
-    }
-
-    /// Leaves the time of a stall of the driver out of account.
-    fn stalled(&mut self, now: Duration, by: Duration) {
-        self.shift_heard(now, by);
-        // The time of a pause is added when it ends.
-        if self.paused.is_none() {
-            self.postpone(now, by);
-        }
-    }
-
-    /// Waits for the devices of a server that has left as for all after a restart.
-    fn server_left(&mut self, now: Duration) {
-        self.grace_until = now + self.policy.reconnect_grace;
-        if let State::Gathering { since, known_until, .. } = &mut self.state {
-            // From the beginning, so that one that leaves again and again does not keep the round from opening.
-            *known_until = (*since + self.policy.reconnect_grace).max(*known_until);
-        }
-        self.postpone(now, Duration::ZERO);
-    }
-
-    /// Shifts all times of the state by `by`.
-    fn postpone(&mut self, now: Duration, by: Duration) {
-        match &mut self.state {
-            State::Open { round } | State::Opening { round, .. } => {
-                round.postpone(by, now + self.policy.reconnect_grace);
-            }
-            State::Gathering { since, known_until, pause_until, .. } => {
-                for moment in [since, known_until, pause_until] {
-                    *moment += by;
-                }
-            }
-            State::Closing { .. } | State::Finished => {}
         }
     }
 
@@ -422,7 +381,7 @@ impl Coordinator {
                     if let Some(link) = self.members.get(&client).and_then(|member| member.link) {
                         if self.withheld.contains_key(&client) {
                             // It holds an update of this round, as far as is known, and offers it when it comes again.
-                            self.take_back(client);
+                            self.take_back(client, number);
                             self.forget(link.peer);
                             self.disconnect(link.peer);
                             continue;

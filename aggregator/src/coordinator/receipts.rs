@@ -9,8 +9,18 @@ use std::collections::BTreeMap;
 use shared::id::ClientId;
 use shared::message::{CountedUpdate, Discard, ToClient, Verdict};
 
-use super::open_round::OpenRound;
+use super::open_round::{MemberState, OpenRound};
 use super::{Closing, Coordinator, State};
+
+/// The verdict on an update that does not count here, which waits for the close of a round.
+#[derive(Debug)]
+pub(super) struct Withheld {
+    /// The round that the update was trained in.
+    pub(super) round: u32,
+    pub(super) verdict: Verdict,
+    /// It is counted among those that came between rounds.
+    pub(super) is_stray: bool,
+}
 
 /// Whose updates make the model of a round that closes, and which they are. They have no receipts yet.
 pub(super) type Contributors = Vec<(ClientId, CountedUpdate)>;
@@ -37,7 +47,7 @@ impl Coordinator {
             let Some(member) = self.members.get_mut(&client) else { continue };
             member.counted = Some(update.round).filter(|_| !is_lost);
             if let Some(link) = member.link {
-                if self.withheld.get(&client).is_some_and(|(round, _)| *round == update.round) {
+                if self.withheld.get(&client).is_some_and(|withheld| withheld.round == update.round) {
                     self.withheld.remove(&client);
                 }
                 self.send(link.peer, ToClient::Receipt { round: update.round, verdict });
@@ -46,17 +56,23 @@ impl Coordinator {
     }
 
     /// Whether an update of this round, which does not count here, may still come to count: in the next round to close, if another server
-    /// closes it. A late one of a device that the open round has asked does not, whichever server closes that.
+    /// closes it. A late one of a device that the open round has asked does not, whichever server closes that; nor does one that was rejected
+    /// for what it is.
     pub(super) fn is_unsettled(&self, client: ClientId, round: u32) -> bool {
         let next = self.closed + 1;
         let is_member = || matches!(&self.state, State::Open { round } if round.stage(client).is_some());
-        self.policy.receipts_at_close && (round == next || self.counts_in(round, next) && !is_member())
+        let stage = self.state.round().and_then(|open| open.stage(client));
+        let is_rejected = || matches!(stage, Some(MemberState::Rejected(_)));
+        self.policy.receipts_at_close
+            && if round == next { !is_rejected() } else { self.counts_in(round, next) && !is_member() }
     }
 
-    /// The client's update is folded after all, or wanted again, and not counted among those that are not.
-    pub(super) fn take_back(&mut self, client: ClientId) {
-        let Some((_, verdict)) = self.withheld.remove(&client) else { return };
-        let (rejected, discarded) = match self.state.round_mut() {
+    /// The client's update of this round is folded after all, or wanted again, and not counted among those that are not. One of another
+    /// round stays counted; its device has a newer one.
+    pub(super) fn take_back(&mut self, client: ClientId, round: u32) {
+        let withheld = self.withheld.remove(&client).filter(|withheld| withheld.round == round);
+        let Some(Withheld { verdict, is_stray, .. }) = withheld else { return };
+        let (rejected, discarded) = match self.state.round_mut().filter(|_| !is_stray) {
             Some(round) => (&mut round.rejected, &mut round.discarded),
             None => (&mut self.stray_rejected, &mut self.stray_discarded),
         };
@@ -66,7 +82,7 @@ impl Coordinator {
 
     /// Sends what was withheld, now that the round has closed without these updates.
     pub(super) fn send_withheld(&mut self) {
-        for (client, (round, verdict)) in std::mem::take(&mut self.withheld) {
+        for (client, Withheld { round, verdict, .. }) in std::mem::take(&mut self.withheld) {
             if let Some(link) = self.members.get(&client).and_then(|member| member.link) {
                 self.send(link.peer, ToClient::Receipt { round, verdict });
             }

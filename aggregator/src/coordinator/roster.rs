@@ -152,7 +152,10 @@ impl Coordinator {
         let asked = |client: ClientId| round.is_some_and(|round| round.stage(client).is_some());
         let away = self.members.iter().filter(|(client, member)| member.link.is_none() && !asked(**client));
         let longest = away.min_by_key(|(client, member)| (member.seen, **client)).map(|(client, _)| *client);
-        longest.is_some_and(|ghost| self.members.remove(&ghost).is_some())
+        longest.is_some_and(|ghost| {
+            self.withheld.remove(&ghost);
+            self.members.remove(&ghost).is_some()
+        })
     }
 
     /// Shifts the time when each connected client was last heard by `by`, but not beyond `now`.
@@ -215,10 +218,10 @@ impl Coordinator {
         self.actions.push_back(Action::SaveRoster(RosterSnapshot { since, roster: self.roster() }));
     }
 
-    /// The same, unless it is being written or the disk is full: one roster is under way at a time.
+    /// The same, unless it is being written, or the run is paused: one roster is under way at a time.
     pub(super) fn save_roster_in_time(&mut self) {
         let over = matches!(self.state, State::Finished);
-        if !over && self.memory.under_way == 0 && self.paused.is_none() {
+        if !over && self.memory.under_way == 0 && !self.pauses.is_paused() {
             self.save_roster();
         }
     }

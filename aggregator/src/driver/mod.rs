@@ -30,7 +30,7 @@ use crate::coordinator::{
 use crate::events::{Events, Notice, Party, Sink, TaskResult};
 use crate::peer::{FromPeer, ToPeer};
 use crate::round::Tally;
-use crate::run::{Broadcast, Lease, OwnProgress, Run, RunError, Upload, disk};
+use crate::run::{Broadcast, Confirmed, Lease, OwnProgress, Run, RunError, Upload, disk};
 use crate::storage::{Disk, FileLayer as _};
 use counter::Counter;
 use disk_space::DiskSpace;
@@ -245,7 +245,10 @@ impl Driver<'_> {
             Event::Stalled { by }
         });
         let leads = self.lease.as_mut().and_then(Lease::renewed);
-        let leads = leads.map(|until| Event::Leads { until: until.saturating_duration_since(self.started) });
+        let leads = leads.map(|Confirmed { asked, until, .. }| {
+            let [asked, until] = [asked, until].map(|moment| moment.saturating_duration_since(self.started));
+            Event::Leads { asked, until }
+        });
         [stalled, leads, self.disk_space.change()]
     }
 

@@ -12,6 +12,7 @@ use shared::record::Record;
 use super::answers::{Answer, Answers, NoAnswer};
 use super::hub::Hub;
 use super::keeper::Keeper;
+use super::link::check_length;
 use super::message::{Frame, ToLeaf};
 use crate::coordinator::Agreement;
 use crate::run::directory::RunDirectory;
@@ -169,10 +170,11 @@ impl Leaves for AtLeaves {
         let differences = parts[1..].iter().map(|part| part.len() as u64).collect();
         let payload = if let [model] = &parts[..] { model.clone() } else { parts.concat().into() };
         let round = opening.round;
-        let opening = serde_json::to_string(opening).expect("ids, counts and names are JSON");
+        let opening = serde_json::to_string(opening).expect("ids, counts and names are JSON").into();
         let agreement = agreement.map(|agreement| Box::new(agreement.outline()));
         let digest = broadcast.digest;
         let message = ToLeaf::Open { round, opening, failed, clip, agreement, digest, differences };
+        check_length(&message).map_err(|error| LeavesError::Untold { round, why: error.to_string() })?;
         self.catch_up();
         if self.round != round {
             self.links.values_mut().for_each(|linked| linked.held.clear());

@@ -49,8 +49,9 @@ impl Membership {
     pub fn start(connection: Connection, run: ServedRun, (leaf, address): (String, String)) -> Self {
         let (released, commands) = mpsc::channel();
         let (sender, standing) = watch::channel(Standing::Unknown);
-        let (asked, confirmed) = watch::channel(Confirmed { epoch: 0, until: Instant::now() });
-        let member = Member { run, leaf, address, commands, standing: sender, confirmed: asked, told: false };
+        let now = Instant::now();
+        let (told, confirmed) = watch::channel(Confirmed { epoch: 0, asked: now, until: now });
+        let member = Member { run, leaf, address, commands, standing: sender, confirmed: told, told: false };
         let thread = std::thread::Builder::new().name("cluster".to_owned());
         let thread = thread.spawn(move || member.work(connection)).expect("the system gives one thread");
         Self { standing, confirmed, released, thread: Some(thread) }
@@ -136,7 +137,8 @@ impl Member {
             match looked {
                 Ok(Some(now)) => {
                     if let Some(claim) = now.claim() {
-                        self.confirmed.send_replace(Confirmed { epoch: claim.epoch, until: asked + LEASE });
+                        let (epoch, until) = (claim.epoch, asked + LEASE);
+                        self.confirmed.send_replace(Confirmed { epoch, asked, until });
                     }
                     self.standing.send_if_modified(|standing| {
                         let changed = *standing != now;

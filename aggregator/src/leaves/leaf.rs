@@ -176,7 +176,7 @@ mod tests {
             participations: BTreeMap::new(),
             exchange: 0,
         };
-        let opening = serde_json::to_string(&opening).unwrap();
+        let opening = serde_json::to_string(&opening).unwrap().into();
         far.sender
             .send(
                 ToLeaf::Open {

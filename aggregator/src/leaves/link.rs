@@ -9,6 +9,8 @@
 //! ```
 
 use bytes::Bytes;
+use postcard::ser_flavors::Size;
+use postcard::serialize_with_flavor;
 use quinn::{ReadExactError, RecvStream, SendStream};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -101,11 +103,20 @@ where
 }
 
 async fn write<M: Serialize>(send: &mut SendStream, frame: &Frame<M>) -> Result<(), LinkError> {
-    send.write_all(&before_payload(frame)?).await?;
+    send.write_chunk(before_payload(frame)?.into()).await?;
     if !frame.payload.is_empty() {
         send.write_chunk(frame.payload.clone()).await?;
     }
     Ok(())
+}
+
+/// Refuses a message that the other side would not read.
+///
+/// # Errors
+/// It is too large.
+pub fn check_length<M: Serialize>(message: &M) -> Result<(), LinkError> {
+    let bytes = serialize_with_flavor(message, Size::default()).map_err(|_| LinkError::Message)?;
+    length(bytes).map(|_| ())
 }
 
 /// The length of a message that the other side reads.
@@ -115,12 +126,11 @@ fn length(bytes: usize) -> Result<u32, LinkError> {
 
 /// Both lengths and the message.
 fn before_payload<M: Serialize>(frame: &Frame<M>) -> Result<Vec<u8>, LinkError> {
-    let message = postcard::to_stdvec(&frame.message).map_err(|_| LinkError::Message)?;
-    let length = length(message.len())?;
-    let mut bytes = Vec::with_capacity(12 + message.len());
-    bytes.extend_from_slice(&length.to_le_bytes());
-    bytes.extend_from_slice(&(frame.payload.len() as u64).to_le_bytes());
-    bytes.extend_from_slice(&message);
+    let lengths = 4 + 8;
+    let mut bytes = postcard::to_extend(&frame.message, vec![0; lengths]).map_err(|_| LinkError::Message)?;
+    let message = length(bytes.len() - lengths)?;
+    bytes[..4].copy_from_slice(&message.to_le_bytes());
+    bytes[4..lengths].copy_from_slice(&(frame.payload.len() as u64).to_le_bytes());
     Ok(bytes)
 }
 
@@ -167,5 +177,10 @@ mod tests {
         let expected = "a message has 134217729 bytes, and 134217728 is the most between servers: have fewer devices in the run, or \
                         several runs";
         assert_eq!(refused, expected);
+        assert!(
+            check_length(&"0".repeat(MAX_MESSAGE as usize)).is_err(),
+            "the text's own length comes before it"
+        );
+        assert!(check_length(&"0".repeat(MAX_MESSAGE as usize - 4)).is_ok());
     }
 }

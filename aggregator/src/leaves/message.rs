@@ -1,5 +1,7 @@
 //! What a leaf and the root tell each other.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use shared::differences::Digest;
@@ -45,8 +47,8 @@ pub enum ToLeaf {
     Open {
         /// Its number.
         round: u32,
-        /// How it opened, as JSON.
-        opening: String,
+        /// How it opened, as JSON. All links share it: there are tens of bytes for each device.
+        opening: Arc<str>,
         /// Rounds of training before it without a result.
         failed: u32,
         /// The length to which updates are clipped, if that adapts.

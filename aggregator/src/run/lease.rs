@@ -9,6 +9,8 @@ use tokio::sync::watch;
 pub struct Confirmed {
     /// Under which epoch.
     pub epoch: i64,
+    /// When it was asked.
+    pub asked: Instant,
     /// No other process leads before this moment, by the clock of this machine.
     pub until: Instant,
 }
@@ -18,7 +20,7 @@ pub struct Confirmed {
 pub struct Lease {
     confirmed: watch::Receiver<Confirmed>,
     epoch: i64,
-    known: Option<Instant>,
+    known: Option<Confirmed>,
 }
 
 impl Lease {
@@ -28,10 +30,11 @@ impl Lease {
         Self { confirmed, epoch, known: None }
     }
 
-    /// Until when no other process leads, if that is another moment than when it was last asked for.
-    pub fn renewed(&mut self) -> Option<Instant> {
-        let Confirmed { epoch, until } = *self.confirmed.borrow();
-        let renewed = Some(until).filter(|_| epoch == self.epoch && self.known != Some(until));
+    /// What the store has said, if it has said it anew since this was last called.
+    pub fn renewed(&mut self) -> Option<Confirmed> {
+        let confirmed = *self.confirmed.borrow();
+        let renewed =
+            Some(confirmed).filter(|_| confirmed.epoch == self.epoch && self.known != Some(confirmed));
         self.known = renewed.or(self.known);
         renewed
     }
@@ -46,13 +49,14 @@ mod tests {
     #[test]
     fn a_lease_is_of_one_epoch_and_is_told_once() {
         let now = Instant::now();
-        let (store, confirmed) = watch::channel(Confirmed { epoch: 1, until: now });
+        let until = now + Duration::from_secs(5);
+        let of = |epoch| Confirmed { epoch, asked: now, until };
+        let (store, confirmed) = watch::channel(of(1));
         let mut lease = Lease::new(confirmed, 2);
         assert_eq!(lease.renewed(), None, "an earlier one");
-        let until = now + Duration::from_secs(5);
-        store.send_replace(Confirmed { epoch: 2, until });
-        assert_eq!([lease.renewed(), lease.renewed()], [Some(until), None]);
-        store.send_replace(Confirmed { epoch: 3, until: until + Duration::from_secs(5) });
+        store.send_replace(of(2));
+        assert_eq!([lease.renewed(), lease.renewed()], [Some(of(2)), None]);
+        store.send_replace(of(3));
         assert_eq!(lease.renewed(), None, "a later one");
     }
 }

@@ -28,6 +28,14 @@ pub enum LeavesError {
         /// Why, and what to do.
         why: String,
     },
+    /// Leaves cannot be told of a round.
+    #[error("the other servers cannot be told of round {round}: {why}")]
+    Untold {
+        /// Its number.
+        round: u32,
+        /// Why, and what to do.
+        why: String,
+    },
     /// What they share cannot be used.
     #[error("{0}")]
     Store(Box<dyn std::error::Error + Send + Sync>),

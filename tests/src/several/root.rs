@@ -88,8 +88,8 @@ pub(super) struct Root {
     told: Receiver<Told>,
     peers: UnboundedReceiver<FromPeer>,
     machine: Option<(Coordinator, Duration)>,
-    /// No other root leads before this moment.
-    leads_until: Duration,
+    /// When the store was last asked who leads, and before when no other root does.
+    lease: (Duration, Duration),
     jobs: JobQueue,
     broadcast: Option<Broadcast>,
     uploads: BTreeMap<UploadId, Upload>,
@@ -127,7 +127,7 @@ impl Root {
             told,
             peers,
             machine: None,
-            leads_until: Duration::ZERO,
+            lease: (Duration::ZERO, Duration::ZERO),
             jobs,
             broadcast: None,
             uploads: BTreeMap::new(),
@@ -144,12 +144,12 @@ impl Root {
         Some(machine.deadline(now.saturating_sub(*begun))?.saturating_add(*begun))
     }
 
-    /// No other root leads before this moment.
-    pub(super) fn is_confirmed(&mut self, now: Duration, until: Duration) {
-        self.leads_until = until;
+    /// The store, asked at this moment, has said that no other root leads before `until`.
+    pub(super) fn is_confirmed(&mut self, now: Duration, (asked, until): (Duration, Duration)) {
+        self.lease = (asked, until);
         let Some((_, begun)) = &self.machine else { return };
-        let until = until.saturating_sub(*begun);
-        self.handle(now, Event::Leads { until });
+        let [asked, until] = [asked, until].map(|moment| moment.saturating_sub(*begun));
+        self.handle(now, Event::Leads { asked, until });
     }
 
     /// The coordinator takes an event in, if there is one already.
@@ -167,7 +167,7 @@ impl Root {
                     let Ready { spec, policy, resume, broadcast } = *ready;
                     self.broadcast = broadcast;
                     self.machine = Some((Coordinator::new(spec, policy, resume, Duration::ZERO), now));
-                    self.is_confirmed(now, self.leads_until);
+                    self.is_confirmed(now, self.lease);
                     self.handle(now, Event::Tick);
                 }
                 Ok(Told::Done(done)) => {

@@ -231,7 +231,7 @@ impl Several {
         if let Some(root) = &mut self.servers[life.server].root
             && epoch == Some(root.epoch)
         {
-            root.is_confirmed(now, asked + LEASE);
+            root.is_confirmed(now, (asked, asked + LEASE));
             self.flush(life.server);
         }
     }

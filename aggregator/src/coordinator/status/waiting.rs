@@ -48,7 +48,7 @@ impl Coordinator {
             known: self.members.len(),
             waiting_for,
             since: now.saturating_sub(since),
-            paused: self.paused.is_some(),
+            paused: self.pauses.disk_full,
             held: self.held,
             own: None,
             load: None,

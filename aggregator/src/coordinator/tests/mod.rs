@@ -6,6 +6,7 @@ mod connections;
 mod declared;
 mod in_vain;
 mod late;
+mod lease;
 mod ledger;
 mod not_now;
 mod open;
@@ -171,7 +172,7 @@ impl Bench {
     fn with(spec: RunSpec, policy: RoundPolicy, resume: Resume) -> Self {
         let mut coordinator = Coordinator::new(spec, policy, resume, Duration::ZERO);
         // With other servers, this one leads.
-        coordinator.handle(Duration::ZERO, Event::Leads { until: Duration::MAX });
+        coordinator.handle(Duration::ZERO, Event::Leads { asked: Duration::ZERO, until: Duration::MAX });
         Self { coordinator, now: Duration::ZERO, peers: BTreeMap::new(), next_peer: 0, next_upload: 0 }
     }
 

@@ -87,38 +87,6 @@ fn a_late_update_that_another_server_may_have_is_discarded_when_the_round_has_cl
 }
 
 #[test]
-fn a_hello_waits_until_no_other_server_leads_for_sure() {
-    let mut bench = Bench::new(policy(1));
-    bench.coordinator = Coordinator::new(
-        spec(),
-        RoundPolicy { receipts_at_close: true, ..policy(1) },
-        Resume::default(),
-        bench.now,
-    );
-    let lease = |until: u64| Event::Leads { until: Duration::from_secs(until) };
-    bench.give(lease(5));
-    assert_eq!(bench.joins(1)[0], welcome(bench.peer(1), None), "it leads");
-    bench.at(Duration::from_secs(5));
-    assert_eq!(bench.joins(2), [], "another one may lead");
-    assert_eq!(bench.joins(3), []);
-    bench.leaves(3);
-    assert_eq!(bench.give(lease(4)), [], "the store has not answered since");
-    let answered = bench.give(lease(9));
-    assert_eq!(answered, [welcome(bench.peer(2), None)], "client 3 has left");
-    bench.at(Duration::from_secs(9));
-    assert_eq!(bench.joins(3), []);
-    assert_eq!(bench.joins(4), []);
-    let revoked = bench.give(Event::Revoked { client: client(4) });
-    assert_eq!(revoked, [Action::Disconnect { peer: bench.peer(4) }]);
-    assert_eq!(bench.coordinator.deadline(bench.now), Some(Duration::from_secs(14)));
-    assert_eq!(
-        bench.at(Duration::from_secs(14)),
-        [Action::Disconnect { peer: bench.peer(3) }],
-        "it tries another server"
-    );
-}
-
-#[test]
 fn a_round_that_another_server_has_opened_before_takes_in_what_was_trained_for_it() {
     let mut bench = Bench::new(waiting(2));
     assert_eq!(bench.joins_holding(1, spec().run, 1), [welcome(bench.peer(1), Some(1))], "no round is open");
@@ -154,6 +122,40 @@ fn a_device_that_is_recruited_after_its_update_was_dropped_comes_again_with_it()
     let closes = bench.delivers(other, 1);
     let expected = Tally { failed: 1, ..tally(2, 1, WaitedFor::Cohort) };
     assert_eq!(closes, [close(1, expected)], "it was not rejected after all");
+}
+
+#[test]
+fn an_update_that_was_rejected_for_what_it_is_is_not_wanted_again() {
+    let mut bench = Bench::open(waiting(2), 2);
+    bench.uploads(1, 1, report(1));
+    bench.leaves(1);
+    assert_eq!(
+        bench.folded(1, 1, Err(Rejection::NotFinite { tensor: "w".to_owned() })),
+        [],
+        "the device is away"
+    );
+    assert_eq!(bench.joins_holding(1, spec().run, 1), [welcome(bench.peer(1), None)]);
+    let closes = bench.delivers(2, 1);
+    assert_eq!(closes, [close(1, Tally { rejected: 1, ..tally(2, 1, WaitedFor::Cohort) })], "it counts once");
+}
+
+#[test]
+fn an_older_update_stays_counted_when_its_device_sends_a_newer_one() {
+    let lateness = Lateness { rounds: 2, power: 0.5 };
+    let mut bench = Bench::open(RoundPolicy { late: Some(lateness), ..waiting(2) }, 2);
+    bench.delivers(1, 1);
+    bench.fails(2, 1);
+    bench.closed(1);
+    // Between two rounds, in which it would count if it had not failed.
+    bench.leaves(2);
+    bench.joins_holding(2, spec().run, 1);
+    bench.uploads(2, 1, report(2));
+    assert!(bench.opened(2).contains(&Action::Disconnect { peer: bench.peer(2) }));
+    bench.joins_holding(2, spec().run, 1);
+    bench.delivers(1, 2);
+    let closes = bench.delivers(2, 2);
+    let closes = closes.last().cloned();
+    assert_eq!(closes, Some(close(2, Tally { discarded: 1, ..tally(2, 2, WaitedFor::Cohort) })));
 }
 
 #[test]

@@ -27,7 +27,7 @@ fn to_leaf() -> Vec<Golden<ToLeaf>> {
         (
             ToLeaf::Open {
                 round: 3,
-                opening: "{}".to_owned(),
+                opening: "{}".into(),
                 failed: 1,
                 clip: Some(0.5),
                 agreement: Some(Box::new(agreement())),

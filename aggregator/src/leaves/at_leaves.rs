@@ -174,7 +174,7 @@ impl Leaves for AtLeaves {
         let agreement = agreement.map(|agreement| Box::new(agreement.outline()));
         let digest = broadcast.digest;
         let message = ToLeaf::Open { round, opening, failed, clip, agreement, digest, differences };
-        check_length(&message).map_err(|error| LeavesError::Untold { round, why: error.to_string() })?;
+        check_length(&message).map_err(|error| LeavesError::NotNotified { round, why: error.to_string() })?;
         self.catch_up();
         if self.round != round {
             self.links.values_mut().for_each(|linked| linked.held.clear());

@@ -28,9 +28,9 @@ pub enum LeavesError {
         /// Why, and what to do.
         why: String,
     },
-    /// Leaves cannot be told of a round.
-    #[error("the other servers cannot be told of round {round}: {why}")]
-    Untold {
+    /// Leaves cannot be notified of a round.
+    #[error("the other servers cannot be notified of round {round}: {why}")]
+    NotNotified {
         /// Its number.
         round: u32,
         /// Why, and what to do.

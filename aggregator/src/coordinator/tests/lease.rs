@@ -83,7 +83,7 @@ fn a_device_with_the_task_of_a_round_unheard_of_waits_until_the_store_was_asked(
 }
 
 #[test]
-fn an_open_round_does_without_nobody_who_got_no_answer() {
+fn an_open_round_waits_for_those_that_got_no_answer() {
     let mut bench = without_one();
     bench.at(seconds(10));
     assert_eq!(bench.joins_holding(3, spec().run, 1), [], "its hello waits");

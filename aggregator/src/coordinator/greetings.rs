@@ -84,10 +84,7 @@ impl Coordinator {
         if !self.greetings.may_be_answered(now) {
             return;
         }
-        if self.pauses.is_paused() {
-            self.end_pause(now);
-            self.wait_for_those_sent_away(now);
-        }
+        self.end_pause(now);
         self.greetings.since.clear();
         for (peer, (since, hello)) in std::mem::take(&mut self.greetings.waiting) {
             self.greet(now, peer, (since, hello));
@@ -96,10 +93,10 @@ impl Coordinator {
 
     /// Answers a hello that came at `since`, if it may be answered now.
     pub(super) fn greet(&mut self, now: Duration, peer: PeerId, (since, hello): (Duration, Hello)) {
-        // Its device has the task of another server, which leads or has led, unless the store was set back.
-        let heard_of =
-            hello.holds.is_none_or(|held| held.run != self.spec.run || held.round <= self.closed + 1);
-        let is_behind = self.policy.receipts_at_close && !heard_of && self.greetings.asked <= since;
+        // Of a later round its device has the task of another server, which leads or has led, unless the store was set back.
+        let held = hello.holds.filter(|held| held.run == self.spec.run && held.round > self.closed);
+        let is_dropped = || held.is_some_and(|held| !self.is_unsettled(hello.client, held.round));
+        let is_behind = self.policy.receipts_at_close && self.greetings.asked <= since && is_dropped();
         if self.greetings.may_be_answered(now) && !is_behind {
             self.hello(now, peer, &hello);
         } else {
@@ -114,6 +111,7 @@ impl Coordinator {
         {
             self.greetings.waiting.remove(&peer);
             self.disconnect(peer);
+            self.pauses.have_cut_off();
         }
     }
 

@@ -278,7 +278,7 @@ impl Coordinator {
     /// When, after `now`, the state can change by time alone.
     fn next_change(&self, now: Duration) -> Option<Duration> {
         match &self.state {
-            _ if self.pauses.is_paused() => None,
+            _ if self.pauses.are_any() => None,
             State::Gathering { since, known_until, pause_until, .. } => {
                 // For a closing round, clients are not waited for that long.
                 let given_up = self.spec.work_after(self.closed, self.last).is_some_and(|work| !work.train);
@@ -310,7 +310,9 @@ impl Coordinator {
             }
             return;
         }
-        self.pause_unless_it_leads(now);
+        if !matches!(event, Event::Leads { .. }) {
+            self.pause_unless_it_leads(now);
+        }
         let idle = self.is_idle(&event);
         match event {
             Event::Message { peer, message } => self.message(now, peer, message),
@@ -324,7 +326,7 @@ impl Coordinator {
                 self.forget(peer);
                 self.dismissed.remove(peer);
             }
-            Event::ServerLeft => self.server_left(now),
+            Event::ServerLeft => self.wait_for_those_cut_off(now),
             Event::Leads { asked, until } => self.leads(now, asked, until),
             Event::Revoked { client } => self.revoked(client),
             Event::Opened { round } => self.opened(round),
@@ -335,10 +337,7 @@ impl Coordinator {
             Event::Closed { round, void, enough } => self.after_close(now, (round, void), enough),
             Event::RosterSaved => self.memory.under_way = self.memory.under_way.saturating_sub(1),
             Event::Paused => self.disk_is_full(now),
-            Event::Resumed => {
-                self.pauses.disk_full = false;
-                self.end_pause(now);
-            }
+            Event::Resumed => self.disk_has_room(now),
             Event::Held(held) => self.held = held,
             Event::Stalled { by } => self.stalled(now, by),
             Event::Tick => {}
@@ -367,7 +366,7 @@ impl Coordinator {
                 self.peers.contains_key(peer)
             }
             Event::Disconnected { peer } => !self.peers.contains_key(peer),
-            Event::Leads { .. } => self.greetings.are_none() && !self.pauses.is_paused(),
+            Event::Leads { .. } => self.greetings.are_none() && !self.pauses.are_any(),
             _ => false,
         }
     }

@@ -176,14 +176,27 @@ impl OpenRound {
         self.bound.as_ref().is_some_and(|bound| !accepted.map(|(client, _)| client).eq(bound.iter().copied()))
     }
 
-    /// Shifts all its times by `by`; members that are away are waited for until `grace_until`.
-    pub(super) fn postpone(&mut self, by: Duration, grace_until: Duration) {
-        self.opened += by;
-        self.window += by;
-        if let Some(exchange) = &mut self.exchange {
-            exchange.deadline = exchange.deadline.saturating_add(by);
+    /// Shifts all its times by `by`. What has begun meanwhile has lost less: it begins at `now`.
+    pub(super) fn postpone(&mut self, now: Duration, by: Duration) {
+        for began in [&mut self.opened, &mut self.window] {
+            *began = (*began + by).min(now);
         }
-        self.grace_until = grace_until;
+        if let Some(exchange) = &mut self.exchange {
+            exchange.deadline = exchange.deadline.saturating_add(by).min(now + self.policy.timeout);
+        }
+        self.grace_until += by;
+    }
+
+    /// Members that are away are waited for until then.
+    pub(super) fn wait_for_those_away(&mut self, until: Duration) {
+        self.grace_until = until;
+    }
+
+    /// Whether an update that the client has trained for this round was rejected for what it is.
+    pub(super) fn has_rejected(&self, client: ClientId, round: u32) -> bool {
+        let late = self.late_of.get(&client) == Some(&round);
+        let stage = if late { self.late.get(client) } else { self.stages.get(client) };
+        (late || round == self.number()) && matches!(stage, Some(MemberState::Rejected(_)))
     }
 
     /// Whether devices hear that an update was accepted only when the round has closed.

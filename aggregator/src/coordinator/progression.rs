@@ -81,7 +81,7 @@ impl Coordinator {
 
     /// Advances as far as the state allows. Called after every event except heartbeats, so that no condition is missed.
     pub(super) fn settle(&mut self, now: Duration) {
-        if self.pauses.is_paused() || self.ask_latecomers(now) || !self.advance_exchange(now) {
+        if self.pauses.are_any() || self.ask_latecomers(now) || !self.advance_exchange(now) {
             return;
         }
         match &self.state {

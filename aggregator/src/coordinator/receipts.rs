@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use shared::id::ClientId;
 use shared::message::{CountedUpdate, Discard, ToClient, Verdict};
 
-use super::open_round::{MemberState, OpenRound};
+use super::open_round::OpenRound;
 use super::{Closing, Coordinator, State};
 
 /// The verdict on an update that does not count here, which waits for the close of a round.
@@ -61,10 +61,9 @@ impl Coordinator {
     pub(super) fn is_unsettled(&self, client: ClientId, round: u32) -> bool {
         let next = self.closed + 1;
         let is_member = || matches!(&self.state, State::Open { round } if round.stage(client).is_some());
-        let stage = self.state.round().and_then(|open| open.stage(client));
-        let is_rejected = || matches!(stage, Some(MemberState::Rejected(_)));
         self.policy.receipts_at_close
-            && if round == next { !is_rejected() } else { self.counts_in(round, next) && !is_member() }
+            && (round == next || self.counts_in(round, next) && !is_member())
+            && !self.state.round().is_some_and(|open| open.has_rejected(client, round))
     }
 
     /// The client's update of this round is folded after all, or wanted again, and not counted among those that are not. One of another

@@ -221,7 +221,7 @@ impl Coordinator {
     /// The same, unless it is being written, or the run is paused: one roster is under way at a time.
     pub(super) fn save_roster_in_time(&mut self) {
         let over = matches!(self.state, State::Finished);
-        if !over && self.memory.under_way == 0 && !self.pauses.is_paused() {
+        if !over && self.memory.under_way == 0 && !self.pauses.are_any() {
             self.save_roster();
         }
     }

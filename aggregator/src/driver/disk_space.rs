@@ -34,11 +34,6 @@ impl DiskSpace {
         Self { files, spool, payload, outage: Outage::default(), full: None, paused: false }
     }
 
-    /// Whether the run waits for space.
-    pub(super) fn is_paused(&self) -> bool {
-        self.paused
-    }
-
     /// An update was written.
     pub(super) fn received(&mut self) {
         self.full = None;

@@ -249,7 +249,8 @@ impl Driver<'_> {
             let [asked, until] = [asked, until].map(|moment| moment.saturating_duration_since(self.started));
             Event::Leads { asked, until }
         });
-        [stalled, leads, self.disk_space.change()]
+        // A lease that was renewed in time has not lapsed in a stall.
+        [leads, stalled, self.disk_space.change()]
     }
 
     fn act(&mut self) {
@@ -369,8 +370,8 @@ impl Driver<'_> {
         if self.disk_space.recovered(now) {
             self.events.tell(&Notice::SpoolRecovered);
         }
-        // A run that waits for disk space is not stuck: ending the process would not help.
-        if self.watchdog.advanced(own) || self.disk_space.is_paused() {
+        // A run that waits for disk space or the database is not stuck: ending the process would not help.
+        if self.watchdog.advanced(own) || self.coordinator.is_paused(self.started.elapsed()) {
             self.events.tell(&Notice::Alive);
         }
     }

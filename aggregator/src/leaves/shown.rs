@@ -142,6 +142,7 @@ mod tests {
                 waiting_for: WaitingFor::Clients { connected: 3, needed: 4 },
                 since: Duration::from_secs(1),
                 paused: false,
+                unconfirmed: false,
                 held: false,
                 own: None,
                 load: None,

@@ -139,6 +139,11 @@ fn waits(snapshot: &Status<i64>, serving: bool, now: i64) -> String {
             "PAUSED: there is no room on the server's disk; the run goes on by itself once there is\n",
         );
     }
+    if snapshot.unconfirmed && serving {
+        out.push_str(
+            "PAUSED: the database has not said lately that this server leads the run; the run goes on by itself once it does\n",
+        );
+    }
     let (members, more) = snapshot.waiting_for.members();
     for member in members {
         let stage = match member.activity {

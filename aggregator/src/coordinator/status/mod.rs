@@ -39,6 +39,9 @@ pub struct Status<T = Duration> {
     /// Whether the run is paused because the server's disk is full.
     #[serde(default)]
     pub paused: bool,
+    /// Whether the run is paused until the database says that this server leads it, where others may.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unconfirmed: bool,
     /// Whether no new round is opened, because the operator has asked for it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub held: bool,
@@ -217,6 +220,7 @@ impl Status {
             waiting_for,
             since: ago(self.since),
             paused: self.paused,
+            unconfirmed: self.unconfirmed,
             held: self.held,
             own: self.own,
             load: self.load,
@@ -282,6 +286,7 @@ mod tests {
             waiting_for: WaitingFor::Updates { round: 1, accepted: 0, cohort: 258, members, more: 0 },
             since: Duration::ZERO,
             paused: false,
+            unconfirmed: false,
             held: false,
             own: None,
             load: None,

@@ -13,6 +13,9 @@ impl fmt::Display for Status {
         if self.paused {
             write!(out, "PAUSED, no room on the disk; ")?;
         }
+        if self.unconfirmed {
+            write!(out, "PAUSED until the database says that this server leads; ")?;
+        }
         if self.held {
             write!(out, "PAUSED on request (`{}`); ", command("resume"))?;
         }
@@ -96,6 +99,7 @@ mod tests {
             waiting_for: WaitingFor::Disk { round: 36 },
             since: Duration::from_secs(4),
             paused: true,
+            unconfirmed: false,
             held: false,
             failed: 0,
             own: None,
@@ -115,6 +119,7 @@ mod tests {
             waiting_for,
             since: Duration::ZERO,
             paused: false,
+            unconfirmed: false,
             held: false,
             own,
             load: None,

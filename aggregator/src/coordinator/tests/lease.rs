@@ -123,6 +123,69 @@ fn a_round_loses_no_time_while_another_server_may_lead() {
 }
 
 #[test]
+fn a_lapse_in_which_no_device_was_sent_away_costs_no_wait() {
+    let mut bench = without_one();
+    bench.at(seconds(6));
+    assert!(bench.status().starts_with("PAUSED until the database says that this server leads; round 1"));
+    bench.at(seconds(9));
+    assert_eq!(bench.give(Event::Leads { asked: bench.now, until: Duration::MAX }), []);
+    assert!(bench.status().starts_with("round 1"), "{}", bench.status());
+    // Client 3 is waited for because its server has left, and for the four seconds of the lapse more.
+    let over = RECONNECT_GRACE + seconds(4);
+    assert_eq!(bench.at(just_before(over)), []);
+    assert_eq!(bench.at(over).len(), 1, "the round closes");
+}
+
+#[test]
+fn a_lease_that_was_renewed_before_anything_happened_has_not_lapsed() {
+    let mut bench = without_one();
+    bench.now = seconds(6);
+    bench.give(lease(10));
+    let over = RECONNECT_GRACE;
+    bench.give(Event::Leads { asked: bench.now, until: Duration::MAX });
+    assert_eq!(bench.at(just_before(over)), []);
+    assert_eq!(bench.at(over).len(), 1, "the round closes");
+}
+
+#[test]
+fn lapses_again_and_again_do_not_keep_a_round_from_opening() {
+    let known = Resume { closed: 1, roster: shares(&[1, 2, 3]), ..Resume::default() };
+    let mut bench = begins(several(2), known);
+    bench.give(lease(5));
+    bench.joins(1);
+    bench.joins(2);
+    // A stranger comes in each lapse of six seconds, and is sent away; client 3 stays away.
+    for cycle in 0..3 {
+        let begun = 5 + 16 * cycle;
+        bench.at(seconds(begun));
+        bench.joins(4);
+        bench.at(seconds(begun + 6));
+        assert_eq!(bench.give(lease(begun + 16)), [], "cycle {cycle}");
+    }
+    // 30 seconds without the three lapses.
+    bench.give(Event::Leads { asked: seconds(43), until: Duration::MAX });
+    assert_eq!(bench.at(just_before(seconds(48))), []);
+    assert!(matches!(bench.at(seconds(48))[..], [Action::Open(_)]));
+}
+
+#[test]
+fn a_full_disk_is_made_good_once_whatever_the_database_says_meanwhile() {
+    let known = Resume { closed: 1, roster: shares(&[1, 2]), ..Resume::default() };
+    let mut bench = begins(several(1), known);
+    bench.give(Event::Leads { asked: bench.now, until: Duration::MAX });
+    bench.joins(1);
+    bench.give(Event::Paused);
+    for later in 1..=100 {
+        bench.now = seconds(later);
+        bench.give(Event::Leads { asked: bench.now, until: Duration::MAX });
+    }
+    bench.give(Event::Resumed);
+    let over = seconds(100) + RECONNECT_GRACE;
+    assert_eq!(bench.at(just_before(over)), []);
+    assert!(matches!(bench.at(over)[..], [Action::Open(_)]));
+}
+
+#[test]
 fn no_round_opens_without_those_that_got_no_answer() {
     let known = Resume { closed: 1, roster: shares(&[1, 2]), ..Resume::default() };
     let mut bench = begins(several(2), known);
@@ -135,7 +198,8 @@ fn no_round_opens_without_those_that_got_no_answer() {
     let later = RECONNECT_GRACE + seconds(5);
     assert_eq!(bench.at(later), [Action::Disconnect { peer: bench.peer(2) }]);
     assert_eq!(bench.give(Event::Leads { asked: later, until: Duration::MAX }), []);
-    assert_eq!(bench.coordinator.deadline(bench.now), Some(later + RECONNECT_GRACE));
+    // And for as long as the lease had lapsed.
+    assert_eq!(bench.coordinator.deadline(bench.now), Some(seconds(60)));
     let opens = bench.joins(2);
     assert_eq!(opens[1..], [Action::Open(opening(2, &[1, 2], &[1, 2]))]);
 }

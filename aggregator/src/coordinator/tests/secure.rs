@@ -39,6 +39,8 @@ struct Hiding {
     opening: Option<Opening>,
     agreement: Option<Agreement>,
     decided: Option<Tally>,
+    /// Decisions are not durable until the test says so.
+    slow: bool,
     accepted: BTreeSet<ClientId>,
     unmasked: Option<(Tally, Revealed)>,
     closed: Option<Tally>,
@@ -92,6 +94,7 @@ impl Hiding {
             opening: None,
             agreement: None,
             decided: None,
+            slow: false,
             accepted: BTreeSet::new(),
             unmasked: None,
             closed: None,
@@ -150,7 +153,9 @@ impl Hiding {
             }
             Action::Decide { round, tally } => {
                 self.decided = Some(tally);
-                self.give(Event::Decided { round });
+                if !self.slow {
+                    self.give(Event::Decided { round });
+                }
             }
             Action::Unmask { tally, revealed, .. } => self.unmasked = Some((tally, revealed)),
             Action::Close { tally, .. } => self.closed = Some(tally),
@@ -292,6 +297,22 @@ fn a_round_that_too_few_see_through_is_void_and_none_of_its_updates_counts() {
     round.give(Event::Closed { round: 1, void: true, enough: false });
     let void = Verdict::Discarded(Discard::Void);
     assert!(round.receipts.len() == 6 && round.receipts.values().all(|verdict| *verdict == void));
+}
+
+#[test]
+fn secrets_that_are_asked_for_in_a_pause_are_waited_for_once() {
+    let silent = [1, 2, 3].map(|n| (n, Silent::Reveal));
+    let mut round = Hiding { slow: true, ..Hiding::resumed(6, &silent, Resume::default()) };
+    round.greet();
+    round.give(Event::Paused);
+    round.at(10 * TIMEOUT);
+    round.give(Event::Decided { round: 1 });
+    round.at(11 * TIMEOUT);
+    round.give(Event::Resumed);
+    round.at(just_before(12 * TIMEOUT));
+    assert_eq!(round.closed, None);
+    round.at(12 * TIMEOUT);
+    assert!(round.closed.is_some_and(|tally| tally.void), "too few have answered");
 }
 
 #[test]

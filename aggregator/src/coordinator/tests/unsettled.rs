@@ -134,9 +134,26 @@ fn an_update_that_was_rejected_for_what_it_is_is_not_wanted_again() {
         [],
         "the device is away"
     );
-    assert_eq!(bench.joins_holding(1, spec().run, 1), [welcome(bench.peer(1), None)]);
+    assert_eq!(bench.joins_holding(1, spec().run, 1), [], "another server may have another one of it");
+    bench.now += MILLISECOND;
+    let answered = bench.give(Event::Leads { asked: bench.now, until: Duration::MAX });
+    assert_eq!(answered, [welcome(bench.peer(1), None)]);
     let closes = bench.delivers(2, 1);
     assert_eq!(closes, [close(1, Tally { rejected: 1, ..tally(2, 1, WaitedFor::Cohort) })], "it counts once");
+}
+
+#[test]
+fn nor_is_a_late_one() {
+    let lateness = Lateness { rounds: 2, power: 0.5 };
+    let mut bench = Bench::open(RoundPolicy { max: Some(1), late: Some(lateness), ..waiting(2) }, 2);
+    bench.delivers(1, 1);
+    bench.closed(1);
+    bench.opened(2);
+    let fold = bench.uploads(2, 1, report(2));
+    assert!(matches!(fold[..], [Action::Fold { .. }]), "{fold:?}");
+    bench.leaves(2);
+    bench.folded(2, 2, Err(Rejection::NotFinite { tensor: "w".to_owned() }));
+    assert_eq!(bench.joins_holding(2, spec().run, 1), [welcome(bench.peer(2), None)]);
 }
 
 #[test]

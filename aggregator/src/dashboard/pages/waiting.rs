@@ -21,6 +21,9 @@ pub(super) fn waiting(status: &Status<i64>, now: i64) -> Markup {
         @if status.paused { p.wrong role="alert" {
             "Paused: there is no room on the server's disk. The run goes on by itself once there is."
         } }
+        @if status.unconfirmed { p.wrong role="alert" {
+            "Paused: the database has not said lately that this server leads the run. The run goes on by itself once it does."
+        } }
         @if status.held { p { "Paused on request: no new round is opened until " code { "aggregator resume" } "." } }
         @match &status.waiting_for {
             WaitingFor::Clients { connected, needed } => p {

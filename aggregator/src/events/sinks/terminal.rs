@@ -102,7 +102,7 @@ fn surplus(connected: usize, expected: usize) -> Option<String> {
 
 /// The time that is left, behind the rounds of the bar; nothing while the run is paused.
 fn prefix(status: &Status, left: Option<Duration>) -> String {
-    let going_on = !status.paused && !status.held;
+    let going_on = !status.paused && !status.unconfirmed && !status.held;
     let left = left.filter(|left| going_on && left.as_secs() > 0);
     left.map_or_else(String::new, |left| format!(", about {} left", seconds(left.as_secs_f64())))
 }
@@ -248,6 +248,7 @@ mod tests {
             waiting_for: crate::coordinator::WaitingFor::Clients { connected: 1, needed: 2 },
             since: Duration::ZERO,
             paused: false,
+            unconfirmed: false,
             held,
             own: None,
             load: None,

@@ -154,7 +154,7 @@ fn lapses_again_and_again_do_not_keep_a_round_from_opening() {
     bench.give(lease(5));
     bench.joins(1);
     bench.joins(2);
-    // A stranger comes in each lapse of six seconds, and is sent away; client 3 stays away.
+    // An unknown device comes in each lapse of six seconds, and is sent away; client 3 stays away.
     for cycle in 0..3 {
         let begun = 5 + 16 * cycle;
         bench.at(seconds(begun));

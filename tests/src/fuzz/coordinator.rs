@@ -71,6 +71,11 @@ enum Op {
     },
     Paused,
     Resumed,
+    /// Where other servers may lead: the store was asked this long ago who does, and none does for a time.
+    Leads {
+        ago: u16,
+        milliseconds: u16,
+    },
     /// The process dies and starts again. This number of the steps under way were durable, and the decision that the next one
     /// carries out.
     Restarts {
@@ -122,8 +127,13 @@ impl Driver {
                 self.give(Event::Stalled { by });
                 assert!(self.finished || self.coordinator.status(self.now).connected == connected);
             }
-            Op::Paused => self.give(Event::Paused),
-            Op::Resumed => self.give(Event::Resumed),
+            Op::Paused => self.pauses(true),
+            Op::Resumed => self.pauses(false),
+            Op::Leads { ago, milliseconds } => {
+                let [ago, lasts] = [ago, milliseconds].map(|span| Duration::from_millis(u64::from(span)));
+                let asked = self.now.saturating_sub(ago);
+                self.leads(asked, asked + lasts);
+            }
             Op::Restarts { steps, decision } => self.restarts(steps, decision),
             Op::Stop => self.give(Event::Stop),
         }
@@ -150,7 +160,8 @@ impl Driver {
 
     /// From now on everything goes well: the run ends.
     fn without_faults(&mut self) {
-        self.give(Event::Resumed);
+        self.pauses(false);
+        self.leads(self.now, Duration::MAX);
         for device in 0..DEVICES {
             self.play(Op::Disconnects { device });
         }
@@ -239,6 +250,7 @@ fn policy(input: &mut Unstructured<'_>) -> arbitrary::Result<RoundPolicy> {
         start: input.int_in_range(1..=3)?,
         connection_timeout: Duration::from_secs(*input.choose(&[15, 1000])?),
         late: input.choose(&[None, Some(1), Some(3)])?.map(|rounds| Lateness { rounds, power: 0.5 }),
+        receipts_at_close: input.arbitrary()?,
         ..base()
     })
 }

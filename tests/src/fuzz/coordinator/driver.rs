@@ -10,7 +10,9 @@ use aggregator::coordinator::{
 use aggregator::round::{RoundPolicy, Tally};
 use shared::frame;
 use shared::id::ClientId;
-use shared::message::{Hello, Rejection, TaskId, ToServer, TrainReport, UpdateHeader};
+use shared::message::{
+    Discard, Hello, Rejection, TaskId, ToClient, ToServer, TrainReport, UpdateHeader, Verdict,
+};
 use shared::spec::RunSpec;
 
 /// Devices that there are.
@@ -47,6 +49,10 @@ pub(super) struct Driver {
     pub(super) revoked: BTreeSet<ClientId>,
     pub(super) finished: bool,
     pub(super) rejections: usize,
+    /// The disk is full.
+    is_full: bool,
+    /// No other server leads before this moment.
+    leads_until: Duration,
 }
 
 pub(super) fn client(device: u8) -> ClientId {
@@ -67,6 +73,7 @@ fn samples(device: u8) -> u64 {
 
 impl Driver {
     pub(super) fn new(policy: RoundPolicy) -> Self {
+        let leads_until = if policy.receipts_at_close { Duration::ZERO } else { Duration::MAX };
         let spec = RunSpec::example("fedavg");
         Self {
             coordinator: Coordinator::new(spec.clone(), policy, Resume::default(), Duration::ZERO),
@@ -83,6 +90,8 @@ impl Driver {
             revoked: BTreeSet::new(),
             finished: false,
             rejections: 0,
+            is_full: false,
+            leads_until,
         }
     }
 
@@ -101,11 +110,51 @@ impl Driver {
 
     pub(super) fn give(&mut self, event: Event) {
         self.coordinator.handle(self.now, event);
-        self.act();
+        let actions: Vec<_> = std::iter::from_fn(|| self.coordinator.poll()).collect();
+        for action in &actions {
+            self.check_lease(action);
+        }
+        self.act(actions);
     }
 
-    fn act(&mut self) {
-        while let Some(action) = self.coordinator.poll() {
+    pub(super) fn pauses(&mut self, is_full: bool) {
+        self.is_full = is_full;
+        self.give(if is_full { Event::Paused } else { Event::Resumed });
+    }
+
+    /// The store, asked at this moment, has said that no other server leads before `until`, if there are any.
+    pub(super) fn leads(&mut self, asked: Duration, until: Duration) {
+        if self.policy.receipts_at_close {
+            self.leads_until = self.leads_until.max(until);
+            self.give(Event::Leads { asked, until });
+        }
+    }
+
+    /// Nothing is answered or decided while another server may lead, nor told of a round that has not closed.
+    fn check_lease(&self, action: &Action) {
+        let leads = self.now < self.leads_until;
+        match action {
+            Action::Open(_) | Action::Close { .. } => {
+                assert!(leads && !self.is_full, "decided while it may not: {action:?}");
+            }
+            Action::Send { message: ToClient::Welcome { .. }, .. } => {
+                assert!(leads, "answered while another server may lead");
+            }
+            Action::Send { message: ToClient::Receipt { round, verdict }, .. } => {
+                let content =
+                    matches!(verdict, Verdict::Rejected(_) | Verdict::Discarded(Discard::Duplicate));
+                let settled = content || *round <= self.disk.closed;
+                assert!(
+                    settled || !self.policy.receipts_at_close,
+                    "round {round}: {verdict:?} before its close"
+                );
+            }
+            _ => {}
+        }
+    }
+
+    fn act(&mut self, actions: Vec<Action>) {
+        for action in actions {
             assert!(!self.finished || matches!(action, Action::Drop { .. }), "after the end: {action:?}");
             match action {
                 // It panics where a message is too long for a frame.
@@ -168,8 +217,9 @@ impl Driver {
                 }
             }
         }
-        // Those that count late may wait for the next round.
-        let wait = self.policy.late.is_some() && !self.finished;
+        // Those that count late may wait for the next round, as those for a round that another server has opened.
+        let may = self.policy.late.is_some() || self.policy.receipts_at_close;
+        let wait = may && !self.finished;
         assert!(wait || self.uploads.is_empty(), "an upload is folded or dropped at once");
     }
 
@@ -238,15 +288,10 @@ impl Driver {
                     self.disk.roster.clone_from(&opening.roster);
                 }
                 let before = self.disk.open.take();
-                let (accepted, late) = before.map(|open| (open.accepted, open.late)).unwrap_or_default();
-                self.disk.open = Some(Reopened {
-                    opening,
-                    accepted,
-                    late,
-                    closing: None,
-                    agreement: None,
-                    fingerprints: BTreeMap::new(),
-                });
+                let (accepted, late, fingerprints) =
+                    before.map(|open| (open.accepted, open.late, open.fingerprints)).unwrap_or_default();
+                self.disk.open =
+                    Some(Reopened { opening, accepted, late, closing: None, agreement: None, fingerprints });
                 Event::Opened { round }
             }
             Step::SaveRoster(known) => {
@@ -259,6 +304,9 @@ impl Driver {
                     assert!(open.accepted.insert(client) && self.taken.insert((client, trained)));
                     if trained != round {
                         open.late.insert(client, trained);
+                    }
+                    if self.policy.receipts_at_close {
+                        open.fingerprints.insert(client, 7);
                     }
                     return Event::Folded { round, client, outcome: Ok(7) };
                 }
@@ -315,8 +363,11 @@ impl Driver {
         if let Some(open) = &self.disk.open {
             self.disk.owed = still_owed(open);
         }
+        (self.is_full, self.leads_until) =
+            (false, if self.policy.receipts_at_close { self.now } else { Duration::MAX });
         self.coordinator = Coordinator::new(self.spec.clone(), self.policy, self.disk.clone(), self.now);
-        self.act();
+        let actions = std::iter::from_fn(|| self.coordinator.poll()).collect();
+        self.act(actions);
     }
 
     pub(super) fn passes(&mut self, until: Duration) {

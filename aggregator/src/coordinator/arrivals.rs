@@ -153,7 +153,7 @@ impl Coordinator {
         let member = Member { samples: hello.samples, link, seen: now, owes, counted, unready };
         self.members.insert(client, member);
         self.warn_if_outgrown();
-        let owes = owes.map(|owed| owed.round);
+        let owes = owes.map(|owed| owed.round).filter(|owed| self.counts_in(*owed, self.takes_in()));
         self.peers.insert(peer, client);
         self.heard.insert((now, peer));
         let open = self.state.round();

@@ -68,11 +68,18 @@ impl Coordinator {
         here.filter(|member| self.behind_is(member).is_some()).count()
     }
 
-    /// The outstanding task of a client that reconnects, if it still holds the task.
+    /// The outstanding task of a client that reconnects, if it still holds the task, and its update would count in the open round or the next
+    /// to open.
     pub(super) fn still_owes(&self, hello: &Hello) -> Option<OutstandingTask> {
         let held = hello.holds.filter(|held| held.run == self.spec.run)?.round;
         let owed = self.members.get(&hello.client)?.owes.filter(|owed| owed.round == held)?;
-        self.counts_in(held, self.takes_in()).then_some(owed)
+        [self.closed + 1, self.takes_in()].iter().any(|open| self.counts_in(held, *open)).then_some(owed)
+    }
+
+    /// Whether this is the round of the client's outstanding task.
+    pub(super) fn owes(&self, client: ClientId, round: u32) -> bool {
+        let owed = self.members.get(&client).and_then(|member| member.owes);
+        owed.is_some_and(|owed| owed.round == round)
     }
 
     /// Makes stragglers of the members that the closing round does without.

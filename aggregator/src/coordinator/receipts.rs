@@ -61,8 +61,13 @@ impl Coordinator {
     pub(super) fn is_unsettled(&self, client: ClientId, round: u32) -> bool {
         let next = self.closed + 1;
         let is_member = || matches!(&self.state, State::Open { round } if round.stage(client).is_some());
+        // Every server that leads knows who owes an update, from the opening.
+        let is_awaited = || {
+            self.owes(client, round)
+                || self.withheld.get(&client).is_some_and(|withheld| withheld.round == round)
+        };
         self.policy.receipts_at_close
-            && (round == next || self.counts_in(round, next) && !is_member())
+            && (round == next || self.counts_in(round, next) && !is_member() && is_awaited())
             && !self.state.round().is_some_and(|open| open.has_rejected(client, round))
     }
 

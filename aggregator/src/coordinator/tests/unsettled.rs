@@ -156,23 +156,16 @@ fn nor_is_a_late_one() {
     assert_eq!(bench.joins_holding(2, spec().run, 1), [welcome(bench.peer(2), None)]);
 }
 
+/// A root that died has closed the round with it, and the receipt was lost: the next one knows who owes an update, and not of whom each came.
 #[test]
-fn an_older_update_stays_counted_when_its_device_sends_a_newer_one() {
+fn an_update_that_its_device_does_not_owe_is_not_judged_again() {
     let lateness = Lateness { rounds: 2, power: 0.5 };
-    let mut bench = Bench::open(RoundPolicy { late: Some(lateness), ..waiting(2) }, 2);
-    bench.delivers(1, 1);
-    bench.fails(2, 1);
-    bench.closed(1);
-    // Between two rounds, in which it would count if it had not failed.
-    bench.leaves(2);
-    bench.joins_holding(2, spec().run, 1);
-    bench.uploads(2, 1, report(2));
-    assert!(bench.opened(2).contains(&Action::Disconnect { peer: bench.peer(2) }));
-    bench.joins_holding(2, spec().run, 1);
-    bench.delivers(1, 2);
-    let closes = bench.delivers(2, 2);
-    let closes = closes.last().cloned();
-    assert_eq!(closes, Some(close(2, Tally { discarded: 1, ..tally(2, 2, WaitedFor::Cohort) })));
+    let policy = RoundPolicy { late: Some(lateness), ..waiting(3) };
+    let owed = BTreeMap::from([(client(2), OutstandingTask { round: 1, samples: samples(2) })]);
+    let resume = Resume { closed: 2, roster: shares(&[1, 2, 3]), owed, ..Resume::default() };
+    let mut bench = Bench::resume(policy, resume);
+    assert_eq!(bench.joins_holding(1, spec().run, 1), [welcome(bench.peer(1), None)]);
+    assert_eq!(bench.joins_holding(2, spec().run, 1), [welcome(bench.peer(2), Some(1))]);
 }
 
 #[test]

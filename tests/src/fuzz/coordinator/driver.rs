@@ -130,7 +130,7 @@ impl Driver {
         }
     }
 
-    /// Nothing is answered or decided while another server may lead, nor told of a round that has not closed.
+    /// Nothing is answered or decided while another server may lead, and no verdict comes before its round has closed.
     fn check_lease(&self, action: &Action) {
         let leads = self.now < self.leads_until;
         match action {

@@ -78,6 +78,7 @@ mod shared_register;
 mod simulator;
 mod skipped_samples;
 mod start;
+mod store_faults;
 mod systemd;
 mod tasks;
 mod tensorboard;

@@ -29,7 +29,7 @@ Exit codes:
   2  the command line or the configuration is wrong
   3  something on this machine is in the way: disk, data, port, identity
   4  the run ended without success: no client delivered an acceptable update, or training diverged
-  5  `aggregator status`: the run is not over, and no process serves it
+  5  `aggregator status`: the run is not over, and no process serves it, or the server that leads is silent
   130, 143  stopped by Ctrl-C or SIGTERM, once all is safe, or at once when it comes a second time (continue with the same \
 command); the process ends by that signal, so that a shell's loop stops as well";
 

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::fmt;
+use std::net::IpAddr;
 use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::{ClientConfig, RootCertStore};
 use tokio_postgres_rustls::MakeRustlsConnect;
+use tracing::warn;
 
 use super::error::StoreError;
 
@@ -39,7 +41,14 @@ impl StoreAddress {
     /// # Errors
     /// It is no address, asks for encryption without a way to check the other side, or the certificates cannot be read.
     pub fn from_environment(address: &str) -> Result<Self, StoreError> {
-        Self::new(address, std::env::var_os("PGPASSWORD"), std::env::var_os("PGSSLROOTCERT"))
+        let found = Self::new(address, std::env::var_os("PGPASSWORD"), std::env::var_os("PGSSLROOTCERT"))?;
+        if found.is_open_to_others() {
+            warn!(
+                "the connection to the store at {found} is not encrypted: name the authority of the database's certificate in \
+                 PGSSLROOTCERT, unless the network is yours alone"
+            );
+        }
+        Ok(found)
     }
 
     fn new(address: &str, password: Option<OsString>, roots: Option<OsString>) -> Result<Self, StoreError> {
@@ -48,7 +57,10 @@ impl StoreAddress {
         if !scheme {
             return Err(refused("this is no address of a PostgreSQL database"));
         }
-        let mut config = Config::from_str(address).map_err(|error| refused(&shared::cli::causes(&error)))?;
+        // With the authority's certificate all of these are checked alike: the certificate, and the name.
+        let address = address.replace("sslmode=verify-full", "sslmode=require");
+        let address = address.replace("sslmode=verify-ca", "sslmode=require");
+        let mut config = Config::from_str(&address).map_err(|error| refused(&shared::cli::causes(&error)))?;
         if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
             return Err(refused("the address names no host"));
         }
@@ -65,7 +77,7 @@ impl StoreAddress {
             Some(path) => Some(verifying(Path::new(&path))?),
             None if config.get_ssl_mode() == SslMode::Require => {
                 return Err(refused(
-                    "sslmode=require checks the database's certificate, and PGSSLROOTCERT names no certificates to check it with",
+                    "its sslmode asks for a check of the database's certificate, and PGSSLROOTCERT names no certificates to check it with",
                 ));
             }
             None => None,
@@ -79,6 +91,19 @@ impl StoreAddress {
         // Of several hosts the one that can be written: after a failover it is another one.
         config.target_session_attrs(TargetSessionAttrs::ReadWrite);
         Ok(Self { config, tls })
+    }
+
+    /// Whether what is said to a database on another machine can be read on the way, the password's digest among it.
+    fn is_open_to_others(&self) -> bool {
+        let is_here = |host: &Host| match host {
+            Host::Tcp(name) => {
+                name == "localhost" || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+            }
+            #[cfg(unix)]
+            Host::Unix(_) => true,
+        };
+        let hosts = self.config.get_hosts().iter().all(is_here);
+        self.tls.is_none() && !(hosts && self.config.get_hostaddrs().iter().all(IpAddr::is_loopback))
     }
 
     /// Connects.
@@ -179,9 +204,25 @@ mod tests {
     }
 
     #[test]
+    fn what_others_could_read_is_known() {
+        for (text, is_open) in [
+            ("postgres://lab@db.example/x", true),
+            ("postgres://lab@192.0.2.1/x", true),
+            ("postgres://lab@localhost,db.example/x", true),
+            ("postgres://lab@localhost/x", false),
+            ("postgres://lab@127.0.0.1:5433/x", false),
+            ("postgres:///x?host=/run/postgresql", false),
+        ] {
+            assert_eq!(address(text).expect(text).is_open_to_others(), is_open, "{text}");
+        }
+    }
+
+    #[test]
     fn encryption_without_a_check_of_the_other_side_is_refused() {
         let refused = address("postgres://db/x?sslmode=require").expect_err("unchecked").to_string();
         assert!(refused.contains("PGSSLROOTCERT"), "{refused}");
+        let full = address("postgres://db/x?sslmode=verify-full").expect_err("unchecked").to_string();
+        assert_eq!(full, refused, "it is the same");
         let absent = StoreAddress::new("postgres://db/x", None, Some("/nowhere/ca.pem".into()));
         let absent = absent.expect_err("no file").to_string();
         assert!(absent.starts_with("cannot read certificates from /nowhere/ca.pem"), "{absent}");

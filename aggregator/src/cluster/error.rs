@@ -3,15 +3,17 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use shared::cli::causes;
-
+use super::advice::{meaning, told};
 use crate::runs::RunsError;
 
 /// Why a store cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// The address is none. The caller can correct it.
-    #[error("{reason}: give the store as postgres://USER@HOST:PORT/DATABASE, and its password in PGPASSWORD")]
+    #[error(
+        "{reason}: give the store as postgres://USER@HOST:PORT/DATABASE, its password in PGPASSWORD, and the authority of its certificate \
+         in PGSSLROOTCERT"
+    )]
     Address {
         /// What is wrong with it.
         reason: String,
@@ -53,7 +55,8 @@ pub enum StoreError {
     },
     /// What it holds of a run is not what was put there.
     #[error(
-        "what the store holds of the run {run} is damaged ({reason}): remove the experiment from the store, and run it again"
+        "what the store holds of the run {run} is damaged ({reason}): remove it from the store (an experiment with `compare --forget`, a run \
+         that was served with DELETE FROM experiments, as the manual has it), and run it again"
     )]
     Damaged {
         /// The run.
@@ -81,12 +84,7 @@ impl StoreError {
     /// that could not both be.
     #[must_use]
     pub fn is_outage(&self) -> bool {
-        let Self::Refused { source, .. } = self else { return false };
-        source.code().is_none_or(|code| {
-            // Connection, transaction rollback, resources, intervention of the operator, a server that was made one that only reads, and a
-            // transaction in which this process stood still for too long.
-            ["08", "25006", "25P03", "40", "53", "57"].iter().any(|class| code.code().starts_with(class))
-        })
+        matches!(self, Self::Refused { source, .. } if meaning(source).passes)
     }
 
     /// Whether what was asked for is wrong, and not the machine or the database.
@@ -94,21 +92,6 @@ impl StoreError {
     pub fn is_of_the_caller(&self) -> bool {
         matches!(self, Self::Address { .. } | Self::Occupied { .. })
     }
-}
-
-/// What the database says, with what to do where that is known.
-fn told(error: &postgres::Error) -> String {
-    let text = causes(error);
-    let advice = match error.code().map(postgres::error::SqlState::code) {
-        Some("28000" | "28P01") => ": set PGPASSWORD, or name another user",
-        Some("3D000") => ": make it with `createdb`, or name another database",
-        Some("42501") => {
-            ": the user needs the right to make tables in the first schema of its search_path, or to use those that are there"
-        }
-        Some(_) => "",
-        None => ": see whether it runs, and whether host and port are right",
-    };
-    format!("{text}{advice}")
 }
 
 /// For `map_err`: what was tried on which file.

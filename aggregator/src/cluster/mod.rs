@@ -14,8 +14,10 @@
 //! | [`file_store`] | what that takes of the store |
 //! | [`register`] | one register of devices and tickets for all servers of a lab |
 //! | [`error`] | what is in the way |
+//! | `advice` | what the database's errors mean, and what to do |
 
 pub mod address;
+mod advice;
 pub mod connection;
 pub mod error;
 pub mod experiments;

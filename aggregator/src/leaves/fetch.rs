@@ -4,6 +4,8 @@ use std::fs::{self, TryLockError};
 use std::path::Path;
 use std::time::Duration;
 
+use tracing::warn;
+
 use super::leadership::wait_while;
 use super::standing::ServedRun;
 use crate::cluster::address::StoreAddress;
@@ -23,13 +25,19 @@ const FORMER: &str = ".former-";
 const BEGUN: &str = ".begun-";
 
 /// Waits through outages for as long as it is wanted.
-struct Wanted<'a>(&'a dyn Fn() -> bool);
+pub struct Wanted<'a>(pub &'a dyn Fn() -> bool);
 
 impl Patience for Wanted<'_> {
-    /// The thread that renews the lease says so.
-    fn outage(&mut self, _: &StoreError) {}
+    /// It has a connection of its own: it may be in trouble alone.
+    fn outage(&mut self, why: &StoreError) {
+        warn!(
+            "what the run goes on from cannot be read from the store: {why}; this server begins when it can"
+        );
+    }
 
-    fn over(&mut self) {}
+    fn over(&mut self) {
+        warn!("what the run goes on from can be read from the store again");
+    }
 
     fn wait(&mut self, time: Duration) -> bool {
         wait_while(time, self.0)
@@ -87,13 +95,18 @@ pub fn fetch_run(
     Ok(true)
 }
 
-/// When the store first heard of the run, by the store's clock: no other run has the same name and moment.
+/// When the store first heard of the run, by the store's clock: no other run has the same name and moment. `None` if it is not `wanted` any
+/// more.
 ///
 /// # Errors
 /// Those of the store.
-pub fn born(store: &StoreAddress, run: &ServedRun) -> Result<String, StoreError> {
+pub fn born(
+    store: &StoreAddress,
+    run: &ServedRun,
+    wanted: &dyn Fn() -> bool,
+) -> Result<Option<String>, StoreError> {
     let mut connection = Connection::new(store.clone());
-    connection.once(&mut |client| {
+    connection.lasting(&mut Wanted(wanted), &mut |client| {
         let row = client.query_one(
             "SELECT (extract(epoch FROM created) * 1000000)::bigint FROM experiments WHERE id = $1",
             &[&&run.id[..]],

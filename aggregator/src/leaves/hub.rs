@@ -176,7 +176,12 @@ impl Hub {
             let frame = tokio::select! {
                 frame = link.receiver.recv() => frame,
                 () = self.0.driver.closed() => None,
-                () = replaced.notified() => None,
+                () = replaced.notified() => {
+                    // It is not read by a process that has ended.
+                    let why = "another process has connected as this server: give each an --address or a --peer-address of its own";
+                    let _ = joined.sender.send(ToLeaf::Refused { why: why.to_owned() }.into());
+                    None
+                }
             };
             let Some(frame) = frame else { break };
             if !joined.hear(frame) {

@@ -1,9 +1,12 @@
 //! The root's hand on the store: it keeps the run there, as long as it leads.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use tracing::warn;
 
 use super::leadership::Led;
+use super::standing::LEASE;
 use super::store::RunStore;
 use crate::cluster::connection::Patience;
 use crate::cluster::error::StoreError;
@@ -23,16 +26,44 @@ pub struct Keeper {
 }
 
 /// Waits through outages for as long as this process leads the run.
-struct WhileLeading<'a>(&'a Led);
+struct WhileLeading<'a> {
+    led: &'a Led,
+    /// Why the store cannot be used, and since when.
+    outage: Option<(String, Instant)>,
+    told: bool,
+}
+
+impl<'a> WhileLeading<'a> {
+    fn new(led: &'a Led) -> Self {
+        Self { led, outage: None, told: false }
+    }
+}
 
 impl Patience for WhileLeading<'_> {
-    /// The thread that renews the lease says so.
-    fn outage(&mut self, _: &StoreError) {}
+    fn outage(&mut self, why: &StoreError) {
+        self.outage = Some((why.to_string(), Instant::now()));
+    }
 
-    fn over(&mut self) {}
+    fn over(&mut self) {
+        if self.told {
+            warn!("what the run goes on from is in the store again");
+        }
+    }
 
+    /// The thread that renews the lease reports outages. This one has a connection of its own, and needs more room: it may be in trouble
+    /// alone.
     fn wait(&mut self, time: Duration) -> bool {
-        self.0.wait(time)
+        if let Some((why, since)) = &self.outage
+            && !self.told
+            && since.elapsed() > LEASE
+            && self.led.is_confirmed()
+        {
+            warn!(
+                "what the run goes on from cannot be put into the store: {why}; the round waits until it can"
+            );
+            self.told = true;
+        }
+        self.led.wait(time)
     }
 }
 
@@ -69,7 +100,7 @@ impl Keeper {
     ) -> Result<(), LeavesError> {
         self.led.check()?;
         let (run, claim) = (&self.led.run().id, self.led.claim());
-        let mut patience = WhileLeading(&self.led);
+        let mut patience = WhileLeading::new(&self.led);
         let of = Chosen { directory, which, digests: &mut self.digests };
         match keep(&mut *self.store, &mut patience, run, claim, of, stands, self.arithmetic) {
             Ok(Kept::There) => Ok(()),
@@ -82,7 +113,7 @@ impl Keeper {
     /// The leaves that are alive by the store's clock.
     pub(super) fn living(&mut self) -> Result<BTreeSet<String>, LeavesError> {
         let run = &self.led.run().id;
-        let mut patience = WhileLeading(&self.led);
+        let mut patience = WhileLeading::new(&self.led);
         match self.store.living(&mut patience, run) {
             Ok(Some(leaves)) => Ok(leaves),
             Ok(None) => self.led.check().and(Err(LeavesError::Stopped)),

@@ -5,7 +5,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
-use tracing::{info, warn};
+use tracing::warn;
 
 use super::standing::{LEASE, ServedRun, Standing};
 use super::store::RunStore as _;
@@ -14,6 +14,10 @@ use crate::cluster::error::StoreError;
 use crate::cluster::experiments::{Claim, enter, give_back};
 use crate::run::{Confirmed, Lease, LeavesError};
 
+/// As often as another process takes the lease under the same name, it is no accident.
+const CONTESTED: u32 = 3;
+/// As often as the lease is renewed, none takes it.
+const STEADY: u32 = 10;
 /// How often each says that it is alive.
 pub const INTERVAL: Duration = Duration::from_secs(1);
 
@@ -41,6 +45,41 @@ struct Member {
     standing: watch::Sender<Standing>,
     confirmed: watch::Sender<Confirmed>,
     told: bool,
+    contest: Contest,
+}
+
+/// Whether another process leads under the name of this one, time and again.
+#[derive(Debug, Default)]
+struct Contest {
+    /// The newest epoch under which this one has led.
+    epoch: Option<i64>,
+    /// How often it has led since.
+    renewed: u32,
+    /// How often the lease was taken from it by a process that is no other leaf. An answer of the store that is lost looks like that once.
+    taken: u32,
+}
+
+impl Contest {
+    /// Takes note of where the run stands. Whether it is no accident that the lease is taken.
+    fn sees(&mut self, now: &Standing) -> bool {
+        match now {
+            Standing::Leads(claim) if self.epoch == Some(claim.epoch) => {
+                self.renewed += 1;
+                if self.renewed >= STEADY {
+                    self.taken = 0;
+                }
+            }
+            Standing::Leads(claim) => {
+                let between = self.epoch.is_some_and(|own| claim.epoch > own + 1);
+                self.taken += u32::from(between);
+                (self.epoch, self.renewed) = (Some(claim.epoch), 0);
+            }
+            // Another leaf has it.
+            Standing::Follows { .. } => *self = Self::default(),
+            Standing::Unknown | Standing::Over | Standing::Failed(_) => {}
+        }
+        self.taken >= CONTESTED
+    }
 }
 
 impl Membership {
@@ -51,7 +90,16 @@ impl Membership {
         let (sender, standing) = watch::channel(Standing::Unknown);
         let now = Instant::now();
         let (told, confirmed) = watch::channel(Confirmed { epoch: 0, asked: now, until: now });
-        let member = Member { run, leaf, address, commands, standing: sender, confirmed: told, told: false };
+        let member = Member {
+            run,
+            leaf,
+            address,
+            commands,
+            standing: sender,
+            confirmed: told,
+            told: false,
+            contest: Contest::default(),
+        };
         let thread = std::thread::Builder::new().name("cluster".to_owned());
         let thread = thread.spawn(move || member.work(connection)).expect("the system gives one thread");
         Self { standing, confirmed, released, thread: Some(thread) }
@@ -72,7 +120,8 @@ impl Membership {
     /// What the root's disk worker knows of its lease. `stopped` ends it.
     #[must_use]
     pub fn led(&self, run: ServedRun, claim: Claim, stopped: watch::Receiver<bool>) -> Led {
-        Led::new(run, claim, self.standing.clone(), stopped)
+        let confirmed = Some(self.confirmed.clone());
+        Led { confirmed, ..Led::new(run, claim, self.standing.clone(), stopped) }
     }
 
     /// This process does not lead the run under that claim any more; it may seek to do so again.
@@ -100,7 +149,7 @@ impl Patience for Member {
 
     fn over(&mut self) {
         if std::mem::take(&mut self.told) {
-            info!("the store is back: rounds go on");
+            warn!("the store is back: rounds go on");
         }
     }
 
@@ -135,6 +184,14 @@ impl Member {
             let asked = Instant::now();
             let looked = connection.stand(&mut self, &run, (&leaf, &address), held.as_ref());
             match looked {
+                Ok(Some(now)) if self.contest.sees(&now) => {
+                    let why = format!(
+                        "another process serves this run as {leaf}, and the two take the lead from each other: give each server an \
+                         --address or a --peer-address of its own"
+                    );
+                    self.standing.send_replace(Standing::Failed(why));
+                    return;
+                }
                 Ok(Some(now)) => {
                     if let Some(claim) = now.claim() {
                         let (epoch, until) = (claim.epoch, asked + LEASE);
@@ -196,6 +253,7 @@ pub struct Led {
     run: ServedRun,
     claim: Claim,
     standing: watch::Receiver<Standing>,
+    confirmed: Option<watch::Receiver<Confirmed>>,
     stopped: watch::Receiver<bool>,
 }
 
@@ -208,7 +266,13 @@ impl Led {
         standing: watch::Receiver<Standing>,
         stopped: watch::Receiver<bool>,
     ) -> Self {
-        Self { run, claim, standing, stopped }
+        Self { run, claim, standing, confirmed: None, stopped }
+    }
+
+    /// Whether the store has renewed the lease lately.
+    pub(super) fn is_confirmed(&self) -> bool {
+        let confirmed = self.confirmed.as_ref().map(|confirmed| *confirmed.borrow());
+        confirmed.is_some_and(|lease| lease.epoch == self.claim.epoch && Instant::now() < lease.until)
     }
 
     /// The run.

@@ -15,7 +15,9 @@ pub enum LeavesError {
         count: usize,
     },
     /// A leaf does not do what it must.
-    #[error("the server {leaf} {what}; run the same version with the same configuration on all of them")]
+    #[error(
+        "the server {leaf} {what}; run the same version, or the one before, with the same configuration on all of them"
+    )]
     Faulty {
         /// Its name.
         leaf: String,

@@ -27,7 +27,7 @@ use crate::coordinator::Outcome;
 use crate::database::{Database, moment};
 use crate::enrolment::{Admission, ListenAddress, Register};
 use crate::events::{Notice, Sink};
-use crate::leaves::fetch::{born, fetch_run, put_secret};
+use crate::leaves::fetch::{Wanted, born, fetch_run, put_secret};
 use crate::leaves::message::Part;
 use crate::leaves::process::{Leading, Process, Setup, Turn};
 use crate::leaves::shown::{Shown, folder_of};
@@ -56,8 +56,11 @@ fn refused(config: &Config) -> Option<&'static str> {
     let algorithm = shared::algorithm::registry::build(&spec.algorithm).ok()?;
     [
         (spec.aggregation.rule.needs_every_update(), "a rule that needs every update (aggregation.rule)"),
-        (algorithm.ensemble().is_some(), "an algorithm whose clients' models stay side by side"),
-        (algorithm.supervised().is_some(), "an algorithm whose server trains a part of the model"),
+        (algorithm.ensemble().is_some(), "an algorithm whose clients' models stay side by side (algorithm)"),
+        (
+            algorithm.supervised().is_some(),
+            "an algorithm whose server trains a part of the model (algorithm)",
+        ),
     ]
     .into_iter()
     .find_map(|(asked, what)| asked.then_some(what))
@@ -95,18 +98,21 @@ fn served((config, given): (&Config, &Raw), identity: &ServerIdentity, part: Opt
 }
 
 /// Refuses a run while others serve another one of its name: then the servers were not given the same. Warns of one that no server serves.
-fn refuse_beside_others(store: &StoreAddress, run: &ServedRun) -> Result<(), Failure> {
+fn refuse_beside_others(store: &StoreAddress, run: &ServedRun, stop: &StopRequest) -> Result<(), Failure> {
     let mut connection = Connection::new(store.clone());
+    let wanted = || !*stop.stopped.borrow();
+    let mut patience = Wanted(&wanted);
     let described = run.described();
     let name = &run.name;
-    if connection.once(&mut |client| has_busy_namesake(client, &described))? {
+    if connection.lasting(&mut patience, &mut |client| has_busy_namesake(client, &described))? == Some(true) {
         return Err(Failure::Usage(format!(
             "other servers serve a run named {name} over this store, or did so five seconds ago, with another configuration, server's \
              key or --simulate. To serve it, give this server the same of each; to begin a run of its own, give that another \
              name: --set run.name={name}-2"
         )));
     }
-    let others = connection.once(&mut |client| namesakes(client, &described))?;
+    let others = connection.lasting(&mut patience, &mut |client| namesakes(client, &described))?;
+    let others = others.unwrap_or_default();
     if others.iter().any(|(ended, all)| ended < all) {
         terminal::tell(&format!(
             "WARNING: the store has another run named {name} that has not ended, of another configuration or server's key: the \
@@ -206,7 +212,7 @@ pub(super) fn serve(
     let given = arguments.run.config.beginning_with(arguments.run.from.as_deref())?;
     let given = Raw::layered(given.config.as_deref(), &given.overrides)?;
     let run = served((&config, &given), identity, part);
-    refuse_beside_others(&store, &run)?;
+    refuse_beside_others(&store, &run, &stop)?;
     let place = RunDirectory::new(folder_of(&arguments.run.runs, &run.name));
     let leaf = LeafRun::new(Arc::new(Disk), place, config.clone())?;
     let (spool, max_payload, clients) = (leaf.directory().spool(), leaf.max_payload(), config.data.clients);
@@ -304,7 +310,11 @@ impl Server<'_> {
         let files = RetryingDisk::default();
         let shortage = files.shortage.clone();
         let started = match self.begin(files) {
-            Ok(started) => started,
+            Ok(Some(started)) => started,
+            Ok(None) => {
+                process.rest(claim);
+                return Ok(Some(self.stop.failure().map_or(Ok(()), Err)));
+            }
             Err(failure) => {
                 process.rest(claim);
                 return Err(failure);
@@ -382,18 +392,19 @@ impl Server<'_> {
         None
     }
 
-    /// Begins the run, or goes on with what the store has of it.
-    fn begin(&self, files: RetryingDisk) -> Result<Started, Failure> {
+    /// Begins the run, or goes on with what the store has of it. `None` if this process is to stop before.
+    fn begin(&self, files: RetryingDisk) -> Result<Option<Started>, Failure> {
         let given = &self.arguments.run;
         self.fetch()?;
         if self.config.promise.is_some() {
-            let born = born(&self.store, &self.run)?;
+            let wanted = || !*self.stop.stopped.borrow();
+            let Some(born) = born(&self.store, &self.run, &wanted)? else { return Ok(None) };
             let purpose = format!("the private run {} of {born}", self.run.name);
             let place = RunDirectory::new(given.runs.join(&self.run.name));
             put_secret(&place, &self.identity.derive(&purpose))?;
         }
         let (started, ()) = given.start(self.config.clone(), Arc::new(files), |_| Ok(()))?;
-        Ok(started)
+        Ok(Some(started))
     }
 
     /// Brings here what the store has of the run.

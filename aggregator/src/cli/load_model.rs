@@ -357,6 +357,9 @@ fn unread(error: &DataError, split: Split) -> Failure {
         (DataError::OtherSplit { .. }, Split::Train) => {
             Failure::Environment(format!("{error}; without --train these are used"))
         }
+        (DataError::NoFile { .. }, Split::Test) => Failure::Environment(format!(
+            "{error}: name a folder with a test split by --data, or --train for the samples that were learned"
+        )),
         _ => Failure::environment(error),
     }
 }
@@ -431,6 +434,14 @@ mod tests {
         let refused = read.and_then(|inputs| usable.check(Path::new("m"), &inputs.dataset));
         let text = refused.expect_err("it takes rows").to_string();
         assert!(text.contains("takes samples of shape 6, these have 1x28x28"), "{text}");
+    }
+
+    #[test]
+    fn without_a_test_split_it_is_said_what_else_there_is() {
+        let error = DataError::NoFile { directory: "photos".into(), names: vec!["test".to_owned()] };
+        let expected = "photos: contains no `test`: name a folder with a test split by --data, or --train for the samples that were learned";
+        assert_eq!(unread(&error, Split::Test).to_string(), expected);
+        assert_eq!(unread(&error, Split::Train).to_string(), "photos: contains no `test`");
     }
 
     #[test]

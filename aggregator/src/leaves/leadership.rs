@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tracing::warn;
 
+use super::contest::Contest;
 use super::standing::{LEASE, ServedRun, Standing};
 use super::store::RunStore as _;
 use crate::cluster::connection::{Connection, Patience};
@@ -14,10 +15,6 @@ use crate::cluster::error::StoreError;
 use crate::cluster::experiments::{Claim, enter, give_back};
 use crate::run::{Confirmed, Lease, LeavesError};
 
-/// As often as another process takes the lease under the same name, it is no accident.
-const CONTESTED: u32 = 3;
-/// As often as the lease is renewed, none takes it.
-const STEADY: u32 = 10;
 /// How often each says that it is alive.
 pub const INTERVAL: Duration = Duration::from_secs(1);
 
@@ -46,40 +43,6 @@ struct Member {
     confirmed: watch::Sender<Confirmed>,
     told: bool,
     contest: Contest,
-}
-
-/// Whether another process leads under the name of this one, time and again.
-#[derive(Debug, Default)]
-struct Contest {
-    /// The newest epoch under which this one has led.
-    epoch: Option<i64>,
-    /// How often it has led since.
-    renewed: u32,
-    /// How often the lease was taken from it by a process that is no other leaf. An answer of the store that is lost looks like that once.
-    taken: u32,
-}
-
-impl Contest {
-    /// Takes note of where the run stands. Whether it is no accident that the lease is taken.
-    fn sees(&mut self, now: &Standing) -> bool {
-        match now {
-            Standing::Leads(claim) if self.epoch == Some(claim.epoch) => {
-                self.renewed += 1;
-                if self.renewed >= STEADY {
-                    self.taken = 0;
-                }
-            }
-            Standing::Leads(claim) => {
-                let between = self.epoch.is_some_and(|own| claim.epoch > own + 1);
-                self.taken += u32::from(between);
-                (self.epoch, self.renewed) = (Some(claim.epoch), 0);
-            }
-            // Another leaf has it.
-            Standing::Follows { .. } => *self = Self::default(),
-            Standing::Unknown | Standing::Over | Standing::Failed(_) => {}
-        }
-        self.taken >= CONTESTED
-    }
 }
 
 impl Membership {

@@ -30,6 +30,7 @@
 
 pub mod answers;
 pub mod at_leaves;
+mod contest;
 pub mod fetch;
 pub mod hub;
 pub mod keeper;

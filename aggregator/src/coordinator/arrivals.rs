@@ -238,6 +238,7 @@ impl Coordinator {
             State::Gathering { .. } | State::Finished => unknown(self.closed),
             _ => unknown(self.closed + 1),
         };
+        let is_stray = self.state.round().is_none();
         match offer {
             Offer::Fold => {
                 self.take_back(client, round);
@@ -245,7 +246,7 @@ impl Coordinator {
             }
             Offer::Wait => self.defer(client, update),
             Offer::Again => {
-                self.count(&Verdict::Discarded(Discard::Duplicate));
+                *self.counter(&Verdict::Discarded(Discard::Duplicate), is_stray) += 1;
                 self.actions.push_back(Action::Drop { upload });
             }
             Offer::Settled(verdict) => {
@@ -253,24 +254,14 @@ impl Coordinator {
                 let unsettled = self.is_unsettled(client, round);
                 self.owes_no_more(client, round);
                 if !unsettled {
-                    self.count(&verdict);
+                    *self.counter(&verdict, is_stray) += 1;
                     self.send(peer, ToClient::Receipt { round, verdict });
                 } else if self.withheld.get(&client).is_none_or(|withheld| withheld.round != round) {
                     // What it offers again is judged once.
-                    self.count(&verdict);
-                    let is_stray = self.state.round().is_none();
+                    *self.counter(&verdict, is_stray) += 1;
                     self.withheld.insert(client, Withheld { round, verdict, is_stray });
                 }
             }
-        }
-    }
-
-    /// Counts an update that is not folded in the tally of the open round, or of the next one.
-    fn count(&mut self, verdict: &Verdict) {
-        match (self.state.round_mut(), verdict) {
-            (Some(round), _) => round.count(verdict),
-            (None, Verdict::Rejected(_)) => self.stray_rejected += 1,
-            (None, _) => self.stray_discarded += 1,
         }
     }
 }

@@ -61,7 +61,7 @@
 //! | any | hello | it holds what may count in the next round to close, and other servers may lead the run | same | welcome: wanted, so kept |
 //! | `Opening` | opened | an update of a member was dropped, and its verdict waits | `Open` | `Disconnect`: it offers it again, or takes the task |
 //! | any | hello | another server may lead the run already | same | the hello waits until that is known, for five seconds at most: `Disconnect` |
-//! | any | hello | it holds what was trained for a round that this server has not heard of | same | the same, until the store was asked after it came |
+//! | any | hello | it holds what was trained for a later round than the next, or would be dropped for the next | same | the same, until the store was asked after it came |
 //! | any | update of a closed round | it is not owed ([`OutstandingTask`]), or too late | same | `Drop`, receipt: discarded (late) |
 //! | `Open`, `Opening` | update of a closed round | it is owed | same | `Fold`; receipt as above |
 //! | `Closing`, `Gathering` | update of a closed or the closing round | it is owed | same | the update waits for the next round to be opened |
@@ -75,7 +75,7 @@
 //! | `Gathering` | held | | same | opens no round, until it is no longer held |
 //! | any | paused | | same | neither opens nor closes a round |
 //! | any | resumed | | same | times go on where they were; in `Open` away members are waited for, as after a restart |
-//! | any | time | another server may lead the run already | same | as if paused, until it is known that none does; known clients are waited for, as after a restart |
+//! | any | time | another server may lead the run already | same | as if paused, until it is known that none does; devices that were sent away meanwhile are waited for, as after a restart |
 //! | any | stop | | `Finished` | `Disconnect` all, `Finish` |
 //! | `Finished` | update | | same | `Drop` |
 //!

@@ -76,12 +76,17 @@ impl Coordinator {
     pub(super) fn take_back(&mut self, client: ClientId, round: u32) {
         let withheld = self.withheld.remove(&client).filter(|withheld| withheld.round == round);
         let Some(Withheld { verdict, is_stray, .. }) = withheld else { return };
+        let counter = self.counter(&verdict, is_stray);
+        *counter = counter.saturating_sub(1);
+    }
+
+    /// Where an update that is not folded is counted: in the tally of the open round, or of the next one if it is a stray.
+    pub(super) fn counter(&mut self, verdict: &Verdict, is_stray: bool) -> &mut usize {
         let (rejected, discarded) = match self.state.round_mut().filter(|_| !is_stray) {
             Some(round) => (&mut round.rejected, &mut round.discarded),
             None => (&mut self.stray_rejected, &mut self.stray_discarded),
         };
-        let counter = if matches!(verdict, Verdict::Rejected(_)) { rejected } else { discarded };
-        *counter = counter.saturating_sub(1);
+        if matches!(verdict, Verdict::Rejected(_)) { rejected } else { discarded }
     }
 
     /// Sends what was withheld, now that the round has closed without these updates.

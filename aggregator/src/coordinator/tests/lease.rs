@@ -2,10 +2,6 @@
 
 use super::*;
 
-fn several(start: usize) -> RoundPolicy {
-    RoundPolicy { receipts_at_close: true, ..policy(start) }
-}
-
 fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
@@ -22,8 +18,8 @@ fn begins(policy: RoundPolicy, resume: Resume) -> Bench {
     bench
 }
 
-/// Two of three clients have delivered, and the third one has left; the lease is over in five seconds.
-fn without_one() -> Bench {
+/// Two of three clients have delivered; the lease is over in five seconds.
+fn two_of_three() -> Bench {
     let mut bench = begins(RoundPolicy { min: 2, ..several(3) }, Resume::default());
     bench.give(lease(5));
     for n in 1..=3 {
@@ -32,6 +28,12 @@ fn without_one() -> Bench {
     bench.opened(1);
     bench.delivers(1, 1);
     bench.delivers(2, 1);
+    bench
+}
+
+/// The same, and the third one has left.
+fn without_one() -> Bench {
+    let mut bench = two_of_three();
     bench.give(Event::ServerLeft);
     bench.leaves(3);
     bench
@@ -102,14 +104,7 @@ fn an_open_round_waits_for_those_that_got_no_answer() {
 
 #[test]
 fn a_round_loses_no_time_while_another_server_may_lead() {
-    let mut bench = begins(RoundPolicy { min: 2, ..several(3) }, Resume::default());
-    bench.give(lease(5));
-    for n in 1..=3 {
-        bench.joins(n);
-    }
-    bench.opened(1);
-    bench.delivers(1, 1);
-    bench.delivers(2, 1);
+    let mut bench = two_of_three();
     // A stall of 40 seconds, whose last 35 are after the lease, and the disk is full in the middle of it.
     bench.now = seconds(40);
     bench.give(Event::Stalled { by: seconds(40) });

@@ -77,6 +77,11 @@ fn policy(start: usize) -> RoundPolicy {
     }
 }
 
+/// The same beside other servers.
+fn several(start: usize) -> RoundPolicy {
+    RoundPolicy { receipts_at_close: true, ..policy(start) }
+}
+
 fn close(round: u32, tally: Tally) -> Action {
     Action::Close { round, tally }
 }

@@ -5,17 +5,13 @@ use crate::round::Lateness;
 
 use super::*;
 
-fn waiting(start: usize) -> RoundPolicy {
-    RoundPolicy { receipts_at_close: true, ..policy(start) }
-}
-
 fn late(bench: &Bench, n: u8, round: u32) -> Action {
     receipt(bench.peer(n), round, Verdict::Discarded(Discard::Late))
 }
 
 /// Round 1 has the one update that it may have, client 1's, and is being closed.
 fn closing() -> Bench {
-    let mut bench = Bench::open(RoundPolicy { max: Some(1), ..waiting(2) }, 2);
+    let mut bench = Bench::open(RoundPolicy { max: Some(1), ..several(2) }, 2);
     let last = bench.delivers(1, 1);
     assert!(matches!(last[..], [Action::Close { .. }]), "{last:?}");
     bench
@@ -68,7 +64,7 @@ fn a_verdict_that_waits_goes_to_the_connection_that_is_there_and_is_counted_once
 #[test]
 fn a_late_update_that_another_server_may_have_is_discarded_when_the_round_has_closed() {
     let lateness = Lateness { rounds: 1, power: 0.5 };
-    let mut bench = Bench::open(RoundPolicy { max: Some(1), late: Some(lateness), ..waiting(3) }, 3);
+    let mut bench = Bench::open(RoundPolicy { max: Some(1), late: Some(lateness), ..several(3) }, 3);
     bench.delivers(1, 1);
     bench.closed(1);
     bench.opened(2);
@@ -88,7 +84,7 @@ fn a_late_update_that_another_server_may_have_is_discarded_when_the_round_has_cl
 
 #[test]
 fn a_round_that_another_server_has_opened_before_takes_in_what_was_trained_for_it() {
-    let mut bench = Bench::new(waiting(2));
+    let mut bench = Bench::new(several(2));
     assert_eq!(bench.joins_holding(1, spec().run, 1), [welcome(bench.peer(1), Some(1))], "no round is open");
     assert_eq!(bench.uploads(1, 1, report(1)), [], "it waits for the round");
     let opens = bench.joins(2);
@@ -98,7 +94,7 @@ fn a_round_that_another_server_has_opened_before_takes_in_what_was_trained_for_i
 
 #[test]
 fn a_device_keeps_what_it_has_trained_for_a_round_that_is_being_opened() {
-    let mut bench = Bench::new(waiting(2));
+    let mut bench = Bench::new(several(2));
     bench.joins(1);
     bench.joins(2);
     bench.leaves(1);
@@ -107,7 +103,7 @@ fn a_device_keeps_what_it_has_trained_for_a_round_that_is_being_opened() {
 
 #[test]
 fn a_device_that_is_recruited_after_its_update_was_dropped_comes_again_with_it() {
-    let one_of_two = RoundPolicy { fraction: 0.5, ..waiting(2) };
+    let one_of_two = RoundPolicy { fraction: 0.5, ..several(2) };
     let mut bench = Bench::open(one_of_two, 2);
     let member =
         (1..=2).find(|n| bench.coordinator.state.round().unwrap().stage(client(*n)).is_some()).unwrap();
@@ -126,7 +122,7 @@ fn a_device_that_is_recruited_after_its_update_was_dropped_comes_again_with_it()
 
 #[test]
 fn an_update_that_was_rejected_for_what_it_is_is_not_wanted_again() {
-    let mut bench = Bench::open(waiting(2), 2);
+    let mut bench = Bench::open(several(2), 2);
     bench.uploads(1, 1, report(1));
     bench.leaves(1);
     assert_eq!(
@@ -145,7 +141,7 @@ fn an_update_that_was_rejected_for_what_it_is_is_not_wanted_again() {
 #[test]
 fn nor_is_a_late_one() {
     let lateness = Lateness { rounds: 2, power: 0.5 };
-    let mut bench = Bench::open(RoundPolicy { max: Some(1), late: Some(lateness), ..waiting(2) }, 2);
+    let mut bench = Bench::open(RoundPolicy { max: Some(1), late: Some(lateness), ..several(2) }, 2);
     bench.delivers(1, 1);
     bench.closed(1);
     bench.opened(2);
@@ -160,7 +156,7 @@ fn nor_is_a_late_one() {
 #[test]
 fn an_update_that_its_device_does_not_owe_is_not_judged_again() {
     let lateness = Lateness { rounds: 2, power: 0.5 };
-    let policy = RoundPolicy { late: Some(lateness), ..waiting(3) };
+    let policy = RoundPolicy { late: Some(lateness), ..several(3) };
     let owed = BTreeMap::from([(client(2), OutstandingTask { round: 1, samples: samples(2) })]);
     let resume = Resume { closed: 2, roster: shares(&[1, 2, 3]), owed, ..Resume::default() };
     let mut bench = Bench::resume(policy, resume);

@@ -1,4 +1,4 @@
-//! What an operator hears of the database that servers share, and of servers that are in each other's way.
+//! Messages to the operator: faults of the database that servers share, and two servers with the same address.
 #![cfg(unix)]
 
 use std::fs;

@@ -42,6 +42,11 @@ pub(super) struct StopRequest {
 }
 
 impl StopRequest {
+    /// Whether it was.
+    pub(super) fn is_made(&self) -> bool {
+        *self.stopped.borrow()
+    }
+
     /// The end of a command that a signal stopped before its work was done.
     pub(super) fn failure(&self) -> Option<Failure> {
         self.signal.get().copied().map(Failure::Stopped)

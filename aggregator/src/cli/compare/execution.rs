@@ -145,7 +145,7 @@ pub(super) fn run_all(
     });
     let display = display.into_inner().unwrap_or_else(PoisonError::into_inner);
     display.bar.finish_and_clear();
-    let stopped = display.stopped || *stop.stopped.borrow();
+    let stopped = display.stopped || stop.is_made();
     if stopped {
         terminal::tell("stopped: the same command continues the experiment");
     }

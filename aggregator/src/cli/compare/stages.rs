@@ -46,7 +46,7 @@ pub(super) fn run_in_stages(
     let settled = |plan: &Plan| {
         // What is here of another state of the experiment is told before anything comes from elsewhere, and what came is looked at as well.
         let settled = settle(plan, standing(plan, &runs), out, arguments.replace)?;
-        if *stop.stopped.borrow() || !team.meet(plan, &runs)? {
+        if stop.is_made() || !team.meet(plan, &runs)? {
             return Ok(settled);
         }
         settle(plan, standing(plan, &runs), out, arguments.replace)
@@ -102,7 +102,7 @@ pub(super) fn run_in_stages(
         terminal::tell(&format!("WARNING: {text}"));
     }
     // What a request to stop has cut off is no error of its own.
-    let cut_off = outcome.is_err() && *stop.stopped.borrow();
+    let cut_off = outcome.is_err() && stop.is_made();
     let outcome = if cut_off { stop.failure().map_or(outcome, Err) } else { outcome };
     let outcome = outcome.and_then(|()| match failures.len() {
         0 if stopped => stop.failure().map_or(Ok(()), Err),

@@ -100,7 +100,7 @@ fn served((config, given): (&Config, &Raw), identity: &ServerIdentity, part: Opt
 /// Refuses a run while others serve another one of its name: then the servers were not given the same. Warns of one that no server serves.
 fn refuse_beside_others(store: &StoreAddress, run: &ServedRun, stop: &StopRequest) -> Result<(), Failure> {
     let mut connection = Connection::new(store.clone());
-    let wanted = || !*stop.stopped.borrow();
+    let wanted = || !stop.is_made();
     let mut patience = Wanted(&wanted);
     let described = run.described();
     let name = &run.name;
@@ -154,7 +154,7 @@ fn prepare(store: &StoreAddress, stop: &StopRequest) -> Result<bool, Failure> {
     /// The time between two attempts.
     const RETRY: Duration = Duration::from_secs(1);
     let mut told = false;
-    while !*stop.stopped.borrow() {
+    while !stop.is_made() {
         match Connection::new(store.clone()).prepare() {
             Err(error) if error.is_outage() => {
                 if !std::mem::replace(&mut told, true) {
@@ -253,7 +253,7 @@ pub(super) fn serve(
     };
     let ended = server.take_turns(&mut process, &load);
     // A process that was taken out says nothing of the run any more.
-    if ended.is_ok() || *server.stop.stopped.borrow() {
+    if ended.is_ok() || server.stop.is_made() {
         Shown::forget(&folder_of(&arguments.run.runs, &server.run.name));
     }
     #[cfg(feature = "simulate")]
@@ -311,13 +311,9 @@ impl Server<'_> {
         let shortage = files.shortage.clone();
         let started = match self.begin(files) {
             Ok(Some(started)) => started,
-            Ok(None) => {
+            not_begun => {
                 process.rest(claim);
-                return Ok(Some(self.stop.failure().map_or(Ok(()), Err)));
-            }
-            Err(failure) => {
-                process.rest(claim);
-                return Err(failure);
+                return not_begun.map(|_| Some(self.stop.failure().map_or(Ok(()), Err)));
             }
         };
         hub.is_of(started.run.spec().run);
@@ -385,7 +381,7 @@ impl Server<'_> {
     /// Leads no more, for this reason. `None` if this server goes on as a leaf.
     fn rest(&self, process: &Process, claim: &Claim, left: &LeavesError) -> Option<Result<(), Failure>> {
         process.rest(claim);
-        if *self.stop.stopped.borrow() {
+        if self.stop.is_made() {
             return Some(self.stop.failure().map_or(Ok(()), Err));
         }
         terminal::tell(&format!("{left}: the run goes on"));
@@ -397,8 +393,7 @@ impl Server<'_> {
         let given = &self.arguments.run;
         self.fetch()?;
         if self.config.promise.is_some() {
-            let wanted = || !*self.stop.stopped.borrow();
-            let Some(born) = born(&self.store, &self.run, &wanted)? else { return Ok(None) };
+            let Some(born) = born(&self.store, &self.run, &|| !self.stop.is_made())? else { return Ok(None) };
             let purpose = format!("the private run {} of {born}", self.run.name);
             let place = RunDirectory::new(given.runs.join(&self.run.name));
             put_secret(&place, &self.identity.derive(&purpose))?;
@@ -410,8 +405,7 @@ impl Server<'_> {
     /// Brings here what the store has of the run.
     fn fetch(&self) -> Result<bool, StoreError> {
         let mut store = Connection::new(self.store.clone());
-        let wanted = || !*self.stop.stopped.borrow();
-        fetch_run(&mut store, &self.run, (&Disk, &self.arguments.run.runs), &wanted)
+        fetch_run(&mut store, &self.run, (&Disk, &self.arguments.run.runs), &|| !self.stop.is_made())
     }
 
     /// Brings the model and the report of a run here that is over.

@@ -18,6 +18,7 @@ use shared::cli::{Processor, cores};
 use super::arguments::BenchArguments;
 use super::error::{CliError, Exit};
 use crate::bench::{Subject, measure};
+use crate::memory;
 use crate::pool::NoThreads;
 use crate::predict::{GlobalModel, model_file};
 
@@ -180,6 +181,8 @@ fn measure_here(
     threads: NonZeroUsize,
     arguments: &BenchArguments,
 ) -> Result<(), CliError> {
+    // As `join` does, whose memory and steps this stands for.
+    memory::keep_freed(memory::Heaps::One);
     end_with_parent().map_err(|error| CliError::system("start a thread that waits", &error))?;
     let pool = rayon::ThreadPoolBuilder::new()
         .num_threads(threads.get())

@@ -69,9 +69,9 @@ fn local_steps_save_rounds() {
 }
 
 #[test]
-#[ignore = "minutes on MNIST: FEDERATION_DATA=DIR cargo test --release -p federation-tests --test suite -- --ignored orderings"]
+#[ignore = "a minute on MNIST: FEDERATION_DATA=DIR cargo test --release -p federation-tests --test suite -- --ignored orderings"]
 fn ten_clients_a_round_need_fewer_rounds_than_one() {
-    let found = compared("fedavg-table1");
+    let found = compared_in("fedavg-table1", "brief");
     let [one, ten] = ["2nn/iid/c0-b10", "2nn/iid/c0_1-b10"].map(|name| rounds(&found, name));
     assert!(one >= 1.5 * ten, "{one} rounds with one client, {ten} with ten");
 }

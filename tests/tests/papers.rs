@@ -1,5 +1,6 @@
 //! Experiments of papers: small ones of every kind are run, and the shipped ones planned.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -141,7 +142,8 @@ fn one_round_is_compared_with_many() {
     assert_eq!(head[..7], beginning);
     let fused = head.iter().position(|name| *name == "fused-informative").expect("a column");
     let fafi = row(&text, "fafi ");
-    assert_eq!((fafi[3], fafi[6]), ("1 +- 0", "80.4 %"), "{fafi:?}");
+    // 40 samples of a client in batches of 16.
+    assert_eq!((fafi[2], fafi[3], fafi[6]), ("3", "1 +- 0", "80.4 %"), "{fafi:?}");
     // The same model under two names.
     let share =
         |cell: &str| cell.split(' ').next().and_then(|share| share.parse::<f64>().ok()).expect("a number");
@@ -181,6 +183,33 @@ const SHIPPED: [&str; 27] = [
     "update-bits",
 ];
 
+/// Their forms beside the reduced and the full one.
+const MORE_FORMS: [(&str, &[&str]); 9] = [
+    ("fafi-cifar10", &["ablation", "lenet"]),
+    ("fafi-fashion", &["ablation", "batch", "inconsistency", "others"]),
+    ("fedavg-table1", &["2nn", "brief", "rates"]),
+    ("fedavg-table2", &["iid", "rates"]),
+    ("fedavg-table4", &["iid"]),
+    ("moon-fashion", &["mu5"]),
+    ("pfl-cifar10", &["vgg"]),
+    ("privacy-mnist", &["adaptive", "cohort", "devices"]),
+    ("update-bits", &["cnn", "moon", "sparse"]),
+];
+
+/// The cells and variants for which a form of an experiment's file has published numbers.
+fn published_in(file: &toml::Table, form: &str) -> BTreeSet<String> {
+    let one = file.get("paper");
+    let several = file.get("papers").and_then(toml::Value::as_table).into_iter().flatten();
+    let of_form = one
+        .into_iter()
+        .chain(several.map(|(_, paper)| paper))
+        .filter(|paper| paper.get("form").and_then(toml::Value::as_str).unwrap_or("full") == form);
+    let named = of_form.flat_map(|paper| {
+        ["rounds", "accuracy", "metrics"].into_iter().filter_map(|key| paper.get(key)?.as_table())
+    });
+    named.flat_map(|table| table.keys().cloned()).collect()
+}
+
 #[test]
 fn the_shipped_experiments_are_plans() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("configs/experiments");
@@ -194,9 +223,11 @@ fn the_shipped_experiments_are_plans() {
         let text = fs::read_to_string(&path).expect("an experiment");
         let file: toml::Table = text.parse().expect("TOML");
         let forms = file.get("forms").and_then(toml::Value::as_table).expect("forms");
-        for form in ["reduced", "full"] {
-            assert!(forms.contains_key(form), "{} has no form {form}", path.display());
-        }
+        let name = path.file_stem().expect("a name").to_string_lossy();
+        let more =
+            MORE_FORMS.iter().find(|(experiment, _)| *experiment == name).map_or(&[][..], |(_, more)| more);
+        let expected: BTreeSet<&str> = ["reduced", "full"].iter().chain(more).copied().collect();
+        assert_eq!(forms.keys().map(String::as_str).collect::<BTreeSet<_>>(), expected, "{name}");
         for form in forms.keys() {
             let out = tempfile::tempdir().expect("a temporary folder");
             let mut command = Command::new(&programs().aggregator);
@@ -205,6 +236,11 @@ fn the_shipped_experiments_are_plans() {
             let ended = Process::start("compare", command.arg(out.path()).arg(&path)).wait();
             assert_eq!(ended.code, Some(0), "{}, form {form}: {}", path.display(), ended.text);
             assert_eq!(fs::read_dir(out.path()).expect("a folder").count(), 0, "nothing is made");
+            for variant in published_in(&file, form) {
+                let planned = [format!(" {variant}, seed "), format!(" {variant} with ")];
+                let is_there = planned.iter().any(|run| ended.text.contains(run));
+                assert!(is_there, "{name}, form {form}: {variant} is not in {}", ended.text);
+            }
         }
     }
 }

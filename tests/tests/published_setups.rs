@@ -1,15 +1,52 @@
-//! The full forms of experiments are the published set-ups, key by key.
+//! Forms of experiments are the published set-ups, key by key.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-/// What a variant of a full form sets: experiment, variant, and keys with their values as TOML has them.
-type Setup = (&'static str, &'static str, &'static [(&'static str, &'static str)]);
+/// What a variant of a form sets: experiment, form, variant, and keys with their values as TOML has them.
+type Setup = (&'static str, &'static str, &'static str, &'static [(&'static str, &'static str)]);
 
-const SETUPS: [Setup; 10] = [
+/// `FedMix`'s figures 5, 6 and 7.
+const FEDMIX_FIGURE: &[(&str, &str)] = &[
+    ("data.set", "\"cifar-10\""),
+    ("data.clients", "100"),
+    ("data.normalise", "\"cifar-10\""),
+    ("data.pooled", "true"),
+    ("model.name", "\"resnet-9\""),
+    ("run.rounds", "150"),
+    ("round.fraction", "0.05"),
+    ("training.chunks", "1"),
+    ("training.optimizer.sgd.learning-rate", "0.001"),
+];
+
+/// How the authors' program of MOON trains.
+const MOON: &[(&str, &str)] = &[
+    ("run.rounds", "100"),
+    ("training.epochs", "10"),
+    ("training.batch", "64"),
+    ("training.drop-last", "true"),
+    ("training.optimizer.sgd.learning-rate", "0.01"),
+    ("training.optimizer.sgd.momentum", "0.9"),
+    ("training.optimizer.sgd.weight-decay", "1e-5"),
+    ("data.normalise", "\"cifar-10\""),
+    ("augment.random-shift", "4"),
+    ("augment.padding", "\"reflect\""),
+    ("algorithm.moon.mu", "5.0"),
+    ("algorithm.moon.tau", "0.5"),
+];
+
+/// How every client of PFL-MoE learns alone.
+const PFL_LOCAL: &[(&str, &str)] = &[
+    ("training.epochs", "100"),
+    ("training.batch", "64"),
+    ("training.optimizer.adam.learning-rate", "0.001"),
+];
+
+const SETUPS: [Setup; 22] = [
     (
         "pfl-fashion",
+        "full",
         "fedavg",
         &[
             ("run.rounds", "1000"),
@@ -21,6 +58,7 @@ const SETUPS: [Setup; 10] = [
             ("training.optimizer.sgd.momentum", "0.5"),
             ("training.optimizer.sgd.weight-decay", "0.0"),
             ("aggregation.weights", "\"uniform\""),
+            ("data.normalise", "\"fashion-mnist\""),
             ("augment.random-shift", "4"),
             ("augment.horizontal-flip", "0.5"),
             ("personalisation.augment", "true"),
@@ -29,48 +67,45 @@ const SETUPS: [Setup; 10] = [
             ("personalisation.gate.weight-decay", "0.0005"),
         ],
     ),
+    ("pfl-fashion", "full", "local", PFL_LOCAL),
+    ("pfl-cifar10", "full", "local", PFL_LOCAL),
+    ("pfl-cifar10", "vgg", "local", PFL_LOCAL),
     (
-        "pfl-fashion",
-        "local",
+        "pfl-cifar10",
+        "vgg",
+        "fedavg",
         &[
-            ("training.epochs", "100"),
-            ("training.batch", "64"),
-            ("training.optimizer.adam.learning-rate", "0.001"),
+            ("model.name", "\"vgg-16\""),
+            ("data.normalise", "\"cifar-10\""),
+            ("personalisation.head.learning-rate", "0.005"),
         ],
     ),
     (
         "pfl-cifar10",
+        "full",
         "fedavg",
         &[
             ("run.rounds", "1000"),
             ("training.batch", "10"),
             ("training.optimizer.sgd.momentum", "0.5"),
             ("aggregation.weights", "\"uniform\""),
+            ("data.normalise", "\"cifar-10\""),
+            ("augment.random-shift", "4"),
+            ("augment.horizontal-flip", "0.5"),
+            ("personalisation.augment", "true"),
             ("personalisation.head.epochs", "200"),
             ("personalisation.gate.epochs", "200"),
             ("personalisation.gate.weight-decay", "0.0005"),
         ],
     ),
-    (
-        "moon-cifar10",
-        "moon",
-        &[
-            ("run.rounds", "100"),
-            ("data.clients", "10"),
-            ("training.epochs", "10"),
-            ("training.batch", "64"),
-            ("training.drop-last", "true"),
-            ("training.optimizer.sgd.learning-rate", "0.01"),
-            ("training.optimizer.sgd.momentum", "0.9"),
-            ("training.optimizer.sgd.weight-decay", "1e-5"),
-            ("augment.random-shift", "4"),
-            ("augment.padding", "\"reflect\""),
-            ("algorithm.moon.mu", "5.0"),
-            ("algorithm.moon.tau", "0.5"),
-        ],
-    ),
+    ("moon-cifar10", "full", "moon", MOON),
+    ("moon-cifar10", "full", "fedavg", &[("data.clients", "10")]),
+    ("moon-parties", "full", "moon", MOON),
+    ("moon-beta", "full", "moon", MOON),
+    ("moon-cifar100", "full", "moon", &[("augment.random-rotation", "15.0"), ("training.drop-last", "true")]),
     (
         "fedavg-cifar",
+        "full",
         "fedsgd",
         &[
             ("training.schedule.exponential.gamma", "0.9934"),
@@ -79,10 +114,29 @@ const SETUPS: [Setup; 10] = [
             ("augment.random-crop", "24"),
         ],
     ),
-    ("fedavg-cifar", "fedavg", &[("training.schedule.exponential.gamma", "0.99"), ("training.epochs", "5")]),
-    ("fedavg-table2", "e20-b10", &[("training.epochs", "20"), ("training.batch", "10")]),
+    (
+        "fedavg-cifar",
+        "full",
+        "fedavg",
+        &[("training.schedule.exponential.gamma", "0.99"), ("training.epochs", "5")],
+    ),
+    ("fedavg-table2", "full", "e20-b10", &[("training.epochs", "20"), ("training.batch", "10")]),
+    ("fedmix-weights", "full", "published", FEDMIX_FIGURE),
+    ("fedmix-mu", "full", "fedmix", FEDMIX_FIGURE),
+    ("fedmix-labels", "full", "fedmix", FEDMIX_FIGURE),
     (
         "fedmix-cifar10",
+        "full",
+        "fedmix-equal",
+        &[
+            ("server.mixing.clients", "0.3333333"),
+            ("server.mixing.server", "0.3333333"),
+            ("server.mixing.previous", "0.3333333"),
+        ],
+    ),
+    (
+        "fedmix-cifar10",
+        "full",
         "fedmatch",
         &[
             ("algorithm.fedmatch.psi-start", "0.2"),
@@ -94,6 +148,7 @@ const SETUPS: [Setup; 10] = [
     ),
     (
         "fedmix-cifar10",
+        "full",
         "fedmix-fedloss",
         &[
             ("run.rounds", "150"),
@@ -109,9 +164,11 @@ const SETUPS: [Setup; 10] = [
     ),
     (
         "fafi-cifar10",
+        "full",
         "fafi",
         &[
             ("model.name", "\"resnet-18\""),
+            ("data.normalise", "\"cifar-10\""),
             ("training.epochs", "300"),
             ("training.batch", "512"),
             ("training.clip-norm", "1.0"),
@@ -122,6 +179,7 @@ const SETUPS: [Setup; 10] = [
             ("augment.grey", "0.2"),
         ],
     ),
+    ("fedavg-shakespeare", "full", "fedsgd", &[("data.clients", "244")]),
 ];
 
 /// All keys of a table with their values, below this name.
@@ -135,18 +193,18 @@ fn flatten(table: &toml::Table, below: &str, found: &mut BTreeMap<String, toml::
     }
 }
 
-/// What a variant of the full form of a file sets, in the order in which the later replaces the earlier.
-fn full(file: &toml::Table, variant: &str) -> BTreeMap<String, toml::Value> {
+/// What a variant of a form of a file sets, in the order in which the later replaces the earlier.
+fn set_by(file: &toml::Table, form: &str, variant: &str) -> BTreeMap<String, toml::Value> {
     let at = |path: &[&str]| {
         path.iter().try_fold(file, |table, key| table.get(*key)?.as_table()).cloned().unwrap_or_default()
     };
-    let mut form = at(&["forms", "full"]);
+    let mut of_form = at(&["forms", form]);
     for key in ["variants", "grid", "tune"] {
-        form.remove(key);
+        of_form.remove(key);
     }
     let mut found = BTreeMap::new();
     for table in
-        [at(&["base"]), form, at(&["variants", variant]), at(&["forms", "full", "variants", variant])]
+        [at(&["base"]), of_form, at(&["variants", variant]), at(&["forms", form, "variants", variant])]
     {
         flatten(&table, "", &mut found);
     }
@@ -154,15 +212,15 @@ fn full(file: &toml::Table, variant: &str) -> BTreeMap<String, toml::Value> {
 }
 
 #[test]
-fn full_forms_are_the_published_set_ups() {
+fn forms_are_the_published_set_ups() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("configs/experiments");
-    for (experiment, variant, keys) in SETUPS {
+    for (experiment, form, variant, keys) in SETUPS {
         let text = fs::read_to_string(folder.join(experiment).with_extension("toml")).expect("an experiment");
-        let found = full(&text.parse().expect("TOML"), variant);
+        let found = set_by(&text.parse().expect("TOML"), form, variant);
         for (key, value) in keys {
             let expected: toml::Value =
                 format!("it = {value}").parse::<toml::Table>().expect("TOML")["it"].clone();
-            assert_eq!(found.get(*key), Some(&expected), "{experiment}, {variant}: {key}");
+            assert_eq!(found.get(*key), Some(&expected), "{experiment}, form {form}, {variant}: {key}");
         }
     }
 }

@@ -61,6 +61,15 @@ fn rounds(found: &Value, name: &str) -> f64 {
 }
 
 #[test]
+fn without_data_an_ordering_fails() {
+    let mut command = Command::new(std::env::current_exe().expect("this program"));
+    command.args(["--ignored", "--exact", "orderings::local_steps_save_rounds"]);
+    let output = command.env_remove(aggregator::config::DATA_VARIABLE).output().expect("it starts");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(!output.status.success() && text.contains("no data: FEDERATION_DATA"), "{text}");
+}
+
+#[test]
 #[ignore = "minutes on MNIST: FEDERATION_DATA=DIR cargo test --release -p federation-tests --test suite -- --ignored orderings"]
 fn local_steps_save_rounds() {
     let found = compared("fedavg-table2");

@@ -150,6 +150,41 @@ fn the_chosen_values_and_what_was_tried_are_read_everywhere() {
 }
 
 #[test]
+fn every_cell_has_values_of_its_own() {
+    let text = TUNED.replace("[variants.slow]", "[grid]\n\"training.batch\" = [8, 16]\n[variants.slow]");
+    let mut plan = plan(&text, "full").expect("a plan");
+    let of = |run: &Planned| {
+        // Small batches learn best with 0.1, large ones with 0.3.
+        let wins = if run.cell == 0 { 100 } else { 300 };
+        let accuracy = if rate(run) == wins { 0.6 } else { 0.4 };
+        Some((1..=4).filter_map(|number| tested(number, 0.1, accuracy)).collect())
+    };
+    let rounds: Rounds = plan.runs.iter().map(of).collect();
+    assert!(plan.choose(&decided(&plan, &rounds)));
+    let chosen = [0, 1].map(|cell| plan.chosen(cell, 0).map(|chosen| &*chosen.text));
+    assert_eq!(chosen, [Some("learning-rate=0.1"), Some("learning-rate=0.3")]);
+}
+
+#[test]
+fn values_are_chosen_on_validation_samples_where_there_are_any() {
+    let text = TUNED.replace("target = 0.5\n", "").replace("[base]\n", "[base]\ndata.validation = 40\n");
+    let mut plan = plan(&text, "full").expect("a plan");
+    // What is best on the test samples is not what is best on those to choose by.
+    let of = |rate: u32, number: u32| {
+        let (test, validation) =
+            if rate == 100 { (0.9, 0.4) } else { (0.5, if rate == 300 { 0.6 } else { 0.2 }) };
+        let mut round = tested(number, 0.1, test)?;
+        round.metrics.insert("validation-accuracy".to_owned(), validation);
+        Some(round)
+    };
+    assert!(plan.choose(&decided(&plan, &rounds(&plan, of))));
+    assert_eq!(plan.chosen(0, 0).map(|chosen| &*chosen.text), Some("learning-rate=0.3"));
+    let whole = rounds(&plan, of);
+    let found = Bench { lines: lines(&plan, &whole), rounds: whole, plan };
+    found.says(&["with seed 4, on the validation samples;"], &["on the test samples"]);
+}
+
+#[test]
 fn a_best_value_at_the_end_of_the_grid_is_said() {
     let mut plan = plan(TUNED, "full").expect("a plan");
     let great = |rate: u32, number| tested(number, 0.1, if rate == 300 { 0.7 } else { 0.6 });

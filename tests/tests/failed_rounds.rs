@@ -66,6 +66,8 @@ async fn failed_rounds_move_no_schedule_on() {
         &["algorithm.fedavg={}"][..],
         &["algorithm.fedsgd={}", "training.epochs=1"],
         &["algorithm.fedavg={}", "training.schedule-by-step=true"],
+        // What the server learns in a failed round is not kept.
+        &["data.labelled=40", "server.mixing={clients=0, server=1, previous=0}", "server.batch=0"],
     ] {
         let scenario = Scenario::small(&[&SETTINGS[..], more].concat());
         let folder = tempfile::tempdir().unwrap();

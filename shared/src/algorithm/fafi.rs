@@ -179,6 +179,14 @@ mod tests {
     }
 
     #[test]
+    fn an_ensemble_answers_with_the_settings_of_its_run() {
+        let noise = Noise { mean: 0.5, deviation: 2.0 };
+        let fafi = Fafi { temperature: 0.3, noise, ..Fafi::default() };
+        let expected = Answering { fusion: fafi.fusion, temperature: 0.3, noise, head: Head::Prototypes };
+        assert_eq!(fafi.answering(), expected);
+    }
+
+    #[test]
     fn prototypes_start_as_standard_normal_values_and_nothing_else_changes() {
         let network = Architecture::by_name("lenet-5", &[1, 28, 28], 10).unwrap();
         let network = Fafi::default().network(network).unwrap();

@@ -80,9 +80,14 @@ fn every_term_and_the_views_change_what_is_learned() {
         data: shared::spec::DataSpec { preparation: shared::data::Preparation::default(), ..run("").data },
         ..run("")
     };
-    for other in
-        [run("contrast = 0.0"), run("separate = 0.0"), run("classify = 1.0"), run("temperature = 0.5"), plain]
-    {
+    for other in [
+        run("contrast = 0.0"),
+        run("separate = 0.0"),
+        run("classify = 1.0"),
+        run("temperature = 0.5"),
+        run("prototype-temperature = 0.5"),
+        plain,
+    ] {
         assert!(apart(&learned(&other, &data), &all) > 1e-4, "{:?}", other.algorithm);
     }
 }

@@ -47,6 +47,29 @@ fn cohort_of_six(policy: RoundPolicy, spec: RunSpec) -> Vec<ClientId> {
     opened.expect("six clients are enough").cohort.into_keys().collect()
 }
 
+/// `fedavg-interpolation` mixes the models of two clients that have no sample in common: seeds 1 and 2, 3 and 4, 5 and 6 draw others.
+#[test]
+fn one_of_a_hundred_is_drawn_by_the_seed() {
+    let drawn = (1..=6).map(|seed| {
+        let root = RunSpec { seed, ..spec() }.root_seed();
+        let clients: Vec<_> = (0..100).map(|index| ClientId::virtual_client(index, &root)).collect();
+        let policy = RoundPolicy { start: 100, fraction: 0.0, ..policy(100) };
+        let mut bench = Bench::with(RunSpec { seed, ..spec() }, policy, Resume::default());
+        let mut actions = Vec::new();
+        for (peer, &client) in (0..).map(PeerId).zip(&clients) {
+            let message = ToServer::Hello(Hello { client, ..hello(1, None) });
+            actions.extend(bench.give(Event::Message { peer, message }));
+        }
+        let opening = actions.iter().find_map(|action| match action {
+            Action::Open(opening) => Some(opening),
+            _ => None,
+        });
+        let drawn = opening.and_then(|opening| opening.cohort.keys().next()).expect("one is drawn");
+        clients.iter().position(|client| client == drawn).expect("it is one of them")
+    });
+    assert!(drawn.eq([29, 93, 7, 95, 50, 89]));
+}
+
 #[test]
 fn the_cohort_is_a_seeded_sample_of_the_wanted_fraction() {
     let half = RoundPolicy { fraction: 0.5, ..policy(6) };

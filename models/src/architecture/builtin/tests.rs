@@ -60,6 +60,20 @@ fn parameter_counts_are_those_of_the_papers() {
     assert_eq!((words.parameters(), words.predictions()), (Ok(4_949_776), Ok(10)));
 }
 
+/// As the authors' program of PFL-MoE has it: half of the values are dropped before each linear layer but the first.
+#[test]
+fn the_head_of_vgg_16_has_two_dropouts() {
+    let vgg = Architecture::by_name("vgg-16", &[3, 32, 32], 10).unwrap();
+    let kinds = vgg.head.iter().map(|layer| match layer {
+        Layer::Linear { .. } => "linear",
+        Layer::Relu => "relu",
+        Layer::Dropout { rate: 0.5 } => "half is dropped",
+        other => panic!("{other:?}"),
+    });
+    let expected = ["linear", "relu", "half is dropped", "linear", "relu", "half is dropped", "linear"];
+    assert!(kinds.eq(expected), "{:?}", vgg.head);
+}
+
 #[test]
 fn texts_are_told_apart_by_models_that_read_tokens() {
     let variant = Variant { vocabulary: Some(257), ..Variant::default() };

@@ -32,40 +32,38 @@ fn later_rounds_need_no_more_than_count_min() {
     assert_eq!(back, [welcome(bench.peer(2), None), Action::Open(opening)]);
 }
 
-/// The cohort of round 1 with six clients.
-fn cohort_of_six(policy: RoundPolicy, spec: RunSpec) -> Vec<ClientId> {
-    let mut coordinator =
-        Coordinator::new(spec, RoundPolicy { start: 6, ..policy }, Resume::default(), Duration::ZERO);
-    for n in 1..=6 {
-        let message = ToServer::Hello(hello(n, None));
-        coordinator.handle(Duration::ZERO, Event::Message { peer: PeerId(u64::from(n)), message });
+/// The cohort of round 1, which opens when all of these have come.
+fn cohort_among(hellos: &[Hello], policy: RoundPolicy, spec: RunSpec) -> Vec<ClientId> {
+    let policy = RoundPolicy { start: hellos.len(), ..policy };
+    let mut coordinator = Coordinator::new(spec, policy, Resume::default(), Duration::ZERO);
+    for (peer, hello) in (1..).map(PeerId).zip(hellos) {
+        let message = ToServer::Hello(hello.clone());
+        coordinator.handle(Duration::ZERO, Event::Message { peer, message });
     }
     let opened = std::iter::from_fn(|| coordinator.poll()).find_map(|action| match action {
         Action::Open(opening) => Some(opening),
         _ => None,
     });
-    opened.expect("six clients are enough").cohort.into_keys().collect()
+    opened.expect("all have come").cohort.into_keys().collect()
+}
+
+/// The cohort of round 1 with six clients.
+fn cohort_of_six(policy: RoundPolicy, spec: RunSpec) -> Vec<ClientId> {
+    let hellos: Vec<Hello> = (1..=6).map(|n| hello(n, None)).collect();
+    cohort_among(&hellos, policy, spec)
 }
 
 /// `fedavg-interpolation` mixes the models of two clients that have no sample in common: seeds 1 and 2, 3 and 4, 5 and 6 draw others.
 #[test]
 fn one_of_a_hundred_is_drawn_by_the_seed() {
     let drawn = (1..=6).map(|seed| {
-        let root = RunSpec { seed, ..spec() }.root_seed();
-        let clients: Vec<_> = (0..100).map(|index| ClientId::virtual_client(index, &root)).collect();
-        let policy = RoundPolicy { start: 100, fraction: 0.0, ..policy(100) };
-        let mut bench = Bench::with(RunSpec { seed, ..spec() }, policy, Resume::default());
-        let mut actions = Vec::new();
-        for (peer, &client) in (0..).map(PeerId).zip(&clients) {
-            let message = ToServer::Hello(Hello { client, ..hello(1, None) });
-            actions.extend(bench.give(Event::Message { peer, message }));
-        }
-        let opening = actions.iter().find_map(|action| match action {
-            Action::Open(opening) => Some(opening),
-            _ => None,
-        });
-        let drawn = opening.and_then(|opening| opening.cohort.keys().next()).expect("one is drawn");
-        clients.iter().position(|client| client == drawn).expect("it is one of them")
+        let spec = RunSpec { seed, ..spec() };
+        let client = |index| ClientId::virtual_client(index, &spec.root_seed());
+        let hellos: Vec<Hello> =
+            (0..100).map(|index| Hello { client: client(index), ..hello(1, None) }).collect();
+        let cohort = cohort_among(&hellos, RoundPolicy { fraction: 0.0, ..policy(100) }, spec);
+        assert_eq!(cohort.len(), 1);
+        hellos.iter().position(|hello| hello.client == cohort[0]).expect("it is one of them")
     });
     assert!(drawn.eq([29, 93, 7, 95, 50, 89]));
 }

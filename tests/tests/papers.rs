@@ -196,13 +196,17 @@ const MORE_FORMS: [(&str, &[&str]); 9] = [
     ("update-bits", &["cnn", "moon", "sparse"]),
 ];
 
+/// The sources of a file's published numbers, by their names.
+fn sources(file: &toml::Table) -> impl Iterator<Item = (&str, &toml::Value)> {
+    let one = file.get("paper").map(|paper| ("paper", paper));
+    let several = file.get("papers").and_then(toml::Value::as_table).into_iter().flatten();
+    one.into_iter().chain(several.map(|(name, paper)| (name.as_str(), paper)))
+}
+
 /// The cells and variants for which a form of an experiment's file has published numbers.
 fn published_in(file: &toml::Table, form: &str) -> BTreeSet<String> {
-    let one = file.get("paper");
-    let several = file.get("papers").and_then(toml::Value::as_table).into_iter().flatten();
-    let of_form = one
-        .into_iter()
-        .chain(several.map(|(_, paper)| paper))
+    let of_form = sources(file)
+        .map(|(_, paper)| paper)
         .filter(|paper| paper.get("form").and_then(toml::Value::as_str).unwrap_or("full") == form);
     let named = of_form.flat_map(|paper| {
         ["rounds", "accuracy", "metrics"].into_iter().filter_map(|key| paper.get(key)?.as_table())
@@ -250,10 +254,8 @@ type Number = [String; 5];
 
 /// The numbers of the sources of a file.
 fn numbers(experiment: &str, file: &toml::Table) -> Vec<(Number, f64)> {
-    let one = file.get("paper").map(|paper| ("paper", paper));
-    let several = file.get("papers").and_then(toml::Value::as_table).into_iter().flatten();
     let mut found = Vec::new();
-    for (source, paper) in one.into_iter().chain(several.map(|(name, paper)| (name.as_str(), paper))) {
+    for (source, paper) in sources(file) {
         let from = paper.get("from").and_then(toml::Value::as_str).unwrap_or("paper");
         let mut add = |variant: &str, figure: &str, value: &toml::Value| {
             let value = value.as_float().or(value.as_integer().map(|value| value as f64)).expect("a number");

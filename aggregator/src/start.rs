@@ -330,7 +330,7 @@ fn in_the_way_of_change(
     let state = |closed: u32| {
         if complete { "is complete".to_owned() } else { format!("is unfinished after round {closed}") }
     };
-    if !may_change(changed) || manifest.is_of_earlier_version() {
+    if !may_change(changed, config) || manifest.is_of_earlier_version() {
         let state = state(newest_checkpoint(files, directory).unwrap_or(0));
         let other = "but its configuration (config.toml in it) is another one";
         return Ok(Some(if complete { state } else { format!("{state}, {other}") }));

@@ -117,27 +117,27 @@ impl Record {
     /// # Errors
     /// Those of `out`.
     pub fn write_received(&self, received: u64, out: &mut dyn Write) -> io::Result<()> {
-        self.write_noted(Self::RECEIVED, &received.to_string(), out)
+        self.write_noted(&[(Self::RECEIVED, received.to_string())], out)
     }
 
-    /// [`write_to`](Self::write_to) in f32 with an entry of the metadata that readers of records pass over.
+    /// [`write_to`](Self::write_to) in f32 with entries of the metadata that readers of records pass over.
     ///
     /// # Errors
     /// Those of `out`.
-    pub fn write_noted(&self, key: &str, value: &str, out: &mut dyn Write) -> io::Result<()> {
-        codec::write(&self.tensors, Precision::F32, &self.metadata_noted(key, value), out)
+    pub fn write_noted(&self, notes: &[(&str, String)], out: &mut dyn Write) -> io::Result<()> {
+        codec::write(&self.tensors, Precision::F32, &self.metadata_noted(notes), out)
     }
 
     /// Exact length in bytes of [`write_received`](Self::write_received)'s output.
     #[must_use]
     pub fn received_len(&self, received: u64) -> u64 {
-        let metadata = self.metadata_noted(Self::RECEIVED, &received.to_string());
+        let metadata = self.metadata_noted(&[(Self::RECEIVED, received.to_string())]);
         codec::encoded_len(&self.tensors, Precision::F32, &metadata)
     }
 
-    fn metadata_noted(&self, key: &str, value: &str) -> BTreeMap<String, String> {
+    fn metadata_noted(&self, notes: &[(&str, String)]) -> BTreeMap<String, String> {
         let mut metadata = self.metadata();
-        metadata.insert(key.to_owned(), value.to_owned());
+        metadata.extend(notes.iter().map(|(key, value)| ((*key).to_owned(), value.clone())));
         metadata
     }
 

@@ -55,6 +55,7 @@ mod papers;
 mod participations;
 mod personalisation;
 mod plain_ensembles;
+mod plateau;
 mod power;
 mod privacy;
 mod privacy_adaptive;

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use shared::aggregation::Mixture;
 use shared::data::{DataSet, Partition, ReadOptions};
 
+use crate::round::Plateau;
+
 /// What is learned from, and who has it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DataPlan {
@@ -39,6 +41,8 @@ pub struct ServerPlan {
     pub weight: f64,
     /// How its model is mixed with the others. Without a share it does not train.
     pub mixture: Mixture,
+    /// When it trains on at a lower rate.
+    pub plateau: Plateau,
 }
 
 /// Where samples come from.

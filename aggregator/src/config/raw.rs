@@ -18,7 +18,7 @@ use shared::spec::{Evaluation, Personalisation, SecureAggregation, Training, Upd
 
 use super::{DataTable, ModelOrigin, PrivacyTable, TaskName};
 use crate::attack::Attack;
-use crate::round::EarlyStopping;
+use crate::round::{EarlyStopping, Plateau};
 
 section! {
     /// A configuration file's content with every default filled in. [`Raw::default`] is the default run.
@@ -165,6 +165,8 @@ section! {
         pub weight: f64 = 1.0, in Kind::RATE;
         /// The three models of which the global one is mixed
         pub mixing: Mixing = Mixing::default(), was "mix";
+        /// A lower learning rate once the server learns no more
+        pub plateau: Plateau = Plateau::default();
     }
 }
 

@@ -7,6 +7,7 @@ use shared::spec::LabelsAt;
 use super::combinations::Combinations;
 use super::{Raw, ServerPlan, ServerTable};
 use crate::attack::Attack;
+use crate::round::Plateau;
 
 const KEYS: [&str; 5] = ["data.labels", "data.labelled", "server.epochs", "server.weight", "server.mixing"];
 
@@ -41,6 +42,7 @@ impl Combinations<'_> {
                 return None;
             }
         };
+        let trains = labelled.is_some() && (step.is_some() || mixture.beta > 0.0);
         let none = ("data.labelled", "no data.labelled".to_owned());
         let set = ("data.set", format!("data.set = \"{}\"", raw.data.set));
         let labels = ("data.labels", "data.labels = \"server\"".to_owned());
@@ -88,9 +90,50 @@ impl Combinations<'_> {
                 self.refuse(&[labels, attack], "clients have no labels to flip; choose another attack");
             }
         }
-        let ServerTable { epochs, batch, weight, .. } = raw.server;
+        self.plateau(raw, trains);
+        let ServerTable { epochs, batch, weight, plateau, .. } = raw.server;
         let batch = batch.unwrap_or(raw.training.batch);
-        Some(ServerPlan { labelled, epochs, batch, weight, mixture })
+        Some(ServerPlan { labelled, epochs, batch, weight, mixture, plateau })
+    }
+
+    /// Whether there is a rate that could fall, and in every round the loss that it goes by.
+    fn plateau(&mut self, raw: &Raw, trains: bool) {
+        let Some(patience) = raw.server.plateau.patience else {
+            #[expect(clippy::float_cmp, reason = "only the default has its bits")]
+            if raw.server.plateau.factor != Plateau::default().factor {
+                let factor = (
+                    "server.plateau.factor",
+                    format!("server.plateau.factor = {}", raw.server.plateau.factor),
+                );
+                let none = ("server.plateau.patience", "no server.plateau.patience".to_owned());
+                let reason = "the rate never falls; say after how many rounds, server.plateau.patience = 20, or leave \
+                              server.plateau.factor out";
+                self.refuse(&[factor, none], reason);
+            }
+            return;
+        };
+        let patience = ("server.plateau.patience", format!("server.plateau.patience = {patience}"));
+        if raw.data.labelled.is_none() {
+            let none = ("data.labelled", "no data.labelled".to_owned());
+            let reason = "the server has nothing to train on; say how many samples it keeps, data.labelled = 1000, or leave \
+                          server.plateau out";
+            self.refuse(&[patience.clone(), none], reason);
+        } else if !trains {
+            let mix = ("server.mixing", format!("server.mixing.server = {}", raw.server.mixing.shares()[1]));
+            let reason = "the server trains nothing; give its model a share, or leave server.plateau out";
+            self.refuse(&[patience.clone(), mix], reason);
+        }
+        if raw.data.validation.is_none() {
+            let none = ("data.validation", "no data.validation".to_owned());
+            let reason =
+                "the server keeps no samples to measure the loss on; say how many, data.validation = 1000";
+            self.refuse(&[patience.clone(), none], reason);
+        }
+        if raw.evaluate.every != 1 {
+            let every = ("evaluate.every", format!("evaluate.every = {}", raw.evaluate.every));
+            let reason = "the patience is one of rounds, and each needs a test; set evaluate.every to 1";
+            self.refuse(&[patience, every], reason);
+        }
     }
 }
 
@@ -185,6 +228,19 @@ mod tests {
                 ],
                 &["[algorithm.fedmatch]", "robust rule"],
             ),
+            (&["server.plateau.patience=5"], &["server.plateau.patience = 5", "no data.labelled"]),
+            (
+                &["data.labelled=50", "server.plateau.factor=0.5"],
+                &["server.plateau.factor = 0.5", "server.plateau.patience = 20"],
+            ),
+            (
+                &["data.labelled=50", "server.mixing={clients=1}", "server.plateau.patience=5"],
+                &["server.mixing.server = 0", "server trains nothing"],
+            ),
+            (
+                &["data.labelled=50", "server.plateau.patience=5", "evaluate.every=2"],
+                &["no data.validation", "evaluate.every = 2", "set evaluate.every to 1"],
+            ),
             (&["data.labelled=5990", "data.clients=20"], &["10 training samples", "data.clients = 20"]),
         ] {
             let refused = read(overrides).err().map(|errors| errors.to_string()).unwrap_or_default();
@@ -195,5 +251,11 @@ mod tests {
         assert!(read(&["data.labels=server", "data.labelled=50", "training.epochs=0"]).is_ok(), "SL");
         let fedmatch = read(&["data.labelled=50", "data.labels=server", "algorithm.fedmatch={lambda-l2=1}"]);
         assert_eq!(fedmatch.expect("valid").server.mixture, Mixture::CLIENTS);
+        let known =
+            ["data.labelled=50", "data.validation=50", "evaluate.every=1", "server.plateau.patience=5"];
+        for algorithm in ["algorithm.fedavg={}", "algorithm.fedmatch={lambda-l2=1}"] {
+            let plan = read(&[&known[..], &[algorithm]].concat()).expect("valid").server;
+            assert_eq!(plan.plateau, Plateau { patience: Some(5), factor: 0.1 });
+        }
     }
 }

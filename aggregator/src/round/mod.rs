@@ -13,12 +13,14 @@
 //! | `weight_bounds` | [`WeightBounds`] and [`SampleCap`]: what one device may count for |
 //! | `dominance` | [`Dominance`]: a device that has most of the weight |
 //! | [`jsonl`] | records as the text of `rounds.jsonl`, and back |
+//! | `plateau` | [`Plateau`] and [`PlateauState`]: when the server trains on at a lower rate |
 //! | [`stopping`] | which model is the best, and when training ends early |
 
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
 mod dominance;
 pub mod jsonl;
+mod plateau;
 mod policy;
 mod record;
 pub mod stopping;
@@ -26,6 +28,7 @@ mod tally;
 mod weight_bounds;
 
 pub use dominance::Dominance;
+pub use plateau::{Plateau, PlateauState};
 pub use policy::{Lateness, Poisson, RoundPolicy, VOID_PAUSE};
 pub use record::{ClosedRound, RoundRecord, UpdateWork, of_a_model};
 pub use stopping::{Criterion, EarlyStopping};

@@ -146,6 +146,7 @@ pub fn of_a_model(metric: &str) -> bool {
             "epsilon",
             "epsilon-if-secret",
             "clip",
+            "server-rate-share",
         ]
         .contains(&metric)
 }

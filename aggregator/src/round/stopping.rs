@@ -56,7 +56,7 @@ impl Criterion {
     }
 
     /// The round of the model that this record has a value of, and the value.
-    fn of(self, record: &RoundRecord) -> Option<Best> {
+    pub(super) fn of(self, record: &RoundRecord) -> Option<Best> {
         let value = match self {
             Self::Accuracy => record.accuracy,
             Self::Loss => record.loss,

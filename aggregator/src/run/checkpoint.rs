@@ -1,12 +1,13 @@
 //! The server's state on disk, and what it supersedes.
 
+use models::params::codec::TensorStream;
 use models::{Limits, Precision};
 use shared::algorithm::Global;
 use shared::record::Record;
 
 use super::directory::round_in;
 use super::error::{damaged, disk};
-use super::{Run, RunError, SMALL, clip};
+use super::{Run, RunError, SMALL, clip, plateau};
 use crate::round::jsonl;
 use crate::storage::checksum::write_checked;
 use crate::storage::{Reading, append_durably};
@@ -26,11 +27,26 @@ impl Run {
     pub(super) fn write_checkpoint(&self, round: u32, state: &Record) -> Result<(), RunError> {
         self.sync_base(round + 1)?;
         let path = self.directory.checkpoint(round);
-        write_checked(&*self.files, &path, |out| match self.clip {
-            Some(clip) => state.write_noted(clip::KEY, &clip.to_string(), out),
-            None => state.write_to(Precision::F32, out),
-        })
-        .map_err(disk("write", &path))
+        let clip = self.clip.map(|clip| (clip::KEY, clip.to_string()));
+        let plateau = self.plateau.map(|state| (plateau::KEY, state.to_string()));
+        let notes: Vec<_> = clip.into_iter().chain(plateau).collect();
+        write_checked(&*self.files, &path, |out| state.write_noted(&notes, out)).map_err(disk("write", &path))
+    }
+
+    /// What a checkpoint's metadata has under `key`, for the round after it; `what` it says is for the error if it does not.
+    pub(super) fn noted<T>(
+        &self,
+        round: u32,
+        key: &str,
+        read: impl Fn(&str) -> Option<T>,
+        what: &str,
+    ) -> Result<T, RunError> {
+        let path = self.directory.checkpoint(round);
+        let mut input = Reading::open(&*self.files, &path).map_err(disk("open", &path))?;
+        let limits = Limits { max_bytes: u64::MAX, ..Limits::default() };
+        let (_, metadata) = TensorStream::open_described(&mut input, limits).map_err(damaged(&path))?;
+        let noted = metadata.get(key).and_then(|text| read(text));
+        noted.ok_or_else(|| RunError::Damaged { path, reason: format!("it does not say {what}") })
     }
 
     /// Writes the line and then the checkpoint of the round that was closed last, unless that is done, and hands the round on.

@@ -72,6 +72,7 @@ impl Run {
         self.leaves = leaves;
         let (mut record, test) = measured?;
         self.adapt_clip(&mut record, &share);
+        self.adapt_plateau(&record);
         self.clock.closed(&mut record, begun, test);
         let recorded = Instant::now();
         self.failed += u32::from(record.void && !record.closing);
@@ -232,6 +233,9 @@ impl Run {
         }
         if let Some(OwnLoss::Mean(loss)) = own_loss {
             record.metrics.insert("server-loss".to_owned(), loss);
+            if self.plateau.is_some() {
+                record.metrics.insert("server-rate-share".to_owned(), self.server_rate_share());
+            }
         }
         if let Some(labelled) = self.labelled.as_ref().filter(|_| work.train) {
             let spec = &self.config.spec;

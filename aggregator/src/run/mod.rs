@@ -86,6 +86,7 @@ mod newest;
 mod open_round;
 mod opening;
 mod payload;
+mod plateau;
 pub mod reader;
 mod recovery;
 mod roster_file;
@@ -113,7 +114,7 @@ use shared::spec::RunSpec;
 use crate::config::Config;
 use crate::data::{self, KeptSamples, TestSet};
 use crate::privacy::account::Account;
-use crate::round::{ClosedRound, Poisson, RoundRecord, stopping};
+use crate::round::{ClosedRound, PlateauState, Poisson, RoundRecord, stopping};
 use crate::storage::FileLayer;
 
 use bases::Bases;
@@ -164,6 +165,8 @@ pub struct Run {
     account: OnceLock<Account>,
     /// The length to which updates are clipped in the open round or the next one, if that adapts.
     clip: Option<f64>,
+    /// Where the rule of `server.plateau` stands after the closed rounds, if there is one.
+    plateau: Option<PlateauState>,
     /// What the model is tested on, if it is.
     pub tests: Option<TestSet>,
     /// The operator's own program that tests it, where its network has no layers here.
@@ -236,6 +239,7 @@ impl Run {
             tester,
             secret,
             clip: clip::first(&config),
+            plateau: plateau::first(config.server.plateau),
             files,
             directory,
             config: Box::new(config),

@@ -51,6 +51,7 @@ impl Run {
         (run.closed, run.settled) = (closed, closed);
         run.restore_bases(closed)?;
         run.restore_clip(closed)?;
+        run.restore_plateau(closed)?;
         run.restore_records(closed)?;
         if let Some(bundle) = run.bundle()? {
             bundle.verify()?;

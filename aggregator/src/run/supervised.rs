@@ -1,7 +1,8 @@
 //! The server's own training on its labelled samples, from the model that a round begins with, while clients train.
 //!
-//! It begins when the round opens and is joined when the round closes. The result depends on the model, the round and the run's
-//! seed alone, so that a process that resumes the round trains again and gets the same bits. It is never written to disk.
+//! It begins when the round opens and is joined when the round closes. The result depends on the model, the round, the run's seed and
+//! where `server.plateau` stands alone, so that a process that resumes the round trains again and gets the same bits. It is never
+//! written to disk.
 //!
 //! Where it is a step of the algorithm ([`Supervised`](shared::algorithm::Supervised)) and not something to mix in, clients
 //! start from its result: it runs before the first round and while each round closes, and everything waits.
@@ -10,7 +11,7 @@
 //!
 //! The server trains as a client does: `E_s` epochs of minibatch SGD in batches of `server.batch`, with the run's rate, schedule and
 //! momentum, on `lambda_s` times the cross-entropy. A loss times a factor is a rate times it, as long as weight decay and the bound of the
-//! gradient's length are divided by it.
+//! gradient's length are divided by it. With `server.plateau` the rate falls once the server learns no more.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -119,7 +120,7 @@ impl Run {
     }
 
     fn train_own_from(&self, omega: ParamSet, data: View, round: u32) -> Result<OwnTraining, RunError> {
-        let spec = supervised(&self.config.spec, &self.config.server);
+        let spec = supervised(&self.config.spec, &self.config.server, self.server_rate_share());
         let (progress, cancelled) = (self.own_progress.clone(), Arc::new(AtomicBool::new(false)));
         progress.set(0, spec.training.steps(data.len() as u64));
         let pool = rayon::ThreadPoolBuilder::new()
@@ -141,14 +142,15 @@ impl Run {
     }
 }
 
-/// The specification under which the server is its own client.
-fn supervised(spec: &RunSpec, plan: &ServerPlan) -> RunSpec {
+/// The specification under which the server is its own client, at this share of the rate.
+fn supervised(spec: &RunSpec, plan: &ServerPlan, share: f64) -> RunSpec {
     let mut own = spec.clone();
+    let optimizer = spec.training.optimizer.to_engine().with_loss_scaled(plan.weight);
     own.data.labels = LabelsAt::Device;
     own.training = Training {
         epochs: plan.epochs,
         batch: plan.batch,
-        optimizer: spec.training.optimizer.to_engine().with_loss_scaled(plan.weight).into(),
+        optimizer: optimizer.at_rate(optimizer.rate() * share).into(),
         clip_norm: spec.training.clip_norm.map(|bound| bound / plan.weight),
         measure: Measures::default(),
         chunks: 1,

@@ -172,6 +172,7 @@ fn the_effective_configuration_leaves_no_default_open() {
         "model.tensors",
         "training.clip-norm",
         "server.batch",
+        "server.plateau.patience",
         "privacy.clip",
         "privacy.noise",
         "privacy.adaptive-clip.quantile",

@@ -10,6 +10,7 @@ use shared::spec::LabelsAt;
 use super::{Report, standing};
 use crate::config::{Changed, Config, ModelOrigin, Source};
 use crate::report::units::{counted, grouped};
+use crate::round::Plateau;
 
 /// What was chosen.
 pub(super) fn card(report: &Report<'_>) -> Markup {
@@ -82,8 +83,12 @@ fn labels(config: &Config) -> String {
     };
     let Some(labelled) = config.server.labelled else { return devices.to_owned() };
     let [clients, server, before] = config.server.mixture.shares();
+    let Plateau { patience, factor } = config.server.plateau;
+    let falls = patience.map_or_else(String::new, |rounds| {
+        format!("; its rate times {factor} after {} without a lower loss", counted(rounds as usize, "round"))
+    });
     format!(
-        "{devices}; {} of the server, {} a round; mixed {clients} clients, {server} server, {before} before",
+        "{devices}; {} of the server, {} a round{falls}; mixed {clients} clients, {server} server, {before} before",
         counted(labelled, "sample"),
         counted(config.server.epochs as usize, "epoch")
     )

@@ -144,6 +144,9 @@ const SETUPS: [Setup; 22] = [
             ("algorithm.fedmatch.rand-augment-strength", "0.44"),
             ("algorithm.fedmatch.shift", "0"),
             ("algorithm.fedmatch.flip", "false"),
+            ("server.plateau.patience", "20"),
+            ("server.plateau.factor", "0.3333333"),
+            ("evaluate.every", "1"),
         ],
     ),
     (

@@ -23,8 +23,9 @@
 //! The paper averages psi uniformly, which is `aggregation.weights = "uniform"`: weights are an axis like elsewhere. Its weight
 //! of the supervised loss, 10, is `server.weight`.
 //!
-//! In the authors' program the server and every client lower their rates when the loss on labelled validation samples does not fall
-//! for twenty rounds. Devices have no labels here: all follow the run's schedule.
+//! In the authors' program the server and every client lower their rates to a third when the loss on labelled validation samples does
+//! not fall for twenty of their own epochs. `server.plateau` does that at the server. Devices have no labels here and follow the run's
+//! schedule; of a hundred clients, five a round, each trains for about eight epochs in 150 rounds.
 //!
 //! # Helpers
 //!

@@ -205,9 +205,11 @@ fn sources(file: &toml::Table) -> impl Iterator<Item = (&str, &toml::Value)> {
 
 /// The cells and variants for which a form of an experiment's file has published numbers.
 fn published_in(file: &toml::Table, form: &str) -> BTreeSet<String> {
-    let of_form = sources(file)
-        .map(|(_, paper)| paper)
-        .filter(|paper| paper.get("form").and_then(toml::Value::as_str).unwrap_or("full") == form);
+    let of_form = sources(file).map(|(_, paper)| paper).filter(|paper| match paper.get("form") {
+        None => form == "full",
+        Some(toml::Value::Array(forms)) => forms.iter().any(|of| of.as_str() == Some(form)),
+        Some(one) => one.as_str() == Some(form),
+    });
     let named = of_form.flat_map(|paper| {
         ["rounds", "accuracy", "metrics"].into_iter().filter_map(|key| paper.get(key)?.as_table())
     });

@@ -147,7 +147,7 @@ pub(super) fn compare(arguments: &CompareArgs) -> Result<(), Failure> {
         let (standing, rounds) = choose(&mut plan, |plan| Ok(standing(plan, &runs)), &runs)?;
         let left = left(&plan, &standing, &rounds);
         tell_plan(&plan, &standing, &left);
-        tell_cost(&plan, &left)?;
+        tell_cost(&plan, &standing, &left)?;
         tell_split(&plan);
         return fruitful(&conclude(&plan, &standing, &rounds, &out, arguments)?);
     }

@@ -50,15 +50,14 @@ pub(super) fn traffic(traffic: Option<Traffic<Mean>>) -> String {
     traffic.map_or_else(String::new, text)
 }
 
-/// Rounds to the target: `53 +- 2`, `53 +- 2 (2 of 3)`, `none of 3`. Only seeds with a target count: a target that is
+/// Rounds to the target: `53 +- 2`, `53 +- 2 (2 of 3)`, `none of 3`. Only complete seeds with a target count: a target that is
 /// another variant's accuracy is unknown until that run is complete.
 pub(super) fn to_target(line: &Line) -> String {
     let runs = line.aimed().count();
     match line.rounds {
         None if runs == 0 => "-".to_owned(),
         None => format!("none of {runs}"),
-        Some(mean) if mean.seeds == runs => spread(mean, 1.0, 0, false),
-        Some(mean) => format!("{} ({} of {runs})", spread(mean, 1.0, 0, false), mean.seeds),
+        Some(mean) => format!("{}{}", spread(mean, 1.0, 0, false), of_seeds(mean, line)),
     }
 }
 

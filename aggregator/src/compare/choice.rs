@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::experiment::Target;
 use super::plan::{Plan, Planned, Standing};
-use super::seed::{Rounds, Seed, is_complete};
+use super::seed::{Rounds, Seed, is_complete, losses};
 use crate::round::{Criterion, RoundRecord};
 
 /// The results of one candidate, up to the round in which the first of all reached the target.
@@ -26,7 +26,7 @@ pub struct Tried {
     pub crossing: Option<f64>,
     /// The best accuracy measured.
     pub best: Option<f64>,
-    /// The last test loss, where there is no accuracy.
+    /// The least test loss, where there is no accuracy.
     pub loss: Option<f64>,
     /// Whether all is known that the choice needs of it.
     pub settled: bool,
@@ -55,20 +55,21 @@ pub fn tried(plan: &Plan, rounds: &Rounds, cell: usize, variant: usize) -> Vec<T
     let decided = runs.iter().filter_map(|(_, rounds)| reached(rounds)).min();
     let found = runs.into_iter().filter_map(|(run, rounds)| {
         let values = &plan.experiment.variants[variant].candidates.get(run.candidate?)?.text;
-        let counted = rounds.partition_point(|round| decided.is_none_or(|decided| round.round <= decided));
+        let until = rounds.partition_point(|round| decided.is_none_or(|decided| round.round <= decided));
+        let counted = &rounds[..until];
         let tested = rounds.iter().rfind(|round| round.accuracy.is_some()).map_or(0, |round| round.round);
-        let seed = Seed::of(run, &rounds[..counted], aim);
+        let seed = Seed::of(run, counted, aim);
         Some(Tried {
             values: values.clone(),
             settled: is_complete(run, rounds) || decided.is_some_and(|decided| tested >= decided),
             run: seed.run,
             rounds: seed.rounds,
             crossing: seed.crossing,
-            best: validated(rounds, Criterion::ValidationAccuracy).reduce(f64::max).or(seed.best),
-            loss: validated(rounds, Criterion::ValidationLoss)
-                .last()
-                .filter(|_| seed.best.is_none())
-                .or(seed.loss),
+            best: validated(counted, Criterion::ValidationAccuracy).reduce(f64::max).or(seed.best),
+            loss: validated(counted, Criterion::ValidationLoss)
+                .reduce(f64::min)
+                .or_else(|| losses(counted).reduce(f64::min))
+                .filter(|_| seed.best.is_none()),
             outrun: false,
         })
     });

@@ -27,19 +27,30 @@ pub struct Cost {
     pub unknown: usize,
 }
 
+/// A run that has rounds to go.
+#[derive(Clone, Copy, Debug)]
+pub struct ToRun<'a> {
+    /// The run.
+    pub run: &'a Planned,
+    /// The rounds to its target that were [published](super::plan::Plan::published_rounds).
+    pub published: Option<f64>,
+    /// The rounds that it has closed.
+    pub closed: u32,
+}
+
 impl Cost {
-    /// That of these runs, each with the rounds to its target that were [published](super::plan::Plan::published_rounds). `measure`
+    /// That of these runs. `measure`
     /// gives the pace of a network on one core, and is asked once for each network and size of batch.
     ///
     /// # Errors
     /// Those of `measure`.
     pub fn of<'a>(
-        runs: impl IntoIterator<Item = (&'a Planned, Option<f64>)>,
+        runs: impl IntoIterator<Item = ToRun<'a>>,
         mut measure: impl FnMut(&Architecture, usize) -> Result<Pace, BenchError>,
     ) -> Result<Self, BenchError> {
         let mut known: BTreeMap<(String, usize), Pace> = BTreeMap::new();
         let mut cost = Self::default();
-        for (run, published) in runs {
+        for ToRun { run, published, closed } in runs {
             let samples = Samples::of(&run.config);
             let Some(work) = samples.and_then(|samples| passes(&run.config, samples)) else {
                 cost.unknown += 1;
@@ -57,8 +68,9 @@ impl Cost {
             }
             let rounds = f64::from(run.config.spec.rounds.max(1));
             let needed = published.filter(|_| run.config.stop.target.is_some()).unwrap_or(rounds);
-            cost.seconds += seconds;
-            cost.as_published += seconds * (needed / rounds).min(1.0);
+            let share = |last: f64| (last.min(rounds) - f64::from(closed)).max(0.0) / rounds;
+            cost.seconds += seconds * share(rounds);
+            cost.as_published += seconds * share(needed);
         }
         Ok(cost)
     }
@@ -88,6 +100,11 @@ mod tests {
         Plan::of(Experiment::read(&file, "full").unwrap(), &[]).unwrap()
     }
 
+    /// All of a run, which aims at nothing.
+    fn all(run: &Planned) -> ToRun<'_> {
+        ToRun { run, published: None, closed: 0 }
+    }
+
     const TWO: &str = r#"
 title = "two"
 seeds = [1, 2]
@@ -108,7 +125,7 @@ algorithm.moon.mu = 1.0
     fn time_is_that_of_the_samples_that_are_trained_and_tested_on() {
         let plan = plan(TWO);
         let mut asked = Vec::new();
-        let cost = Cost::of(plan.runs.iter().map(|run| (run, None)), |network, batch| {
+        let cost = Cost::of(plan.runs.iter().map(all), |network, batch| {
             asked.push((network.name.clone(), batch));
             Ok(Pace { trained: 1e-3, tested: 1e-4 })
         });
@@ -125,9 +142,13 @@ algorithm.moon.mu = 1.0
     #[test]
     fn runs_that_end_at_a_target_are_estimated_by_what_was_published() {
         let text = format!("{TWO}[paper]\nsource = 'x'\nrounds = {{ fedavg = 5, moon = 50 }}");
-        let rounds = |text: &str| {
+        let left = |text: &str, closed: u32| {
             let plan = plan(text);
-            let runs = plan.runs.iter().map(|run| (run, plan.published_rounds(run.cell, run.variant)));
+            let runs = plan.runs.iter().map(|run| ToRun {
+                published: plan.published_rounds(run.cell, run.variant),
+                closed,
+                ..all(run)
+            });
             let cost = Cost::of(runs, |_, _| Ok(Pace { trained: 1.0, tested: 0.0 })).unwrap();
             (cost.seconds / 1500.0, cost.as_published / 1500.0)
         };
@@ -138,9 +159,12 @@ algorithm.moon.mu = 1.0
             );
         };
         // Two seeds of two variants, of 20 rounds each; none has more than its rounds.
+        let rounds = |text: &str| left(text, 0);
         near(rounds(&text), (80.0, 80.0));
         let ending = text.replace("run.rounds = 20", "run.rounds = 20\nearly-stopping.target = 0.9");
         near(rounds(&format!("target = 0.9{ending}")), (80.0, 2.0 * (5.0 + 20.0)));
+        // What was done is not done again; where more rounds were needed than published, it is not known how many more.
+        near(left(&format!("target = 0.9{ending}"), 8), (4.0 * 12.0, 2.0 * 12.0));
         // What was counted to another accuracy says nothing.
         near(
             rounds(&format!("target = 0.9{}", ending.replace("[forms.full]", "[forms.full]\ntarget = 0.5"))),
@@ -159,7 +183,7 @@ algorithm.moon.mu = 1.0
         let plan =
             plan(&format!("{}[variants.fedmix]\nalgorithm.fedmix.predictions = 4\n[forms.full]", labelled()));
         let pace = Pace { trained: 1e-3, tested: 1e-4 };
-        let cost = Cost::of([(&plan.runs[0], None)], |_, _| Ok(pace)).unwrap();
+        let cost = Cost::of([all(&plan.runs[0])], |_, _| Ok(pace)).unwrap();
         // 20 rounds of 5 clients with 90 samples, three times; each sample is predicted 4 times and learned from with two copies. The
         // server learns from 100 of its own in every round, in as many epochs as it has by default.
         let server = f64::from(plan.runs[0].config.server.epochs) * 20.0 * 100.0;
@@ -171,7 +195,7 @@ algorithm.moon.mu = 1.0
     fn a_server_that_trains_as_a_step_of_the_algorithm_trains_once_more_than_there_are_rounds() {
         let without = "training.epochs = 0\nalgorithm.fedmatch = { helpers = 0 }\nserver.epochs = 3";
         let plan = plan(&format!("{}[variants.fedmatch]\n{without}\n[forms.full]", labelled()));
-        let cost = Cost::of([(&plan.runs[0], None)], |_, _| Ok(Pace { trained: 1.0, tested: 0.0 })).unwrap();
+        let cost = Cost::of([all(&plan.runs[0])], |_, _| Ok(Pace { trained: 1.0, tested: 0.0 })).unwrap();
         assert!((cost.seconds - 21.0 * 3.0 * 100.0).abs() < 1e-6, "{cost:?}");
     }
 
@@ -193,7 +217,7 @@ algorithm.moon.mu = 1.0
                 })
             };
             let plain = 30_000.0 + 8_000.0 * 0.1;
-            Cost::of([(&plan.runs[0], None)], paced).unwrap().seconds - plain
+            Cost::of([all(&plan.runs[0])], paced).unwrap().seconds - plain
         };
         let is = |settings: &str, seconds: f64| {
             let counted = personal(settings);
@@ -254,7 +278,7 @@ algorithm.moon.mu = 1.0
             "set = \"images\", path = \"x\", shape = [1, 28, 28], class-names = [\"a\", \"b\"], clients = 10",
         );
         let plan = plan(&own);
-        let runs = plan.runs.iter().map(|run| (run, None));
+        let runs = plan.runs.iter().map(all);
         let cost = Cost::of(runs, |_, _| panic!("nothing to measure")).unwrap();
         assert_eq!((cost.unknown, cost.seconds.to_bits()), (4, 0));
     }

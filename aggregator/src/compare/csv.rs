@@ -4,7 +4,7 @@ use super::plan::Plan;
 use super::results::{Line, Seed, Traffic, measured};
 
 const COLUMNS: &str = "cell,variant,seed,run,complete,rounds,accuracy,best_accuracy,target,rounds_to_target,\
-                       bytes_to_target,bytes_up_to_target,bytes,bytes_up,void_rounds,rejected,failed,missing,collapsed,diverged,chosen,steps";
+                       bytes_to_target,bytes_up_to_target,bytes,bytes_up,void_rounds,rejected,failed,missing,collapsed,diverged,chosen,steps,loss";
 
 /// One line for each run. The last columns are the measurements of clients, if there are any.
 #[must_use]
@@ -14,10 +14,9 @@ pub fn csv(plan: &Plan, lines: &[Line]) -> String {
     text.push('\n');
     for line in lines {
         for seed in &line.seeds {
-            // Names have no commas and no quotation marks.
             let mut fields = fields(plan, line, seed);
             fields.extend(measured.iter().map(|name| or_empty(seed.metrics.get(*name))));
-            text.push_str(&fields.join(","));
+            text.push_str(&fields.iter().map(|field| quoted(field)).collect::<Vec<_>>().join(","));
             text.push('\n');
         }
     }
@@ -47,12 +46,34 @@ fn fields(plan: &Plan, line: &Line, seed: &Seed) -> Vec<String> {
     ];
     fields.extend(counts.map(|count| count.to_string()));
     fields.extend([troubles.collapsed.to_string(), troubles.diverged.to_string()]);
-    // Two values have a comma between them.
     fields.push(line.chosen.as_deref().unwrap_or_default().replace(", ", " "));
-    fields.push(or_empty(seed.steps));
+    fields.extend([or_empty(seed.steps), or_empty(seed.loss)]);
     fields
+}
+
+/// A field as RFC 4180 has it: the names and folders of runs that exist are anything.
+fn quoted(field: &str) -> String {
+    if field.contains([',', '"', '\n', '\r']) {
+        format!("\"{}\"", field.replace('"', "\"\""))
+    } else {
+        field.to_owned()
+    }
 }
 
 fn or_empty(value: Option<impl ToString>) -> String {
     value.map_or_else(String::new, |value| value.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_field_stays_one_field() {
+        let cases =
+            [("plain", "plain"), ("mu=1, b", "\"mu=1, b\""), ("a \"b\"", "\"a \"\"b\"\"\""), ("", "")];
+        for (field, expected) in cases {
+            assert_eq!(quoted(field), expected);
+        }
+    }
 }

@@ -12,7 +12,9 @@ use crate::run::directory::RunDirectory;
 use crate::storage::FileLayer;
 
 /// Keys in which the runs of one variant may differ.
-const OWN: [&str; 3] = ["run.seed", "run.name", "data.path"];
+const OWN: [&str; 2] = ["run.seed", "run.name"];
+/// This one as well, if its last parts are the same: one data set lies elsewhere on each machine.
+const PATH: &str = "data.path";
 
 /// The plan that these runs would have come from, their rounds, and which of them are not over, in words.
 ///
@@ -27,7 +29,7 @@ pub fn existing(files: &dyn FileLayer, paths: &[PathBuf]) -> Result<(Plan, Round
 /// The same of runs that were read already, each with its directory.
 #[must_use]
 pub fn of_found(found: &[(&Path, &Found)]) -> (Plan, Rounds, Vec<String>) {
-    let mut groups: Vec<(String, Raw, Vec<u32>)> = Vec::new();
+    let mut groups: Vec<(String, Raw, Vec<u64>)> = Vec::new();
     let (mut runs, mut rounds, mut unfinished) = (Vec::new(), Vec::new(), Vec::new());
     for &(path, Found { config, rounds: closed, standing, .. }) in found {
         let mut config = config.clone();
@@ -40,9 +42,8 @@ pub fn of_found(found: &[(&Path, &Found)]) -> (Plan, Rounds, Vec<String>) {
                 standing.name()
             ));
         }
-        // A larger seed is told apart from no other one that is as large.
-        let seed = u32::try_from(config.spec.seed).unwrap_or(u32::MAX);
-        let same = |(_, raw, seeds): &(String, Raw, Vec<u32>)| {
+        let seed = config.spec.seed;
+        let same = |(_, raw, seeds): &(String, Raw, Vec<u64>)| {
             between(raw, &config.effective).is_empty() && !seeds.contains(&seed)
         };
         let variant = if let Some(group) = groups.iter().position(same) {
@@ -61,7 +62,7 @@ pub fn of_found(found: &[(&Path, &Found)]) -> (Plan, Rounds, Vec<String>) {
         runs.push(Planned { cell: 0, variant, candidate: None, seed, config });
         rounds.push(Some(closed.records.clone()));
     }
-    let mut seeds: Vec<u32> = groups.iter().flat_map(|(.., seeds)| seeds.iter().copied()).collect();
+    let mut seeds: Vec<u64> = groups.iter().flat_map(|(.., seeds)| seeds.iter().copied()).collect();
     seeds.sort_unstable();
     seeds.dedup();
     let experiment = Experiment {
@@ -92,11 +93,15 @@ fn ended(records: &[crate::round::RoundRecord], config: &Config) -> Option<u32> 
 
 /// The keys in which the two differ, except those that runs of one variant may differ in.
 fn between(first: &Raw, second: &Raw) -> Vec<Difference> {
-    differences_beyond(first, second, &OWN)
+    let last =
+        |raw: &Raw| raw.data.path.as_deref().and_then(|path| Some(Path::new(path).file_name()?.to_owned()));
+    let mut found = differences_beyond(first, second, &OWN);
+    found.retain(|(key, ..)| key != PATH || last(first) != last(second));
+    found
 }
 
 /// In which keys each variant differs from the first.
-fn what_differs(groups: &[(String, Raw, Vec<u32>)]) -> String {
+fn what_differs(groups: &[(String, Raw, Vec<u64>)]) -> String {
     let Some(((first, raw, _), others)) = groups.split_first() else { return String::new() };
     let said = others.iter().map(|(name, other, _)| {
         let differing = between(raw, other);
@@ -118,6 +123,9 @@ mod tests {
         };
         let first = raw(&["run.seed=1", "run.name=a"]);
         assert!(between(&first, &raw(&["run.seed=2", "run.name=b"])).is_empty());
+        let at = |path: &str| raw(&["data.set=mnist", &format!("data.path={path}")]);
+        assert!(between(&at("/a/mnist"), &at("/b/c/mnist")).is_empty());
+        assert_eq!(between(&at("/a/north"), &at("/a/south")).len(), 1, "two hospitals are no two seeds");
         let other = raw(&["run.seed=1", "training.epochs=5"]);
         let groups = [("a".to_owned(), first, vec![1, 2]), ("b".to_owned(), other, vec![1])];
         let said = what_differs(&groups);

@@ -27,7 +27,7 @@ pub struct Experiment {
     /// The chosen form.
     pub form: String,
     /// The seeds. Every variant runs with each of them.
-    pub seeds: Vec<u32>,
+    pub seeds: Vec<u64>,
     /// The target to which rounds and bytes are counted.
     pub target: Option<Target>,
     /// The target of published numbers: that of the file without the chosen form.

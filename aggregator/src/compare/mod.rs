@@ -57,7 +57,7 @@
 //! metrics."iid/epochs=1/fedavg" = { mfe-local-test = 92.9 }   # tests of personal models, in percent
 //! from = "paper"                         # who says so: paper, text (a later one), program (the authors'), third-party, inferred
 //! statistic = "last"                     # accuracies are the last of a run, or the best: ours stand beside in the same
-//! form = "full"                          # the form that has their set-up
+//! form = "full"                          # the form that has their set-up, or a list of them
 //! differs = "half the samples"           # what of it that form has otherwise; without it they are the same
 //!                                        # (several sources are [papers.NAME], with a column each)
 //!

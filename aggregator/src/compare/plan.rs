@@ -65,7 +65,7 @@ pub struct Planned {
     /// Position of its candidate, if the variant is tuned.
     pub candidate: Option<usize>,
     /// Its seed.
-    pub seed: u32,
+    pub seed: u64,
     /// Its configuration. The run's name is that of its directory.
     pub config: Config,
 }
@@ -84,6 +84,10 @@ pub enum Standing {
     /// Its directory holds something other than a run.
     Foreign(String),
 }
+
+/// What the keys begin with in which a planned run may differ from the one in its directory and go on: it has more rounds or fewer. Other
+/// keys that may change while a run lasts make another table: its first rounds would be of one row, and the rest of another.
+const MORE: [&str; 2] = ["run.rounds", "early-stopping."];
 
 impl Planned {
     /// For people: `iid/fedavg, seed 2`.
@@ -122,7 +126,10 @@ impl Planned {
         let mut planned = self.config.effective.clone();
         planned.keep_origin_of(&stored);
         let differences = excerpt::differences(&stored.without_local_paths(), &planned.without_local_paths());
-        if !differences.is_empty() && !goes_on(files, &directory, &self.config) {
+        let is_more = |key: &str| MORE.iter().any(|more| key.starts_with(more));
+        let goes_on =
+            || differences.iter().all(|(key, ..)| is_more(key)) && goes_on(files, &directory, &self.config);
+        if !differences.is_empty() && !goes_on() {
             Standing::Changed(differences)
         } else if differences.is_empty() && there(directory.finished()) {
             Standing::Done
@@ -291,7 +298,7 @@ impl Plan {
         self.experiment.variants.iter().position(|variant| variant.name == name)
     }
 
-    fn run_name(&self, cell: usize, variant: usize, tuned: Option<&Candidate>, seed: u32) -> String {
+    fn run_name(&self, cell: usize, variant: usize, tuned: Option<&Candidate>, seed: u64) -> String {
         let tuned = tuned.map_or_else(String::new, |candidate| format!("--{}", candidate.name));
         format!("{}{tuned}--{seed}", self.name(cell, variant).replace('/', "--"))
     }
@@ -365,7 +372,7 @@ fn configuration(
     layers: &[Excerpt],
     overrides: &[String],
     name: &str,
-    seed: u32,
+    seed: u64,
 ) -> Result<Config, ConfigErrors> {
     let own = [format!("run.name={}", Value::String(name.to_owned())), format!("run.seed={seed}")];
     let overrides = [overrides, &own].concat();

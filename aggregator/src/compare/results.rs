@@ -92,7 +92,7 @@ pub(super) fn measured<'a>(lines: impl IntoIterator<Item = &'a Line>) -> BTreeSe
 pub fn lines(plan: &Plan, rounds: &Rounds) -> Vec<Line> {
     let mut lines = Vec::new();
     for (cell, setting) in plan.cells.iter().enumerate() {
-        let counted = |variant: usize, target: &dyn Fn(u32, &[RoundRecord]) -> Option<f64>| -> Vec<Seed> {
+        let counted = |variant: usize, target: &dyn Fn(u64, &[RoundRecord]) -> Option<f64>| -> Vec<Seed> {
             begun(plan, rounds, cell, variant)
                 .map(|(run, rounds)| Seed::of(run, rounds, target(run.seed, rounds)))
                 .collect()
@@ -102,7 +102,7 @@ pub fn lines(plan: &Plan, rounds: &Rounds) -> Vec<Line> {
             _ => None,
         }
         .unwrap_or_default();
-        let target = |seed: u32, rounds: &[RoundRecord]| match &setting.target {
+        let target = |seed: u64, rounds: &[RoundRecord]| match &setting.target {
             Some(Target::Accuracy(accuracy)) => Some(*accuracy),
             Some(Target::Of(_)) => {
                 example.iter().find(|other| other.seed == seed && other.counts())?.accuracy

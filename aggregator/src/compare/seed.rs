@@ -50,7 +50,7 @@ pub struct Traffic<T> {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Seed {
     /// Its seed.
-    pub seed: u32,
+    pub seed: u64,
     /// Its directory's name.
     pub run: String,
     /// Rounds of training that closed.
@@ -61,7 +61,7 @@ pub struct Seed {
     pub accuracy: Option<f64>,
     /// The best accuracy measured.
     pub best: Option<f64>,
-    /// The last test loss, where there is no accuracy.
+    /// The last test loss, where there is no accuracy; infinite if it was not finite.
     pub loss: Option<f64>,
     /// The accuracy to which rounds and bytes are counted.
     pub target: Option<f64>,
@@ -99,7 +99,7 @@ impl Seed {
             complete: is_complete(run, rounds),
             accuracy: tested().next_back().map(|(_, accuracy)| accuracy),
             best: peak(rounds),
-            loss: rounds.iter().rev().find_map(|round| round.loss).filter(|_| tested().next().is_none()),
+            loss: losses(rounds).last().filter(|_| tested().next().is_none()),
             target,
             reached: first.map(|(round, _)| (round, until(round))),
             crossing: target.and_then(|target| crossing(tested(), target)),
@@ -139,6 +139,12 @@ pub(super) fn is_complete(run: &Planned, rounds: &[RoundRecord]) -> bool {
 #[must_use]
 pub fn peak(rounds: &[RoundRecord]) -> Option<f64> {
     rounds.iter().filter_map(|round| round.accuracy).reduce(f64::max)
+}
+
+/// The test losses, test by test. A record has none that is not finite, and how long the test took.
+pub(super) fn losses(rounds: &[RoundRecord]) -> impl Iterator<Item = f64> {
+    let tested = rounds.iter().filter(|round| round.loss.is_some() || round.test_seconds.is_some());
+    tested.map(|round| round.loss.unwrap_or(f64::INFINITY))
 }
 
 /// Where the curve of tested rounds and their accuracies crosses the target: the curve is the best accuracy so far, and a straight
@@ -186,5 +192,15 @@ mod tests {
         assert_eq!(at(&[(10, 0.5), (20, 0.75)], 0.75), Some(20.0));
         assert_eq!(at(&[(10, 0.5)], 0.25), Some(10.0), "nothing is known of before");
         assert_eq!((at(&[(10, 0.5)], 0.75), at(&[], 0.5)), (None, None));
+    }
+
+    #[test]
+    fn a_loss_that_is_not_finite_is_no_earlier_one() {
+        let round = |loss, test_seconds| RoundRecord { loss, test_seconds, ..RoundRecord::default() };
+        let course =
+            [round(Some(0.3), Some(1.0)), round(None, None), round(None, Some(1.0)), round(None, None)];
+        assert_eq!(losses(&course).collect::<Vec<_>>(), [0.3, f64::INFINITY]);
+        // Records of earlier programs do not say how long a test took.
+        assert_eq!(losses(&[round(Some(0.3), None)]).collect::<Vec<_>>(), [0.3]);
     }
 }

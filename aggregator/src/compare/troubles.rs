@@ -8,7 +8,7 @@ use crate::round::{RoundRecord, WaitedFor};
 /// Counts of problems in a run. A run with problems can still be complete.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Troubles {
-    /// Rounds of training that had too few updates and changed nothing.
+    /// Rounds of training that changed nothing, for lack of updates or of a sum that they came to.
     pub void: usize,
     /// Rejected updates, such as those of clients that have diverged.
     pub rejected: usize,
@@ -38,9 +38,10 @@ impl Troubles {
     /// The problems in these rounds, which need `min` updates each.
     #[must_use]
     pub fn of(rounds: &[RoundRecord], min: usize) -> Self {
+        let is_void = |round: &&RoundRecord| !round.closing && (round.void || round.accepted < min);
         let sum = |count: fn(&RoundRecord) -> usize| rounds.iter().map(count).sum();
         Self {
-            void: rounds.iter().filter(|round| !round.closing && round.accepted < min).count(),
+            void: rounds.iter().filter(is_void).count(),
             rejected: sum(|round| round.rejected),
             failed: sum(|round| round.failed),
             missing: sum(missing),
@@ -81,5 +82,7 @@ mod tests {
         assert_eq!((found.missing, found.asked), (2, 20));
         assert_eq!(found.text(), "1 update rejected, 1 task failed, 2 of 20 updates are missing");
         assert_eq!(Troubles::of(&rounds[..1], 1).text(), "");
+        let no_sum = RoundRecord { void: true, ..round(5, WaitedFor::Cohort) };
+        assert_eq!(Troubles::of(&[no_sum, round(5, WaitedFor::Cohort)], 1).text(), "1 void round");
     }
 }

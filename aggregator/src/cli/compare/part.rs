@@ -32,7 +32,7 @@ pub(super) fn run(mut plan: Plan, shard: Shard, out: &Path, arguments: &CompareA
         let (standing, rounds) = choose(&mut plan, |plan| Ok(standing(plan, &runs)), &runs)?;
         let left = left(&plan, &standing, &rounds);
         tell_plan(&plan, &standing, &left);
-        return tell_cost(&plan, &left);
+        return tell_cost(&plan, &standing, &left);
     }
     let _locks = claim::shard(out, shard)?;
     let arithmetic = Processor::backend(arguments.device)?.arithmetic().to_owned();

@@ -10,8 +10,8 @@ use shared::cli::cores;
 use super::super::exit::Failure;
 use super::super::terminal;
 use super::other;
-use crate::compare::cost::Cost;
-use crate::compare::plan::{Plan, Planned, Standing};
+use crate::compare::cost::{Cost, ToRun};
+use crate::compare::plan::{Plan, Standing};
 use crate::compare::shard::split::Split;
 use crate::report::units::{counted, seconds};
 
@@ -42,8 +42,8 @@ pub(super) fn tell_plan(plan: &Plan, standing: &[Standing], left: &[usize]) {
     }
 }
 
-/// Says how long these runs take on this machine, if they have all of their rounds to go.
-pub(super) fn tell_cost(plan: &Plan, left: &[usize]) -> Result<(), Failure> {
+/// Says how long the rest of these runs takes on this machine, if they need all of their rounds.
+pub(super) fn tell_cost(plan: &Plan, standing: &[Standing], left: &[usize]) -> Result<(), Failure> {
     const EACH: Duration = Duration::from_millis(100);
     let count = left.len();
     if count == 0 {
@@ -52,8 +52,11 @@ pub(super) fn tell_cost(plan: &Plan, left: &[usize]) -> Result<(), Failure> {
     // On one core, as a run has one where there are as many runs as cores.
     let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build().map_err(Failure::environment)?;
     let measure = |network: &Architecture, batch| pool.install(|| Pace::measure(network, batch, EACH));
-    let runs = left.iter().map(|&run| &plan.runs[run]);
-    let runs = runs.map(|run: &Planned| (run, plan.published_rounds(run.cell, run.variant)));
+    let runs = left.iter().map(|&position| {
+        let run = &plan.runs[position];
+        let closed = if let Standing::Unfinished(closed) = standing[position] { closed } else { 0 };
+        ToRun { run, published: plan.published_rounds(run.cell, run.variant), closed }
+    });
     let cost = Cost::of(runs, measure).map_err(Failure::environment)?;
     if cost.unknown == count {
         terminal::tell("how long they take is not known before their samples are counted");

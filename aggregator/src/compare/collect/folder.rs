@@ -95,7 +95,7 @@ impl Folder {
 
 /// In what a shard's record differs from what is planned for it.
 fn difference(record: &Record, planned: &Record) -> Option<String> {
-    let list = |seeds: &[u32]| seeds.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
+    let list = |seeds: &[u64]| seeds.iter().map(u64::to_string).collect::<Vec<_>>().join(", ");
     if record.form != planned.form {
         return Some(format!("its form is {} there and {} here", record.form, planned.form));
     }

@@ -53,15 +53,15 @@ impl ExperimentDocument<'_> {
     }
 
     /// A count, which means the seeds 1, 2, 3 and so on, or a list of seeds.
-    pub(super) fn seeds(&self, path: &[&str]) -> Result<Vec<u32>, ExperimentError> {
+    pub(super) fn seeds(&self, path: &[&str]) -> Result<Vec<u64>, ExperimentError> {
         let wrong = || {
             self.wrong(path, "`seeds` is a number of seeds from 1 to 1000, or a list of different seeds that are not negative")
         };
         let Some(value) = self.value(path) else { return Ok(vec![1, 2, 3]) };
-        let seeds: Vec<u32> = match value {
-            Value::Integer(count @ 1..=1000) => (1..=*count as u32).collect(),
+        let seeds: Vec<u64> = match value {
+            Value::Integer(count @ 1..=1000) => (1..=count.unsigned_abs()).collect(),
             Value::Array(list) => {
-                let seed = |value: &Value| value.as_integer().and_then(|seed| u32::try_from(seed).ok());
+                let seed = |value: &Value| value.as_integer().and_then(|seed| u64::try_from(seed).ok());
                 list.iter().map(|value| seed(value).ok_or_else(wrong)).collect::<Result<_, _>>()?
             }
             _ => return Err(wrong()),
@@ -75,7 +75,7 @@ impl ExperimentDocument<'_> {
     /// The table `interpolate`, which needs an even number of seeds. `path` is the place of the seeds.
     pub(super) fn interpolation(
         &self,
-        seeds: &[u32],
+        seeds: &[u64],
         path: &[&str],
     ) -> Result<Option<Interpolation>, ExperimentError> {
         let interpolation = self.typed(INTERPOLATE)?;

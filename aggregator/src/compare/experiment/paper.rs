@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::document::ExperimentDocument;
 use super::{Axis, ExperimentError, Variant};
@@ -23,8 +23,9 @@ pub struct Paper {
     pub from: Provenance,
     /// What the accuracies are of each run.
     pub statistic: Statistic,
-    /// The form that has their set-up.
-    pub form: String,
+    /// The forms that have their set-up: one, or a list.
+    #[serde(deserialize_with = "one_or_more")]
+    pub form: Vec<String>,
     /// What of their set-up that form has otherwise.
     pub differs: String,
     /// Rounds to the target.
@@ -74,6 +75,20 @@ pub struct Published {
     pub metrics: BTreeMap<String, f64>,
 }
 
+/// A text, or a list of texts.
+fn one_or_more<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Given {
+        One(String),
+        More(Vec<String>),
+    }
+    Ok(match Given::deserialize(from)? {
+        Given::One(one) => vec![one],
+        Given::More(more) => more,
+    })
+}
+
 impl Default for Paper {
     fn default() -> Self {
         Self {
@@ -82,7 +97,7 @@ impl Default for Paper {
             source: String::new(),
             from: Provenance::default(),
             statistic: Statistic::default(),
-            form: FULL.to_owned(),
+            form: vec![FULL.to_owned()],
             differs: String::new(),
             rounds: BTreeMap::new(),
             accuracy: BTreeMap::new(),
@@ -185,18 +200,18 @@ pub(super) fn read(
     found.extend(named);
     for (place, paper) in &found {
         check(paper, place, axes, variants, read)?;
-        if paper.form != FULL && !forms.contains(&paper.form) {
-            let reason = format!("there is no form `{}`; there are {}", paper.form, forms.join(", "));
+        if let Some(unknown) = paper.form.iter().find(|form| *form != FULL && !forms.contains(*form)) {
+            let reason = format!("there is no form `{unknown}`; there are {}", forms.join(", "));
             return Err(read.wrong(&[&place[..], &["form"]].concat(), reason));
         }
     }
     let mut papers: Vec<Paper> = found.into_iter().map(|(_, paper)| paper).collect();
     for paper in &mut papers {
-        paper.same_setup = forms.is_empty() || paper.form == form;
+        paper.same_setup = forms.is_empty() || paper.form.iter().any(|of| of == form);
     }
     // Beside a form of other settings those of the full one are of use, unless it has some of its own.
     let any = papers.iter().any(|paper| paper.same_setup);
-    papers.retain(|paper| paper.same_setup || (paper.form == FULL && !any));
+    papers.retain(|paper| paper.same_setup || (paper.form.iter().any(|form| form == FULL) && !any));
     Ok(papers)
 }
 

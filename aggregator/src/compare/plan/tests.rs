@@ -1,6 +1,9 @@
 //! Plans of small experiments.
 
+use std::sync::Arc;
+
 use super::*;
+use crate::run::Run;
 use crate::storage::Disk;
 
 pub(in crate::compare) fn plan(text: &str, form: &str) -> Result<Plan, ExperimentError> {
@@ -196,4 +199,30 @@ fn a_run_on_disk_is_compared_with_the_plan() {
     changed.config.effective.training.epochs = 7;
     let expected = vec![("training.epochs".to_owned(), "1".to_owned(), "7".to_owned())];
     assert_eq!(standing(&changed), Standing::Changed(expected));
+}
+
+/// A row whose first rounds had other settings than the rest would be of neither.
+#[test]
+fn a_run_goes_on_with_more_rounds_and_not_with_other_cohorts() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let planned = plan(WHOLE, "reduced").expect("a plan").runs.remove(0);
+    let begun = Run::begin(Arc::new(Disk), planned.directory(folder.path()), planned.config.clone(), None);
+    drop(begun.expect("a run"));
+    let standing = |planned: &Planned| planned.standing(&Disk, folder.path());
+    assert_eq!(standing(&planned), Standing::Unfinished(0));
+    let changed = |change: &dyn Fn(&mut Raw)| {
+        let mut raw = planned.config.effective.clone();
+        change(&mut raw);
+        let config = Config::validate(&raw, planned.config.spec.run).expect("valid");
+        standing(&Planned { config, ..planned.clone() })
+    };
+    assert_eq!(changed(&|raw| raw.run.rounds = Some(40)), Standing::Unfinished(0));
+    assert_eq!(changed(&|raw| raw.early_stopping.target = Some(0.9)), Standing::Unfinished(0));
+    for change in [
+        (&|raw: &mut Raw| raw.round.fraction = 0.5) as &dyn Fn(&mut Raw),
+        &|raw| raw.round.min_updates = 3,
+        &|raw| raw.evaluate.every = 7,
+    ] {
+        assert!(matches!(changed(change), Standing::Changed(_)));
+    }
 }

@@ -22,7 +22,7 @@ pub struct Record {
     /// The experiment's form.
     pub form: String,
     /// Its seeds.
-    pub seeds: Vec<u32>,
+    pub seeds: Vec<u64>,
     /// Its runs that are planned from the start, in the order of the plan.
     pub runs: Vec<String>,
     /// What has worked on it, each once.

@@ -16,7 +16,7 @@ use crate::compare::cost::operations;
 use crate::compare::plan::{Plan, Planned};
 
 /// What a shard takes as a whole: cell, variant and, unless the variant is tuned, seed.
-type Unit = (usize, usize, Option<u32>);
+type Unit = (usize, usize, Option<u64>);
 
 /// Which shard each run of an experiment falls to.
 #[derive(Clone, Debug, PartialEq, Eq)]

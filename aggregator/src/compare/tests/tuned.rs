@@ -146,7 +146,7 @@ fn the_chosen_values_and_what_was_tried_are_read_everywhere() {
     let csv = csv(&found.plan, &found.lines);
     let rows: Vec<&str> = csv.lines().skip(1).collect();
     assert!(rows.len() == 6 && rows[0].starts_with(",slow,4,slow--0.1--4,"), "{csv}");
-    assert!(rows[2].ends_with(",learning-rate=0.1,") && rows[3].ends_with("false,0,,"), "{csv}");
+    assert!(rows[2].ends_with(",learning-rate=0.1,,") && rows[3].ends_with("false,0,,,"), "{csv}");
 }
 
 #[test]

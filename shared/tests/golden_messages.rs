@@ -175,6 +175,7 @@ fn spec() -> RunSpec {
             labels: LabelsAt::Server,
             column: shared::spec::data::label_column(),
             text: None,
+            features: Vec::new(),
         },
         architecture: Architecture::by_name("lenet-5", &[1, 28, 28], 10).unwrap(),
         training: Training {

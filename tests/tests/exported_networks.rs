@@ -252,6 +252,7 @@ fn prepared(shape: &[usize], crop: u32, normalisation: Normalisation) -> (Archit
         labels: LabelsAt::Device,
         column: "label".to_owned(),
         text: None,
+        features: Vec::new(),
     };
     (network(&input, vec![Layer::Flatten], vec![], vec![linear("fc", 4)]), spec)
 }

@@ -13,7 +13,7 @@ use crate::storage::FileLayer;
 
 /// Keys in which the runs of one variant may differ.
 const OWN: [&str; 2] = ["run.seed", "run.name"];
-/// This one as well, if its last parts are the same: one data set lies elsewhere on each machine.
+/// This one as well, of published sets: they are the same wherever they lie.
 const PATH: &str = "data.path";
 
 /// The plan that these runs would have come from, their rounds, and which of them are not over, in words.
@@ -93,10 +93,8 @@ fn ended(records: &[crate::round::RoundRecord], config: &Config) -> Option<u32> 
 
 /// The keys in which the two differ, except those that runs of one variant may differ in.
 fn between(first: &Raw, second: &Raw) -> Vec<Difference> {
-    let last =
-        |raw: &Raw| raw.data.path.as_deref().and_then(|path| Some(Path::new(path).file_name()?.to_owned()));
     let mut found = differences_beyond(first, second, &OWN);
-    found.retain(|(key, ..)| key != PATH || last(first) != last(second));
+    found.retain(|(key, ..)| key != PATH || first.data.set.is_own());
     found
 }
 
@@ -123,9 +121,10 @@ mod tests {
         };
         let first = raw(&["run.seed=1", "run.name=a"]);
         assert!(between(&first, &raw(&["run.seed=2", "run.name=b"])).is_empty());
-        let at = |path: &str| raw(&["data.set=mnist", &format!("data.path={path}")]);
-        assert!(between(&at("/a/mnist"), &at("/b/c/mnist")).is_empty());
-        assert_eq!(between(&at("/a/north"), &at("/a/south")).len(), 1, "two hospitals are no two seeds");
+        let at = |set: &str, path: &str| raw(&[&format!("data.set={set}"), &format!("data.path={path}")]);
+        assert!(between(&at("mnist", "/a/mnist"), &at("mnist", "/b/raw")).is_empty());
+        let two_hospitals = between(&at("images", "/north/photos"), &at("images", "/south/photos"));
+        assert_eq!(two_hospitals.len(), 1, "they are no two seeds");
         let other = raw(&["run.seed=1", "training.epochs=5"]);
         let groups = [("a".to_owned(), first, vec![1, 2]), ("b".to_owned(), other, vec![1])];
         let said = what_differs(&groups);

@@ -90,7 +90,8 @@
 //!
 //! The runs are the only state: a complete run is not repeated, and an interrupted run is continued. A run's configuration
 //! and the digests of its data show whether it is still the planned one. If the experiment or the data have changed, the
-//! affected runs are named, and repeated only on demand (`--replace`), which sets the old ones aside.
+//! affected runs are named, and repeated only on demand (`--replace`), which sets the old ones aside. More rounds, or another early end that
+//! a run has not passed, change nothing of the rounds that it has: it goes on.
 //!
 //! | module | what it is |
 //! |---|---|

@@ -45,15 +45,15 @@ fn targets(plan: &Plan, lines: &[&Line]) -> Vec<String> {
     if lines.iter().any(|line| aims(line.cell) && line.steps.is_some()) {
         notes.push("Steps a round: of the optimiser, on one client.".to_owned());
     }
-    let some = |few: fn(&Line) -> bool| lines.iter().any(|line| line.rounds.is_some() && few(line));
-    if some(|line| line.rounds.is_some_and(|mean| mean.seeds < line.aimed().count())) {
+    if lines.iter().any(|line| line.rounds.is_some_and(|mean| mean.seeds < line.aimed().count())) {
         notes.push(
             "Where not every seed reached the target, rounds and bytes to it are means over those that did: the others would have \
              needed more."
                 .to_owned(),
         );
     }
-    if some(|line| line.aimed().count() < line.planned) {
+    let is_open = |line: &&Line| line.seeds.iter().filter(|seed| seed.complete).count() < line.planned;
+    if lines.iter().any(|line| aims(line.cell) && is_open(line)) {
         notes.push(
             "Seeds that are not complete count in no mean: where they are the slow ones, rounds and bytes to the target look fewer than \
              they are."

@@ -14,7 +14,9 @@ pub use super::experiment::Target;
 use super::experiment::{Candidate, Experiment, ExperimentError, Paper, Point};
 use crate::config::excerpt::{self, Excerpt};
 use crate::config::{Config, ConfigErrors, Raw, Renamed};
+use crate::round::stopping;
 use crate::run::directory::{RunDirectory, newest_checkpoint};
+use crate::run::reader;
 use crate::start::goes_on;
 use crate::storage::{FileLayer, create_dir_durably};
 
@@ -85,9 +87,15 @@ pub enum Standing {
     Foreign(String),
 }
 
-/// What the keys begin with in which a planned run may differ from the one in its directory and go on: it has more rounds or fewer. Other
-/// keys that may change while a run lasts make another table: its first rounds would be of one row, and the rest of another.
-const MORE: [&str; 2] = ["run.rounds", "early-stopping."];
+/// The keys, or what they begin with, in which a planned run may differ from the one in its directory and go on: how long it lasts, and
+/// what no figure depends on. Of other keys that may change while a run lasts a row would have some rounds with the one value and some
+/// with the other.
+const FREE: [&str; 4] = ["run.rounds", "early-stopping.", "simulation.trainer", "connection."];
+
+/// Whether a run may differ in this key from the planned one.
+fn is_free(key: &str) -> bool {
+    FREE.iter().any(|free| key == *free || free.ends_with('.') && key.starts_with(free))
+}
 
 impl Planned {
     /// For people: `iid/fedavg, seed 2`.
@@ -126,9 +134,11 @@ impl Planned {
         let mut planned = self.config.effective.clone();
         planned.keep_origin_of(&stored);
         let differences = excerpt::differences(&stored.without_local_paths(), &planned.without_local_paths());
-        let is_more = |key: &str| MORE.iter().any(|more| key.starts_with(more));
-        let goes_on =
-            || differences.iter().all(|(key, ..)| is_more(key)) && goes_on(files, &directory, &self.config);
+        let goes_on = || {
+            differences.iter().all(|(key, ..)| is_free(key))
+                && !self.is_past_its_end(files, &directory)
+                && goes_on(files, &directory, &self.config)
+        };
         if !differences.is_empty() && !goes_on() {
             Standing::Changed(differences)
         } else if differences.is_empty() && there(directory.finished()) {
@@ -140,6 +150,14 @@ impl Planned {
 }
 
 impl Planned {
+    /// Whether the run in its directory has gone on after the round with which the planned one ends early.
+    fn is_past_its_end(&self, files: &dyn FileLayer, directory: &RunDirectory) -> bool {
+        let records =
+            reader::rounds(files, directory).ok().flatten().map_or_else(Vec::new, |rounds| rounds.records);
+        let end = stopping::ended(&records, &self.config.stop);
+        end.is_some_and(|end| records.iter().any(|record| !record.closing && record.round > end))
+    }
+
     /// Moves its directory from `runs` to a free name in the folder `replaced` beside it, and returns that path.
     pub fn set_aside(&self, files: &dyn FileLayer, runs: &Path) -> io::Result<PathBuf> {
         let replaced = runs.with_file_name("replaced");

@@ -129,7 +129,7 @@ pub fn lines(plan: &Plan, rounds: &Rounds) -> Vec<Line> {
             };
             let against_loss = |seed: &Seed| {
                 let paired = baseline.iter().find(|other| other.seed == seed.seed && other.counts())?;
-                Some(seed.loss? - paired.loss?)
+                Some(seed.loss? - paired.loss?).filter(|difference| difference.is_finite())
             };
             let is_baseline = plan.baseline() == Some(variant);
             let names: BTreeSet<&str> =

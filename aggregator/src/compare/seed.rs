@@ -31,8 +31,9 @@ impl Mean {
         }
         let count = values.len() as f64;
         let mean = values.iter().sum::<f64>() / count;
+        // What has no finite mean has no spread.
         let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
-        let spread = (values.len() > 1).then(|| (squares / (count - 1.0)).sqrt());
+        let spread = (values.len() > 1 && mean.is_finite()).then(|| (squares / (count - 1.0)).sqrt());
         Some(Self { mean, spread, seeds: values.len() })
     }
 }
@@ -141,9 +142,11 @@ pub fn peak(rounds: &[RoundRecord]) -> Option<f64> {
     rounds.iter().filter_map(|round| round.accuracy).reduce(f64::max)
 }
 
-/// The test losses, test by test. A record has none that is not finite, and how long the test took.
+/// The test losses of a run without accuracies, test by test. A record has none that is not finite, but how long the test took; that of a
+/// failed round may have had nothing to test.
 pub(super) fn losses(rounds: &[RoundRecord]) -> impl Iterator<Item = f64> {
-    let tested = rounds.iter().filter(|round| round.loss.is_some() || round.test_seconds.is_some());
+    let tested =
+        rounds.iter().filter(|round| round.loss.is_some() || round.test_seconds.is_some() && !round.void);
     tested.map(|round| round.loss.unwrap_or(f64::INFINITY))
 }
 
@@ -200,6 +203,12 @@ mod tests {
         let course =
             [round(Some(0.3), Some(1.0)), round(None, None), round(None, Some(1.0)), round(None, None)];
         assert_eq!(losses(&course).collect::<Vec<_>>(), [0.3, f64::INFINITY]);
+        let failed = RoundRecord { void: true, ..round(None, Some(1.0)) };
+        assert_eq!(losses(&[failed]).count(), 0);
+        assert_eq!(
+            Mean::of(&[0.3, f64::INFINITY]),
+            Some(Mean { mean: f64::INFINITY, spread: None, seeds: 2 })
+        );
         // Records of earlier programs do not say how long a test took.
         assert_eq!(losses(&[round(Some(0.3), None)]).collect::<Vec<_>>(), [0.3]);
     }

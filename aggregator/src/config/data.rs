@@ -28,6 +28,10 @@ section! {
         ///
         /// Their bytes are the tokens that a network reads; data.shape says how many of each text.
         pub text: Option<String> = None, in Kind::Text(200), unset "columns are features";
+        /// A csv table's feature columns, in the model's order
+        ///
+        /// Columns are read by these names then, whatever their order is on a device or in a later file.
+        pub features: Option<Vec<String>> = None, in Kind::Names, unset "those of the header";
         /// At a sample that cannot be used: stop or skip
         pub on_error: OnError = OnError::Stop;
         /// Clients K: simulated, or devices expected to join (more may)

@@ -139,6 +139,7 @@ fn engine_alone(raw: &Raw) -> Vec<&'static str> {
         ("data.label", data.label != none.label),
         ("data.targets", data.targets.is_some()),
         ("data.text", data.text.is_some()),
+        ("data.features", data.features.is_some()),
         ("model.vocabulary", raw.model.vocabulary.is_some()),
         ("model.projection", raw.model.projection.is_some()),
         ("model.task", raw.model.task != TaskName::default()),

@@ -1,6 +1,7 @@
 //! What a sample is, from the file to the network: the checks of `[data]` and `[augment]` that need more than one key.
 
 use models::Task;
+use models::shape::spelled;
 use shared::data::csv;
 use shared::data::registry::data_set;
 use shared::data::{Labels, Normalisation, Preparation, PreparationError, ReadOptions, SetSamples};
@@ -10,8 +11,16 @@ use super::combinations::{Combinations, Shown};
 use super::{DataTable, Raw};
 
 /// The keys that say what samples are.
-const SET: [&str; 7] =
-    ["data.set", "data.shape", "data.classes", "data.class-names", "data.targets", "data.text", "model.task"];
+const SET: [&str; 8] = [
+    "data.set",
+    "data.shape",
+    "data.classes",
+    "data.class-names",
+    "data.targets",
+    "data.text",
+    "data.features",
+    "model.task",
+];
 /// The keys that say how samples are normalised.
 const NORMALISE: [&str; 3] = ["data.normalise", "data.mean", "data.std"];
 /// What is known of the samples before they are read.
@@ -54,6 +63,9 @@ impl Combinations<'_> {
             );
             return None;
         }
+        if !self.features(raw, &shape) {
+            return None;
+        }
         match preparation.shape(&shape) {
             Ok(prepared) => {
                 let (column, on_error) = (raw.data.label.clone(), raw.data.on_error);
@@ -64,6 +76,7 @@ impl Combinations<'_> {
                     labels: Some(labels),
                     column,
                     text: raw.data.text.clone(),
+                    features: raw.data.features.clone().unwrap_or_default(),
                     on_error,
                     ..ReadOptions::default()
                 };
@@ -74,6 +87,7 @@ impl Combinations<'_> {
                     labels: raw.data.labels,
                     column: raw.data.label.clone(),
                     text: raw.data.text.clone(),
+                    features: raw.data.features.clone().unwrap_or_default(),
                 };
                 Some(Samples { spec, prepared, classes, reading })
             }
@@ -82,6 +96,39 @@ impl Combinations<'_> {
                 None
             }
         }
+    }
+
+    /// Whether the names of features, if there are any, are those of the columns of samples of this shape.
+    fn features(&mut self, raw: &Raw, shape: &[usize]) -> bool {
+        let Some(names) = &raw.data.features else { return true };
+        let features = ("data.features", format!("data.features, {} names", names.len()));
+        let learned = raw.data.targets.clone().unwrap_or_else(|| vec![raw.data.label.clone()]);
+        if raw.data.set.name != csv::SET.name {
+            let set = ("data.set", format!("data.set = \"{}\"", raw.data.set));
+            self.refuse(
+                &[set, features],
+                "columns with names are those of a table, data.set = \"csv\"; leave it out",
+            );
+        } else if raw.data.text.is_some() {
+            let text = ("data.text", "data.text".to_owned());
+            self.refuse(
+                &[text, features],
+                "the samples are the texts of one column; leave data.features out",
+            );
+        } else if names.len() != shape.iter().product::<usize>() {
+            let of = ("data.shape", format!("data.shape = \"{}\"", spelled(shape)));
+            self.refuse(
+                &[features, of],
+                "name as many columns as a sample has numbers, in the order of the model",
+            );
+        } else if let Some(both) = learned.iter().find(|name| names.contains(name)) {
+            let reason =
+                format!("the column {both:?} is learned, and would be known; leave it out of data.features");
+            self.refuse(&[features], &reason);
+        } else {
+            return true;
+        }
+        false
     }
 
     /// The shape of a sample and how its label is written.

@@ -1,6 +1,6 @@
 //! Training and test samples together, divided anew.
 
-use shared::data::{DataError, Dataset, Split};
+use shared::data::{DataError, Dataset, Skipped, Split};
 
 /// A split of both sets together, with this number of test samples, evenly spaced, regardless of the seed.
 ///
@@ -17,7 +17,8 @@ pub(super) fn divided(
         return Err(DataError::NoneToTrainOn { tests, samples });
     }
     if split == Split::Test {
-        return whole.thin(tests);
+        // What both files left out is told of once, with the training samples.
+        return Ok(whole.thin(tests)?.leaving_out(Skipped::default()));
     }
     let mut tests = whole.spread(tests).into_iter().peekable();
     let training: Vec<usize> = (0..samples).filter(|sample| tests.next_if_eq(sample).is_none()).collect();

@@ -53,21 +53,7 @@ pub(super) fn of(survey: &Survey, choice: &Choice, path: &str, name: &str) -> St
             Labels::Values { .. } => {}
         }
     }
-    if let Some(column) = survey.column.as_ref().filter(|column| *column != "label") {
-        let comment = match survey.labels {
-            Labels::Values { .. } => "the column that is learned",
-            _ => "the column that holds the labels",
-        };
-        out.key("label", &quoted(column), comment);
-    }
-    if let Some(text) = &survey.text {
-        out.key("text", &quoted(text), "the column that holds the texts");
-    }
-    if let Some((mean, deviation)) = &survey.moments {
-        out.key("normalise", "\"channels\"", "columns are brought to one scale");
-        out.key("mean", &numbers(mean), "");
-        out.key("std", &numbers(deviation), "");
-    }
+    columns(&mut out, survey);
     out.key("clients", &choice.clients.to_string(), "simulated, or devices that are expected");
     if !survey.set.is_text() {
         out.key(
@@ -114,6 +100,33 @@ pub(super) fn of(survey: &Survey, choice: &Choice, path: &str, name: &str) -> St
         out.key("hold-out", "0.2", "share of a client's samples");
     }
     out.text
+}
+
+/// Which columns of a table are what.
+fn columns(out: &mut Lines, survey: &Survey) {
+    if let Some(column) = survey.column.as_ref().filter(|column| *column != "label") {
+        let comment = match survey.labels {
+            Labels::Values { .. } => "the column that is learned",
+            _ => "the column that holds the labels",
+        };
+        out.key("label", &quoted(column), comment);
+    }
+    if let Some(text) = &survey.text {
+        out.key("text", &quoted(text), "the column that holds the texts");
+    }
+    if !survey.features.is_empty() {
+        let names: Vec<String> = survey.features.iter().map(|name| quoted(name)).collect();
+        out.key(
+            "features",
+            &format!("[{}]", names.join(", ")),
+            "by name, whatever the order of a device's columns",
+        );
+    }
+    if let Some((mean, deviation)) = &survey.moments {
+        out.key("normalise", "\"channels\"", "columns are brought to one scale");
+        out.key("mean", &numbers(mean), "");
+        out.key("std", &numbers(deviation), "");
+    }
 }
 
 struct Lines {

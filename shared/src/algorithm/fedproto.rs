@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! client m:  F_m, W_m = E epochs of minibatch SGD from F_0, W_0 on the cross-entropy of W F(x)
-//!            P_m,c = mean of F_m(x) over its samples of class c, divided by its length
+//!            P_m,c = mean of F_m(x) over its samples of class c, divided by its length and the temperature
 //! server:    keeps every F_m;   P_g,c = mean of P_m,c over the clients that have the class
 //! in use:    argmax_c cos(F(x), P_g,c),   F = mean_m F_m(x), or fused otherwise
 //! ```
@@ -12,7 +12,8 @@
 //! FedProto has many rounds, and its clients hold their features near the global prototypes of the round before. In the first there are
 //! none, and its loss is the cross-entropy alone: this is that round, as a baseline of one-shot methods. Each client answers for itself
 //! there, by the nearest prototype; here all of them do, by the mean of their features, as FAFI's do, and by angles: lengths are of each
-//! client's own scale. The paper weighs the prototypes of a class by the clients' samples of it; its program, as ours, does not.
+//! client's own scale. Prototypes are one over the temperature long, which changes no angle: so a member's own answers, the products of
+//! `F_m(x)` over its length and `P_m`, are cosines over the temperature, as those of all members are. The paper weighs the prototypes of a class by the clients' samples of it; its program, as ours, does not.
 //!
 //! A class that a client does not have is a prototype of zeros, which has no part in the angle of a mean: so the mean over all clients
 //! points where that over the clients that have the class does.
@@ -78,7 +79,7 @@ impl OneShot for FedProto {
         }
         let head = prototypes_of(&client.spec.architecture)
             .ok_or_else(|| TrainError::Broadcast("its last layer is not linear without bias".to_owned()))?;
-        let prototypes = mean_directions(client, &learned)?;
+        let prototypes = mean_directions(client, &learned, 1.0 / self.temperature)?;
         if let Some(head) = learned.get_mut(&head) {
             head.values_mut().copy_from_slice(&prototypes);
         }
@@ -91,9 +92,9 @@ impl OneShot for FedProto {
     }
 }
 
-/// The mean features of each class over the client's samples as they are for a test, of length 1: `[classes, features]`. Zeros for a
+/// The mean features of each class over the client's samples as they are for a test, of this length: `[classes, features]`. Zeros for a
 /// class that it does not have.
-fn mean_directions(client: &Client<'_>, learned: &ParamSet) -> Result<Vec<f32>, TrainError> {
+fn mean_directions(client: &Client<'_>, learned: &ParamSet, wanted: f64) -> Result<Vec<f32>, TrainError> {
     let (spec, data) = (client.spec, client.data);
     let classes = client.class_counts()?.len();
     let mut network = Network::new(&spec.architecture, learned, client.device)?;
@@ -119,7 +120,7 @@ fn mean_directions(client: &Client<'_>, learned: &ParamSet) -> Result<Vec<f32>, 
         let length = sum.iter().map(|value| value * value).sum::<f64>().sqrt();
         if length > 0.0 {
             for value in sum.iter_mut() {
-                *value /= length;
+                *value *= wanted / length;
             }
         }
     }

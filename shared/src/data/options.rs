@@ -19,6 +19,9 @@ pub struct ReadOptions {
     pub column: String,
     /// The column of a table that holds a text, which is the sample; `None` if its columns are features.
     pub text: Option<String>,
+    /// The columns of a table that hold the features, in the order in which samples have them, whatever the order of the columns is; empty
+    /// takes those of the header in its order.
+    pub features: Vec<String>,
     /// Columns of a table that are no features, if labels are not read and these are there nevertheless.
     pub left_out: Vec<String>,
     /// What to do about samples that cannot be used.
@@ -29,7 +32,15 @@ impl Default for ReadOptions {
     /// The shape of the files, labels from 0 to 9 or in the column `label`, and an error for the first unusable sample.
     fn default() -> Self {
         let (labels, column) = (Some(Labels::default()), "label".to_owned());
-        Self { shape: None, labels, column, text: None, left_out: Vec::new(), on_error: OnError::default() }
+        Self {
+            shape: None,
+            labels,
+            column,
+            text: None,
+            features: Vec::new(),
+            left_out: Vec::new(),
+            on_error: OnError::default(),
+        }
     }
 }
 

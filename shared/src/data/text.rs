@@ -121,8 +121,10 @@ enum TextError {
 impl FormatError for TextError {}
 
 fn read(path: &Path) -> Result<String, DataError> {
-    let text = String::from_utf8(read_file(path, MAX_TEXT)?);
-    text.map_err(|error| TextError::NotUtf8 { at: error.utf8_error().valid_up_to() }.into())
+    let text = String::from_utf8(read_file(path, MAX_TEXT)?)
+        .map_err(|error| TextError::NotUtf8 { at: error.utf8_error().valid_up_to() })?;
+    // Editors of Windows write a mark of the encoding before the text, which is no part of the first role's name.
+    Ok(text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text))
 }
 
 /// The windows of one split of a text.

@@ -44,6 +44,7 @@ impl FineTuning<'_> {
         let learner = Learner::new(self.architecture, start, training.optimizer.to_engine(), self.backend)?;
         let mut learner = learner.with_seed(*seed.derive("dropout").as_bytes());
         learner.set_decay_on(training.decay_on)?;
+        learner.set_clip(training.clip_norm);
         let each = total / u64::from(training.epochs);
         let mut order: Vec<usize> = (0..samples).collect();
         let (mut x, mut y) = (Vec::new(), Targets::default());

@@ -71,7 +71,15 @@ impl PositionalSpec {
             name: self.name,
             seed: self.seed,
             rounds: self.rounds,
-            data: DataSpec { shape, class_names, preparation, labels, column: label_column(), text: None },
+            data: DataSpec {
+                shape,
+                class_names,
+                preparation,
+                labels,
+                column: label_column(),
+                text: None,
+                features: Vec::new(),
+            },
             architecture: self.architecture.into(),
             training: self.training.into(),
             algorithm: registry::from_postcard(&name, &parameters)

@@ -31,6 +31,10 @@ pub struct DataSpec {
     /// columns are features.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
+    /// The columns of a table that hold the features, in the order in which samples have them; those of the header, in its order, if none
+    /// are named.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub features: Vec<String>,
 }
 
 /// The column of labels where nothing else is said.
@@ -86,6 +90,7 @@ impl DataSpec {
             labels: Some(Labels::of(task, classes, names)),
             column: spec.map_or_else(label_column, |spec| spec.column.clone()),
             text: spec.and_then(|spec| spec.text.clone()),
+            features: spec.map_or_else(Vec::new, |spec| spec.features.clone()),
             ..ReadOptions::default()
         }
     }

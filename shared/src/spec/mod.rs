@@ -225,6 +225,7 @@ impl RunSpec {
                 labels: LabelsAt::default(),
                 column: data::label_column(),
                 text: None,
+                features: Vec::new(),
             },
             architecture: Architecture::by_name("linear", &[1, 2, 2], 2).expect("linear fits every input"),
             training: Training { batch: 0, optimizer: Sgd::plain(0.1).into(), ..Training::default() },

@@ -31,6 +31,9 @@ pub struct Reading {
     /// The column of a table that holds a text, which is the sample; `None` if its columns are features.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
+    /// The columns of a table that hold the features, in order; those of the header if none are named.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub features: Vec<String>,
     /// Who has the labels.
     #[serde(default)]
     pub labels: LabelsAt,
@@ -47,6 +50,7 @@ impl Reading {
             class_names: spec.data.class_names.clone(),
             label: spec.data.column.clone(),
             text: spec.data.text.clone(),
+            features: spec.data.features.clone(),
             labels: spec.data.labels,
         }
     }
@@ -85,6 +89,7 @@ impl Reading {
             labels: Some(Labels::of(self.task, self.classes, &self.class_names)),
             column: self.label.clone(),
             text: self.text.clone(),
+            features: self.features.clone(),
             on_error,
             ..ReadOptions::default()
         }

@@ -95,6 +95,8 @@ struct Data {
     normalisation: Normalisation,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     text: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    features: Vec<String>,
 }
 
 /// `[connection]`, as far as it concerns devices.
@@ -124,6 +126,7 @@ impl SpecText {
             labels: spec.data.labels,
             normalisation,
             text: spec.data.text.clone(),
+            features: spec.data.features.clone(),
         };
         let AlgorithmSpec { name, parameters } = spec.algorithm.clone();
         let mut text = Table::from_iter([
@@ -194,6 +197,7 @@ impl SpecText {
                 labels: data.labels,
                 column: label_column(),
                 text: data.text,
+                features: data.features,
             },
             architecture: required(&mut text, "model")?,
             training: section(&mut text, "training")?,

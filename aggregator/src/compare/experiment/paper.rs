@@ -78,7 +78,7 @@ pub struct Published {
 /// A text, or a list of texts.
 fn one_or_more<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
     #[derive(Deserialize)]
-    #[serde(untagged)]
+    #[serde(untagged, expecting = "the name of a form, or a list of names")]
     enum Given {
         One(String),
         More(Vec<String>),
@@ -200,6 +200,10 @@ pub(super) fn read(
     found.extend(named);
     for (place, paper) in &found {
         check(paper, place, axes, variants, read)?;
+        if paper.form.is_empty() {
+            let reason = "no form has these numbers; name one, or leave `form` out".to_owned();
+            return Err(read.wrong(&[&place[..], &["form"]].concat(), reason));
+        }
         if let Some(unknown) = paper.form.iter().find(|form| *form != FULL && !forms.contains(*form)) {
             let reason = format!("there is no form `{unknown}`; there are {}", forms.join(", "));
             return Err(read.wrong(&[&place[..], &["form"]].concat(), reason));

@@ -42,8 +42,18 @@ impl Combinations<'_> {
         }
     }
 
-    /// Whether what clients hold out is ever looked at: they would train on less for nothing.
+    /// Whether what clients hold out is ever looked at, and tells anything: they would train on less for nothing.
     pub(in crate::config) fn hold_out(&mut self, raw: &Raw) {
+        if raw.evaluate.hold_out > 0.0 && raw.data.set.is_text() {
+            let keys = [
+                ("evaluate.hold-out", format!("evaluate.hold-out = {}", raw.evaluate.hold_out)),
+                ("data.set", format!("data.set = \"{}\"", raw.data.set)),
+            ];
+            let reason = "a sample of text overlaps those beside it, so that a client would have learned from what it tests with; leave \
+                          evaluate.hold-out out: the test split has later lines of each role";
+            self.refuse(&keys, reason);
+            return;
+        }
         if raw.evaluate.hold_out > 0.0
             && raw.evaluate.on_clients_every == 0
             && raw.personalisation.method.is_none()

@@ -61,6 +61,30 @@ fn classes_are_told_apart_where_there_is_a_test_and_they_are_few() {
 }
 
 #[test]
+fn text_is_not_held_out_since_its_samples_overlap() {
+    let text = ["data.set=shakespeare", "data.path=x", "model.name=char-lstm", "evaluate.on-clients-every=1"];
+    assert_eq!(refused(&text), "");
+    let said = refused(&[&text[..], &["evaluate.hold-out=0.2"]].concat());
+    assert!(said.contains("overlaps") && said.contains("leave evaluate.hold-out out"), "{said}");
+}
+
+#[test]
+fn the_names_of_features_are_those_of_a_tables_columns() {
+    let table = ["data.set=csv", "data.path=x", "data.shape=2", "data.classes=2", "model.name=linear"];
+    let with = |more: &[&str]| refused(&[&table[..], more].concat());
+    assert_eq!(with(&["data.features=[\"age\", \"bmi\"]"]), "");
+    for (more, said) in [
+        (&["data.features=[\"age\"]"][..], "name as many columns as a sample has numbers"),
+        (&["data.features=[\"age\", \"label\"]"], "the column \"label\" is learned"),
+        (&["data.features=[\"age\", \"bmi\"]", "data.text=said"], "leave data.features out"),
+    ] {
+        let found = with(more);
+        assert!(found.contains(said), "{more:?}: {found}");
+    }
+    assert!(refused(&["data.features=[\"age\"]"]).contains("those of a table"));
+}
+
+#[test]
 fn members_are_compared_where_an_ensemble_is_tested() {
     let on = ["evaluate.inconsistency=true", "algorithm.ensemble={}"];
     assert_eq!(refused(&on), "");

@@ -148,7 +148,8 @@ fn the_effective_configuration_leaves_no_default_open() {
         let paths = keys::KEYS.iter().map(|key| key.path.as_str());
         paths.filter(|path| open.iter().any(|open| open == path)).collect()
     };
-    let form = ["data.shape", "data.classes", "data.class-names", "data.targets", "data.text"];
+    let form =
+        ["data.shape", "data.classes", "data.class-names", "data.targets", "data.text", "data.features"];
     let normal = ["data.mean", "data.std"];
     let rest = [
         "model.seed",

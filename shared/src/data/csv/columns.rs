@@ -12,6 +12,8 @@ pub(super) struct Columns<'a> {
     header: &'a StringRecord,
     /// The columns of what is to be learned, as far as they are there.
     targets: Vec<usize>,
+    /// The columns of the features, in the order in which samples have them.
+    features: Vec<usize>,
     /// The column that holds the texts, if samples are texts.
     pub(super) text: Option<usize>,
     /// How labels are written, if they are read.
@@ -21,14 +23,7 @@ pub(super) struct Columns<'a> {
 impl<'a> Columns<'a> {
     pub(super) fn of(header: &'a StringRecord, options: &'a ReadOptions) -> Result<Self, CsvError> {
         let labels = options.labels.as_ref();
-        let names = match labels {
-            Some(Labels::Values { names, .. }) if !names.is_empty() => names.clone(),
-            Some(&Labels::Values { outputs, .. }) if outputs > 1 => {
-                return Err(CsvError::NoNames { outputs });
-            }
-            Some(_) => vec![options.column.clone()],
-            None => [std::slice::from_ref(&options.column), &options.left_out].concat(),
-        };
+        let names = label_names(options)?;
         let named = |column: &str| {
             let named = header.iter().enumerate().filter(|(_, name)| name.trim() == column);
             named.map(|(at, _)| at).collect::<Vec<_>>()
@@ -58,7 +53,27 @@ impl<'a> Columns<'a> {
                 }
             },
         };
-        Ok(Self { header, targets, text, labels })
+        let features = match text {
+            Some(_) => Vec::new(),
+            None if options.features.is_empty() => {
+                (0..header.len()).filter(|at| !targets.contains(at)).collect()
+            }
+            None => {
+                let feature = |column: &String| match named(column)[..] {
+                    [at] => Ok(at),
+                    ref found => {
+                        let (column, found, columns) = (column.clone(), found.len(), all());
+                        Err(CsvError::FeatureColumn { column, found, columns })
+                    }
+                };
+                options.features.iter().map(feature).collect::<Result<Vec<_>, _>>()?
+            }
+        };
+        let is_known = |at: &usize| text.is_some() || targets.contains(at) || features.contains(at);
+        match (0..header.len()).find(|at| !is_known(at)) {
+            Some(at) => Err(CsvError::UnknownColumn { column: header[at].trim().to_owned() }),
+            None => Ok(Self { header, targets, features, text, labels }),
+        }
     }
 
     /// The shape of a sample, which is to be the wanted one if that is given.
@@ -66,7 +81,7 @@ impl<'a> Columns<'a> {
         if self.text.is_some() {
             return text_shape(wanted);
         }
-        let features = self.header.len() - self.targets.len();
+        let features = self.features.len();
         let shape = wanted.map_or_else(|| vec![features], <[usize]>::to_vec);
         let values = shape.iter().try_fold(1_usize, |product, &axis| product.checked_mul(axis));
         if features == 0 || features > MAX_COLUMNS || values != Some(features) {
@@ -108,7 +123,7 @@ impl<'a> Columns<'a> {
     /// Appends the features of a row and returns what is to be learned of it, if labels are read.
     pub(super) fn parse(&self, record: &StringRecord, values: &mut Vec<f32>) -> Result<Targets, DataError> {
         let targets = self.targets_of(record)?;
-        for (at, field) in record.iter().enumerate().filter(|(at, _)| !self.targets.contains(at)) {
+        for (at, field) in self.features.iter().map(|&at| (at, &record[at])) {
             match field.trim().parse::<f32>() {
                 Ok(value) if value.is_finite() => values.push(value),
                 _ => {
@@ -136,6 +151,16 @@ impl<'a> Columns<'a> {
         }
         Ok(if values.is_empty() { Targets::Classes(classes) } else { Targets::Values(values) })
     }
+}
+
+/// The columns that hold what is to be learned; without labels those that may be there and are no features.
+pub(super) fn label_names(options: &ReadOptions) -> Result<Vec<String>, CsvError> {
+    Ok(match options.labels.as_ref() {
+        Some(Labels::Values { names, .. }) if !names.is_empty() => names.clone(),
+        Some(&Labels::Values { outputs, .. }) if outputs > 1 => return Err(CsvError::NoNames { outputs }),
+        Some(_) => vec![options.column.clone()],
+        None => [std::slice::from_ref(&options.column), &options.left_out].concat(),
+    })
 }
 
 /// The shape of a text, which is to be the wanted one if that is given.

@@ -24,6 +24,12 @@ pub(super) enum CsvError {
     NoNames { outputs: usize },
     #[error("{found} columns are named `{column}`; there are {columns}; one of them is to hold the texts")]
     TextColumn { column: String, found: usize, columns: String },
+    #[error("{found} columns are named `{column}`, which holds a feature of the model; there are {columns}")]
+    FeatureColumn { column: String, found: usize, columns: String },
+    #[error(
+        "column `{column}` is no feature of the model: take it away, or name all features (data.features in a configuration)"
+    )]
+    UnknownColumn { column: String },
     #[error("is no text in UTF-8")]
     NotUtf8,
     #[error("column `{column}` cannot hold both the texts and what is learned of them")]

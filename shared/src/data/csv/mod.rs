@@ -1,5 +1,6 @@
 //! CSV tables: `train.csv` and `test.csv`, with a header. One column, named by the reader, holds the labels; all others
-//! are features, finite numbers in the order of the header.
+//! are features, finite numbers in the order of the header. If the reader names the features, they have the order of these names, and
+//! each of them is there once.
 //!
 //! For other tasks than classification there is a column for each number to learn, named by the reader. If the reader names a
 //! column of texts, each sample is a text, as [`byte_tokens`] has it, and all further columns are passed over.
@@ -59,7 +60,11 @@ impl SampleFormat for Csv {
 
     fn load(&self, directory: &Path, split: Split, options: &ReadOptions) -> Result<Dataset, DataError> {
         let (path, file) = open(directory, split)?;
-        if split == Split::Test && options.labels.is_some() && options.text.is_none() {
+        if split == Split::Test
+            && options.labels.is_some()
+            && options.text.is_none()
+            && options.features.is_empty()
+        {
             check_order(directory, &path, options)?;
         }
         read(file, &path, options)
@@ -69,10 +74,11 @@ impl SampleFormat for Csv {
 /// Checks that the test split has its features in the order of the training split, if there is one: a model knows them
 /// by their places alone.
 fn check_order(directory: &Path, path: &Path, options: &ReadOptions) -> Result<(), DataError> {
+    let labels = columns::label_names(options).map_err(|error| error.in_file(path))?;
     let features = |split: Split| {
         let header = csv::Reader::from_reader(open(directory, split).ok()?.1).headers().ok()?.clone();
         let names = header.iter().map(|name| name.trim().to_owned());
-        Some(names.filter(|name| *name != options.column).collect::<Vec<_>>())
+        Some(names.filter(|name| !labels.contains(name)).collect::<Vec<_>>())
     };
     let (Some(train), Some(test)) = (features(Split::Train), features(Split::Test)) else { return Ok(()) };
     let differ = test.into_iter().zip(train).find(|(test, train)| test != train);
@@ -354,6 +360,50 @@ mod tests {
                 )
             );
         }
+    }
+
+    #[test]
+    fn features_that_are_named_stand_in_any_order() {
+        let named = ReadOptions { features: vec!["a".to_owned(), "b".to_owned()], ..options() };
+        for text in [&b"a,kind,b\n1,dog,2\n"[..], b"b,a,kind\n2,1,dog\n", b"kind, b ,a\ndog,2,1\n"] {
+            let dataset = load(text, &named).unwrap();
+            assert_eq!((dataset.samples(), dataset.labels()), (&Samples::Floats(vec![1.0, 2.0]), &[1][..]));
+        }
+        let asked = load(b"b,a\n2,1\n", &named.without_labels()).unwrap();
+        assert_eq!(asked.samples(), &Samples::Floats(vec![1.0, 2.0]));
+        for (text, said) in [
+            (
+                &b"a,kind,c\n1,dog,2\n"[..],
+                "0 columns are named `b`, which holds a feature of the model; there are a, kind, c",
+            ),
+            (b"a,b,kind,b\n1,2,dog,2\n", "2 columns are named `b`"),
+            (b"a,b,kind,c\n1,2,dog,3\n", "column `c` is no feature of the model"),
+        ] {
+            let error = load(text, &named).unwrap_err().to_string();
+            assert!(error.contains(said), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_order_of_features_is_that_beside_all_that_is_learned() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+        let values = |names: &[&str]| ReadOptions {
+            labels: Some(Labels::Values {
+                outputs: names.len(),
+                names: names.iter().map(|name| (*name).to_owned()).collect(),
+                flags: false,
+            }),
+            ..ReadOptions::default()
+        };
+        write("train.csv", "x,price,y,rent\n1,2,3,4\n");
+        write("test.csv", "x,y,price,rent\n1,3,2,4\n");
+        assert!(Csv.load(folder.path(), Split::Test, &values(&["price", "rent"])).is_ok());
+        // What is called as the column of classes would be is a feature where another one is learned.
+        write("train.csv", "label,x,t\n1,2,3\n");
+        write("test.csv", "x,label,t\n2,1,3\n");
+        let error = Csv.load(folder.path(), Split::Test, &values(&["t"])).unwrap_err().to_string();
+        assert!(error.contains("has the feature `x` where train.csv has `label`"), "{error}");
     }
 
     #[test]

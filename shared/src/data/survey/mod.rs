@@ -33,6 +33,8 @@ pub struct Survey {
     pub column: Option<String>,
     /// The column of a table that holds texts, if these are the samples.
     pub text: Option<String>,
+    /// The columns of a table that hold the features, in order; empty if there are too many to name, or two have one name.
+    pub features: Vec<String>,
     /// How many different tokens there are, if samples are texts with one class each that have been tokenised.
     pub vocabulary: Option<usize>,
     /// Training samples, if all were looked at.
@@ -67,7 +69,8 @@ impl Survey {
     pub fn options(&self, on_error: OnError) -> ReadOptions {
         let column = self.column.clone().unwrap_or_else(|| ReadOptions::default().column);
         let (shape, labels) = (Some(self.shape.clone()), Some(self.labels.clone()));
-        ReadOptions { shape, labels, column, text: self.text.clone(), on_error, ..ReadOptions::default() }
+        let (text, features) = (self.text.clone(), self.features.clone());
+        ReadOptions { shape, labels, column, text, features, on_error, ..ReadOptions::default() }
     }
 
     /// The survey in words.
@@ -133,6 +136,7 @@ fn found(set: &'static DataSet, format: Format, shape: Vec<usize>, labels: Label
         labels,
         column: None,
         text: None,
+        features: Vec::new(),
         vocabulary: None,
         train: None,
         test,
@@ -279,6 +283,11 @@ mod tests {
         assert_eq!(named.labels, Labels::Names(vec!["setosa".to_owned(), "virginica".to_owned()]));
         assert_eq!((named.column.as_deref(), &named.shape[..]), (Some("species"), &[2][..]));
         assert_eq!(named.moments, Some((vec![2.0, 3.0], vec![1.0, 1.0])));
+        assert_eq!(named.features, ["a", "b"]);
+        assert!(
+            table("a,species,a\n1,setosa,2\n3,virginica,4\n").unwrap().features.is_empty(),
+            "two of one name"
+        );
         let numbers = table("a,b,label\n1,2,0\n1,2,2\n1,2,1\n").unwrap();
         assert_eq!((numbers.labels, numbers.column.as_deref()), (Labels::Numbers(3), Some("label")));
         let text = table("id,name,x,label\nq1,anna,1,0\nq2,otto,2,1\n").unwrap_err().to_string();

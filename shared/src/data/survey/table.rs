@@ -13,7 +13,7 @@ use crate::data::{DataError, Labels, Split};
 
 /// Rows of a table that are looked at.
 const ROWS: usize = 100_000;
-/// The most columns whose scales are taken.
+/// The most columns whose names and scales are taken.
 const SCALED: usize = 64;
 /// Columns that hold labels by habit, in the order of preference.
 const LABEL_COLUMNS: [&str; 8] = ["label", "class", "target", "y", "category", "species", "kind", "digit"];
@@ -27,7 +27,7 @@ const TEXT_WORDS: f64 = 3.0;
 /// Looks at a folder with a table.
 pub(super) fn of(directory: &Path, test: bool) -> Result<Survey, SurveyError> {
     let path = existing_file(directory, vec![Csv.signature(Split::Train)])?;
-    let Columns { header, text, words, bytes, mut sums, rows } = columns(&path)?;
+    let Columns { header, text, words, bytes, mut spreads, rows } = columns(&path)?;
     let known = |name: &&str| header.iter().position(|column| column.eq_ignore_ascii_case(name));
     let known = LABEL_COLUMNS.iter().find_map(known);
     let wordy = |&at: &usize| text[at].is_some() && words[at] as f64 >= TEXT_WORDS * rows as f64;
@@ -88,8 +88,15 @@ pub(super) fn of(directory: &Path, test: bool) -> Result<Survey, SurveyError> {
             header[texts]
         ));
     } else {
-        sums.remove(label);
-        survey.moments = (sums.len() <= SCALED).then(|| sums.iter().map(|&sums| moments(sums, rows)).unzip());
+        spreads.remove(label);
+        survey.moments = (spreads.len() <= SCALED).then(|| spreads.iter().map(Spread::rounded).unzip());
+        let mut features = header.clone();
+        features.remove(label);
+        let distinct: BTreeSet<&String> = features.iter().collect();
+        let can_be_named = distinct.len() == features.len()
+            && features.len() <= SCALED
+            && features.iter().all(|name| is_name(name));
+        survey.features = if can_be_named { features } else { Vec::new() };
     }
     survey.column = Some(header[label].clone());
     let what = match survey.labels {
@@ -112,8 +119,8 @@ struct Columns {
     words: Vec<usize>,
     /// Bytes of each value of a column, as far as it holds text.
     bytes: Vec<Vec<u32>>,
-    /// Sums of the values and of their squares.
-    sums: Vec<(f64, f64)>,
+    /// The numbers of each column.
+    spreads: Vec<Spread>,
     rows: usize,
 }
 
@@ -121,7 +128,7 @@ fn columns(path: &Path) -> Result<Columns, SurveyError> {
     let mut reader = table(path)?;
     let header = reader.headers().map_err(|error| broken(path, &error))?;
     let header: Vec<String> = header.iter().map(|name| name.trim().to_owned()).collect();
-    let (mut text, mut sums) = (vec![None; header.len()], vec![(0.0_f64, 0.0_f64); header.len()]);
+    let (mut text, mut spreads) = (vec![None; header.len()], vec![Spread::default(); header.len()]);
     let (mut words, mut bytes) = (vec![0; header.len()], vec![Vec::new(); header.len()]);
     let mut rows = 0;
     for record in reader.records().take(ROWS) {
@@ -129,9 +136,9 @@ fn columns(path: &Path) -> Result<Columns, SurveyError> {
         rows += 1;
         for (at, field) in record.iter().take(header.len()).enumerate() {
             let field = field.trim();
-            if let Ok(value) = field.parse::<f64>() {
-                sums[at].0 += value;
-                sums[at].1 += value * value;
+            // As samples have them.
+            if let Ok(value) = field.parse::<f32>() {
+                spreads[at].add(f64::from(value));
                 continue;
             }
             text[at].get_or_insert_with(|| field.chars().take(30).collect());
@@ -142,7 +149,7 @@ fn columns(path: &Path) -> Result<Columns, SurveyError> {
     if rows == 0 || header.len() < 2 {
         return Err(broken(path, &"a header, at least two columns and a row are needed"));
     }
-    Ok(Columns { header, text, words, bytes, sums, rows })
+    Ok(Columns { header, text, words, bytes, spreads, rows })
 }
 
 /// The different values of one column in the first [`ROWS`] rows, no more than one above [`MAX_CLASSES`].
@@ -168,12 +175,37 @@ fn broken(path: &Path, reason: &dyn std::fmt::Display) -> SurveyError {
     SurveyError::Problems { directory: path.display().to_string(), problems }
 }
 
-/// Mean and standard deviation from the sums of values and of squares, to four digits.
-fn moments((sum, squares): (f64, f64), count: usize) -> (f64, f64) {
-    let mean = sum / count as f64;
-    let deviation = (squares / count as f64 - mean * mean).max(0.0).sqrt();
-    let rounded = |value: f64| format!("{value:.3e}").parse().unwrap_or(value);
-    (rounded(mean), if deviation > 1e-6 * mean.abs().max(1e-6) { rounded(deviation) } else { 1.0 })
+/// Mean and standard deviation of numbers, one after another (Welford 1962): sums of squares would lose the deviation of numbers that are
+/// large beside it, such as dates.
+#[derive(Clone, Copy, Default)]
+struct Spread {
+    count: f64,
+    mean: f64,
+    /// The sum of the squared distances to the mean.
+    squares: f64,
+}
+
+impl Spread {
+    fn add(&mut self, value: f64) {
+        self.count += 1.0;
+        let before = value - self.mean;
+        self.mean += before / self.count;
+        self.squares += before * (value - self.mean);
+    }
+
+    /// Mean and deviation: four digits of the deviation, and as many places of the mean. The deviation of equal numbers is 1.
+    fn rounded(&self) -> (f64, f64) {
+        let deviation = (self.squares / self.count.max(1.0)).sqrt();
+        let deviation = if deviation.is_finite() && deviation > 0.0 { deviation } else { 1.0 };
+        let to = |value: f64, digits: String| digits.parse().unwrap_or(value);
+        let places = (3.0 - deviation.log10().floor()).clamp(0.0, 300.0) as usize;
+        (to(self.mean, format!("{:.places$}", self.mean)), to(deviation, format!("{deviation:.3e}")))
+    }
+}
+
+/// Whether a configuration can have it in a list of names.
+fn is_name(name: &str) -> bool {
+    (1..=200).contains(&name.chars().count()) && !name.chars().any(char::is_control)
 }
 
 /// The smallest of these lengths that this share of them does not exceed.
@@ -182,4 +214,47 @@ fn quantile(lengths: &[u32], share: f64) -> usize {
     lengths.sort_unstable();
     let rank = (lengths.len() as f64 * share).ceil() as usize;
     lengths.get(rank.saturating_sub(1)).copied().unwrap_or(0) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What normalising by them makes of the numbers: the mean and the deviation.
+    fn normalised(values: impl Iterator<Item = f32> + Clone) -> (f64, f64) {
+        let mut spread = Spread::default();
+        values.clone().for_each(|value| spread.add(f64::from(value)));
+        let (mean, deviation) = spread.rounded();
+        let mut after = Spread::default();
+        values.for_each(|value| after.add((f64::from(value) - mean) / deviation));
+        (after.mean, (after.squares / after.count).sqrt())
+    }
+
+    #[test]
+    fn numbers_are_brought_to_one_scale_however_large_they_are_beside_it() {
+        let days = (0..300).map(|day| (day % 31) as f32);
+        for begin in [0.0, 1e-3, -4e4, 2_460_310.0] {
+            for scale in [1e-3, 1.0, 60.0] {
+                let (mean, deviation) = normalised(days.clone().map(|day| begin + scale * day));
+                // Steps of less than the numbers' own precision are lost in them.
+                let coarse = scale < f32::EPSILON * begin.abs() * 100.0;
+                assert!(coarse || mean.abs() < 1e-3, "{begin} {scale}: {mean}");
+                assert!(coarse || (deviation - 1.0).abs() < 1e-3, "{begin} {scale}: {deviation}");
+            }
+        }
+    }
+
+    #[test]
+    fn means_and_deviations_have_a_few_digits_and_equal_numbers_the_deviation_1() {
+        let of = |values: &[f64]| {
+            let mut spread = Spread::default();
+            values.iter().for_each(|&value| spread.add(value));
+            spread.rounded()
+        };
+        assert_eq!(of(&[1.0, 3.0]), (2.0, 1.0));
+        assert_eq!(of(&[0.1, 0.2, 0.4]), (0.2333, 0.1247));
+        assert_eq!(of(&[2_460_310.0, 2_460_311.0]), (2_460_310.5, 0.5));
+        assert_eq!(of(&[123_456.7; 3]), (123_456.7, 1.0));
+        assert_eq!(of(&[]), (0.0, 1.0));
+    }
 }

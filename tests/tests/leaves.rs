@@ -82,7 +82,8 @@ fn programs_read_one_document_of_the_run_at_each_server() {
     let told = |server: usize| -> Option<Value> {
         let text = lab.status_as(server, &["--json"]).text;
         let document: Value = serde_json::from_str(text.trim()).ok()?;
-        (document["servers"].as_array()?.len() == 2).then_some(document)
+        // What the run waits for is told a moment after it has begun.
+        (document["servers"].as_array()?.len() == 2 && document["status"].is_object()).then_some(document)
     };
     let mut documents = None;
     // Another one may come to lead between the two questions.

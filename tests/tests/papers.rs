@@ -207,7 +207,8 @@ fn sources(file: &toml::Table) -> impl Iterator<Item = (&str, &toml::Value)> {
 fn published_in(file: &toml::Table, form: &str) -> BTreeSet<String> {
     let of_form = sources(file).map(|(_, paper)| paper).filter(|paper| match paper.get("form") {
         None => form == "full",
-        Some(toml::Value::Array(forms)) => forms.iter().any(|of| of.as_str() == Some(form)),
+        // The others may have some of the cells alone.
+        Some(toml::Value::Array(forms)) => forms.first().and_then(toml::Value::as_str) == Some(form),
         Some(one) => one.as_str() == Some(form),
     });
     let named = of_form.flat_map(|paper| {

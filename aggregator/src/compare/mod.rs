@@ -57,7 +57,7 @@
 //! metrics."iid/epochs=1/fedavg" = { mfe-local-test = 92.9 }   # tests of personal models, in percent
 //! from = "paper"                         # who says so: paper, text (a later one), program (the authors'), third-party, inferred
 //! statistic = "last"                     # accuracies are the last of a run, or the best: ours stand beside in the same
-//! form = "full"                          # the form that has their set-up, or a list of them
+//! form = "full"                          # the form that has their set-up, or a list, as of forms with fewer cells
 //! differs = "half the samples"           # what of it that form has otherwise; without it they are the same
 //!                                        # (several sources are [papers.NAME], with a column each)
 //!
@@ -90,8 +90,8 @@
 //!
 //! The runs are the only state: a complete run is not repeated, and an interrupted run is continued. A run's configuration
 //! and the digests of its data show whether it is still the planned one. If the experiment or the data have changed, the
-//! affected runs are named, and repeated only on demand (`--replace`), which sets the old ones aside. More rounds, or another early end that
-//! a run has not passed, change nothing of the rounds that it has: it goes on.
+//! affected runs are named, and repeated only on demand (`--replace`), which sets the old ones aside. More rounds change
+//! nothing of the rounds that a run has, nor does another early end that it has not passed: an unfinished run goes on.
 //!
 //! | module | what it is |
 //! |---|---|

@@ -90,7 +90,7 @@ pub enum Standing {
 /// The keys, or what they begin with, in which a planned run may differ from the one in its directory and go on: how long it lasts, and
 /// what no figure depends on. Of other keys that may change while a run lasts a row would have some rounds with the one value and some
 /// with the other.
-const FREE: [&str; 4] = ["run.rounds", "early-stopping.", "simulation.trainer", "connection."];
+const FREE: [&str; 3] = ["run.rounds", "early-stopping.", "connection."];
 
 /// Whether a run may differ in this key from the planned one.
 fn is_free(key: &str) -> bool {

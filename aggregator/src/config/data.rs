@@ -30,7 +30,7 @@ section! {
         pub text: Option<String> = None, in Kind::Text(200), unset "columns are features";
         /// A csv table's feature columns, in the model's order
         ///
-        /// Columns are read by these names then, whatever their order is on a device or in a later file.
+        /// Columns are read by these names then, in any order that a device or a later file has them in.
         pub features: Option<Vec<String>> = None, in Kind::Names, unset "those of the header";
         /// At a sample that cannot be used: stop or skip
         pub on_error: OnError = OnError::Stop;

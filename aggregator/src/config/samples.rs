@@ -1,6 +1,7 @@
 //! What a sample is, from the file to the network: the checks of `[data]` and `[augment]` that need more than one key.
 
 use models::Task;
+use models::params::element_count;
 use models::shape::spelled;
 use shared::data::csv;
 use shared::data::registry::data_set;
@@ -115,7 +116,7 @@ impl Combinations<'_> {
                 &[text, features],
                 "the samples are the texts of one column; leave data.features out",
             );
-        } else if names.len() != shape.iter().product::<usize>() {
+        } else if Some(names.len()) != element_count(shape) {
             let of = ("data.shape", format!("data.shape = \"{}\"", spelled(shape)));
             self.refuse(
                 &[features, of],

@@ -17,7 +17,7 @@ pub(super) fn divided(
         return Err(DataError::NoneToTrainOn { tests, samples });
     }
     if split == Split::Test {
-        // What both files left out is told of once, with the training samples.
+        // What both files left out is shown once, with the training samples.
         return Ok(whole.thin(tests)?.leaving_out(Skipped::default()));
     }
     let mut tests = whole.spread(tests).into_iter().peekable();

@@ -95,7 +95,7 @@ impl Kind {
     }
 
     /// What the functions that read go by.
-    pub(super) fn constants(self, columns: &[String], text: Option<&str>) -> String {
+    pub(super) fn constants(self, columns: &[String], text: Option<&str>, features: &[String]) -> String {
         match self {
             Self::Bytes => {
                 format!(
@@ -104,8 +104,14 @@ impl Kind {
                 )
             }
             Self::Table => {
-                let names: Vec<String> = columns.iter().map(|name| literal(name)).collect();
-                format!("# The columns of a table that are no features.\nTARGETS = {}\n\n", tuple(&names))
+                let names =
+                    |names: &[String]| tuple(&names.iter().map(|name| literal(name)).collect::<Vec<_>>());
+                format!(
+                    "# The columns of a table that are no features, and those that are, in order; all others if none are named.\n\
+                     TARGETS = {}\nFEATURES = {}\n\n",
+                    names(columns),
+                    names(features)
+                )
             }
             Self::Text => {
                 // As `shared::data::text::token` has them.

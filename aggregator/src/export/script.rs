@@ -110,9 +110,11 @@ impl<'a> Script<'a> {
             python::shape(&self.shape)
         );
         let samples = self.subject.samples();
-        text.push_str(
-            &self.kind.constants(&self.columns, samples.and_then(|samples| samples.text.as_deref())),
-        );
+        text.push_str(&self.kind.constants(
+            &self.columns,
+            samples.and_then(|samples| samples.text.as_deref()),
+            samples.map_or(&[], |samples| &samples.features),
+        ));
         text.push_str(&moments(&self.preparation.normalisation));
         let answers = Answers::of(self.subject.architecture().task);
         let classes = match &self.classes[..] {

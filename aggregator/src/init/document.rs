@@ -116,11 +116,7 @@ fn columns(out: &mut Lines, survey: &Survey) {
     }
     if !survey.features.is_empty() {
         let names: Vec<String> = survey.features.iter().map(|name| quoted(name)).collect();
-        out.key(
-            "features",
-            &format!("[{}]", names.join(", ")),
-            "by name, whatever the order of a device's columns",
-        );
+        out.key("features", &format!("[{}]", names.join(", ")), "by name, in any order on a device");
     }
     if let Some((mean, deviation)) = &survey.moments {
         out.key("normalise", "\"channels\"", "columns are brought to one scale");

@@ -63,6 +63,8 @@ pub fn survey(
     }
     if let Some(label) = label {
         label.clone_into(&mut options.column);
+        // Those that were guessed go with another column of labels.
+        options.features.clear();
     }
     look_at(folder, &options)
 }

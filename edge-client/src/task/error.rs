@@ -32,6 +32,17 @@ pub enum TaskError {
         /// Those of the run.
         run: String,
     },
+    /// The samples are of a table whose columns have another order than the run's.
+    #[error(
+        "the device's columns are {device}, and the run's {run}: leave --classes and --unlabelled out, and they are read by name, or put \
+         them in the run's order"
+    )]
+    Columns {
+        /// Those of the device, in order.
+        device: String,
+        /// Those of the run.
+        run: String,
+    },
     /// The run does not hide updates as the owner of the device asks.
     #[error(
         "{}, and this device takes part only where they are hidden among at least {asked} (--secure-only): ask the run's \
@@ -107,6 +118,7 @@ impl TaskError {
             self,
             Self::Algorithm(_)
                 | Self::ClassNames { .. }
+                | Self::Columns { .. }
                 | Self::Shape { .. }
                 | Self::NotHidden { .. }
                 | Self::NotPrivate { .. }
@@ -122,6 +134,7 @@ impl TaskError {
             Self::Algorithm(_) | Self::Broadcast(_) | Self::OtherTask { .. } => Blame::Server,
             Self::Local(_) => Blame::Machine,
             Self::ClassNames { .. }
+            | Self::Columns { .. }
             | Self::Shape { .. }
             | Self::NotHidden { .. }
             | Self::NotPrivate { .. }

@@ -22,6 +22,19 @@ pub(crate) fn fits(spec: &RunSpec, shape: &[usize], class_names: &[String]) -> R
     Ok(())
 }
 
+/// Whether samples of these columns, if they are of a table, have the order that the run names: those that were read before the run said
+/// anything have that of their header.
+///
+/// # Errors
+/// [`TaskError::Columns`].
+pub(super) fn in_order(spec: &RunSpec, columns: &[String]) -> Result<(), TaskError> {
+    let run = &spec.data.features;
+    if run.is_empty() || columns.is_empty() || run == columns {
+        return Ok(());
+    }
+    Err(TaskError::Columns { device: columns.join(", "), run: run.join(", ") })
+}
+
 /// Whether the run hides each update among those of at least this number of devices, if the device's owner asks for that.
 ///
 /// # Errors
@@ -55,6 +68,16 @@ mod tests {
         assert!(matches!(fits(&spec, &[4], &[]), Err(TaskError::Shape { .. })));
         spec.data.labels = LabelsAt::Server;
         assert!(check(&spec, &["dog", "cat"]).is_ok());
+    }
+
+    #[test]
+    fn columns_that_the_run_names_have_its_order() {
+        let mut spec = RunSpec::example("fedavg");
+        assert!(in_order(&spec, &names(&["b", "a"])).is_ok(), "the run names none");
+        spec.data.features = names(&["a", "b"]);
+        assert!(in_order(&spec, &names(&["a", "b"])).is_ok() && in_order(&spec, &[]).is_ok());
+        let error = in_order(&spec, &names(&["b", "a"])).expect_err("another order").to_string();
+        assert!(error.contains("b, a") && error.contains("leave --classes"), "{error}");
     }
 
     #[test]

@@ -33,6 +33,7 @@ use crate::masking::{Plain, TrainedTask};
 use crate::store::Update;
 
 pub use error::TaskError;
+use fit::in_order;
 pub(crate) use fit::{fits, hides};
 pub use handle::TaskHandle;
 pub(crate) use private::{is_private_round, private_rounds};
@@ -208,6 +209,7 @@ fn check(task: &Task) -> Result<(), TaskError> {
     }
     learns_what_it_can(&task.spec)?;
     fits(&task.spec, task.data.shape(), task.data.dataset().class_names())?;
+    in_order(&task.spec, task.data.dataset().columns())?;
     let preparation = &task.spec.data.preparation;
     preparation.shape(task.data.shape()).map_err(TrainError::from)?;
     if task.work.train || task.work.personalise {

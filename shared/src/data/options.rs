@@ -19,8 +19,8 @@ pub struct ReadOptions {
     pub column: String,
     /// The column of a table that holds a text, which is the sample; `None` if its columns are features.
     pub text: Option<String>,
-    /// The columns of a table that hold the features, in the order in which samples have them, whatever the order of the columns is; empty
-    /// takes those of the header in its order.
+    /// The columns of a table that hold the features, in the order in which samples have them, which may be another one than the columns';
+    /// empty takes those of the header in its order.
     pub features: Vec<String>,
     /// Columns of a table that are no features, if labels are not read and these are there nevertheless.
     pub left_out: Vec<String>,

@@ -22,12 +22,17 @@ def read_image(path: Path) -> np.ndarray:
 
 
 def read_table(path: Path) -> np.ndarray:
-    """The rows of a CSV table with a header, without the columns TARGETS if they are there."""
+    """The rows of a CSV table with a header: the columns FEATURES, or all without TARGETS if they are there."""
     with open(path, newline="", encoding="utf-8-sig") as file:
         header, *rows = [row for row in csv.reader(file) if row] or [[]]
     if any(len(row) != len(header) for row in rows):
         raise ValueError(f"{path}: a row has another number of fields than the header, {len(header)}")
-    kept = [column for column, name in enumerate(header) if name.strip() not in TARGETS]
+    names = [name.strip() for name in header]
+    for name in FEATURES:
+        if names.count(name) != 1:
+            raise ValueError(f"{path}: {names.count(name)} columns are named {name}")
+    kept = [names.index(name) for name in FEATURES]
+    kept = kept or [column for column, name in enumerate(names) if name not in TARGETS]
     return np.array([[float(row[column]) for column in kept] for row in rows], dtype=np.float32)
 
 

@@ -60,6 +60,7 @@ impl<'a> Columns<'a> {
             }
             None => {
                 let feature = |column: &String| match named(column)[..] {
+                    [at] if targets.contains(&at) => Err(CsvError::FeatureIsLabel { column: column.clone() }),
                     [at] => Ok(at),
                     ref found => {
                         let (column, found, columns) = (column.clone(), found.len(), all());
@@ -69,11 +70,19 @@ impl<'a> Columns<'a> {
                 options.features.iter().map(feature).collect::<Result<Vec<_>, _>>()?
             }
         };
-        let is_known = |at: &usize| text.is_some() || targets.contains(at) || features.contains(at);
-        match (0..header.len()).find(|at| !is_known(at)) {
-            Some(at) => Err(CsvError::UnknownColumn { column: header[at].trim().to_owned() }),
-            None => Ok(Self { header, targets, features, text, labels }),
+        if text.is_none() && !options.features.is_empty() {
+            let mut is_known = vec![false; header.len()];
+            features.iter().chain(&targets).for_each(|&at| is_known[at] = true);
+            if let Some(at) = is_known.iter().position(|known| !known) {
+                return Err(CsvError::UnknownColumn { column: header[at].trim().to_owned() });
+            }
         }
+        Ok(Self { header, targets, features, text, labels })
+    }
+
+    /// The names of the features, in the order in which samples have them.
+    pub(super) fn names(&self) -> Vec<String> {
+        self.features.iter().map(|&at| self.header[at].trim().to_owned()).collect()
     }
 
     /// The shape of a sample, which is to be the wanted one if that is given.

@@ -26,6 +26,8 @@ pub(super) enum CsvError {
     TextColumn { column: String, found: usize, columns: String },
     #[error("{found} columns are named `{column}`, which holds a feature of the model; there are {columns}")]
     FeatureColumn { column: String, found: usize, columns: String },
+    #[error("column `{column}` cannot hold both a feature and what is learned")]
+    FeatureIsLabel { column: String },
     #[error(
         "column `{column}` is no feature of the model: take it away, or name all features (data.features in a configuration)"
     )]

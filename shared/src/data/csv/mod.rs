@@ -107,6 +107,7 @@ pub fn read(input: impl Read, path: &Path, options: &ReadOptions) -> Result<Data
     let shape = columns.shape(options.shape.as_deref()).map_err(|error| error.in_file(path))?;
     let (mut values, mut tokens) = (Vec::new(), Vec::new());
     let (mut targets, mut skipped) = (Targets::default(), Skipped::default());
+    let names = columns.names();
     let mut raw = ByteRecord::new();
     // Where the last row begins, if its text has several lines.
     let mut last_lines = None;
@@ -155,7 +156,7 @@ pub fn read(input: impl Read, path: &Path, options: &ReadOptions) -> Result<Data
             .map(|dataset| dataset.named(labels.names().to_vec())),
         None => Dataset::unlabelled(shape, samples),
     };
-    skipped.finish(dataset, path)
+    skipped.finish(dataset.map(|dataset| dataset.of_columns(names)), path)
 }
 
 /// One text as a sample.
@@ -382,6 +383,15 @@ mod tests {
             let error = load(text, &named).unwrap_err().to_string();
             assert!(error.contains(said), "{error}");
         }
+        let known = ReadOptions { column: "b".to_owned(), ..named.clone() };
+        let error = load(b"a,b\n1,dog\n", &known).unwrap_err().to_string();
+        assert!(error.contains("column `b` cannot hold both a feature and what is learned"), "{error}");
+        assert_eq!(load(b"b,a,kind\n2,1,dog\n", &named).unwrap().columns(), ["a", "b"]);
+        let by_place = load(b"b, a,kind\n2,1,dog\n", &options()).unwrap();
+        assert_eq!(
+            (by_place.columns(), by_place.subset(&[0]).unwrap().columns()),
+            (&["b".to_owned(), "a".to_owned()][..], by_place.columns())
+        );
     }
 
     #[test]

@@ -136,6 +136,7 @@ impl Dataset {
             classes: 0,
             authors: Vec::new(),
             class_names: Vec::new(),
+            columns: Vec::new(),
             skipped: Skipped::default(),
         })
     }
@@ -156,8 +157,9 @@ impl Dataset {
             return Err(DataError::ValueCount { labels: targets.len(), shape, values: samples.len() });
         }
         samples.check(samples.len() / count)?;
-        let (authors, class_names, skipped) = (Vec::new(), Vec::new(), Skipped::default());
-        Ok(Self { shape, samples, targets, count, classes, authors, class_names, skipped })
+        let (authors, class_names, columns) = (Vec::new(), Vec::new(), Vec::new());
+        let skipped = Skipped::default();
+        Ok(Self { shape, samples, targets, count, classes, authors, class_names, columns, skipped })
     }
 }
 

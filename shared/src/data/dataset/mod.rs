@@ -28,6 +28,8 @@ pub struct Dataset {
     authors: Vec<u32>,
     /// The names of the classes; empty if they have only numbers.
     class_names: Vec<String>,
+    /// The names of a table's columns that the samples are of, in order; empty if they have none.
+    columns: Vec<String>,
     skipped: Skipped,
 }
 
@@ -49,6 +51,13 @@ impl Dataset {
     #[must_use]
     pub fn named(mut self, class_names: Vec<String>) -> Self {
         self.class_names = class_names;
+        self
+    }
+
+    /// Sets the names of the columns that the samples are of.
+    #[must_use]
+    pub fn of_columns(mut self, columns: Vec<String>) -> Self {
+        self.columns = columns;
         self
     }
 
@@ -138,6 +147,12 @@ impl Dataset {
     #[must_use]
     pub fn class_names(&self) -> &[String] {
         &self.class_names
+    }
+
+    /// The names of a table's columns that the samples are of, in order; empty if they have none.
+    #[must_use]
+    pub fn columns(&self) -> &[String] {
+        &self.columns
     }
 
     /// The samples that were skipped when these were read.

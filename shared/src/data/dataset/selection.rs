@@ -63,7 +63,7 @@ impl Dataset {
         }
         let samples = self.samples.select(indices, self.sample_len());
         let selected = Self::checked(self.shape.clone(), samples, targets, indices.len(), self.classes)?;
-        Ok(selected.named(self.class_names.clone()))
+        Ok(selected.named(self.class_names.clone()).of_columns(self.columns.clone()))
     }
 
     /// These samples and others after them, without their authors.
@@ -87,7 +87,8 @@ impl Dataset {
         targets.extend_from(&others.targets, 0..others.targets.len());
         let joined =
             Self::checked(self.shape.clone(), samples, targets, self.count + others.count, self.classes)?;
-        Ok(joined.named(self.class_names.clone()).leaving_out(self.skipped.joined(&others.skipped)))
+        let joined = joined.named(self.class_names.clone()).of_columns(self.columns.clone());
+        Ok(joined.leaving_out(self.skipped.joined(&others.skipped)))
     }
 }
 

@@ -248,7 +248,9 @@ mod tests {
     fn means_and_deviations_have_a_few_digits_and_equal_numbers_the_deviation_1() {
         let of = |values: &[f64]| {
             let mut spread = Spread::default();
-            values.iter().for_each(|&value| spread.add(value));
+            for &value in values {
+                spread.add(value);
+            }
             spread.rounded()
         };
         assert_eq!(of(&[1.0, 3.0]), (2.0, 1.0));

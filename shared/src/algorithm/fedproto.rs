@@ -13,7 +13,8 @@
 //! none, and its loss is the cross-entropy alone: this is that round, as a baseline of one-shot methods. Each client answers for itself
 //! there, by the nearest prototype; here all of them do, by the mean of their features, as FAFI's do, and by angles: lengths are of each
 //! client's own scale. Prototypes are one over the temperature long, which changes no angle: so a member's own answers, the products of
-//! `F_m(x)` over its length and `P_m`, are cosines over the temperature, as those of all members are. The paper weighs the prototypes of a class by the clients' samples of it; its program, as ours, does not.
+//! `F_m(x)` over its length and `P_m`, are cosines over the temperature, as those of all members are. The paper weighs the prototypes of
+//! a class by the clients' samples of it; its program, as ours, does not.
 //!
 //! A class that a client does not have is a prototype of zeros, which has no part in the angle of a mean: so the mean over all clients
 //! points where that over the clients that have the class does.

@@ -79,6 +79,7 @@ pub mod serving;
 pub mod several;
 pub mod simulator;
 pub mod slow_links;
+pub mod supervised;
 pub mod testbed;
 pub mod visitor;
 pub mod watched_disk;

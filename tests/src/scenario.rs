@@ -2,9 +2,11 @@
 
 use aggregator::config::{Config, Raw};
 use aggregator::data;
+use models::ParamSet;
 use rand::{Rng, RngExt as _};
 use shared::data::View;
 use shared::id::RunId;
+use shared::seed::Seed;
 
 use crate::keys::device_key;
 
@@ -47,6 +49,17 @@ impl Scenario {
             (0..clients).map(|index| format!("\"{}\"", device_key(index).public().client())).collect();
         let devices = format!("simulation.devices=[{}]", devices.join(","));
         Self::small(&overrides.iter().copied().chain([devices.as_str()]).collect::<Vec<_>>())
+    }
+
+    /// The model that the run begins with.
+    ///
+    /// # Panics
+    /// If the network cannot be initialised: validated ones can.
+    #[must_use]
+    pub fn initial(&self) -> ParamSet {
+        let seed = Seed::root(self.config.initial_seed).derive("initial parameters");
+        let network = &self.config.spec.architecture;
+        network.initialise(|tensor| seed.derive(tensor).rng()).expect("the configuration is valid")
     }
 
     /// Four clients, softmax regression on 160 glyphs, three rounds; `overrides` as on the command line.

@@ -1,10 +1,8 @@
 //! Labels at the server through whole runs: the mixture, and its independence of crashes.
 
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use aggregator::coordinator::{Outcome, Resume};
-use aggregator::data;
 use aggregator::events::Notice;
 use aggregator::run::Run;
 use aggregator::run::directory::RunDirectory;
@@ -13,12 +11,10 @@ use aggregator::storage::Disk;
 use federation_tests::faults::Faults;
 use federation_tests::scenario::Scenario;
 use federation_tests::simulator::model_of;
+use federation_tests::supervised::trained_alone;
 use federation_tests::whole_run::whole;
-use models::{Backend, ParamSet};
+use models::ParamSet;
 use shared::aggregation::Mixture;
-use shared::algorithm::Client;
-use shared::seed::Seed;
-use shared::spec::{LabelsAt, RunSpec, Training};
 use tokio::sync::watch;
 
 /// Four clients without labels, 40 labelled samples at the server.
@@ -37,12 +33,6 @@ fn scenario(more: &[&str]) -> Scenario {
 
 fn reference(more: &[&str]) -> ParamSet {
     model_of(&scenario(more), Faults::NONE, 0)
-}
-
-/// The initial model.
-fn initial(scenario: &Scenario) -> ParamSet {
-    let seed = Seed::root(scenario.config.initial_seed).derive("initial parameters");
-    scenario.config.spec.architecture.initialise(|tensor| seed.derive(tensor).rng()).unwrap()
 }
 
 #[test]
@@ -67,24 +57,8 @@ fn after_any_crash_the_server_trains_the_same_again() {
 fn the_servers_share_alone_is_supervised_learning() {
     let only = ["server.mixing={clients=0, server=1, previous=0}", "server.weight=0.5"];
     let scenario = scenario(&only);
-    let config = &scenario.config;
-    let labelled = data::kept(config).unwrap().labelled.unwrap();
-    let spec = &config.spec;
-    let optimizer = spec.training.optimizer.to_engine();
-    let optimizer = optimizer.at_rate(optimizer.rate() * 0.5);
-    let mut own = RunSpec {
-        training: Training { epochs: 2, optimizer: optimizer.into(), ..spec.training },
-        ..spec.clone()
-    };
-    own.data.labels = LabelsAt::Device;
-    let mut sigma = initial(&scenario);
-    for round in 1..=spec.rounds {
-        let seed = spec.root_seed().derive_numbered("round", u64::from(round)).derive("server");
-        let mut monitor = |_| ControlFlow::Continue(());
-        let backend = Backend::cpu();
-        let mut server = Client::new(&own, round, seed, &labelled, &backend, &mut monitor);
-        sigma = server.sgd(&sigma).unwrap();
-    }
+    let rounds = scenario.config.spec.rounds as usize;
+    let sigma = trained_alone(&scenario, std::iter::repeat_n(1.0, rounds));
     assert_eq!(model_of(&scenario, Faults::NONE, 0), sigma);
     let idle = reference(&[&only[..], &["training.epochs=0"]].concat());
     assert_eq!(idle, sigma, "clients that do not train change nothing");
@@ -105,7 +79,7 @@ fn a_round_is_the_mixture_of_its_three_models() {
         one("server.mixing={clients=1, server=0, previous=0}"),
         one("server.mixing={clients=0, server=1, previous=0}"),
     );
-    let omega = initial(&scenario(&[]));
+    let omega = scenario(&[]).initial();
     assert!(psi != sigma && psi != omega && sigma != omega);
     assert_eq!(one("server.mixing={clients=0, server=0, previous=1}"), omega);
     Mixture::PUBLISHED.mix(&mut psi, Some(&sigma), Some(&omega)).unwrap();
@@ -168,7 +142,7 @@ async fn a_server_that_diverges_counts_for_nothing_and_says_so() {
     // Only the previous model is left.
     let alone = scenario(&[&wild[..], &["server.mixing={clients=0, server=1, previous=0}"]].concat());
     let run = simulated(&alone, Transport::Memory).await.unwrap();
-    assert_eq!(run.current_model().unwrap(), initial(&alone));
+    assert_eq!(run.current_model().unwrap(), alone.initial());
 }
 
 /// `FedMatch`: the server trains its part before the first round and at the end of each, and crashes do not change the bits.
@@ -228,7 +202,7 @@ async fn the_servers_part_stays_what_it_is_if_its_training_diverges() {
     let wild = ["model.name=mlp-2nn", "server.weight=1e30", "training.epochs=0"];
     let scenario = in_parts(&wild);
     let run = simulated(&scenario, Transport::Memory).await.unwrap();
-    assert_eq!(run.current_model().unwrap(), initial(&scenario));
+    assert_eq!(run.current_model().unwrap(), scenario.initial());
     assert!(run.records().iter().all(|record| record.diverged));
     assert!(
         run.warnings().iter().any(|told| told.contains("before the first round")),
@@ -245,7 +219,7 @@ async fn behind_the_gate_the_model_stays_what_it_is() {
         let weights = format!("aggregation.weights={weights}");
         let scenario = scenario(&[&gated[..], &[weights.as_str()]].concat());
         let run = simulated(&scenario, Transport::Memory).await.unwrap();
-        assert_eq!(run.current_model().unwrap(), initial(&scenario));
+        assert_eq!(run.current_model().unwrap(), scenario.initial());
         for record in run.records() {
             assert_eq!((record.accepted, record.train_loss), (4, Some(0.0)));
             assert!(record.metrics["coverage"].abs() < 1e-12);

@@ -66,8 +66,7 @@ async fn the_same_everywhere(overrides: &[&str]) -> Left {
         assert!(other.model == first.model, "{case}: another model");
         assert!(other.file == first.file, "{case}: another file");
     }
-    let seed = scenario.config.spec.root_seed().derive("initial parameters");
-    let initial = scenario.config.spec.architecture.initialise(|tensor| seed.derive(tensor).rng()).unwrap();
+    let initial = scenario.initial();
     assert!(first.model.distance(&initial).unwrap() > 0.01, "{overrides:?}: the model was trained");
     first
 }
@@ -95,8 +94,7 @@ fn everybody(attack: &str) -> [&str; 3] {
 async fn attackers_attack_and_leave_no_other_trace() {
     let honest = simulated(&Scenario::small(&["run.rounds=1"]), Transport::Memory, 1).await.model;
     let scenario = Scenario::small(&[]);
-    let seed = scenario.config.spec.root_seed().derive("initial parameters");
-    let initial = scenario.config.spec.architecture.initialise(|tensor| seed.derive(tensor).rng()).unwrap();
+    let initial = scenario.initial();
     let step = honest.clone().difference(&initial).unwrap();
     for (attack, factor) in [("sign-flip={}", -1.0), ("scaled.factor=3", 3.0)] {
         let attack = format!("simulation.attack.{attack}");

@@ -1,18 +1,15 @@
 //! `server.plateau`: the server trains on at a lower rate once it learns no more.
 
-use std::ops::ControlFlow;
-use std::{fs, iter};
+use std::fs;
+use std::sync::Arc;
 
-use aggregator::data;
 use aggregator::round::RoundRecord;
+use aggregator::storage::Disk;
 use federation_tests::faults::Faults;
 use federation_tests::scenario::Scenario;
 use federation_tests::simulator::{Simulator, model_of};
+use federation_tests::supervised::trained_alone;
 use federation_tests::whole_run::{finish, start, whole};
-use models::{Backend, ParamSet};
-use shared::algorithm::Client;
-use shared::seed::Seed;
-use shared::spec::{LabelsAt, RunSpec, Training};
 
 /// A rate that is too high for the server's loss to fall from round to round.
 const HIGH: &str = "training.optimizer.sgd.learning-rate=4.0";
@@ -58,25 +55,6 @@ fn shares(records: &[RoundRecord]) -> Vec<f64> {
     records.iter().map(|record| record.metrics["server-rate-share"]).collect()
 }
 
-/// The model of a server that trains as often as there are shares of its rate, and clients that do not.
-fn trained_alone(scenario: &Scenario, shares: impl IntoIterator<Item = f64>) -> ParamSet {
-    let config = &scenario.config;
-    let (labelled, spec) = (data::kept(config).unwrap().labelled.unwrap(), &config.spec);
-    let seed = Seed::root(config.initial_seed).derive("initial parameters");
-    let initial = spec.architecture.initialise(|tensor| seed.derive(tensor).rng()).unwrap();
-    let optimizer = spec.training.optimizer.to_engine();
-    (1..).zip(shares).fold(initial, |sigma, (round, share): (u32, f64)| {
-        let optimizer = optimizer.at_rate(optimizer.rate() * share).into();
-        let mut own =
-            RunSpec { training: Training { epochs: 1, optimizer, ..spec.training }, ..spec.clone() };
-        own.data.labels = LabelsAt::Device;
-        let seed = spec.root_seed().derive_numbered("round", u64::from(round)).derive("server");
-        let mut monitor = |_| ControlFlow::Continue(());
-        let backend = Backend::cpu();
-        Client::new(&own, round, seed, &labelled, &backend, &mut monitor).sgd(&sigma).unwrap()
-    })
-}
-
 #[tokio::test]
 async fn the_server_goes_on_at_the_rate_that_its_tests_leave() {
     // FedMatch's server trains before the first round as well, and then while each round closes.
@@ -106,7 +84,7 @@ async fn after_any_crash_the_server_trains_at_the_same_rates_again() {
             let directory = tempfile::tempdir().unwrap();
             let simulator = Simulator::completed(&falling, Faults::HEAVY, seed, directory.path());
             assert_eq!(shares(&simulator.records()), found, "{algorithm:?}, seed {seed}");
-            assert!(model_of(&falling, Faults::HEAVY, seed) == model, "{algorithm:?}, seed {seed}");
+            assert!(simulator.model() == model, "{algorithm:?}, seed {seed}");
         }
         let patient = scenario(algorithm, &["server.plateau.patience=8"]);
         assert!(model_of(&patient, Faults::NONE, 0) != model, "{algorithm:?}: a lower rate changes nothing");
@@ -129,10 +107,10 @@ async fn a_run_that_lost_its_records_goes_on_at_the_same_rate() {
         for file in [directory.rounds(), directory.rounds_copy()] {
             fs::write(&file, "").unwrap();
         }
-        let started = start(std::sync::Arc::new(aggregator::storage::Disk), folder.path(), &long).unwrap();
+        let started = start(Arc::new(Disk), folder.path(), &long).unwrap();
         let run = finish(started, &long).await;
         let numbers: Vec<u32> = run.records().iter().map(|record| record.round).collect();
-        assert_eq!(numbers, iter::successors(Some(6), |round| Some(round + 1)).take(3).collect::<Vec<_>>());
+        assert_eq!(numbers, [6, 7, 8]);
         assert!(run.current_model().unwrap() == expected, "{algorithm:?}");
     }
 }

@@ -27,8 +27,7 @@ fn patient(more: &[&str]) -> Scenario {
 fn a_run_without_faults_completes_and_learns() {
     let scenario = patient(&[]);
     let model = model_of(&scenario, Faults::NONE, 1);
-    let seed = scenario.config.spec.root_seed().derive("initial parameters");
-    let initial = scenario.config.spec.architecture.initialise(|tensor| seed.derive(tensor).rng()).unwrap();
+    let initial = scenario.initial();
     assert!(model.distance(&initial).unwrap() > 0.1, "three rounds of training move the model");
 }
 

@@ -39,8 +39,7 @@ pub struct ToRun<'a> {
 }
 
 impl Cost {
-    /// That of these runs. `measure`
-    /// gives the pace of a network on one core, and is asked once for each network and size of batch.
+    /// That of these runs. `measure` gives the pace of a network on one core, and is asked once for each network and size of batch.
     ///
     /// # Errors
     /// Those of `measure`.

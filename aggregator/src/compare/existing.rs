@@ -13,7 +13,7 @@ use crate::storage::FileLayer;
 
 /// Keys in which the runs of one variant may differ.
 const OWN: [&str; 2] = ["run.seed", "run.name"];
-/// This one as well, of published sets: they are the same wherever they lie.
+/// The key in which runs of a published data set may differ as well: a copy in another folder is the same set.
 const PATH: &str = "data.path";
 
 /// The plan that these runs would have come from, their rounds, and which of them are not over, in words.

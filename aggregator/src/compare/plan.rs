@@ -12,6 +12,7 @@ use toml::Value;
 
 pub use super::experiment::Target;
 use super::experiment::{Candidate, Experiment, ExperimentError, Paper, Point};
+use crate::config::changeable::is_among;
 use crate::config::excerpt::{self, Excerpt};
 use crate::config::{Config, ConfigErrors, Raw, Renamed};
 use crate::round::stopping;
@@ -92,11 +93,6 @@ pub enum Standing {
 /// with the other.
 const FREE: [&str; 3] = ["run.rounds", "early-stopping.", "connection."];
 
-/// Whether a run may differ in this key from the planned one.
-fn is_free(key: &str) -> bool {
-    FREE.iter().any(|free| key == *free || free.ends_with('.') && key.starts_with(free))
-}
-
 impl Planned {
     /// For people: `iid/fedavg, seed 2`.
     #[must_use]
@@ -135,7 +131,7 @@ impl Planned {
         planned.keep_origin_of(&stored);
         let differences = excerpt::differences(&stored.without_local_paths(), &planned.without_local_paths());
         let goes_on = || {
-            differences.iter().all(|(key, ..)| is_free(key))
+            differences.iter().all(|(key, ..)| is_among(key, &FREE))
                 && !self.is_past_its_end(files, &directory)
                 && goes_on(files, &directory, &self.config)
         };

@@ -31,8 +31,8 @@ impl Mean {
         }
         let count = values.len() as f64;
         let mean = values.iter().sum::<f64>() / count;
-        // What has no finite mean has no spread.
         let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+        // What has no finite mean has no spread.
         let spread = (values.len() > 1 && mean.is_finite()).then(|| (squares / (count - 1.0)).sqrt());
         Some(Self { mean, spread, seeds: values.len() })
     }

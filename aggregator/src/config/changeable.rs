@@ -30,8 +30,13 @@ pub fn may_change(differences: &[Difference], config: &Config) -> bool {
 }
 
 fn is_changeable(key: &str) -> bool {
-    let matches = |pattern: &str| key == pattern || pattern.ends_with('.') && key.starts_with(pattern);
-    !key.starts_with(EXCEPT) && CHANGEABLE.iter().any(|pattern| matches(pattern))
+    !key.starts_with(EXCEPT) && is_among(key, &CHANGEABLE)
+}
+
+/// Whether a key is one of these, or begins with one of those that end with a dot.
+#[must_use]
+pub fn is_among(key: &str, patterns: &[&str]) -> bool {
+    patterns.iter().any(|&pattern| key == pattern || pattern.ends_with('.') && key.starts_with(pattern))
 }
 
 #[cfg(test)]

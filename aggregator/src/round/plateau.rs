@@ -15,7 +15,8 @@ section! {
     pub struct Plateau {
         /// Rounds without a lower validation-loss after which the server's rate falls
         ///
-        /// In a row, without one below all before. They are counted anew after that. Failed rounds are not counted. Needs data.validation and evaluate.every = 1.
+        /// In a row, without one below all before. They are counted anew after that. Failed rounds are not counted. Needs data.validation
+        /// and evaluate.every = 1.
         pub patience: Option<u32> = None, in Kind::POSITIVE, unset "none";
         /// What the server's learning rate is multiplied by then
         pub factor: f64 = 0.1, in Kind::Number(Excluded(0.0), Excluded(1.0));

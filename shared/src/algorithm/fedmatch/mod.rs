@@ -24,8 +24,8 @@
 //! of the supervised loss, 10, is `server.weight`.
 //!
 //! In the authors' program the server and every client lower their rates to a third when the loss on labelled validation samples does
-//! not fall for twenty of their own epochs. `server.plateau` does that at the server (with `server.epochs = 1`). Devices have no labels here and follow the run's
-//! schedule; of a hundred clients, five a round, each trains for about eight epochs in 150 rounds.
+//! not fall for twenty of their own epochs. `server.plateau` does that at the server (with `server.epochs = 1`). Devices have no labels
+//! here and follow the run's schedule; of a hundred clients, five a round, each trains for about eight epochs in 150 rounds.
 //!
 //! # Helpers
 //!

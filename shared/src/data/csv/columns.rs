@@ -59,24 +59,28 @@ impl<'a> Columns<'a> {
                 (0..header.len()).filter(|at| !targets.contains(at)).collect()
             }
             None => {
-                let feature = |column: &String| match named(column)[..] {
+                let mut is_known = vec![false; header.len()];
+                for &at in &targets {
+                    is_known[at] = true;
+                }
+                let mut feature = |column: &String| match named(column)[..] {
                     [at] if targets.contains(&at) => Err(CsvError::FeatureIsLabel { column: column.clone() }),
-                    [at] => Ok(at),
+                    [at] => {
+                        is_known[at] = true;
+                        Ok(at)
+                    }
                     ref found => {
                         let (column, found, columns) = (column.clone(), found.len(), all());
                         Err(CsvError::FeatureColumn { column, found, columns })
                     }
                 };
-                options.features.iter().map(feature).collect::<Result<Vec<_>, _>>()?
+                let features = options.features.iter().map(&mut feature).collect::<Result<Vec<_>, _>>()?;
+                if let Some(at) = is_known.iter().position(|known| !known) {
+                    return Err(CsvError::UnknownColumn { column: header[at].trim().to_owned() });
+                }
+                features
             }
         };
-        if text.is_none() && !options.features.is_empty() {
-            let mut is_known = vec![false; header.len()];
-            features.iter().chain(&targets).for_each(|&at| is_known[at] = true);
-            if let Some(at) = is_known.iter().position(|known| !known) {
-                return Err(CsvError::UnknownColumn { column: header[at].trim().to_owned() });
-            }
-        }
         Ok(Self { header, targets, features, text, labels })
     }
 

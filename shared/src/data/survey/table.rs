@@ -10,11 +10,14 @@ use crate::data::error::{MAX_CLASSES, existing_file};
 use crate::data::format::SampleFormat as _;
 use crate::data::line_breaks::LineFeeds;
 use crate::data::{DataError, Labels, Split};
+use crate::settings::Kind;
 
 /// Rows of a table that are looked at.
 const ROWS: usize = 100_000;
 /// The most columns whose names and scales are taken.
 const SCALED: usize = 64;
+/// The most characters of a name in a list of a configuration ([`Kind::Names`]).
+const MOST_CHARACTERS: usize = 200;
 /// Columns that hold labels by habit, in the order of preference.
 const LABEL_COLUMNS: [&str; 8] = ["label", "class", "target", "y", "category", "species", "kind", "digit"];
 /// The most bytes of a text that are proposed: a transformer's work grows with their square.
@@ -95,7 +98,7 @@ pub(super) fn of(directory: &Path, test: bool) -> Result<Survey, SurveyError> {
         let distinct: BTreeSet<&String> = features.iter().collect();
         let can_be_named = distinct.len() == features.len()
             && features.len() <= SCALED
-            && features.iter().all(|name| is_name(name));
+            && features.iter().all(|name| Kind::is_text(name, MOST_CHARACTERS));
         survey.features = if can_be_named { features } else { Vec::new() };
     }
     survey.column = Some(header[label].clone());
@@ -201,11 +204,6 @@ impl Spread {
         let places = (3.0 - deviation.log10().floor()).clamp(0.0, 300.0) as usize;
         (to(self.mean, format!("{:.places$}", self.mean)), to(deviation, format!("{deviation:.3e}")))
     }
-}
-
-/// Whether a configuration can have it in a list of names.
-fn is_name(name: &str) -> bool {
-    (1..=200).contains(&name.chars().count()) && !name.chars().any(char::is_control)
 }
 
 /// The smallest of these lengths that this share of them does not exceed.

@@ -20,14 +20,14 @@ const INTERVAL: Duration = Duration::from_millis(300);
 /// Whether no new round is to be opened.
 #[must_use]
 pub fn is_paused(directory: &RunDirectory) -> bool {
-    pause(directory).exists()
+    directory.paused().exists()
 }
 
 /// Makes a request. True if it changes anything.
 pub fn ask(directory: &RunDirectory, request: Request) -> io::Result<bool> {
     match request {
-        Request::Pause => create(&pause(directory)),
-        Request::Resume => remove(&pause(directory)),
+        Request::Pause => create(&directory.paused()),
+        Request::Resume => remove(&directory.paused()),
         Request::Stop => create(&stop(directory)),
     }
 }
@@ -56,10 +56,6 @@ pub(crate) fn watch(directory: &RunDirectory, driver: UnboundedSender<FromPeer>)
         }
     };
     std::thread::Builder::new().name("requests".to_owned()).spawn(look).map(drop)
-}
-
-fn pause(directory: &RunDirectory) -> PathBuf {
-    directory.state().join("paused")
 }
 
 fn stop(directory: &RunDirectory) -> PathBuf {

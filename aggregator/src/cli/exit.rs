@@ -103,12 +103,14 @@ impl Failure {
     pub(super) fn of_outcome(outcome: &Outcome) -> Option<Self> {
         let Outcome::NoProgress { rounds, reasons } = outcome else { return None };
         // Much of it is what clients said.
-        let reasons = printable_reasons(reasons);
-        Some(Self::NoProgress(format!(
-            "the run ended: {} in a row had too few acceptable updates ({reasons})",
-            counted(*rounds as usize, "round")
-        )))
+        Some(Self::NoProgress(format!("{} ({})", without_updates(*rounds), printable_reasons(reasons))))
     }
+}
+
+/// Why a run has ended without success, for those who are not to learn which devices took part in it.
+pub(super) fn without_updates(rounds: u32) -> String {
+    let rounds = counted(rounds as usize, "round");
+    format!("the run ended: {rounds} in a row had too few acceptable updates")
 }
 
 #[cfg(feature = "cluster")]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use shared::data::Dataset;
 use tracing::warn;
 
-use super::exit::Failure;
+use super::exit::{Failure, without_updates};
 use crate::coordinator::Outcome;
 use crate::events::Sink;
 use crate::page::about::About;
@@ -99,9 +99,13 @@ impl RunPage {
             }
         }
         let standing = match (outcome, Failure::of_outcome(outcome)) {
+            // The page of a private run names no device, and devices are named in what they said.
+            (Outcome::NoProgress { rounds, .. }, _) if run.config().promise.is_some() => {
+                Standing::Failed { reason: without_updates(*rounds) }
+            }
             (_, Some(failure)) => Standing::Failed { reason: failure.to_string() },
             (Outcome::Stopped, None) => Standing::Stopped,
-            (_, None) => Standing::Complete,
+            (_, None) => Standing::Complete { early: run.early_end() },
         };
         if let Err(error) = ending::note(&*files, &directory, &standing) {
             warn!("how the run ended is not noted: {error}");

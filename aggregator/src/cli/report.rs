@@ -61,7 +61,7 @@ pub(super) fn report(arguments: &ReportArgs) -> Result<(), Failure> {
             "tensorboard": events,
             "standing": found.standing,
             "rounds": summary.rounds,
-            "planned": found.config.spec.rounds,
+            "planned": found.planned(),
             "accuracy": last.0,
             "best_accuracy": best.0,
             "best_round": best.1,
@@ -70,9 +70,10 @@ pub(super) fn report(arguments: &ReportArgs) -> Result<(), Failure> {
             "wall_seconds": summary.times.wall,
         }));
     }
-    let planned = found.config.spec.rounds;
+    let planned = found.planned();
     let why = match &found.standing {
         Standing::Failed { reason } => format!(": {reason}"),
+        Standing::Complete { early: Some(early) } => format!(": {}", early.reason()),
         _ => String::new(),
     };
     terminal::print(&format!(
@@ -168,7 +169,7 @@ mod tests {
         assert!(matches!(outcome, Err(Failure::NoProgress(_))), "{outcome:?}");
         let page = page(&directory);
         assert!(
-            page.contains("<h2>Failed after round 3 of 3</h2>") && page.contains("training diverged"),
+            page.contains("<h2>Failed after round 3 of 6</h2>") && page.contains("training diverged"),
             "{page}"
         );
         assert!(page.contains("3 without enough updates"), "{page}");

@@ -19,6 +19,7 @@ use crate::coordinator::Outcome;
 use crate::data::TestSet;
 use crate::events::sinks::json_log;
 use crate::report::{Summary, console, own_tests};
+use crate::round::stopping;
 use crate::run::Run;
 use crate::start::{StartError, Started, start_on};
 use crate::storage::FileLayer;
@@ -121,33 +122,19 @@ pub(super) fn conclude(
             path.display()
         ))?;
     }
-    let planned = run.spec().rounds.saturating_add(run.failed());
-    let bounded = run.config().promise.is_some_and(|promise| promise.participations.is_some());
-    match (outcome, run.ended()) {
+    let planned = stopping::planned(run.records(), run.spec().rounds);
+    match (outcome, run.early_end()) {
         (Outcome::Stopped, _) => terminal::tell(&format!(
             "stopped after round {} of {planned}: the same command continues the run",
             run.closed()
         )),
-        (_, Some(round)) if run.budget_is_spent().is_some() => terminal::tell(&format!(
-            "training ended after round {round} of {planned}: another one would exceed the budget, privacy.epsilon"
+        (Outcome::Completed, Some(early)) => terminal::tell(&format!(
+            "training ended after round {} of {}: {}",
+            run.last_trained(),
+            run.config().effective.run.rounds.map_or(planned, |asked| asked.max(planned)),
+            early.reason()
         )),
-        (_, Some(round)) => {
-            terminal::tell(&format!(
-                "training ended after round {round} of {planned}: [early-stopping] was met"
-            ));
-        }
-        (Outcome::Completed, None) if run.spent() => {
-            let asked = run.config().effective.run.rounds.unwrap_or_default();
-            terminal::tell(&format!(
-                "training ended after {} of {asked} rounds: another one would exceed the budget, privacy.epsilon",
-                run.spec().rounds
-            ));
-        }
-        (Outcome::Completed, None) if bounded && run.last_trained() < planned => terminal::tell(&format!(
-            "training ended after round {} of {planned}: every device has taken part in as many as it may, privacy.max-participations",
-            run.last_trained()
-        )),
-        (_, None) => {}
+        _ => {}
     }
     let failure = match outcome {
         Outcome::Stopped => stop.failure(),

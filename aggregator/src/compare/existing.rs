@@ -5,9 +5,11 @@ use std::path::{Path, PathBuf};
 use super::experiment::{Experiment, Variant};
 use super::plan::{Cell, Plan, Planned};
 use super::results::Rounds;
+use crate::config::Raw;
 use crate::config::excerpt::{Difference, differences_beyond, in_words};
-use crate::config::{Config, Raw};
 use crate::page::{Found, PageError};
+use crate::report::standing::Standing;
+use crate::round::stopping;
 use crate::run::directory::RunDirectory;
 use crate::storage::FileLayer;
 
@@ -34,8 +36,11 @@ pub fn of_found(found: &[(&Path, &Found)]) -> (Plan, Rounds, Vec<String>) {
     for &(path, Found { config, rounds: closed, standing, .. }) in found {
         let mut config = config.clone();
         let directory = RunDirectory::new(path);
-        let (last, planned) = (closed.records.last().map_or(0, |round| round.round), config.spec.rounds);
-        if config.spec.work_after(last, ended(&closed.records, &config).unwrap_or(planned)).is_some() {
+        let over = matches!(standing, Standing::Complete { .. });
+        let last = closed.records.last().map_or(0, |round| round.round);
+        let planned = stopping::planned(&closed.records, config.spec.rounds);
+        let end = stopping::last(&closed.records, config.spec.rounds, &config.stop);
+        if !over && config.spec.work_after(last, end).is_some() {
             unfinished.push(format!(
                 "{} is {} after round {last} of {planned}: it is drawn, and counts in no mean",
                 path.display(),
@@ -59,7 +64,7 @@ pub fn of_found(found: &[(&Path, &Found)]) -> (Plan, Rounds, Vec<String>) {
         // The page beside which it is mentioned is elsewhere.
         let place = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         config.spec.name = place.display().to_string();
-        runs.push(Planned { cell: 0, variant, candidate: None, seed, config });
+        runs.push(Planned { cell: 0, variant, candidate: None, seed, config, over });
         rounds.push(Some(closed.records.clone()));
     }
     let mut seeds: Vec<u64> = groups.iter().flat_map(|(.., seeds)| seeds.iter().copied()).collect();
@@ -85,10 +90,6 @@ pub fn of_found(found: &[(&Path, &Found)]) -> (Plan, Rounds, Vec<String>) {
     };
     let cells = vec![Cell { name: String::new(), target: None, published: None }];
     (Plan::of_runs(experiment, cells, runs), rounds, unfinished)
-}
-
-fn ended(records: &[crate::round::RoundRecord], config: &Config) -> Option<u32> {
-    crate::round::stopping::ended(records, &config.stop)
 }
 
 /// The keys in which the two differ, except those that runs of one variant may differ in.

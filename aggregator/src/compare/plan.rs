@@ -71,6 +71,8 @@ pub struct Planned {
     pub seed: u64,
     /// Its configuration. The run's name is that of its directory.
     pub config: Config,
+    /// Whether it is over, with however many rounds.
+    pub over: bool,
 }
 
 /// The state of a planned run on disk.
@@ -215,7 +217,7 @@ impl Plan {
                         Ok(config) => {
                             let stage =
                                 if candidate.is_none() || position == 0 { &mut first } else { &mut later };
-                            stage.push(Planned { cell, variant, candidate, seed, config });
+                            stage.push(Planned { cell, variant, candidate, seed, config, over: false });
                         }
                         Err(errors) => mistakes.add(errors),
                     }
@@ -250,6 +252,13 @@ impl Plan {
         // The sort is stable: the candidates keep their order, and so do the seeds.
         self.runs.sort_by_key(|run| (run.cell, run.variant));
         !open.is_empty()
+    }
+
+    /// Takes in which runs are over on disk: some end before all of their rounds, by rules that their records do not tell.
+    pub fn take_in(&mut self, standing: &[Standing]) {
+        for (run, standing) in self.runs.iter_mut().zip(standing) {
+            run.over = *standing == Standing::Done;
+        }
     }
 
     /// The candidate that was chosen for a variant in a cell.

@@ -63,7 +63,7 @@ impl Progress {
     pub fn rounds(&self) -> (u64, u64) {
         let sum = |count: fn(&State) -> u32| self.runs.iter().map(|run| u64::from(count(run))).sum();
         // A run may end before all of its rounds are over.
-        (sum(|run| run.closed), sum(|run| if run.over { run.closed } else { run.rounds }))
+        (sum(|run| run.closed), sum(|run| if run.over { run.closed } else { run.rounds.max(run.closed) }))
     }
 
     /// Estimated time until all runs are over. A round takes the mean time of the rounds of its kind so far, or of all rounds

@@ -223,11 +223,17 @@ fn run(
     let simulated = simulate(run, resume, clients, Transport::Memory, threads, ends, &mut sink);
     let (mut run, outcome) = runtime.block_on(simulated)?;
     let left = match &outcome {
-        Outcome::Completed => standing::Standing::Complete,
+        Outcome::Completed => standing::Standing::Complete { early: run.early_end() },
         Outcome::Stopped => standing::Standing::Stopped,
-        Outcome::NoProgress { rounds, reasons } => standing::Standing::Failed {
-            reason: RunFailure::NoProgress(*rounds, printable_reasons(reasons)).to_string(),
-        },
+        Outcome::NoProgress { rounds, reasons } => {
+            // The page of a private run names no client.
+            let reasons = if planned.config.promise.is_some() {
+                "too few acceptable updates".to_owned()
+            } else {
+                printable_reasons(reasons)
+            };
+            standing::Standing::Failed { reason: RunFailure::NoProgress(*rounds, reasons).to_string() }
+        }
     };
     let mut write = || -> Result<(), PageError> {
         run.write_model()?;

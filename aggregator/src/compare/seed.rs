@@ -127,8 +127,11 @@ impl Seed {
     }
 }
 
-/// Whether a run with these rounds has closed all of them, or had too many in a row without enough updates.
+/// Whether a run with these rounds is over, has closed all of them, or had too many in a row without enough updates.
 pub(super) fn is_complete(run: &Planned, rounds: &[RoundRecord]) -> bool {
+    if run.over {
+        return true;
+    }
     let config = &run.config;
     let last = stopping::last(rounds, config.spec.rounds, &config.stop);
     let limit = config.policy.simulated_failure_limit(config.spec.rounds);

@@ -9,7 +9,7 @@ use super::csv::csv;
 use super::interpolation::{Mixed, Mixture};
 use super::page::{Found, page};
 use super::plan::tests::plan;
-use super::plan::{Plan, Planned};
+use super::plan::{Plan, Planned, Standing};
 use super::results::{Line, Rounds, lines};
 use super::text::text;
 use crate::round::RoundRecord;
@@ -399,6 +399,18 @@ fn what_is_not_complete_or_learned_nothing_counts_nowhere() {
         "{}",
         found.page()
     );
+}
+
+#[test]
+fn a_run_that_has_ended_early_by_a_rule_of_its_own_counts() {
+    let mut found = Bench::of(RATES, "full", |run, number| rates(run, number).filter(|_| number < 3));
+    let complete = |lines: &[Line]| -> Vec<bool> {
+        lines.iter().flat_map(|line| &line.seeds).map(|seed| seed.complete).collect()
+    };
+    assert_eq!(complete(&found.lines), [false; 6]);
+    let standing = vec![Standing::Done; found.plan.runs.len()];
+    found.plan.take_in(&standing);
+    assert_eq!(complete(&lines(&found.plan, &found.rounds)), [true; 6]);
 }
 
 #[test]

@@ -159,9 +159,15 @@ impl Access {
         self.token.as_ref().is_some_and(|token| same(shown.trim(), &token.0))
     }
 
-    /// The cookie of a visitor who has shown the token; `None` where there is no token.
-    pub(super) fn cookie(&self) -> Option<String> {
-        Some(format!("{COOKIE}={}; Path=/; HttpOnly; SameSite=Strict; Max-Age=604800", self.session()?))
+    /// The cookie of a visitor who has shown the token; `None` where there is no token. A browser that came over TLS, through a proxy,
+    /// sends it over nothing else.
+    pub(super) fn cookie(&self, visit: Visit<'_>) -> Option<String> {
+        let secure = visit.origin.is_some_and(|origin| origin.starts_with("https://"));
+        let secure = if secure { "; Secure" } else { "" };
+        Some(format!(
+            "{COOKIE}={}; Path=/; HttpOnly; SameSite=Strict; Max-Age=604800{secure}",
+            self.session()?
+        ))
     }
 
     /// The value of forms.
@@ -240,7 +246,7 @@ mod tests {
         let access = access(Some(TOKEN), false);
         assert_eq!(access.may_look(Visit::default()), Err(Denied::Stranger));
         assert!(access.opens(TOKEN) && access.opens("0123456789abcdef0123456789\n") && !access.opens("0123"));
-        let cookie = access.cookie().unwrap();
+        let cookie = access.cookie(Visit::default()).unwrap();
         assert!(cookie.contains("; HttpOnly; SameSite=Strict") && !cookie.contains(TOKEN), "{cookie}");
         let value = cookie.split(';').next().unwrap();
         let sent = format!("other=1; {value}");

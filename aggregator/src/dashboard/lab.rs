@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, Metadata};
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
@@ -46,14 +47,17 @@ type Marks = (Vec<Mark>, bool);
 /// A run as it was read last. Of those who ask for one that has changed, one reads it, and the others wait for that.
 type Slot = Arc<Mutex<Option<(Marks, Arc<Run>)>>>;
 
+/// What tells a file from another one of its name: a backup that is put back is another file.
+type FileId = (u64, u64);
+
 /// Everything that pages show.
 pub(super) struct Lab {
     runs: PathBuf,
     experiments: PathBuf,
     directory: PathBuf,
     known: Mutex<BTreeMap<PathBuf, Slot>>,
-    /// The connection that reads, once there is a database.
-    database: Mutex<Option<Database>>,
+    /// The connection that reads, once there is a database, with the file that it reads.
+    database: Mutex<Option<(FileId, Database)>>,
 }
 
 /// Why something cannot be shown.
@@ -190,14 +194,16 @@ impl Lab {
     /// The connection that reads.
     fn open(&self) -> Result<Option<Database>, LabError> {
         let mut open = lock(&self.database);
-        if !self.directory.join(FILE).is_file() {
+        let file = fs::metadata(self.directory.join(FILE)).ok().filter(Metadata::is_file);
+        let Some(now) = file.map(|file| (file.dev(), file.ino())) else {
             *open = None;
             return Ok(None);
-        }
+        };
+        open.take_if(|(file, _)| *file != now);
         if open.is_none() {
-            *open = Some(Database::open_to_read(&self.directory)?);
+            *open = Some((now, Database::open_to_read(&self.directory)?));
         }
-        Ok(open.clone())
+        Ok(open.as_ref().map(|(_, database)| database.clone()))
     }
 
     /// What the database knows of a run; `None` of a simulation.
@@ -223,9 +229,10 @@ impl Lab {
     }
 
     /// What a change in the database shows in.
-    pub(super) fn database_mark(&self) -> i64 {
+    pub(super) fn database_mark(&self) -> (Option<FileId>, i64) {
         let database = self.open().ok().flatten();
-        database.and_then(|database| database.foreign_changes().ok()).unwrap_or(0)
+        let file = lock(&self.database).as_ref().map(|(file, _)| *file);
+        (file, database.and_then(|database| database.foreign_changes().ok()).unwrap_or(0))
     }
 
     fn read(&self, directory: &RunDirectory) -> Result<Arc<Run>, LabError> {
@@ -283,6 +290,8 @@ fn marks(directory: &RunDirectory) -> Marks {
         directory.ending(),
         directory.finished(),
         directory.presence(),
+        directory.pruned(),
+        directory.paused(),
     ];
     let mark = |file: Metadata| file.modified().ok().map(|modified| (modified, file.len()));
     let marks = files.iter().map(|path| fs::metadata(path).ok().and_then(mark)).collect();
@@ -314,5 +323,32 @@ mod tests {
             assert!(lab.run(&RunName { experiment, name: "a".to_owned() }).is_err());
         }
         assert!(lab.database().unwrap().is_none());
+    }
+
+    #[test]
+    fn a_database_that_was_put_back_from_a_backup_is_the_one_that_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = |name: &str| folder.path().join(name);
+        let lab = Lab::new(place("runs"), place("experiments"), place("identity"));
+        drop(Database::open(&place("identity")).unwrap());
+        let shown = || lab.database().unwrap().unwrap().path().is_file();
+        assert!(shown());
+        let before = lab.database_mark();
+        drop(Database::open(&place("backup")).unwrap());
+        fs::rename(place("backup").join(FILE), place("identity").join(FILE)).unwrap();
+        assert!(shown());
+        assert_ne!(lab.database_mark().0, before.0);
+    }
+
+    #[test]
+    fn a_pause_changes_what_is_shown_of_a_run() {
+        let folder = tempfile::tempdir().unwrap();
+        let directory = RunDirectory::new(folder.path());
+        fs::create_dir(directory.state()).unwrap();
+        let before = marks(&directory);
+        fs::write(directory.paused(), "").unwrap();
+        assert_ne!(marks(&directory), before);
+        fs::remove_file(directory.paused()).unwrap();
+        assert_eq!(marks(&directory), before);
     }
 }

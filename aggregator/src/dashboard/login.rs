@@ -26,10 +26,11 @@ pub(super) async fn check(
     headers: HeaderMap,
     Form(shows): Form<Shows>,
 ) -> Response {
-    if visit(&headers).origin.is_none() {
+    let visit = visit(&headers);
+    if visit.origin.is_none() {
         return refused(Denied::Origin);
     }
-    let cookie = state.0.access.cookie().filter(|_| state.0.access.opens(&shows.token));
+    let cookie = state.0.access.cookie(visit).filter(|_| state.0.access.opens(&shows.token));
     if let Some(cookie) = cookie.and_then(|cookie| HeaderValue::from_str(&cookie).ok()) {
         let mut response = redirect("/");
         response.headers_mut().insert(SET_COOKIE, cookie);

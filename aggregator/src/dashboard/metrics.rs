@@ -304,8 +304,13 @@ pub(super) fn text(lab: &Lab, format: Format) -> Result<String, LabError> {
             let label = OfRun { run: run.overview.run.clone() };
             let Some(status) = stored.status.filter(|_| run.overview.is_worked_on()) else { continue };
             figures.connected.get_or_create(&label).set(status.connected as f64);
-            if let WaitingFor::Updates { accepted, cohort, .. } = status.waiting_for {
-                figures.missing.get_or_create(&label).set(cohort.saturating_sub(accepted) as f64);
+            if let WaitingFor::Updates { accepted, cohort, members, more, .. } = status.waiting_for {
+                let awaited = members.iter().filter(|member| !member.late).count() + more;
+                // Where late updates count, more devices are asked than updates are needed.
+                figures
+                    .missing
+                    .get_or_create(&label)
+                    .set(awaited.min(cohort.saturating_sub(accepted)) as f64);
             }
             let load = status.load.unwrap_or_default();
             figures.refused.get_or_create(&label).inc_by(load.refused as f64);

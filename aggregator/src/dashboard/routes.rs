@@ -55,7 +55,8 @@ pub(super) fn router(state: State) -> Router {
     let open = Router::new()
         .route("/login", get(login::show).post(login::check))
         .route("/style.css", get(style))
-        .route("/script.js", get(script));
+        .route("/script.js", get(script))
+        .route_layer(middleware::from_fn(in_time));
     pages
         .merge(open)
         .fallback(nothing)
@@ -189,8 +190,14 @@ async fn show_round(state: State, name: RunName, round: u32, part: Part) -> Resp
     shown(state, place, part, move |lab| pages::round::show(lab, &name, round)).await
 }
 
-async fn devices(Extension(state): Extension<State>, Query(asked): Query<Asked>) -> Response {
-    shown(state, "/devices".to_owned(), asked.part, pages::devices::show).await
+async fn devices(
+    Extension(state): Extension<State>,
+    Query(asked): Query<Asked>,
+    Query(wanted): Query<pages::devices::Wanted>,
+    RawQuery(query): RawQuery,
+) -> Response {
+    let kept = place("/devices", query.as_deref());
+    shown(state, kept, asked.part, move |lab| pages::devices::show(lab, &wanted)).await
 }
 
 #[cfg(feature = "simulate")]

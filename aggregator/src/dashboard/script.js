@@ -6,23 +6,50 @@
   const last = new WeakMap();
   let busy = false;
 
-  // What a person has opened, ticked or is writing stays as it is.
+  const CONTROLS = 'a[href], button, input, select, textarea, summary';
+  const alerts = within => [...within.querySelectorAll('[role=alert]')];
+  const texts = elements => elements.map(element => element.textContent);
+  const alerted = new WeakMap();
+
+  // What a person has opened, closed, ticked, selected or is writing stays as it is.
   function swap(part, text) {
     const active = document.activeElement;
     if (last.get(part) === text) return;
     if (part.contains(active) && active.matches('input:not([type=checkbox]), textarea, select')) return;
+    const selection = getSelection();
+    if (!selection.isCollapsed && part.contains(selection.anchorNode)) return;
     last.set(part, text);
-    const open = new Set([...part.querySelectorAll('details[open] > summary')].map(summary => summary.textContent));
+
+    const next = document.createElement('template');
+    next.innerHTML = text;
+    // A screen reader says an alert when it comes, and not again.
+    const said = new Set(alerted.get(part) ?? texts(alerts(part)));
+    alerted.set(part, texts(alerts(next.content)));
+    for (const alert of alerts(next.content)) if (said.has(alert.textContent)) alert.removeAttribute('role');
+
+    const details = new Map([...part.querySelectorAll('details')].map(of => [of.querySelector('summary').textContent, of.open]));
     const ticked = new Set([...part.querySelectorAll('input[type=checkbox]:checked')].map(box => box.value));
-    const focus = part.contains(active) ? active.id : '';
+    const typed = [...part.querySelectorAll('input:not([type=checkbox]):not([type=hidden])')]
+      .filter(input => input.value !== input.defaultValue).map(input => [label(input), input.value]);
+    const focus = part.contains(active) ? label(active) : null;
     const scrolled = [...part.querySelectorAll('.scroll')].map(box => box.scrollLeft);
-    part.innerHTML = text;
-    for (const summary of part.querySelectorAll('details > summary')) {
-      if (open.has(summary.textContent)) summary.parentElement.open = true;
+    part.replaceChildren(next.content);
+    for (const of of part.querySelectorAll('details')) {
+      const open = details.get(of.querySelector('summary').textContent);
+      if (open !== undefined) of.open = open;
     }
     for (const box of part.querySelectorAll('input[type=checkbox]')) box.checked = ticked.has(box.value);
     part.querySelectorAll('.scroll').forEach((box, at) => { box.scrollLeft = scrolled[at] || 0; });
-    if (focus) document.getElementById(focus)?.focus();
+    if (!focus && !typed.length) return;
+    const controls = new Map([...part.querySelectorAll(CONTROLS)].map(control => [label(control), control]));
+    for (const [of, value] of typed) if (controls.has(of)) controls.get(of).value = value;
+    if (focus) controls.get(focus)?.focus({ preventScroll: true });
+  }
+
+  // By which a control is found again after a swap.
+  function label(control) {
+    const said = control.getAttribute('aria-label') || control.closest('label')?.textContent || control.textContent;
+    return [control.tagName, control.id, control.name || control.getAttribute('href') || '', control.type === 'checkbox' ? control.value : '', said].join('|');
   }
 
   async function fetchParts() {

@@ -5,7 +5,7 @@ use std::io::{self, Write as _};
 use std::net::SocketAddr;
 
 use crate::run::directory::RunDirectory;
-use crate::storage::held::is_held;
+use crate::storage::held::is_held_together;
 use shared::chown::chown_like_parent;
 
 /// Held by the process that serves a run.
@@ -36,7 +36,7 @@ impl RunLock {
     /// Whether some process serves the run.
     #[must_use]
     pub fn in_place(directory: &RunDirectory) -> bool {
-        is_held(&directory.presence(), File::try_lock)
+        is_held_together(&directory.presence())
     }
 }
 

@@ -1,6 +1,5 @@
 //! How a process has left a run: written down at every orderly end, taken back when another process goes on.
 
-use std::fs::File;
 use std::io;
 use std::time::SystemTime;
 
@@ -13,7 +12,7 @@ use crate::run::directory::RunDirectory;
 use crate::run::{RunError, disk};
 use crate::storage::FileLayer;
 use crate::storage::checksum::{read_checked, write_checked};
-use crate::storage::held::is_held;
+use crate::storage::held::is_held_alone;
 
 /// How the last process has left a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,7 +57,7 @@ pub(super) fn standing(
     }
     // Older versions have left nothing but this.
     let complete = matches!(files.length(&directory.finished()), Ok(Some(_)));
-    (if complete { Standing::Complete } else { Standing::Interrupted }, None)
+    (if complete { Standing::Complete { early: None } } else { Standing::Interrupted }, None)
 }
 
 fn read(files: &dyn FileLayer, directory: &RunDirectory) -> io::Result<Option<Ending>> {
@@ -68,12 +67,13 @@ fn read(files: &dyn FileLayer, directory: &RunDirectory) -> io::Result<Option<En
 
 /// Whether a process works on the run: it holds the lock.
 pub(crate) fn is_worked_on(directory: &RunDirectory) -> bool {
-    is_held(&directory.lock(), File::try_lock_shared)
+    is_held_alone(&directory.lock())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::round::stopping::EarlyEnd;
     use crate::storage::Disk;
 
     #[test]
@@ -88,9 +88,10 @@ mod tests {
         assert_eq!(stands(), Standing::Running, "another process works on it");
         drop(lock);
         std::fs::write(run.finished(), "").expect("a file in it");
-        assert_eq!(stands(), Standing::Complete, "of an older version");
+        assert_eq!(stands(), Standing::Complete { early: None }, "of an older version");
         let failed = Standing::Failed { reason: "it diverged".to_owned() };
-        for left in [Standing::Stopped, failed, Standing::Complete] {
+        let complete = [None, Some(EarlyEnd::Participations)].map(|early| Standing::Complete { early });
+        for left in [Standing::Stopped, failed].into_iter().chain(complete) {
             note(&Disk, &run, &left).expect("it can be written");
             assert_eq!(stands(), left);
             assert!(standing(&Disk, &run, true).1.is_some_and(|at| at.ends_with('Z')));

@@ -22,7 +22,7 @@ use shared::id::ClientId;
 use crate::config::Config;
 use crate::report::by_class::ModelByClass;
 use crate::report::devices::{DeviceRow, Devices};
-use crate::report::standing::Standing;
+use crate::report::standing::{Standing, planned};
 use crate::report::{Report, Summary, render};
 use crate::round::RoundRecord;
 use crate::round::jsonl::{Bookmark, Rounds};
@@ -92,8 +92,11 @@ impl Found {
         let about = About::read(files, directory);
         let devices = devices::read(files, directory);
         // Of a run that goes on again, they are those of a model that is the last no more.
-        let by_class =
-            if standing == Standing::Complete { by_class::read(files, directory) } else { Vec::new() };
+        let by_class = if matches!(standing, Standing::Complete { .. }) {
+            by_class::read(files, directory)
+        } else {
+            Vec::new()
+        };
         let name = directory.name().into_owned();
         Ok(Self { config, rounds, standing, ended, about, devices, by_class, name, bookmark })
     }
@@ -135,6 +138,12 @@ impl Found {
     /// The names of its devices, as far as its directory knows them.
     pub fn names(&self) -> impl Iterator<Item = (ClientId, String)> {
         self.devices().filter_map(|device| Some((device.device, device.name.clone()?)))
+    }
+
+    /// How many rounds of training it has as far as is known: one more for each without a result.
+    #[must_use]
+    pub fn planned(&self) -> u32 {
+        planned(&self.rounds.records, self.config.spec.rounds, &self.standing)
     }
 
     /// Its figures.

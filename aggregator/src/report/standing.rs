@@ -2,6 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::round::RoundRecord;
+use crate::round::stopping::{self, EarlyEnd};
+
 /// How a run stands.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "outcome", rename_all = "kebab-case")]
@@ -9,7 +12,11 @@ pub enum Standing {
     /// A process works on it.
     Running,
     /// Its rounds are over.
-    Complete,
+    Complete {
+        /// Why there were fewer than it was asked for.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        early: Option<EarlyEnd>,
+    },
     /// An operator stopped it; the same command continues it.
     Stopped,
     /// It ended without success, or a process could not go on with it.
@@ -28,12 +35,24 @@ impl Standing {
     pub fn name(&self) -> &'static str {
         match self {
             Self::Running => "running",
-            Self::Complete => "complete",
+            Self::Complete { .. } => "complete",
             Self::Stopped => "stopped",
             Self::Failed { .. } => "failed",
             Self::Interrupted => "interrupted",
         }
     }
+}
+
+/// How many rounds of training a run has that stands so and wants `rounds` of them with a result, as far as its records tell.
+#[must_use]
+pub fn planned(records: &[RoundRecord], rounds: u32, standing: &Standing) -> u32 {
+    let planned = stopping::planned(records, rounds);
+    if !matches!(standing, Standing::Complete { early: None }) {
+        return planned;
+    }
+    // Earlier programs counted void rounds as the others.
+    let trained = records.iter().rfind(|record| !record.closing).map_or(0, |record| record.round);
+    planned.min(trained.max(rounds))
 }
 
 /// Where a run comes from.

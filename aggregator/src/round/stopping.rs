@@ -1,4 +1,4 @@
-//! Early stopping, and the choice of the best model.
+//! Early stopping and other early ends, and the choice of the best model.
 //!
 //! Both follow from the records alone, so that a resumed run makes the same decisions.
 
@@ -95,6 +95,32 @@ pub struct Best {
     pub value: f64,
 }
 
+/// Why a run has ended before all of its rounds were over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum EarlyEnd {
+    /// A model has reached the target, or the patience is used up.
+    EarlyStopping,
+    /// Another round would cost more privacy than there is.
+    Budget,
+    /// No device may take part again.
+    Participations,
+}
+
+impl EarlyEnd {
+    /// In words, with the setting that it follows from.
+    #[must_use]
+    pub fn reason(self) -> &'static str {
+        match self {
+            Self::EarlyStopping => "[early-stopping] was met",
+            Self::Budget => "another one would exceed the budget, privacy.epsilon",
+            Self::Participations => {
+                "every device has taken part in as many as it may, privacy.max-participations"
+            }
+        }
+    }
+}
+
 /// The best model of those that were tested; the first of equals.
 #[must_use]
 pub fn best(records: &[RoundRecord], criterion: Criterion) -> Option<Best> {
@@ -127,6 +153,12 @@ pub fn failed(records: &[RoundRecord]) -> u32 {
     records.iter().filter(|record| record.void && !record.closing).map(|_| 1).sum()
 }
 
+/// How many rounds of training a run has that wants `rounds` of them with a result: each void round so far adds one.
+#[must_use]
+pub fn planned(records: &[RoundRecord], rounds: u32) -> u32 {
+    rounds.saturating_add(failed(records))
+}
+
 /// The round of training before tests of the last model, if there were any: earlier programs counted void rounds, so that it may
 /// have come before all rounds had a result.
 #[must_use]
@@ -134,12 +166,11 @@ pub fn before_closing(records: &[RoundRecord]) -> Option<u32> {
     records.iter().find(|record| record.closing).map(|record| record.round - 1)
 }
 
-/// The number of the last round of training of a run that wants `rounds` rounds with a result, as far as it is known: each void
-/// round so far adds one.
+/// The number of the last round of training of a run that wants `rounds` rounds with a result, as far as it is known.
 #[must_use]
 pub fn last(records: &[RoundRecord], rounds: u32, stop: &EarlyStopping) -> u32 {
     let ended = ended(records, stop).or_else(|| before_closing(records));
-    ended.unwrap_or_else(|| rounds.saturating_add(failed(records)))
+    ended.unwrap_or_else(|| planned(records, rounds))
 }
 
 /// How many rounds of training were void, in a row, up to the newest one.

@@ -14,6 +14,7 @@
 //!         rounds.jsonl         a copy of its lines, where no database has the rounds
 //!         finished             the run is complete, and its model and report are written
 //!         pruned               what continues the run was removed: it stays as it is
+//!         paused               the operator wants no new round to be opened
 //!         about.json           machines, data and clients, for the report
 //!         devices.json         what the devices of a served run have done by the last page
 //!         by-class.json        confusion and calibration of the last and the best model, once the run is complete
@@ -86,6 +87,8 @@ impl RunDirectory {
         finished = "state/finished";
         /// There once a run that is over was stripped of what continues it.
         pruned = "state/pruned";
+        /// There while the operator wants no new round.
+        paused = "state/paused";
         /// Machines, data and clients, for the report.
         about = "state/about.json";
         /// What the devices of a served run have done, for the report.

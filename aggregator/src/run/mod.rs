@@ -114,6 +114,7 @@ use shared::spec::RunSpec;
 use crate::config::Config;
 use crate::data::{self, KeptSamples, TestSet};
 use crate::privacy::account::Account;
+use crate::round::stopping::EarlyEnd;
 use crate::round::{ClosedRound, PlateauState, Poisson, RoundRecord, stopping};
 use crate::storage::FileLayer;
 
@@ -337,6 +338,20 @@ impl Run {
     #[must_use]
     pub fn ended(&self) -> Option<u32> {
         stopping::ended(&self.records, &self.config.stop).or_else(|| self.budget_is_spent())
+    }
+
+    /// Why a run that is complete has fewer rounds than it was asked for; `None` if it has all of them.
+    #[must_use]
+    pub fn early_end(&self) -> Option<EarlyEnd> {
+        let early = self.last_trained() < stopping::planned(&self.records, self.config.spec.rounds);
+        if early && stopping::ended(&self.records, &self.config.stop).is_some() {
+            return Some(EarlyEnd::EarlyStopping);
+        }
+        if self.spent() || early && self.budget_is_spent().is_some() {
+            return Some(EarlyEnd::Budget);
+        }
+        let bounded = self.config.promise.is_some_and(|promise| promise.participations.is_some());
+        (early && bounded).then_some(EarlyEnd::Participations)
     }
 
     /// Closed rounds of training without a result: each adds one to the rounds of the run.

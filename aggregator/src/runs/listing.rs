@@ -17,7 +17,7 @@ use crate::config::RunTable;
 use crate::page::{Found, PageError};
 use crate::run::directory::{RunDirectory, has_rounds, newest_checkpoint};
 use crate::storage::Disk;
-use crate::storage::held::is_held;
+use crate::storage::held::is_held_alone;
 
 /// All that lies in a directory of runs.
 #[derive(Debug, Serialize)]
@@ -135,7 +135,7 @@ fn look(path: &Path) -> Result<Overview, Folder> {
 fn without_manifest(directory: &RunDirectory) -> String {
     let opened =
         has_rounds(&Disk, directory) || newest_checkpoint(&Disk, directory).is_some_and(|round| round > 0);
-    if is_held(&directory.lock(), fs::File::try_lock_shared) {
+    if is_held_alone(&directory.lock()) {
         "a process begins a run here"
     } else if opened || directory.rounds().is_file() {
         "state/run.json is missing: restore it from a backup, or delete the run"

@@ -38,7 +38,7 @@ pub struct Overview {
     pub data: String,
     /// Closed rounds of training.
     pub rounds: usize,
-    /// Rounds that it was asked for.
+    /// Rounds that it was asked for, and one more for each without a result.
     pub planned: u32,
     /// The last accuracy measured, in `[0, 1]`.
     pub accuracy: Option<f64>,
@@ -91,7 +91,7 @@ impl Overview {
             model: config.spec.architecture.name.clone(),
             data: config.data.set.to_string(),
             rounds: summary.rounds,
-            planned: config.spec.rounds,
+            planned: found.planned(),
             accuracy: summary.last.map(|(accuracy, _)| accuracy),
             best_accuracy: summary.best.map(|(accuracy, _)| accuracy),
             best_round: summary.best.or(summary.best_loss).map(|(_, round)| round),

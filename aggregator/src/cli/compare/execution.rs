@@ -46,7 +46,7 @@ impl Display<'_> {
                 self.bar.set_message(format!(
                     "round {}/{}{accuracy}: {}",
                     record.round,
-                    run.config.spec.rounds,
+                    run.config.spec.rounds.max(record.round),
                     run.title(self.plan)
                 ));
             }

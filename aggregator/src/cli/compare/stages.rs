@@ -90,6 +90,7 @@ pub(super) fn run_in_stages(
             // The report of the complete runs is written all the same.
             Err(error) => {
                 standing = super::standing(plan, &runs);
+                plan.take_in(&standing);
                 rounds = read(plan, &standing, &runs);
                 outcome = outcome.and(Err(error));
             }
@@ -137,6 +138,7 @@ pub(super) fn choose(
 ) -> Result<(Vec<Standing>, Rounds), Failure> {
     loop {
         let standing = standing(plan)?;
+        plan.take_in(&standing);
         let rounds = read(plan, &standing, runs);
         if !plan.choose(&decided(plan, &rounds)) {
             return Ok((standing, rounds));

@@ -63,9 +63,10 @@ pub(super) fn text(shown: &Shown, now: i64) -> String {
     if !closed.is_empty() {
         out.push_str("\nlast rounds\n");
     }
+    let planned = run.status.as_ref().map_or(run.rounds, |status| status.rounds);
     for record in closed {
         let line =
-            console::line(record, run.rounds, terminal::columns().saturating_sub(2)).replace('\n', "\n  ");
+            console::line(record, planned, terminal::columns().saturating_sub(2)).replace('\n', "\n  ");
         let _ = writeln!(out, "  {line}");
     }
     if !events.is_empty() {

@@ -102,6 +102,7 @@ impl Copies {
                 .map(|copy| copy.map_or(Standing::Absent, |copy| copy.standing.clone()))
                 .collect();
             let rounds: Rounds = copies.map(|copy| copy.map(|copy| copy.rounds.clone())).collect();
+            plan.take_in(&standing);
             if !plan.choose(&decided(plan, &rounds)) {
                 return (standing, rounds);
             }

@@ -22,7 +22,11 @@ pub fn missing(plan: &Plan, left: &[usize], copies: &Copies, folders: &[Folder])
     for run in left.iter().map(|&position| &plan.runs[position]) {
         let stands = match copies.of(run).map(|copy| &copy.standing) {
             Some(Standing::Unfinished(closed)) => {
-                format!("{} (after round {closed} of {})", run.title(plan), run.config.spec.rounds)
+                format!(
+                    "{} (after round {closed} of {})",
+                    run.title(plan),
+                    run.config.spec.rounds.max(*closed)
+                )
             }
             _ => run.title(plan),
         };

@@ -161,6 +161,15 @@ pub enum Activity {
 }
 
 impl<T> WaitingFor<T> {
+    /// The round that is open.
+    #[must_use]
+    pub fn round(&self) -> Option<u32> {
+        match *self {
+            Self::Updates { round, .. } | Self::Masks { round, .. } | Self::Disk { round } => Some(round),
+            Self::Clients { .. } | Self::Pause { .. } | Self::Nothing => None,
+        }
+    }
+
     /// The devices that are waited for, and how many more there are.
     #[must_use]
     pub fn members(&self) -> (&[Awaited<T>], usize) {

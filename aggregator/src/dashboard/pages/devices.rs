@@ -6,6 +6,7 @@ use std::time::SystemTime;
 
 use maud::{Markup, html};
 use qrcode::Color;
+use serde::Deserialize;
 use shared::calendar::{moment, utc};
 use shared::id::ClientId;
 
@@ -13,7 +14,7 @@ use super::super::access::Access;
 use super::super::actions::MAX_HOURS;
 use super::super::audit::Change;
 use super::super::lab::{Lab, LabError};
-use super::{Forms, Shown, Tab, ago, document};
+use super::{Forms, Kept, Shown, Tab, ago, document};
 use crate::database::Database;
 use crate::enrolment::{Device, IssuedTicket, Standing};
 use crate::issue::{MAX_USES, NewTicket, code};
@@ -22,8 +23,29 @@ use crate::report::units::{bytes, counted, grouped, seconds};
 
 /// Changes that are told, the newest.
 const CHANGES: u32 = 20;
+/// Devices on the page; there may be thousands, and open pages fetch them again whenever something changes.
+const LISTED: usize = 200;
 
-pub(in crate::dashboard) fn show(lab: &Lab) -> Result<Shown, LabError> {
+/// Which devices are asked for.
+#[derive(Debug, Default, Deserialize)]
+pub(in crate::dashboard) struct Wanted {
+    /// A part of a name, an id, a state, a version or an address.
+    #[serde(default)]
+    q: String,
+}
+
+impl Wanted {
+    fn matches(&self, device: &Device, now: i64) -> bool {
+        let wanted = self.q.trim().to_lowercase();
+        let id = device.client.to_string();
+        let more = [&device.name, &device.software, &device.address].map(Option::as_deref);
+        let all = [id.as_str(), device.presence(now)].into_iter().chain(more.into_iter().flatten());
+        let all: Vec<_> = all.map(str::to_lowercase).collect();
+        wanted.split_whitespace().all(|word| all.iter().any(|text| text.contains(word)))
+    }
+}
+
+pub(in crate::dashboard) fn show(lab: &Lab, wanted: &Wanted) -> Result<Shown, LabError> {
     let Some(database) = lab.database()? else {
         let status = html! { section.card { p.empty {
             "No server was started here yet: " code { "aggregator serve" } " begins to know devices."
@@ -36,21 +58,52 @@ pub(in crate::dashboard) fn show(lab: &Lab) -> Result<Shown, LabError> {
     let totals = Totals::of(lab, &database)?;
     let tickets = IssuedTicket::good(&database, SystemTime::now())?;
     let changes = Change::newest(&database, CHANGES)?;
-    let of = |standing: Standing| devices.iter().filter(|device| device.standing == standing).count();
-    let (waiting, revoked) = (of(Standing::Waiting), of(Standing::Revoked));
+    let (waiting, revoked) =
+        (of_standing(&devices, Standing::Waiting), of_standing(&devices, Standing::Revoked));
     let lead = html! {
         (counted(devices.len(), "device")) ", " (waiting) " of them waiting for approval, " (revoked) " revoked."
     };
+    let known = devices.len();
+    let mut listed: Vec<Device> = devices.into_iter().filter(|device| wanted.matches(device, now)).collect();
+    let found = listed.len();
+    // Those that the operator is to decide on are never left out. All keep their order, so that no button moves under a pointer.
+    let mut others = LISTED.saturating_sub(of_standing(&listed, Standing::Waiting));
+    let mut awaited = LISTED;
+    listed.retain(|device| {
+        let room = if device.standing == Standing::Waiting { &mut awaited } else { &mut others };
+        let kept = *room > 0;
+        *room = room.saturating_sub(1);
+        kept
+    });
     let status = html! {
+        @if known > 0 { (filter(wanted)) }
         section.card {
             h2 { "Known devices" }
-            @if devices.is_empty() { p.empty { "No device was here yet: a ticket lets the first one in." } }
-            @else { (table(&devices, &totals, now)) }
+            @if known == 0 { p.empty { "No device was here yet: a ticket lets the first one in." } }
+            @else if found == 0 { p.empty { "No device matches. " a href="/devices" { "All devices" } } }
+            @else { (table(&listed, &totals, now)) }
+            @if found > LISTED { p.note {
+                "and " (counted(found - LISTED, "other")) ": show those that you look for, or list all with " code { "aggregator devices" }
+            } }
         }
     };
     let rounds = html! { (good_tickets(&tickets, now)) (record(&changes)) };
-    let forms = forms(devices);
+    let forms = forms(listed);
     Ok(Shown { tab: Tab::Devices, title: "Devices".to_owned(), lead, status, rounds, forms: Some(forms) })
+}
+
+fn filter(wanted: &Wanted) -> Markup {
+    html! {
+        form.filter method="get" action="/devices" role="search" {
+            label for="q" { "Show devices with" }
+            input #q type="search" name="q" value=(wanted.q) placeholder="name, id, state or address";
+            button type="submit" { "Filter" }
+        }
+    }
+}
+
+fn of_standing(devices: &[Device], standing: Standing) -> usize {
+    devices.iter().filter(|device| device.standing == standing).count()
 }
 
 /// What a device has done in all runs together.
@@ -223,7 +276,8 @@ pub(in crate::dashboard) fn ticket(made: &NewTicket, access: &Access) -> Markup 
             p { a href="/devices" { "Back to the devices" } }
         }
     };
-    document(Some(Tab::Devices), &format!("Ticket {}", made.issued.number), &html! {}, &body, access)
+    let kept = Kept { tab: Some(Tab::Devices), reloads: false };
+    document(kept, &format!("Ticket {}", made.issued.number), &html! {}, &body, access)
 }
 
 /// A code for a camera: dark on light in both colour schemes.
@@ -241,5 +295,43 @@ fn drawn(code: &qrcode::QrCode) -> Markup {
             rect.light width=(size) height=(size) {}
             path.dark d=(path) {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use shared::identity::PublicKey;
+
+    use super::*;
+
+    #[test]
+    fn of_thousands_of_devices_those_that_wait_are_listed_and_a_word_finds_the_others() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let place = |name: &str| folder.path().join(name);
+        let lab = Lab::new(place("runs"), place("experiments"), place("identity"));
+        let database = Database::open(&place("identity")).expect("made");
+        let written = database.write("make devices in", |transaction| {
+            for number in 0..LISTED + 2 {
+                let mut key = [0; 32];
+                key[..8].copy_from_slice(&(number as u64).to_le_bytes());
+                let client = PublicKey::from_bytes(key).client();
+                let standing = if number == LISTED { "waiting" } else { "in" };
+                transaction.execute(
+                    "INSERT INTO devices (client, key, name, standing, since, seen) VALUES (?1, ?2, ?3, ?4, 0, 0)",
+                    (client.as_bytes(), key, format!("jetson-{number:04}"), standing),
+                )?;
+            }
+            Ok(())
+        });
+        written.expect("written");
+        let page = |word: &str| show(&lab, &Wanted { q: word.to_owned() }).expect("shown");
+        let rows = |page: &Shown| page.status.0.matches("<tr>").count() - 1;
+        let all = page("");
+        assert_eq!(rows(&all), LISTED);
+        assert!(all.status.0.contains("and 2 others"), "{}", all.status.0);
+        assert!(all.status.0.contains("waits for approval"), "{}", all.status.0);
+        assert_eq!((rows(&page("JETSON-0007")), rows(&page("waiting"))), (1, 1));
+        let none = page("raspberry").status.0;
+        assert!(none.contains("No device matches.") && none.contains("value=\"raspberry\""), "{none}");
     }
 }

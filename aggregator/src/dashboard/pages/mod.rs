@@ -105,7 +105,9 @@ impl Shown {
             @if let Some(forms) = &forms { div #forms .part { (forms) } }
             div #rounds .part { (self.rounds) }
         };
-        let all = document(Some(self.tab), &self.title, &self.lead, &body, access).into_string();
+        let reloads = !body.0.contains("<form");
+        let kept = Kept { tab: Some(self.tab), reloads };
+        let all = document(kept, &self.title, &self.lead, &body, access).into_string();
         let forms = forms.map_or_else(String::new, Markup::into_string);
         Drawn { all, status: self.status.into_string(), forms, rounds: self.rounds.into_string() }
     }
@@ -118,7 +120,7 @@ pub(super) fn style() -> String {
 
 /// A page with nothing but a message.
 pub(super) fn message(title: &str, text: &str, access: &Access) -> Markup {
-    document(None, title, &html! {}, &html! { section.card role="alert" { p { (text) } } }, access)
+    document(Kept::default(), title, &html! {}, &html! { section.card role="alert" { p { (text) } } }, access)
 }
 
 /// The page that asks for the token.
@@ -133,10 +135,25 @@ pub(super) fn login(wrong: Option<&str>, access: &Access) -> Markup {
             }
         }
     };
-    document(None, "Who is there?", &html! {}, &body, access)
+    document(Kept::default(), "Who is there?", &html! {}, &body, access)
 }
 
-fn document(tab: Option<Tab>, title: &str, lead: &Markup, body: &Markup, access: &Access) -> Markup {
+/// Where a page stands in the menu, and how it is kept new.
+#[derive(Clone, Copy, Debug, Default)]
+struct Kept {
+    /// The entry that it belongs to; `None` of a page that is not kept new.
+    tab: Option<Tab>,
+    /// Whether it loads itself again without script: nothing in it is typed, or shown once.
+    reloads: bool,
+}
+
+fn document(
+    Kept { tab, reloads }: Kept,
+    title: &str,
+    lead: &Markup,
+    body: &Markup,
+    access: &Access,
+) -> Markup {
     html! {
         (DOCTYPE)
         html lang="en" {
@@ -147,7 +164,7 @@ fn document(tab: Option<Tab>, title: &str, lead: &Markup, body: &Markup, access:
                 link rel="icon" href="data:,";
                 @if tab.is_some() {
                     script src="/script.js" defer {}
-                    noscript { meta http-equiv="refresh" content=(REFRESH); }
+                    @if reloads { noscript { meta http-equiv="refresh" content=(REFRESH); } }
                 }
             }
             body.live {

@@ -6,10 +6,9 @@ use maud::{Markup, html};
 use shared::calendar::{moment, utc};
 use shared::cli::measure_text;
 
-use super::super::lab::{Lab, LabError, Run, RunName};
+use super::super::lab::{Lab, LabError, RunName};
 use super::Shown;
 use super::waiting::waiting;
-use crate::coordinator::WaitingFor;
 use crate::history::{StoredArrival, StoredRound, short};
 use crate::names::called;
 use crate::report::html::figure;
@@ -25,15 +24,16 @@ pub(in crate::dashboard) fn show(lab: &Lab, name: &RunName, round: u32) -> Resul
     let served = lab.served(&run)?;
     let now = moment(SystemTime::now());
     let (mut stored, mut arrivals, mut status) = (None, Vec::new(), html! {});
+    let mut newest = run.found.rounds.records.last().map_or(0, |record| record.round);
     if let Some((database, of)) = &served {
         stored = database.round(&of.run, round)?;
         arrivals = database.arrivals(&of.run, round)?;
-        let open = of.status.as_ref().filter(|status| {
-            run.overview.is_worked_on()
-                && matches!(status.waiting_for, WaitingFor::Updates { round: open, .. } if open == round)
-        });
-        if let Some(open) = open {
-            status = html! { section.card { h2 { "Now" } (waiting(open, now)) } };
+        if let Some(now_is) = of.status.as_ref().filter(|_| run.overview.is_worked_on()) {
+            let open = now_is.waiting_for.round();
+            newest = newest.max(open.unwrap_or(0));
+            if open == Some(round) {
+                status = html! { section.card { h2 { "Now" } (waiting(now_is, None, now)) } };
+            }
         }
     }
     if record.is_none() && stored.is_none() {
@@ -41,8 +41,12 @@ pub(in crate::dashboard) fn show(lab: &Lab, name: &RunName, round: u32) -> Resul
     }
     let rounds = html! {
         @if let Some(record) = record { (figures(record)) }
-        (timeline(stored.as_ref(), record, arrivals, now))
-        (neighbours(&run, &name.place(), round))
+        @if arrivals.is_empty() {
+            section.card { p.empty { (no_answers(run.overview.served, record.is_some())) } }
+        } @else {
+            (timeline(stored.as_ref(), record, arrivals, now))
+        }
+        (neighbours(&name.place(), round, newest))
     };
     let place = name.place();
     let lead = html! { "of " a href=(place) { (run.overview.run) } (span(stored.as_ref(), record)) };
@@ -84,18 +88,21 @@ fn figures(record: &RoundRecord) -> Markup {
     }
 }
 
+/// Why there is no timeline.
+fn no_answers(served: bool, closed: bool) -> &'static str {
+    match (served, closed) {
+        (false, _) => "Clients were simulated: what each of them did is not kept.",
+        (true, false) => "No device has answered yet.",
+        (true, true) => "The database of this machine has no answers of this round.",
+    }
+}
+
 fn timeline(
     stored: Option<&StoredRound>,
     record: Option<&RoundRecord>,
     mut arrivals: Vec<StoredArrival>,
     now: i64,
 ) -> Markup {
-    if arrivals.is_empty() {
-        return html! { section.card { p.empty {
-            @if stored.is_some() { "No device has answered yet." }
-            @else { "Clients were simulated: what each of them did is not kept." }
-        } } };
-    }
     arrivals.sort_by_key(|arrival| (arrival.at.is_none(), arrival.at, arrival.device.clone()));
     let opened = stored.and_then(|stored| stored.opened);
     let end = stored.and_then(|stored| stored.closed).unwrap_or(now);
@@ -154,13 +161,12 @@ fn bar(after: i64, whole: i64) -> Markup {
     html! { i.moment style=(format!("--at:{:.1}%", 100.0 * share)) aria-hidden="true" {} }
 }
 
-fn neighbours(run: &Run, place: &str, round: u32) -> Markup {
-    let last = run.found.rounds.records.last().map_or(0, |record| record.round);
+fn neighbours(place: &str, round: u32, newest: u32) -> Markup {
     html! {
         nav.neighbours aria-label="Rounds" {
             @if round > 1 { a rel="prev" href=(format!("{place}/rounds/{}", round - 1)) { "Round " (round - 1) } }
             a href=(place) { "All rounds" }
-            @if round < last { a rel="next" href=(format!("{place}/rounds/{}", round + 1)) { "Round " (round + 1) } }
+            @if round < newest { a rel="next" href=(format!("{place}/rounds/{}", round + 1)) { "Round " (round + 1) } }
         }
     }
 }

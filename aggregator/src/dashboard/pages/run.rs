@@ -10,7 +10,8 @@ use super::waiting::waiting;
 use super::{Shown, escaped};
 use crate::history::StoredSkipped;
 use crate::report::html::{Reader, configuration, findings, lead};
-use crate::report::units::{bytes, counted, grouped, percent, seconds};
+use crate::report::summary::Arrivals;
+use crate::report::units::{bytes, grouped, percent, seconds};
 use crate::round::RoundRecord;
 
 /// Rounds in the table, the newest.
@@ -32,12 +33,12 @@ pub(in crate::dashboard) fn show(lab: &Lab, name: &RunName) -> Result<Shown, Lab
         }
         (lead(&report))
     };
-    let (title, status) = (run.overview.run.clone(), status(lab, &run)?);
+    let (title, status) = (run.overview.run.clone(), status(lab, &run, &name.place())?);
     Ok(Shown { tab: name.tab(), title, lead, status, rounds, forms: None })
 }
 
 /// What a served run waits for, and what happened in it last.
-fn status(lab: &Lab, run: &Run) -> Result<Markup, LabError> {
+fn status(lab: &Lab, run: &Run, place: &str) -> Result<Markup, LabError> {
     let Some((database, stored)) = lab.served(run)? else { return Ok(html! {}) };
     let now = moment(SystemTime::now());
     let working = run.overview.is_worked_on();
@@ -45,7 +46,7 @@ fn status(lab: &Lab, run: &Run) -> Result<Markup, LabError> {
     let left_out = StoredSkipped::in_words(&database.left_out(&stored.run)?);
     Ok(html! {
         @if let Some(status) = stored.status.as_ref().filter(|_| working) {
-            section.card aria-label="What the run waits for" { h2 { "Now" } (waiting(status, now)) }
+            section.card aria-label="What the run waits for" { h2 { "Now" } (waiting(status, Some(place), now)) }
         }
         @if !events.is_empty() || !left_out.is_empty() {
             section.card {
@@ -85,7 +86,8 @@ fn newest(run: &Run, place: &str) -> Markup {
 }
 
 fn row(place: &str, record: &RoundRecord) -> Markup {
-    let troubles = record.rejected + record.discarded + record.failed + record.not_now + record.lost;
+    let troubles = Arrivals::of(std::slice::from_ref(record)).troubles();
+    let troubles: Vec<_> = troubles.into_iter().map(|(count, what)| format!("{count} {what}")).collect();
     html! {
         tr {
             th scope="row" { a href=(format!("{place}/rounds/{}", record.round)) { (record.round) } }
@@ -93,7 +95,7 @@ fn row(place: &str, record: &RoundRecord) -> Markup {
             td { (record.loss.map_or_else(|| "-".to_owned(), |loss| format!("{loss:.4}"))) }
             td { (record.accepted) }
             td { (record.sampled) }
-            td { @if record.void { "void" } @else if troubles > 0 { (counted(troubles, "device")) } @else { "-" } }
+            td { @if record.void { "void" } @else if troubles.is_empty() { "-" } @else { (troubles.join(", ")) } }
             td { (bytes(record.bytes_up)) }
             td { (seconds(record.wall_seconds())) }
             td { (record.closed.as_deref().unwrap_or("-")) }

@@ -32,8 +32,10 @@ fn card(together: &Together, now: i64) -> Markup {
                 p.note { "As " (shown.leads) " said " (heard) ". The rounds are on its page, and on that of every server when the run is over." }
             } @else {
                 p role="alert" {
-                    "Nothing was heard since " (heard) ": this server does not run, or has no link to " (shown.leads) ", which led then."
+                    "This server does not hear " (shown.leads) ", which led last. Either it does not run, or it has no link to that one: start "
+                    "it, or check the link."
                 }
+                p.note { "The last word came " (heard) "." }
             }
         }
     }

@@ -9,8 +9,9 @@ use crate::names::called;
 use crate::report::clock::elapsed;
 use crate::report::units::counted;
 
-/// The sentences and, in an open round, the devices that are waited for.
-pub(super) fn waiting(status: &Status<i64>, now: i64) -> Markup {
+/// The sentences and, in an open round, the devices that are waited for. `place` is the address of the run's page, where the round has one
+/// of its own.
+pub(super) fn waiting(status: &Status<i64>, place: Option<&str>, now: i64) -> Markup {
     let since = elapsed(now.saturating_sub(status.since));
     html! {
         p {
@@ -35,19 +36,19 @@ pub(super) fn waiting(status: &Status<i64>, now: i64) -> Markup {
             },
             WaitingFor::Updates { round, accepted, cohort, members, more, .. } => {
                 p {
-                    strong { "Round " (round) " waits for updates" } ": " (accepted) " of " (cohort) " in, for " (since) "."
+                    strong { (named(*round, place)) " waits for updates" } ": " (accepted) " of " (cohort) " in, for " (since) "."
                 }
                 @if !members.is_empty() { (table(members, *more, now)) }
             },
             WaitingFor::Masks { round, answered, asked, members, more } => {
                 p {
-                    strong { "Round " (round) " waits until the masks of its sum are taken away" } ": " (answered) " of "
+                    strong { (named(*round, place)) " waits until the masks of its sum are taken away" } ": " (answered) " of "
                     (counted(*asked, "device")) " have answered, for " (since) "."
                 }
                 @if !members.is_empty() { (table(members, *more, now)) }
             },
             WaitingFor::Disk { round } => p {
-                strong { "Round " (round) " waits for this machine" } ", for " (since) "."
+                strong { (named(*round, place)) " waits for this machine" } ", for " (since) "."
             },
             WaitingFor::Nothing => {},
         }
@@ -57,6 +58,13 @@ pub(super) fn waiting(status: &Status<i64>, now: i64) -> Markup {
         @if let Some((done, total)) = status.own {
             p { "The server trains: " (done) " of " (counted(total as usize, "step")) "." }
         }
+    }
+}
+
+fn named(round: u32, place: Option<&str>) -> Markup {
+    html! {
+        @if let Some(place) = place { a href=(format!("{place}/rounds/{round}")) { "Round " (round) } }
+        @else { "Round " (round) }
     }
 }
 

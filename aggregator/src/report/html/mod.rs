@@ -23,7 +23,7 @@ use shared::cli::measure_value;
 
 use super::by_class::ModelByClass;
 use super::devices::Devices;
-use super::standing::{Origin, Standing};
+use super::standing::{Origin, Standing, planned};
 use super::units::{bytes, counted, grouped, percent, seconds};
 use super::{Summary, plots};
 use crate::config::{Changed, Config};
@@ -59,6 +59,13 @@ pub struct Report<'a> {
     pub devices: Option<&'a Devices>,
     /// Results by class of the models that it has left.
     pub by_class: &'a [ModelByClass],
+}
+
+impl Report<'_> {
+    /// How many rounds of training the run has, as far as is known.
+    fn planned(&self) -> u32 {
+        planned(self.rounds, self.config.spec.rounds, self.standing)
+    }
 }
 
 /// Seconds after which the page of a run that goes on is loaded again.
@@ -177,7 +184,7 @@ fn figures(report: &Report<'_>, summary: &Summary) -> Markup {
                     (figure("Target accuracy", &percent(target.accuracy), &[reached]))
                 }
                 @let lost = (summary.missing > 0).then(|| format!("{} without a record", summary.missing));
-                @let planned = format!("of {} planned", grouped(report.config.spec.rounds as usize));
+                @let planned = format!("of {} planned", grouped(report.planned() as usize));
                 @let void = report.rounds.iter().filter(|round| round.void).count();
                 @let void = (void > 0).then(|| format!("{} without enough updates", grouped(void)));
                 (figure("Rounds", &grouped(summary.rounds), &[Some(planned), void, lost].into_iter().flatten().collect::<Vec<_>>()))

@@ -6,20 +6,26 @@ use super::Report;
 use crate::report::Summary;
 use crate::report::standing::Standing;
 use crate::report::units::{counted, grouped};
+use crate::round::stopping::{self, EarlyEnd};
 
 /// What stands below the heading; `reloads` says how the page of a run that goes on is kept new.
 pub(super) fn banner(report: &Report<'_>, summary: &Summary, reloads: &str) -> Markup {
-    let planned = report.config.spec.rounds;
+    let planned = report.planned();
     let so_far = format!("after round {} of {}", grouped(summary.rounds), grouped(planned as usize));
     let at = report.ended.map_or_else(String::new, |at| format!(" ({at})"));
     match report.standing {
         Standing::Running => html! {
             p.note role="status" { strong { "Running" } ", " (so_far) ". " (reloads) }
         },
-        Standing::Complete if summary.rounds < planned as usize => html! {
-            p.note role="status" { strong { "Complete" } " " (so_far) (at) ": early-stopping was met." }
+        Standing::Complete { early: Some(early) } => html! {
+            p.note role="status" { strong { "Complete" } " " (so_far) (at) ": " (early.reason()) "." }
         },
-        Standing::Complete => html! {
+        // Earlier programs have not written down why.
+        Standing::Complete { early: None } if summary.rounds < planned as usize => html! {
+            @let why = stopping::ended(report.rounds, &report.config.stop).map(|_| EarlyEnd::EarlyStopping.reason());
+            p.note role="status" { strong { "Complete" } " " (so_far) (at) @if let Some(why) = why { ": " (why) } "." }
+        },
+        Standing::Complete { early: None } => html! {
             @let all = if summary.rounds == 1 { "its one round".to_owned() } else { format!("all {}", counted(summary.rounds, "round")) };
             p.note role="status" { strong { "Complete" } (at) ", " (all) "." }
         },

@@ -6,6 +6,7 @@ use crate::config::{Config, Raw};
 use crate::report::standing::{Origin, Process, Standing};
 use crate::report::units::counted;
 use crate::report::{Report, render};
+use crate::round::stopping::EarlyEnd;
 use crate::round::{Dominance, RoundRecord, WaitedFor};
 
 pub(super) fn config(overrides: &[&str]) -> Config {
@@ -66,7 +67,7 @@ pub(super) fn report<'a>(config: &'a Config, rounds: &'a [RoundRecord]) -> Repor
         histograms: None,
         left_out: &[],
         target: None,
-        standing: &Standing::Complete,
+        standing: &Standing::Complete { early: None },
         ended: None,
         origin: None,
         devices: None,
@@ -98,7 +99,14 @@ fn a_page_says_how_the_run_stands_and_where_it_comes_from() {
     let reason = "training diverged: lower the <rate>".to_owned();
     let cases = [
         (Standing::Running, "<strong>Running</strong>, after round 3 of 3"),
-        (Standing::Complete, "<strong>Complete</strong> (2025-11-21T16:00:00Z), all 3 rounds."),
+        (
+            Standing::Complete { early: None },
+            "<strong>Complete</strong> (2025-11-21T16:00:00Z), all 3 rounds.",
+        ),
+        (
+            Standing::Complete { early: Some(EarlyEnd::Participations) },
+            "<strong>Complete</strong> after round 3 of 3 (2025-11-21T16:00:00Z): every device has taken part in as many",
+        ),
         (Standing::Stopped, "<h2>Stopped after round 3 of 3</h2>"),
         (Standing::Failed { reason }, "<p>training diverged: lower the &lt;rate&gt;</p>"),
         (Standing::Interrupted, "<h2>Interrupted after round 3 of 3</h2>"),
@@ -108,7 +116,7 @@ fn a_page_says_how_the_run_stands_and_where_it_comes_from() {
         assert!(page.contains(part), "{part:?} is not in: {page}");
         assert_eq!(page.contains(reload), stands == Standing::Running, "{stands:?}");
     }
-    let page = standing(&Standing::Complete);
+    let page = standing(&Standing::Complete { early: None });
     for part in [
         "<dd>2025-11-21T15:35:07Z</dd>",
         "lab-1, aggregator 1.2.3; then lab-2, aggregator 1.2.3",

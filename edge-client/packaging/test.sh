@@ -105,6 +105,11 @@ for file; do
     holds 'upgrades with a service in trouble' \
         env "PATH=/tmp/bin:$PATH" "/var/lib/dpkg/info/$package.postinst" configure 0
     holds 'has it started again' grep -qx -e "--no-block try-restart $package.service" /tmp/asked
+    # One that has failed does not run, and may need the new program: `try-restart` would leave it alone.
+    printf '#!/bin/sh\necho "$@" >>/tmp/asked\ncase $1 in is-failed | is-enabled) exit 0 ;; esac\nexit 1\n' >/tmp/bin/systemctl
+    holds 'upgrades with a service that has failed' \
+        env "PATH=/tmp/bin:$PATH" "/var/lib/dpkg/info/$package.postinst" configure 0
+    holds 'has that started again, too' grep -qx -e "--no-block restart $package.service" /tmp/asked
     rm -r /run/systemd/system
 
     holds 'is removed' dpkg --remove "$package"

@@ -23,6 +23,8 @@ pub struct Allowance {
     pub bytes: u64,
     /// What the program and its samples take of that without a run.
     pub used: u64,
+    /// Whether the user named the bound. Otherwise it follows from what is free.
+    pub named: bool,
 }
 
 /// A run needs more memory than the device allows.
@@ -50,7 +52,13 @@ impl Allowance {
             Some(bound) => bound,
             None => used.saturating_add(default_share(&System::this())?),
         };
-        Some(Self { bytes, used })
+        Some(Self { bytes, used, named: bound.is_some() })
+    }
+
+    /// The same bound by what this process takes now, and by what is free now if the user named none.
+    #[must_use]
+    pub fn anew(self) -> Self {
+        Self::of_process(self.named.then_some(self.bytes)).unwrap_or(self)
     }
 
     /// What is left for a run.
@@ -118,7 +126,7 @@ mod tests {
     fn a_run_is_refused_by_its_estimate_and_what_the_process_has_already() {
         let needed = estimate(&spec(), 100).unwrap().total();
         assert!(needed > 200_000_000, "two models at least: {needed}");
-        let allowance = |bytes| Allowance { bytes, used: 30_000_000 };
+        let allowance = |bytes| Allowance { bytes, used: 30_000_000, named: true };
         assert_eq!(allowance(needed + 30_000_000).check(&spec(), 100), Ok(()));
         let refused = allowance(needed + 29_999_999).check(&spec(), 100).unwrap_err();
         assert_eq!((refused.needed, refused.allowed), (needed + 30_000_000, needed + 29_999_999));
@@ -142,5 +150,15 @@ mod tests {
         assert_eq!(default_share(&without), None, "unknown is no bound");
         let here = Allowance::of_process(Some(7)).unwrap();
         assert_eq!((here.bytes, here.left()), (7, 0));
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn what_the_process_takes_is_measured_anew_and_a_bound_that_the_user_named_stays() {
+        let before = |named| Allowance { bytes: 7, used: 1, named };
+        let named = before(true).anew();
+        assert!(named.named && named.bytes == 7 && named.used > OVERHEAD, "{named:?}");
+        let free = before(false).anew();
+        assert!(!free.named && free.bytes >= free.used && free.used > OVERHEAD, "{free:?}");
     }
 }

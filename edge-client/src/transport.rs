@@ -138,4 +138,9 @@ fn version(version: Option<&Protocol>) -> Cow<'static, str> {
 pub trait Connector: Clone + Send + 'static {
     /// Makes one attempt, at these of the server's addresses.
     fn connect(&mut self, pass: Pass) -> impl Future<Output = Result<Channel, ConnectError>> + Send;
+
+    /// Receives no longer task than this on the connections that follow. By default the transport has no such limit.
+    fn limit_tasks(&mut self, bytes: u64) {
+        let _ = bytes;
+    }
 }

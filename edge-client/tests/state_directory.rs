@@ -354,6 +354,30 @@ fn what_cannot_be_written_is_an_error_and_nothing_kept_before_is_lost() {
     save(&mut store, 2, None);
 }
 
+#[test]
+fn unfinished_files_of_an_earlier_process_are_removed() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut store = DiskStore::open(folder.path()).unwrap();
+    store.keep_masking(RUN, b"a secret").unwrap();
+    drop(store);
+    let left = [
+        "server.partial".to_owned(),
+        "frozen/ab.safetensors.partial".to_owned(),
+        format!("personal/{RUN}.safetensors.partial"),
+        format!("runs/{RUN}/masking.partial"),
+    ];
+    let paths = left.map(|name| folder.path().join(name));
+    for path in &paths {
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, "half").unwrap();
+    }
+    let mut store = DiskStore::open(folder.path()).unwrap();
+    for path in paths {
+        assert!(!path.exists(), "{}", path.display());
+    }
+    assert_eq!(store.masking(RUN).unwrap().as_deref(), Some(&b"a secret"[..]));
+}
+
 #[cfg(unix)]
 #[test]
 fn a_read_only_state_directory_is_the_users_to_mend() {

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use models::architecture::FrozenError;
 use shared::message::{TaskKind, ToServer};
 use shared::spec::RunSpec;
+use tokio::task::JoinHandle;
 use tracing::warn;
 
 use super::Driver;
@@ -23,6 +24,8 @@ pub(super) struct Frozen {
     waiting: Option<Waiting>,
     /// Whether they were asked for on this connection.
     asked: bool,
+    /// Writes those that were received last to the disk, beside the driver: there may be many, and a card may be slow.
+    pub(super) keeping: Option<JoinHandle<()>>,
 }
 
 /// A task whose training is about to begin, as soon as the frozen parameters of its run are here.
@@ -81,10 +84,26 @@ impl<C: Connector, S: Store> Driver<'_, C, S> {
             Err(error) => return Some(self.failed(waiting?.round, of_server(&error))),
         }
         // Without them on the disk the device trains all the same, and receives them again after a restart.
-        if let Err(error) = self.store.save_frozen(&digest, encoded) {
-            warn!("the frozen parameters are not kept for the next start: {error}");
+        if let Some(save) = self.store.save_frozen(&digest, encoded) {
+            self.frozen.keeping = Some(tokio::task::spawn_blocking(move || {
+                if let Err(error) = save() {
+                    warn!("the frozen parameters are not kept for the next start: {error}");
+                }
+            }));
         }
         self.begin(waiting?)
+    }
+
+    /// The connection is lost. A run that is over makes no other, which could bring the frozen parameters: the task that waits for them
+    /// has failed.
+    pub(super) fn left_without_frozen(&mut self) -> Option<Event> {
+        if !self.session.is_leaving() {
+            return None;
+        }
+        let Waiting { round, .. } = self.frozen.waiting.take()?;
+        let reason = "the run ended before its frozen parameters were received, so this device has no personal model of it: \
+                      take part in the next run that personalises";
+        Some(self.failed(round, Failure::new(Blame::Server, reason)))
     }
 
     /// The specification with its frozen parameters; `None` if they are not here.

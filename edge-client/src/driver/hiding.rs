@@ -104,7 +104,7 @@ impl<C: Connector, S: Store> Driver<'_, C, S> {
                 Action::Save { update, plain, devices } => {
                     let (work, report) = (plain.task().work, plain.task().report);
                     (self.notice)(Notice::Hidden { round: update.id.round, devices });
-                    event = self.save(TaskOutput { work, report, update: *update, personal: None }, false);
+                    event = self.save(TaskOutput { work, report, update: *update, personal: None }, None);
                 }
                 Action::Fail { round, failure } => event = self.fails(round, failure),
                 Action::Warn { round, reason } => (self.notice)(Notice::Refused { round, reason }),

@@ -28,7 +28,7 @@ pub struct Participant {
     pub samples: Source,
     /// Whether the device is eligible to train.
     pub sensors: Sensors,
-    /// What its memory allows; without it, there is no bound.
+    /// What its memory allows; without it, there is no bound. It is measured again once samples are read [as the run says](Source).
     pub memory: Option<Allowance>,
     /// The processor that it trains on.
     pub backend: Backend,

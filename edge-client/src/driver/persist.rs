@@ -19,12 +19,16 @@ use crate::transport::Connector;
 /// [store](crate::store) and `edge-client --help` promise this.
 const MIN_SYNCED_TRAINING: Duration = Duration::from_secs(1);
 
-/// Interval between attempts to write to a full disk.
-const RETRY_INTERVAL: Duration = Duration::from_secs(2);
+/// The first wait for room on a full disk. It doubles with every attempt, which may write a whole update to a memory card.
+const FIRST_WAIT: Duration = Duration::from_secs(2);
+/// The longest wait for room on a full disk.
+const LONGEST_WAIT: Duration = Duration::from_mins(1);
 
 /// A finished task that the store has no room for.
 pub(super) struct Unsaved {
     pub(super) output: TaskOutput,
+    /// How long it waits.
+    waits: Duration,
     pub(super) retry_at: tokio::time::Instant,
 }
 
@@ -32,19 +36,22 @@ pub(super) struct Unsaved {
 pub(super) struct Unforgotten {
     round: u32,
     verdict: Option<Verdict>,
+    /// How long it waits.
+    waits: Duration,
     pub(super) retry_at: tokio::time::Instant,
 }
 
 /// A sync that the held update waits for.
 pub(super) struct Syncing {
     round: u32,
-    /// Whether the disk was full before.
-    retry: bool,
+    /// How long it has waited for room, if the disk was full before.
+    waited: Option<Duration>,
     pub(super) job: JoinHandle<Result<(), StoreError>>,
 }
 
-fn next_retry() -> tokio::time::Instant {
-    tokio::time::Instant::now() + RETRY_INTERVAL
+/// How long the next attempt waits for room, after one that has `waited`.
+fn next_wait(waited: Option<Duration>) -> Duration {
+    waited.map_or(FIRST_WAIT, |waited| (waited * 2).min(LONGEST_WAIT))
 }
 
 impl<C: Connector, S: Store> Driver<'_, C, S> {
@@ -56,26 +63,26 @@ impl<C: Connector, S: Store> Driver<'_, C, S> {
         };
         let (id, result) = self.training.finish(finished)?;
         match result {
-            Ok(Output::Ready(output)) => self.save(*output, false),
+            Ok(Output::Ready(output)) => self.save(*output, None),
             Ok(Output::Plain { plain, personal }) => self.hide(*plain, personal.as_deref()),
             Err(failure) => Some(self.failed(id.round, failure)),
         }
     }
 
-    /// Saves a finished task, now or as soon as the disk has room. `retry`: this is not the first attempt. The personal model
+    /// Saves a finished task, now or as soon as the disk has room, for which it may have `waited` before. The personal model
     /// comes first: in a round without training the server counts the model's test and never asks for it again.
-    pub(super) fn save(&mut self, mut output: TaskOutput, retry: bool) -> Option<Event> {
+    pub(super) fn save(&mut self, mut output: TaskOutput, waited: Option<Duration>) -> Option<Event> {
         let TaskId { run, round } = output.update.id;
         let saved = output.personal.as_deref().map_or(Ok(()), |model| self.store.save_personal(run, model));
         match saved {
             // The update is of use to the others all the same, and a later round makes another personal model.
             Err(error) if output.work.train => warn!("the personal model of round {round} is lost: {error}"),
-            Err(error) => return self.unsaved(output, retry, &error),
+            Err(error) => return self.unsaved(output, waited, &error),
             Ok(()) => {}
         }
         output.personal = None;
         if let Err(error) = self.store.save(&output.update) {
-            return self.unsaved(output, retry, &error);
+            return self.unsaved(output, waited, &error);
         }
         // Saving has dropped the update before this one.
         self.unforgotten = None;
@@ -99,26 +106,27 @@ impl<C: Connector, S: Store> Driver<'_, C, S> {
     /// Begins to sync the held update.
     pub(super) fn sync(&mut self, round: u32) -> Option<Event> {
         let Some(sync) = self.store.sync_handle() else { return Some(Event::Synced { round }) };
-        self.promise = Some(Syncing { round, retry: false, job: tokio::task::spawn_blocking(sync) });
+        self.promise = Some(Syncing { round, waited: None, job: tokio::task::spawn_blocking(sync) });
         None
     }
 
     /// The sync that the held update waits for has ended: it is durable, or a full disk is tried again, or it is given up.
     pub(super) fn synced(&mut self, result: Result<(), StoreError>) -> Option<Event> {
-        let Syncing { round, retry, .. } = self.promise.take()?;
+        let Syncing { round, waited, .. } = self.promise.take()?;
         match result {
             Ok(()) => Some(Event::Synced { round }),
             Err(error) if error.is_full() => {
-                if !retry {
+                if waited.is_none() {
                     (self.notice)(Notice::NoRoom { round, reason: error.to_string() });
                 }
                 let sync = self.store.sync_handle()?;
+                let waits = next_wait(waited);
                 let job = tokio::spawn(async move {
-                    tokio::time::sleep(RETRY_INTERVAL).await;
+                    tokio::time::sleep(waits).await;
                     let synced = tokio::task::spawn_blocking(sync).await;
                     synced.unwrap_or_else(|error| Err(StoreError::Unsynced(error.to_string())))
                 });
-                self.promise = Some(Syncing { round, retry: true, job });
+                self.promise = Some(Syncing { round, waited: Some(waits), job });
                 None
             }
             Err(error) => {
@@ -129,34 +137,37 @@ impl<C: Connector, S: Store> Driver<'_, C, S> {
     }
 
     /// The task's output cannot be saved: retries on a full disk, fails on any other error.
-    fn unsaved(&mut self, output: TaskOutput, retry: bool, error: &StoreError) -> Option<Event> {
+    fn unsaved(&mut self, output: TaskOutput, waited: Option<Duration>, error: &StoreError) -> Option<Event> {
         let round = output.update.id.round;
         if !error.is_full() {
             return Some(self.failed(round, error.failure()));
         }
-        if !retry {
+        if waited.is_none() {
             (self.notice)(Notice::NoRoom { round, reason: error.to_string() });
         }
-        self.unsaved = Some(Unsaved { output, retry_at: next_retry() });
+        let waits = next_wait(waited);
+        self.unsaved = Some(Unsaved { output, waits, retry_at: tokio::time::Instant::now() + waits });
         None
     }
 
     /// Saves again what found no room.
     pub(super) fn retry_save(&mut self) -> Option<Event> {
-        let Unsaved { output, .. } = self.unsaved.take()?;
-        self.save(output, true)
+        let Unsaved { output, waits, .. } = self.unsaved.take()?;
+        self.save(output, Some(waits))
     }
 
     /// Drops the update of `round`, on which this is the verdict, now or as soon as the disk has room for its client state.
     pub(super) fn forget(&mut self, round: u32, verdict: Option<Verdict>) -> Result<(), StoreError> {
         self.promise = None;
-        let retry = self.unforgotten.take().is_some();
+        let waited = self.unforgotten.take().map(|before| before.waits);
         match self.store.forget(verdict.as_ref()) {
             Err(error) if error.is_full() => {
-                if !retry {
+                if waited.is_none() {
                     (self.notice)(Notice::NoRoomForState { round, reason: error.to_string() });
                 }
-                self.unforgotten = Some(Unforgotten { round, verdict, retry_at: next_retry() });
+                let waits = next_wait(waited);
+                let retry_at = tokio::time::Instant::now() + waits;
+                self.unforgotten = Some(Unforgotten { round, verdict, waits, retry_at });
                 Ok(())
             }
             done => done,
@@ -176,5 +187,17 @@ impl<C: Connector, S: Store> Driver<'_, C, S> {
         self.store.discard_download(Some(round));
         (self.notice)(Notice::Failed { round, failure: failure.clone() });
         Event::Trained { round, outcome: Err(failure), keeps: false }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_that_stays_full_is_tried_ever_less_often_but_once_a_minute() {
+        let waits = std::iter::successors(Some(next_wait(None)), |waited| Some(next_wait(Some(*waited))));
+        let seconds: Vec<u64> = waits.take(7).map(|waits| waits.as_secs()).collect();
+        assert_eq!(seconds, [2, 4, 8, 16, 32, 60, 60]);
     }
 }

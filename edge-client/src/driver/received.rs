@@ -69,6 +69,9 @@ impl<C: Connector, S: Store> Driver<'_, C, S> {
                     .take()
                     .map(|channel| (channel.server, channel.elsewhere))
                     .unwrap_or_default();
+                if let Some(failed) = self.left_without_frozen() {
+                    return Some(failed);
+                }
                 self.lost = Some((server, reason.clone()));
                 Event::Disconnected { reason, elsewhere }
             }

@@ -7,6 +7,7 @@ use shared::data::View;
 use shared::spec::{Reading, RunSpec};
 
 use super::{Connector, Driver, Notice, Store};
+use crate::allowance::Allowance;
 use crate::failure::Failure;
 use crate::session::{DeviceProfile, Event};
 use crate::task::{OwnTrainer, TestSamples, Untested, untested};
@@ -49,6 +50,8 @@ impl<C: Connector, S: Store> Driver<'_, C, S> {
     /// Reads the samples beside the driver, which stays free to stop.
     pub(super) fn read(&mut self, reading: Reading) {
         self.channel = None;
+        // Those of another run: memory for two sets is not counted on.
+        self.samples = None;
         if let Source::AsTheRunSays(read) = &self.participant.samples {
             let read = read.clone();
             self.reading = Some(tokio::task::spawn_blocking(move || read(&reading)));
@@ -60,8 +63,19 @@ impl<C: Connector, S: Store> Driver<'_, C, S> {
         Event::Read(read.map(|samples| {
             let of_device = DeviceProfile::of(self.participant.client, &samples.data, samples.skipped);
             self.samples = Some(samples);
+            self.measure_memory();
             self.participant.bounds(of_device)
         }))
+    }
+
+    /// What the samples take is not left for a run: it was not known when the program began.
+    fn measure_memory(&mut self) {
+        // What reading has freed, or an earlier run, is not taken.
+        (self.participant.at_rest)();
+        self.participant.memory = self.participant.memory.map(Allowance::anew);
+        if let Some(memory) = self.participant.memory {
+            self.connector.limit_tasks(memory.left());
+        }
     }
 
     /// Looks beside the driver whether the device can test the run's models: a test split may be large.

@@ -41,9 +41,9 @@ impl<C: Connector, S: Store> Driver<'_, C, S> {
             // It is sent after the next start.
             let _ = job.await;
         }
-        if let Some(syncing) = self.syncing.take() {
+        for job in [self.syncing.take(), self.frozen.keeping.take()].into_iter().flatten() {
             // It has logged its own error.
-            let _ = syncing.await;
+            let _ = job.await;
         }
     }
 }

@@ -1,6 +1,9 @@
 //! The driver between a store that fails and a server that is played by hand.
 
+mod frozen;
 mod hiding;
+#[cfg(target_os = "linux")]
+mod samples;
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,7 +22,7 @@ use crate::address_book::Pass;
 use crate::pool::TrainPool;
 use crate::sensors::Sensors;
 use crate::session::DeviceProfile;
-use crate::store::{MemoryStore, Standing, SyncHandle, Update};
+use crate::store::{MemoryStore, SaveHandle, Standing, SyncHandle, Update};
 use crate::task::tests::{PERSONALISE, personal_run};
 use crate::task::{Task, TestSamples};
 use crate::transport::Outgoing;
@@ -116,7 +119,20 @@ struct Failing {
     personal: VecDeque<std::io::ErrorKind>,
     personals: Option<UnboundedSender<bool>>,
     /// What is kept is durable once it is released.
-    durable: Mutex<Option<(std::sync::mpsc::Receiver<()>, Arc<AtomicBool>)>>,
+    durable: Mutex<Option<Slow>>,
+    /// Frozen parameters are kept once this is released.
+    frozen: Mutex<Option<Slow>>,
+}
+
+/// Work of a store that ends once it is released, and then says so.
+type Slow = (std::sync::mpsc::Receiver<()>, Arc<AtomicBool>);
+
+fn slow((released, done): Slow) -> SyncHandle {
+    Box::new(move || {
+        released.recv().unwrap();
+        done.store(true, Ordering::SeqCst);
+        Ok(())
+    })
 }
 
 impl Store for Failing {
@@ -133,14 +149,12 @@ impl Store for Failing {
     }
 
     fn sync_handle(&self) -> Option<SyncHandle> {
-        let Some((released, durable)) = self.durable.lock().unwrap().take() else {
-            return self.memory.sync_handle();
-        };
-        Some(Box::new(move || {
-            released.recv().unwrap();
-            durable.store(true, Ordering::SeqCst);
-            Ok(())
-        }))
+        let durable = self.durable.lock().unwrap().take();
+        durable.map(slow).or_else(|| self.memory.sync_handle())
+    }
+
+    fn save_frozen(&self, _: &str, _: &Bytes) -> Option<SaveHandle> {
+        self.frozen.lock().unwrap().take().map(slow)
     }
 
     fn forget(&mut self, verdict: Option<&Verdict>) -> Result<(), StoreError> {
@@ -368,7 +382,7 @@ async fn a_client_does_not_end_before_its_update_is_durable() {
     let (payload, id) = (Bytes::from_static(b"update").into(), TaskId { run: spec().run, round: 1 });
     let update = Update { id, report, payload, local: None };
     let result = crate::task::TaskOutput { work: TaskKind::TRAIN, report, update, personal: None };
-    assert!(driver.save(result, false).is_some());
+    assert!(driver.save(result, None).is_some());
     let left = async {
         driver.shut_down().await;
         durable.load(Ordering::SeqCst)

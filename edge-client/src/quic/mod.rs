@@ -249,6 +249,10 @@ impl QuicConnector {
             async move { connector.dial_at(address).await }
         };
         let tried = self.addresses.lock().begin(pass, self.client);
+        // The server may have named other addresses since some were left.
+        if pass == Pass::Rest && tried.is_empty() {
+            return Err(self.unreachable("no other address is left to try"));
+        }
         let limit = if pass == Pass::Rest { REST_TIMEOUT } else { Duration::MAX };
         let dialled = timeout(limit, addresses::first(&tried, lookup, dial)).await;
         let (answer, place) =
@@ -350,6 +354,10 @@ impl Connector for QuicConnector {
         });
         let elsewhere = self.addresses.lock().has_rest();
         Ok(Channel { server, elsewhere, outgoing, incoming })
+    }
+
+    fn limit_tasks(&mut self, bytes: u64) {
+        self.max_task = bytes.min(MAX_TASK);
     }
 }
 

@@ -165,3 +165,11 @@ async fn what_is_left_of_a_pass_is_not_waited_for_as_long_as_a_pass() {
     assert_eq!(failed, Some(ConnectError::Unreachable { server: address, reason }));
     assert!(began.elapsed() < CONNECT_TIMEOUT / 2);
 }
+
+#[tokio::test]
+async fn a_pass_without_addresses_left_is_an_attempt_that_failed_and_not_the_end() {
+    let mut connector = connector(&["lab:4433"]);
+    connector.addresses.lock().answered(&["lab:4433".to_owned()]);
+    let failed = connector.connect(Pass::Rest).await.err();
+    assert!(failed.as_ref().is_some_and(|error| error.server() == Some("lab:4433")), "{failed:?}");
+}

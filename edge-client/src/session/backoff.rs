@@ -12,8 +12,9 @@ pub(super) const FIRST_DELAY: Duration = Duration::from_millis(250);
 /// The longest delay.
 pub(super) const MAX_DELAY: Duration = Duration::from_secs(30);
 
-/// A connection that lasted this long was not cut because of the update that the client offered on it. A server without room for
-/// an update cuts the connection: if each welcome reset the backoff, the client would offer it several times a second.
+/// A connection that lasted this long was not cut because of its client. A server without room for the update that the client offers
+/// cuts the connection, and so does one that has the same identity connected twice: if each welcome reset the backoff, the client
+/// would come again several times a second.
 pub(super) const LASTING: Duration = Duration::from_secs(5);
 
 /// The delay before the next attempt. It doubles with every attempt, and half of it is random, so that a fleet that lost its
@@ -21,6 +22,8 @@ pub(super) const LASTING: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(super) struct Backoff {
     attempts: u32,
+    /// Connections in a row that were cut soon after their welcome.
+    short: u32,
     /// When the server welcomed the client last.
     welcomed: Duration,
     jitter: ChaCha8Rng,
@@ -30,18 +33,21 @@ impl Backoff {
     /// The backoff of a client, whose id seeds its jitter.
     pub(super) fn of(client: ClientId) -> Self {
         let jitter = Seed::root(0).derive_bytes("reconnect", client.as_bytes()).rng();
-        Self { attempts: 0, welcomed: Duration::ZERO, jitter }
+        Self { attempts: 0, short: 0, welcomed: Duration::ZERO, jitter }
     }
 
-    /// The server welcomed the client.
+    /// The server welcomed the client: what it took to reach the server does not count any more.
     pub(super) fn welcomed(&mut self, now: Duration) {
         self.welcomed = now;
+        self.attempts = self.short;
     }
 
     /// A connection with a welcome was lost.
     pub(super) fn disconnected(&mut self, now: Duration) {
         if self.lasted(now) {
             self.reset();
+        } else {
+            self.short = self.short.saturating_add(1);
         }
     }
 
@@ -52,7 +58,7 @@ impl Backoff {
 
     /// The next delay is the first one again.
     pub(super) fn reset(&mut self) {
-        self.attempts = 0;
+        (self.attempts, self.short) = (0, 0);
     }
 
     /// The delay before the next attempt.

@@ -10,7 +10,7 @@
 //! |---|---|---|---|
 //! | `Waiting` | its moment | `Connecting` | `Connect` |
 //! | `Connecting` | connected | `Greeting` | sends hello |
-//! | `Connecting`, `Greeting`, `Joined` | disconnected | `Waiting` | backs off with jitter; a welcome resets the backoff, but while an update is held only a connection that lasts does |
+//! | `Connecting`, `Greeting`, `Joined` | disconnected | `Waiting` | backs off with jitter; a welcome resets the backoff, but for connections in a row that were cut soon after theirs |
 //! | `Greeting`, `Joined` with a held update and not for long | disconnected, and the server has addresses that were not tried | `Connecting` | `Connect` to the rest of them |
 //! | `Greeting` | how to read the samples, when it has asked | `Reading` | `Read` |
 //! | `Reading` | read | `Connecting` | `Connect` |
@@ -21,7 +21,7 @@
 //! | `Joined` | nothing to test models on | same | sends untested |
 //! | any | refused for a transient reason | same | the server closes the connection: as disconnected |
 //! | `Greeting`, `Joined` | finished, while a personal model is made | `Leaving` | nothing yet |
-//! | `Leaving` | trained | `Over` | `Finish` |
+//! | `Leaving` | trained, or failed: also without a connection that could bring frozen parameters | `Over` | `Finish` |
 //! | any | refused for good, finished, stop, permanent failure of a task | `Over` | `Finish` |
 //!
 //! Devices make personal models in an extra round after the last one. The server may finish that round before a slow device has
@@ -214,6 +214,12 @@ impl Session {
     #[must_use]
     pub fn run(&self) -> Option<&Arc<RunSpec>> {
         self.spec.as_ref().filter(|_| matches!(self.connection, ConnState::Joined(_)))
+    }
+
+    /// Whether the run is over, and only the personal model under way keeps the client from ending.
+    #[must_use]
+    pub fn is_leaving(&self) -> bool {
+        matches!(self.connection, ConnState::Leaving(_))
     }
 
     /// What the client is doing.

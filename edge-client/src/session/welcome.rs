@@ -22,6 +22,10 @@ impl Session {
         };
         // Before it has said what it has, there is nothing to be welcomed with.
         if self.device.asks || self.reading.as_ref().is_some_and(|reading| !reading.fits(&spec)) {
+            // What trains is of another run, and the memory that it takes is another one's once the samples are read.
+            if matches!(self.activity, Activity::Training(_)) {
+                self.abandon();
+            }
             self.ask_again(now);
             return;
         }
@@ -48,11 +52,8 @@ impl Session {
         let wanted = |id: &TaskId| id.run == spec.run && Some(id.round) == wants;
         match &self.activity {
             Activity::Holding(id) if wanted(id) => self.upload(id.round),
-            Activity::Training(id) if wanted(id) => self.backoff.reset(),
-            _ => {
-                self.backoff.reset();
-                self.abandon();
-            }
+            Activity::Training(id) if wanted(id) => {}
+            _ => self.abandon(),
         }
         if let Some((id, reason)) = self.failed.take().filter(|(id, _)| wanted(id)) {
             self.send_failed(id, &reason);

@@ -19,7 +19,7 @@ use super::masking::MaskingStates;
 use super::outbox::Outbox;
 use super::personal::PersonalModels;
 use super::server::ServerFile;
-use super::{Standing, Store, SyncHandle, Update, durable, identity};
+use super::{SaveHandle, Standing, Store, SyncHandle, Update, durable, identity};
 
 /// The format of state directories that this program writes.
 const FORMAT: u32 = 1;
@@ -44,6 +44,7 @@ impl DiskStore {
         durable::create_dir_durably(directory)?;
         let lock = lock(directory)?;
         format(directory)?;
+        remove_unfinished(directory)?;
         let key = identity::load_or_create(&directory.join("identity"))?;
         let outbox = Outbox::open(directory.join("outbox"), ClientStates::new(directory.join("runs")))?;
         let masking = MaskingStates::new(directory.join("runs"));
@@ -121,13 +122,27 @@ impl Store for DiskStore {
         FrozenFiles::of(&self.directory).read(digest)
     }
 
-    fn save_frozen(&mut self, digest: &str, encoded: &Bytes) -> Result<(), StoreError> {
-        FrozenFiles::of(&self.directory).save(digest, encoded)
+    fn save_frozen(&self, digest: &str, encoded: &Bytes) -> Option<SaveHandle> {
+        let (files, digest) = (FrozenFiles::of(&self.directory), digest.to_owned());
+        let encoded = encoded.clone();
+        Some(Box::new(move || files.save(&digest, &encoded)))
     }
 
     fn download(&self) -> Option<SharedDownload> {
         Some(self.download.clone())
     }
+}
+
+/// Removes the files that an earlier process could not finish: they would fill a disk in time. The outbox has its own.
+fn remove_unfinished(directory: &Path) -> Result<(), StoreError> {
+    let runs = durable::entries(&directory.join("runs"))?;
+    let folders = ["frozen", "personal"].map(|name| directory.join(name));
+    durable::remove_unfinished(directory)?;
+    folders
+        .iter()
+        .chain(&runs)
+        .filter(|path| path.is_dir())
+        .try_for_each(|path| durable::remove_unfinished(path))
 }
 
 /// Records the format of a new directory. Fails before it changes a directory of a newer format.

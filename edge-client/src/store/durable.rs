@@ -63,16 +63,53 @@ pub(super) fn replace_after(
     moment: Option<SystemTime>,
 ) -> Result<(), StoreError> {
     let partial = partial(path);
-    write(&partial, &[content])?;
-    if let Some(moment) = moment.and_then(|moment| moment.checked_add(TIME_RESOLUTION))
-        && moment > SystemTime::now()
-    {
-        let file = private().open(&partial).map_err(StoreError::io("open", &partial))?;
-        file.set_modified(moment).map_err(StoreError::io("date", &partial))?;
-    }
-    sync_file(&partial)?;
-    rename(&partial, path)?;
+    let finished = write(&partial, &[content])
+        .and_then(|()| date_after(&partial, moment))
+        .and_then(|()| sync_file(&partial))
+        .and_then(|()| rename(&partial, path));
+    finished_or_removed(&partial, finished)?;
     sync_dir(parent(path))
+}
+
+/// Dates a file after `moment`, unless it is.
+fn date_after(path: &Path, moment: Option<SystemTime>) -> Result<(), StoreError> {
+    match moment.and_then(|moment| moment.checked_add(TIME_RESOLUTION)) {
+        Some(moment) if moment > SystemTime::now() => {
+            let file = private().open(path).map_err(StoreError::io("open", path))?;
+            file.set_modified(moment).map_err(StoreError::io("date", path))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Removes the unfinished file `partial` if it could not be finished: it may have taken the room that what comes next needs.
+pub(super) fn finished_or_removed(
+    partial: &Path,
+    finished: Result<(), StoreError>,
+) -> Result<(), StoreError> {
+    finished.inspect_err(|_| {
+        // The first error is reported. If removing it fails too, the next start removes it.
+        let _ = remove_file(partial);
+    })
+}
+
+/// Removes the unfinished files of an earlier process from a directory, which may be absent.
+pub(super) fn remove_unfinished(directory: &Path) -> Result<(), StoreError> {
+    for path in entries(directory)? {
+        if path.extension().is_some_and(|suffix| suffix == "partial") && path.is_file() {
+            remove_file(&path)?;
+        }
+    }
+    Ok(())
+}
+
+/// The paths in a directory; none if it is absent.
+pub(super) fn entries(directory: &Path) -> Result<Vec<PathBuf>, StoreError> {
+    let listed = match fs::read_dir(directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        listed => listed.and_then(|entries| entries.map(|entry| entry.map(|entry| entry.path())).collect()),
+    };
+    listed.map_err(StoreError::io("list", directory))
 }
 
 /// The start of a small text file; `None` if there is no such file. The inner error is for content that is not text.
@@ -182,6 +219,31 @@ pub(super) mod tests {
         replace(&path, b"second").unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"second");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_finished_takes_no_room() {
+        let folder = tempfile::tempdir().unwrap();
+        // Its place is taken by a directory: it is written, and cannot be renamed.
+        let path = folder.path().join("model");
+        fs::create_dir(&path).unwrap();
+        let error = replace(&path, b"large").unwrap_err();
+        assert!(error.to_string().contains("move a finished file"), "{error}");
+        assert_eq!(entries(folder.path()).unwrap(), [path]);
+    }
+
+    #[test]
+    fn unfinished_files_are_removed_and_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        fs::write(path("one.safetensors.partial"), "half").unwrap();
+        fs::write(path("two.safetensors"), "whole").unwrap();
+        fs::create_dir(path("outbox.partial")).unwrap();
+        remove_unfinished(folder.path()).unwrap();
+        let mut left = entries(folder.path()).unwrap();
+        left.sort_unstable();
+        assert_eq!(left, [path("outbox.partial"), path("two.safetensors")]);
+        remove_unfinished(&path("absent")).unwrap();
     }
 
     #[cfg(unix)]

@@ -47,9 +47,10 @@ impl MaskingStates {
             ClientStates::new(self.runs.clone()).remove_oldest(run)?;
         }
         let partial = durable::partial(&path);
-        file_format::write(&partial, Kind::Masking, &run, state)?;
-        durable::sync_file(&partial)?;
-        durable::rename(&partial, &path)?;
+        let finished = file_format::write(&partial, Kind::Masking, &run, state)
+            .and_then(|()| durable::sync_file(&partial))
+            .and_then(|()| durable::rename(&partial, &path));
+        durable::finished_or_removed(&partial, finished)?;
         durable::sync_dir(of_run)
     }
 }
@@ -84,6 +85,17 @@ mod tests {
         fs::create_dir(runs.join(run(2).to_string())).unwrap();
         fs::copy(of_run.join("masking"), masking_of(&runs, run(2))).unwrap();
         assert_eq!(states.read(run(2)).unwrap(), None);
+    }
+
+    #[test]
+    fn a_state_that_cannot_be_finished_takes_no_room() {
+        let folder = tempfile::tempdir().unwrap();
+        let states = MaskingStates::new(folder.path().to_path_buf());
+        // Its place is taken by a directory: it is written, and cannot be renamed.
+        let path = masking_of(folder.path(), run(1));
+        fs::create_dir_all(&path).unwrap();
+        states.replace(run(1), b"a secret").unwrap_err();
+        assert_eq!(durable::entries(durable::parent(&path)).unwrap(), [path]);
     }
 
     #[test]

@@ -32,6 +32,9 @@
 //! `outbox.partial/` again and removed as a whole, so that training continues from the state before it. The run directories used
 //! last are kept, [`RUNS_KEPT`] of them; older ones are removed.
 //!
+//! Other files are written beside their place, with the suffix `.partial`. What cannot be finished is removed at once, and what a crash
+//! leaves by the next start.
+//!
 //! A half-written or damaged outbox is removed with a warning: training again brings it back. What cannot be brought back
 //! (identity, client state, the server's key) is an error that says what to do. So is a file of a newer format: its program may
 //! return. Client state belongs to one run: an error in it fails that run's round, and does not end the process. A partial download
@@ -75,6 +78,9 @@ pub const RUNS_KEPT: usize = 8;
 
 /// Syncs what was saved before it was made. It may run on any thread, also after the update was forgotten: then it does nothing.
 pub type SyncHandle = Box<dyn FnOnce() -> Result<(), StoreError> + Send>;
+
+/// Saves what it was made for, on any thread.
+pub type SaveHandle = Box<dyn FnOnce() -> Result<(), StoreError> + Send>;
 
 /// Which client state of a run is committed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -151,10 +157,11 @@ pub trait Store: Send {
         Ok(None)
     }
 
-    /// Keeps frozen parameters, which have this digest, over runs and restarts.
-    fn save_frozen(&mut self, digest: &str, encoded: &Bytes) -> Result<(), StoreError> {
+    /// A job that keeps frozen parameters, which have this digest, over runs and restarts. It can run on another thread: there may be
+    /// many of them. `None`, as by default, if they are not kept.
+    fn save_frozen(&self, digest: &str, encoded: &Bytes) -> Option<SaveHandle> {
         let _ = (digest, encoded);
-        Ok(())
+        None
     }
 
     /// The partial download, for the transport; `None` if transports of this store bring every task whole.

@@ -73,6 +73,23 @@ fn a_welcome_resets_the_delay() {
 }
 
 #[test]
+fn a_server_that_welcomes_and_then_cuts_is_asked_ever_less_often() {
+    let mut bench = Bench::joined();
+    let mut full = FIRST_DELAY;
+    for _ in 0..8 {
+        bench.cut();
+        let delay = bench.reconnects();
+        assert!(delay >= full / 2 && delay < full, "{delay:?} of {full:?}");
+        full = (full * 2).min(MAX_DELAY);
+        bench.give(Event::Connected);
+        bench.welcome(1, None);
+    }
+    bench.at(bench.now + LASTING);
+    bench.cut();
+    assert!(bench.reconnects() < FIRST_DELAY, "that was the network");
+}
+
+#[test]
 fn an_update_that_is_cut_off_time_and_again_is_offered_ever_less_often() {
     let mut bench = Bench::holding(1);
     let mut longest = Duration::ZERO;
@@ -243,7 +260,8 @@ fn a_run_that_uses_an_unknown_key_is_declined_by_its_name_and_not_joined_again()
 #[test]
 fn a_run_that_the_device_has_no_memory_for_is_declined_with_the_figures() {
     let allowing = |bytes| {
-        let device = DeviceProfile { memory: Some(Allowance { bytes, used: 1000 }), ..device() };
+        let memory = Some(Allowance { bytes, used: 1000, named: true });
+        let device = DeviceProfile { memory, ..device() };
         let mut session = Session::new(device, None, Duration::ZERO);
         session.handle(Duration::ZERO, Event::Connected);
         let welcome = ToClient::Welcome { spec: SpecText::of(&spec(1)), wants: Some(3) };

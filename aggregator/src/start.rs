@@ -191,6 +191,12 @@ pub fn goes_on(files: &dyn FileLayer, directory: &RunDirectory, config: &Config)
     matches!(occupant(files, directory, config), Ok(Occupant::Same(_) | Occupant::Changed { .. }))
 }
 
+/// Whether a run of `config` begins in `directory`, or goes on there.
+#[must_use]
+pub fn has_room(files: &dyn FileLayer, directory: &RunDirectory, config: &Config) -> bool {
+    matches!(occupant(files, directory, config), Ok(Occupant::Vacant)) || goes_on(files, directory, config)
+}
+
 fn numbered(name: &str, number: u32) -> String {
     if number == 1 { name.to_owned() } else { format!("{name}-{number}") }
 }

@@ -13,7 +13,8 @@ use edge_client::session::SessionEnd;
 use federation_tests::cluster_testbed::{ClusterTestbed, Root};
 use federation_tests::planted::{plant_noise, plant_secret};
 use federation_tests::postgres::Postgres;
-use federation_tests::process::{Process, until};
+use federation_tests::process::{INTERRUPTED, Process, run, until};
+use federation_tests::programs::programs;
 use serde_json::Value;
 
 /// All servers and devices of a lab.
@@ -108,6 +109,61 @@ fn whichever_of_the_servers_is_killed_the_run_goes_on() {
     let (mut servers, devices) = start(&lab, 6);
     kill_in_turn(&mut lab, &mut servers, 6, ClusterTestbed::serve);
     lab.assert_completed(servers, devices);
+}
+
+#[test]
+fn a_server_that_is_asked_to_stop_leaves_the_run_to_the_others() {
+    let Some(lab) = ClusterTestbed::new(2, 2, &["run.rounds=200", "data.max-samples=200"]) else { return };
+    let (mut servers, devices) = start(&lab, 2);
+    closes_a_round(&lab);
+    let root = lab.root().expect("one leads").server;
+    let runs = lab.runs(root).display().to_string();
+    let identity = lab.testbed.name(&format!("identity-{root}"));
+    let asked = run(&programs().aggregator, &["stop", "--runs", &runs, "--identity", &identity]);
+    assert_eq!(asked.code, Some(0), "{}", asked.text);
+    let stopped = servers.remove(root).wait();
+    assert_eq!(stopped.code, Some(0), "{}", stopped.text);
+    assert!(stopped.text.contains("the same command continues the run"), "{}", stopped.text);
+    assert!(!lab.is_over());
+    until("another server leads", || lab.root().is_some_and(|now| now.server != root));
+    servers.insert(root, lab.serve(root));
+    lab.assert_completed(servers, devices);
+}
+
+#[test]
+fn a_run_whose_model_cannot_be_written_is_over_at_another_server() {
+    let Some(lab) = ClusterTestbed::new(2, 2, &["run.rounds=3"]) else { return };
+    let mut servers: Vec<_> = (0..2).map(|server| lab.serve(server)).collect();
+    until("a server leads", || lab.root().is_some());
+    let root = lab.root().expect("it does").server;
+    let place = RunDirectory::new(lab.run(root));
+    until("it has begun the run", || place.identity().exists());
+    // No file takes the place of a folder.
+    fs::create_dir(place.model()).expect("there is no model before the end");
+    let devices: Vec<_> = (0..2).map(|device| lab.join(device)).collect();
+    let failed = servers.remove(root).wait();
+    assert_eq!(failed.code, Some(3), "{}", failed.text);
+    servers.insert(root, lab.serve(root));
+    lab.assert_completed(servers, devices);
+}
+
+#[test]
+fn a_server_begins_no_run_beside_another_one_of_its_name() {
+    let Some(lab) = ClusterTestbed::new(1, 1, &[]) else { return };
+    let former = Process::start("another run", lab.serve_command(0).args(["--set", "run.seed=77"]));
+    let place = RunDirectory::new(lab.run(0));
+    until("it has begun the run", || place.identity().exists());
+    former.interrupt();
+    let ended = former.wait();
+    assert_eq!(ended.code, Some(INTERRUPTED), "{}", ended.text);
+    let refused = Process::start("this run", &mut lab.serve_command(0)).wait();
+    assert_eq!(refused.code, Some(2), "{}", refused.text);
+    assert!(
+        refused.text.contains("holds something else than the run that the store has"),
+        "{}",
+        refused.text
+    );
+    assert!(!lab.runs(0).join(format!("{}-2", place.name())).exists());
 }
 
 /// The secret of a private run, once a server has begun it.

@@ -346,6 +346,54 @@ fn a_server_that_was_away_for_long_hears_of_what_was_forgotten() {
 }
 
 #[test]
+fn a_store_that_was_put_back_hides_nothing_from_a_server_that_comes_late() {
+    let Some(postgres) = Postgres::start() else { return };
+    let address = postgres.address();
+    let [mut a, mut b] = [(); 2].map(|()| Server::of_lab(LAB, Policy::Ticket, &address));
+    a.issue(1, 20);
+    for number in 1..=3 {
+        a.comes(number, Some(secret(1))).expect("it has a ticket");
+    }
+    let mut client_of_store = postgres.client();
+    let store = std::cell::RefCell::new(&mut client_of_store);
+    let run = |statements: &str| store.borrow_mut().batch_execute(statements).expect("tables");
+    let revision = || -> i64 {
+        let row = store.borrow_mut().query_one("SELECT revision FROM register_labs", &[]);
+        row.expect("a lab").get(0)
+    };
+    let renames = |server: &Server, name: &str| {
+        let before = revision();
+        server.rename(2, Some(name));
+        until("the name is in the store", || revision() > before);
+    };
+    until("all are known", || b.known().len() == 3 && a.known() == b.known());
+    run("CREATE TABLE kept AS SELECT revision FROM register_labs");
+    (0..5).for_each(|number| renames(&a, &format!("before-{number}")));
+    until("all are known", || a.known() == b.known());
+    let got = revision();
+    a.end();
+    b.end();
+    // As it was before these names.
+    run("UPDATE register_labs SET revision = kept.revision FROM kept;
+         UPDATE register_devices SET name = NULL, revision = kept.revision FROM kept WHERE register_devices.revision > kept.revision");
+    let a = a.again(&address);
+    a.stand(1, Standing::Revoked);
+    until("the revocation is in the store", || {
+        let revoked = "SELECT count(*) = 1 FROM register_devices WHERE standing = 'revoked'";
+        store.borrow_mut().query_one(revoked, &[]).expect("tables").get(0)
+    });
+    assert!(revision() < got, "the other server has read as far already");
+    let mut number = 0;
+    while revision() <= got {
+        renames(&a, &format!("after-{number}"));
+        number += 1;
+    }
+    let b = b.again(&address);
+    assert_eq!(b.stands(1), Some(Standing::Revoked), "it is so before it lets a device in");
+    until("all is the same", || a.known() == b.known());
+}
+
+#[test]
 fn programs_of_the_version_before_share_a_store() {
     let Some(postgres) = Postgres::start() else { return };
     let mut client = postgres.client();

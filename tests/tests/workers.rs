@@ -158,6 +158,39 @@ fn a_run_of_a_worker_that_was_killed_goes_on_elsewhere() {
 }
 
 #[test]
+fn a_run_is_not_taken_over_by_a_worker_with_other_data() {
+    let Some(postgres) = Postgres::start() else { return };
+    let store = Store(postgres);
+    let own = "data = { set = 'csv', path = 'numbers', shape = [2], classes = 2, clients = 4 }";
+    let experiment = LONG
+        .replace("data = { clients = 4, max-samples = 400 }", own)
+        .replace("seeds = 3", "seeds = 1")
+        .replace("run.rounds = 60", "run.rounds = 200");
+    let testbed = Testbed::of(&experiment);
+    let numbers = |first: i32| {
+        let row = |row: i32| format!("{},{},{}\n", if row == 0 { first } else { row }, -row, row % 2);
+        let text: String = std::iter::once("a,b,label\n".to_owned()).chain((0..40).map(row)).collect();
+        fs::create_dir_all(testbed.path("numbers")).expect("a folder");
+        for name in ["train.csv", "test.csv"] {
+            fs::write(testbed.path("numbers").join(name), &text).expect("written");
+        }
+    };
+    numbers(0);
+    let (a, _) = caught(&store, &testbed, "-KILL");
+    drop(a);
+    numbers(7);
+    let b = store.compare(&testbed, "b", &["--jobs", "1"]);
+    assert_eq!(b.code, Some(2), "{}", b.text);
+    for part in ["the run x--1", "learns from other data", "the content of the training files is "] {
+        assert!(b.text.contains(part), "{part:?} is not in: {}", b.text);
+    }
+    // It is left to those who have the data.
+    numbers(0);
+    let c = store.compare(&testbed, "c", &["--jobs", "1"]);
+    assert!(c.code != Some(2) && c.text.contains("1 run to do"), "{}", c.text);
+}
+
+#[test]
 fn a_worker_that_was_away_for_too_long_writes_nothing_any_more() {
     let Some(postgres) = Postgres::start() else { return };
     let store = Store(postgres);
@@ -311,12 +344,28 @@ fn what_names_an_epoch_that_is_over_changes_nothing() {
     };
     assert!(!advances(&mut client, &first, 9));
     experiments::give_back(&mut client, &id, &first).expect("asked");
-    let held = |claim: &Claim| vec![(claim.name.clone(), claim.epoch)];
-    assert!(renew(&mut client, &id, &held(&first), LEASE).expect("asked").is_empty());
-    assert_eq!(renew(&mut client, &id, &held(&second), LEASE).expect("asked"), ["x--1"]);
+    let renews = |client: &mut Client, claim: &Claim| {
+        let held = [(claim.name.clone(), claim.epoch)];
+        !renew(client, &id, &held, (&claim.worker, LEASE)).expect("asked").is_empty()
+    };
+    assert!(!renews(&mut client, &first) && renews(&mut client, &second));
     assert!(advances(&mut client, &second, 5));
     let stands = experiments::standing(&mut client, &id).expect("asked");
     assert_eq!((stands[0].rounds, stands[0].worker.as_deref()), (5, Some("b")));
+
+    // Epochs begin anew where all was removed, and are another worker's then.
+    assert!(experiments::remove(&mut client, &id).expect("asked"));
+    experiments::enter(&mut client, &experiment).expect("entered");
+    let third = take(&mut client, &id, &["x--1"], ("c", LEASE)).expect("asked").expect("it is free");
+    assert_eq!(third.epoch, first.epoch);
+    assert!(!renews(&mut client, &first) && !advances(&mut client, &first, 9));
+    experiments::give_back(&mut client, &id, &first).expect("asked");
+    assert!(renews(&mut client, &third) && advances(&mut client, &third, 1));
+    // A renewal that is late takes nothing back.
+    experiments::give_back(&mut client, &id, &third).expect("asked");
+    assert!(!renews(&mut client, &third));
+    let stands = experiments::standing(&mut client, &id).expect("asked");
+    assert_eq!((stands[0].rounds, stands[0].worker.as_deref()), (1, None));
 }
 
 /// A key and a certificate for `name`, and the authority that vouches for it, all in this folder.

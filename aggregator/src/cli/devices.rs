@@ -7,6 +7,7 @@ use clap::Subcommand;
 use serde_json::json;
 
 use super::exit::Failure;
+use super::ticket::tell_if_not_carried;
 use super::{LabArgs, device, terminal};
 use crate::commands::command;
 use crate::database::{Database, DatabaseError, moment};
@@ -85,12 +86,16 @@ pub(super) fn devices(lab: &LabArgs, command: DevicesCommand) -> Result<(), Fail
         DevicesCommand::Revoke { devices } => {
             change(&named(&all, &devices)?, "may not take part any more", &|device| {
                 Device::stand(&database, device.client, Standing::Revoked)
-            })
+            })?;
+            tell_if_not_carried(&database, &directory);
+            Ok(())
         }
         DevicesCommand::Remove { devices } => {
             change(&named(&all, &devices)?, "is forgotten, and needs a ticket to come again", &|device| {
                 Device::remove(&database, device.client)
-            })
+            })?;
+            tell_if_not_carried(&database, &directory);
+            Ok(())
         }
         DevicesCommand::Name { device, name } => {
             let device = one(&all, &device)?;

@@ -32,7 +32,8 @@ const PACKAGED: &str = "/var/lib/aggregator";
 /// not that of the build: the same source gives the same program.
 const WRITTEN: i64 = 1_777_593_600_000;
 
-/// How long a ticket is on its way to the other servers, at most: where devices show it to one that does not know it, they are refused.
+/// How long a ticket, or a change of one or of a device, is on its way to the other servers, at most. Where devices show a ticket to one that
+/// does not know it, they are refused.
 #[cfg(feature = "cluster")]
 const CARRIED: Duration = Duration::from_secs(2);
 
@@ -76,16 +77,7 @@ pub(super) fn ticket(arguments: &TicketArgs) -> Result<(), Failure> {
                 let good = database.map(|database| IssuedTicket::good(&database, now)).transpose();
                 list(&good?.unwrap_or_default(), now, arguments.lab.json)
             }
-            Some(number) => {
-                let there = database.map(|database| IssuedTicket::withdraw(&database, number)).transpose();
-                match there? {
-                    Some(true) if arguments.lab.json => terminal::print_json(&json!({ "withdrawn": number })),
-                    Some(true) => terminal::print(&format!("ticket {number} admits no device any more\n")),
-                    _ => Err(Failure::Usage(format!(
-                        "there is no ticket {number}: --list shows those that are good"
-                    ))),
-                }
-            }
+            Some(number) => withdraw(database.as_ref(), &directory, number, arguments.lab.json),
         };
     }
     refuse_if_lost(&directory, &arguments.lab.runs)?;
@@ -112,6 +104,45 @@ pub(super) fn ticket(arguments: &TicketArgs) -> Result<(), Failure> {
         terminal::tell(&doubt);
     }
     Ok(())
+}
+
+/// Makes the ticket with this number good for nothing.
+fn withdraw(database: Option<&Database>, directory: &Path, number: i64, json: bool) -> Result<(), Failure> {
+    let there = database.map(|database| IssuedTicket::withdraw(database, number)).transpose()?;
+    let Some((database, true)) = database.zip(there) else {
+        return Err(Failure::Usage(format!("there is no ticket {number}: --list shows those that are good")));
+    };
+    if json {
+        terminal::print_json(&json!({ "withdrawn": number }))?;
+    } else {
+        terminal::print(&format!("ticket {number} admits no device any more\n"))?;
+    }
+    tell_if_not_carried(database, directory);
+    Ok(())
+}
+
+/// Says so if the other servers of the lab do not hear at once who is not to be let in any more.
+pub(super) fn tell_if_not_carried(database: &Database, directory: &Path) {
+    #[cfg(feature = "cluster")]
+    if !is_known_elsewhere(database, directory, CARRIED) {
+        terminal::tell(
+            "WARNING: the other servers of the lab do not know of this yet, and let devices in as before: they will know once this one \
+             runs and reaches the store",
+        );
+    }
+    #[cfg(not(feature = "cluster"))]
+    let _ = (database, directory);
+}
+
+/// Whether all servers of the lab that has its key in `directory` can know what was changed in `database`; waits for that, at most this long.
+#[cfg(feature = "cluster")]
+fn is_known_elsewhere(database: &Database, directory: &Path, patience: Duration) -> bool {
+    match ServerIdentity::load(&Disk, directory) {
+        Ok(Some(identity)) => is_carried(database, identity.key(), patience).unwrap_or(false),
+        // It is no server's yet.
+        Ok(None) => true,
+        Err(_) => false,
+    }
 }
 
 /// What to say where a ticket has made the server that it is of.
@@ -239,6 +270,26 @@ mod tests {
         for wrong in ["", "h", "24", "-1h", "0d", "1.5h", "99999999d", "24 h", "é"] {
             assert!(lasting(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[cfg(feature = "cluster")]
+    #[test]
+    fn what_other_servers_do_not_hear_of_is_noticed() {
+        use shared::ticket::TicketSecret;
+
+        let folder = tempfile::tempdir().unwrap();
+        let database = Database::open(folder.path()).unwrap();
+        let known = || is_known_elsewhere(&database, folder.path(), Duration::ZERO);
+        let (secret, hour) = (TicketSecret::from_bytes([1; 16]), Duration::from_hours(1));
+        let made = IssuedTicket::make(&database, secret, 1, hour, SystemTime::now()).unwrap();
+        assert!(known(), "it is no server's");
+        let key = ServerIdentity::load_or_create(&Disk, folder.path()).unwrap().key();
+        assert!(known(), "there are no other servers");
+        let share = "INSERT INTO agreed_store (one, lab, instance, revision) VALUES (1, ?1, x'01', 1)";
+        database.write("share", |transaction| transaction.execute(share, [&key.as_bytes()[..]])).unwrap();
+        assert!(!known(), "the ticket");
+        assert!(IssuedTicket::withdraw(&database, made.number).unwrap());
+        assert!(known(), "they have never heard of it");
     }
 
     #[test]

@@ -48,10 +48,31 @@ pub enum StoreError {
         known: i64,
     },
     /// Another run is in the way.
-    #[error("{} holds another run than the store has by that name: move it away, or give another --runs", path.display())]
+    #[error("{} holds something else than the run that the store has by that name: move it away, or give another --runs", path.display())]
     Occupied {
         /// The folder.
         path: PathBuf,
+    },
+    /// The secret of a private run is another one than its servers derive.
+    #[error(
+        "{} is not the secret that the servers derive for this run: its configuration or the servers' key was changed, or the store was lost or put back. Give \
+         the configuration that the run began with and restore the database, or move the run's folder away to begin another run",
+        path.display()
+    )]
+    OtherSecret {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A run that another process has begun learns from other data than this one has.
+    #[error(
+        "the run {run}, which another worker has begun, learns from other data than this worker has: {why}. Give this worker the data that \
+         the others have; what it had of the experiment is in its --out"
+    )]
+    OtherData {
+        /// The run.
+        run: String,
+        /// In what they differ.
+        why: String,
     },
     /// What it holds of a run is not what was put there.
     #[error(
@@ -90,7 +111,10 @@ impl StoreError {
     /// Whether what was asked for is wrong, and not the machine or the database.
     #[must_use]
     pub fn is_of_the_caller(&self) -> bool {
-        matches!(self, Self::Address { .. } | Self::Occupied { .. })
+        matches!(
+            self,
+            Self::Address { .. } | Self::Occupied { .. } | Self::OtherSecret { .. } | Self::OtherData { .. }
+        )
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! A worker takes a run under a lease, which it renews while it works. The epoch counts who has taken the run: every write of it
 //! names the epoch under which it was taken, and a worker whose lease has expired and was taken over finds that its epoch is not the run's
-//! any more. No worker waits for a lock: a run that is being taken is passed over.
+//! any more. It names the worker as well: epochs begin anew where an experiment is removed and entered again, and go back with a store that
+//! is put back to an earlier state. No worker waits for a lock: a run that is being taken is passed over.
 
 use std::time::Duration;
 
@@ -36,7 +37,9 @@ pub struct Claim {
     pub epoch: i64,
     /// The rounds of it that the store has.
     pub rounds: u32,
-    /// Who had taken it and has not given it back.
+    /// Who has taken it. No two processes that live have one name.
+    pub worker: String,
+    /// Who had taken it before and has not given it back.
     pub deserted: Option<String>,
     /// How long the worker may be silent before another one takes it over.
     pub lease: Duration,
@@ -146,6 +149,7 @@ pub fn take(
         name: free.get(0),
         epoch: free.get::<_, i64>(1) + 1,
         rounds: rounds(&free, 2),
+        worker: worker.to_owned(),
         deserted: free.get(3),
         lease,
     };
@@ -158,7 +162,8 @@ pub fn take(
     Ok(Some(claim))
 }
 
-/// Renews the leases of these runs, by name and epoch, and returns the names of those that no other worker has taken.
+/// Renews the leases that this worker has of these runs, by name and epoch, and returns the names of those that it has not given back, and
+/// that no other worker has taken.
 ///
 /// # Errors
 /// Those of the database.
@@ -166,14 +171,14 @@ pub fn renew(
     client: &mut Client,
     experiment: &ExperimentId,
     held: &[(String, i64)],
-    lease: Duration,
+    (worker, lease): (&str, Duration),
 ) -> Result<Vec<String>, Error> {
     let (names, epochs): (Vec<&str>, Vec<i64>) = held.iter().map(|(name, epoch)| (&**name, *epoch)).unzip();
     let rows = client.query(
         "UPDATE experiment_runs SET expires = now() + $4 * interval '1 second'
          FROM unnest($2::text[], $3::bigint[]) AS held (run, at)
-         WHERE experiment = $1 AND name = run AND epoch = at AND NOT ended RETURNING name",
-        &[&&experiment[..], &names, &epochs, &lease.as_secs_f64()],
+         WHERE experiment = $1 AND name = run AND epoch = at AND worker = $5 AND expires IS NOT NULL AND NOT ended RETURNING name",
+        &[&&experiment[..], &names, &epochs, &lease.as_secs_f64(), &worker],
     )?;
     Ok(rows.iter().map(|row| row.get(0)).collect())
 }
@@ -184,8 +189,9 @@ pub fn renew(
 /// Those of the database.
 pub fn give_back(client: &mut Client, experiment: &ExperimentId, claim: &Claim) -> Result<(), Error> {
     client.execute(
-        "UPDATE experiment_runs SET expires = NULL, worker = NULL WHERE experiment = $1 AND name = $2 AND epoch = $3",
-        &[&&experiment[..], &claim.name, &claim.epoch],
+        "UPDATE experiment_runs SET expires = NULL, worker = NULL
+         WHERE experiment = $1 AND name = $2 AND epoch = $3 AND worker = $4",
+        &[&&experiment[..], &claim.name, &claim.epoch, &claim.worker],
     )?;
     Ok(())
 }
@@ -214,11 +220,12 @@ pub fn advance(
 ) -> Result<bool, Error> {
     let (free, ended) = (then == Then::IsFree, then == Then::HasEnded);
     let rounds = i32::try_from(rounds).unwrap_or(i32::MAX);
+    // What was freed has no worker: the answer to that may have been lost, and it is done again.
     let updated = transaction.execute(
         "UPDATE experiment_runs SET rounds = $4, ended = $5, arithmetic = $6,
              worker = CASE WHEN $7 THEN NULL ELSE worker END,
              expires = CASE WHEN $7 THEN NULL ELSE greatest(expires, now() + $8 * interval '1 second') END
-         WHERE experiment = $1 AND name = $2 AND epoch = $3 AND NOT ended",
+         WHERE experiment = $1 AND name = $2 AND epoch = $3 AND NOT ended AND (worker = $9 OR $7 AND worker IS NULL)",
         &[
             &&experiment[..],
             &claim.name,
@@ -228,6 +235,7 @@ pub fn advance(
             &arithmetic,
             &free,
             &claim.lease.as_secs_f64(),
+            &claim.worker,
         ],
     )?;
     Ok(updated == 1)

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
-use std::io::{Read as _, Write as _};
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -17,7 +17,7 @@ use super::error::{StoreError, disk};
 use super::experiments::{Claim, ExperimentId, Then};
 use super::file_store::{FileStore, Held, Of};
 use crate::run::directory::RunDirectory;
-use crate::runs::contents::contents;
+use crate::runs::contents::{contents, may_go};
 use crate::storage::FileLayer;
 
 /// The bytes of a part.
@@ -105,11 +105,19 @@ pub fn keep(
             files.push(Held { path: entry.name, digest: None, bytes: 0 });
             continue;
         }
-        let (digest, bytes) = digests.of(&entry.path)?;
+        let (digest, bytes) = match digests.of(&entry.path) {
+            Err(StoreError::Disk { source, .. })
+                if source.kind() == ErrorKind::NotFound && may_go(&entry.name) =>
+            {
+                continue;
+            }
+            found => found?,
+        };
         read.insert(entry.path.clone());
         let file = Held { path: entry.name, digest: Some(digest.clone()), bytes };
         let is_there = |other: &Held| other.digest == file.digest;
-        if !known.iter().chain(&files).any(is_there) {
+        // An empty file has no parts.
+        if bytes > 0 && !known.iter().chain(&files).any(is_there) {
             let mut number: i32 = 0;
             let sent = read_parts(&entry.path, &mut |part| {
                 let sent = store.put_part(patience, of, (&digest, number), part)?;

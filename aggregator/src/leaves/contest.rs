@@ -48,7 +48,8 @@ mod tests {
     use crate::leaves::standing::LEASE;
 
     fn leads(epoch: i64) -> Standing {
-        Standing::Leads(Claim { name: "run".to_owned(), epoch, rounds: 0, deserted: None, lease: LEASE })
+        let (name, worker) = ("run".to_owned(), "a".to_owned());
+        Standing::Leads(Claim { name, epoch, rounds: 0, worker, deserted: None, lease: LEASE })
     }
 
     fn follows(epoch: i64) -> Standing {

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use tracing::warn;
 
+use super::fetch::note_in_store;
 use super::leadership::Led;
 use super::standing::LEASE;
 use super::store::RunStore;
@@ -103,7 +104,9 @@ impl Keeper {
         let mut patience = WhileLeading::new(&self.led);
         let of = Chosen { directory, which, digests: &mut self.digests };
         match keep(&mut *self.store, &mut patience, run, claim, of, stands, self.arithmetic) {
-            Ok(Kept::There) => Ok(()),
+            Ok(Kept::There) => {
+                note_in_store(directory, self.led.run()).map_err(|error| LeavesError::Store(error.into()))
+            }
             Ok(Kept::Lost) => Err(LeavesError::Superseded),
             Ok(Kept::GivenUp) => self.led.check().and(Err(LeavesError::Stopped)),
             Err(error) => Err(LeavesError::Store(error.into())),

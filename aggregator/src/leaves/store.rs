@@ -71,7 +71,7 @@ fn present(client: &mut Client, run: &ServedRun, (leaf, address): (&str, &str)) 
 /// Renews the lease that is `held`, or takes it if it is free, and says where the run stands.
 fn stand(client: &mut Client, run: &ServedRun, leaf: &str, held: Option<&Claim>) -> Result<Standing, Error> {
     if let Some(claim) = held {
-        let renewed = renew(client, &run.id, &[(claim.name.clone(), claim.epoch)], LEASE)?;
+        let renewed = renew(client, &run.id, &[(claim.name.clone(), claim.epoch)], (leaf, LEASE))?;
         if !renewed.is_empty() {
             return Ok(Standing::Leads(claim.clone()));
         }

@@ -1,13 +1,14 @@
 //! What a run consists of, on any machine.
 //!
-//! Left out is what one machine's processes need: locks, requests, uploads under way, files that are unfinished, and anything that is
+//! Left out is what one machine's processes need: locks, requests to stop, uploads under way, files that are unfinished, and anything that is
 //! neither a file nor a folder.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use super::RunsError;
 use super::error::disk;
-use crate::run::directory::round_in;
+use crate::run::directory::{RunDirectory, round_in};
 use crate::storage::{Disk, FileLayer as _};
 
 /// A file or a folder of a run.
@@ -41,7 +42,10 @@ fn collect(folder: &Path, within: &str, into: &mut Vec<Entry>) -> Result<(), Run
         if stays(&name) {
             continue;
         }
-        let metadata = path.symlink_metadata().map_err(|_| RunsError::Name { path: path.clone() })?;
+        let metadata = match path.symlink_metadata() {
+            Err(error) if error.kind() == ErrorKind::NotFound && may_go(&name) => continue,
+            found => found.map_err(|_| RunsError::Name { path: path.clone() })?,
+        };
         let is_folder = metadata.is_dir();
         if !(is_folder || metadata.is_file()) {
             continue;
@@ -52,6 +56,13 @@ fn collect(folder: &Path, within: &str, into: &mut Vec<Entry>) -> Result<(), Run
         }
     }
     Ok(())
+}
+
+/// Whether another process may remove this part of a run while it is looked at: the operator's wish that the run pauses. It is of the run,
+/// and goes with it to other machines.
+#[must_use]
+pub fn may_go(name: &str) -> bool {
+    RunDirectory::new("").paused() == Path::new(name)
 }
 
 /// Whether this part of a run stays on its machine. So does the secret of a private one, without which it does not go on elsewhere.
@@ -80,5 +91,17 @@ mod tests {
         assert_eq!(names, ["model.safetensors"]);
         fs::write(run.path().join(OsStr::from_bytes(b"\xff")), "finished").unwrap();
         assert!(matches!(contents(run.path()), Err(RunsError::Name { .. })));
+    }
+
+    #[test]
+    fn a_pause_goes_with_the_run_and_may_be_taken_back() {
+        let run = tempfile::tempdir().unwrap();
+        let directory = RunDirectory::new(run.path());
+        fs::create_dir(directory.state()).unwrap();
+        fs::write(directory.paused(), "").unwrap();
+        fs::write(directory.identity(), "").unwrap();
+        let names: Vec<_> = contents(run.path()).unwrap().into_iter().map(|entry| entry.name).collect();
+        assert_eq!(names, ["state", "state/paused", "state/run.json"]);
+        assert_eq!(names.iter().map(|name| may_go(name)).collect::<Vec<_>>(), [false, true, false]);
     }
 }

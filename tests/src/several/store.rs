@@ -175,7 +175,8 @@ impl State {
             let deserted = self.worker.replace(leaf.to_owned());
             self.expires = Some(now + LEASE);
             let (name, epoch, rounds) = (run.to_owned(), self.epoch, self.rounds);
-            return Standing::Leads(Claim { name, epoch, rounds, deserted, lease: LEASE });
+            let worker = leaf.to_owned();
+            return Standing::Leads(Claim { name, epoch, rounds, worker, deserted, lease: LEASE });
         }
         match self.worker.as_ref().and_then(|worker| self.leaves.get_key_value(worker)) {
             Some((worker, (address, _))) => {

@@ -1,10 +1,11 @@
 //! `aggregator serve --store`: a run that several servers serve together.
 
+mod agreed;
+
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use sha2::{Digest as _, Sha256};
 use shared::cli::Processor;
 use tokio::runtime::Runtime;
 use tokio::sync::{mpsc, watch};
@@ -20,26 +21,26 @@ use super::{ServeArgs, told};
 use crate::cluster::address::StoreAddress;
 use crate::cluster::connection::Connection;
 use crate::cluster::error::StoreError;
-use crate::cluster::experiments::{Claim, has_busy_namesake, namesakes};
+use crate::cluster::experiments::Claim;
 use crate::cluster::register::{RegisterError, Synchroniser};
 use crate::config::{Config, Raw};
 use crate::coordinator::Outcome;
 use crate::database::{Database, moment};
 use crate::enrolment::{Admission, ListenAddress, Register};
 use crate::events::{Notice, Sink};
-use crate::leaves::fetch::{Wanted, born, fetch_run, put_secret};
-use crate::leaves::message::Part;
+use crate::leaves::fetch::{born, fetch_run, put_secret};
 use crate::leaves::process::{Leading, Process, Setup, Turn};
 use crate::leaves::shown::{Shown, folder_of};
 use crate::leaves::standing::ServedRun;
 use crate::run::directory::RunDirectory;
 use crate::run::{LeafRun, LeavesError, Run, RunError};
 use crate::serve::{Ready, ServeError, serve_peers};
-use crate::start::Started;
+use crate::start::{Started, has_room};
 use crate::storage::Disk;
 use crate::storage::retry_full::RetryingDisk;
 use crate::transport::identity::ServerIdentity;
 use crate::transport::{Listener, LoadMeter};
+use agreed::{part, refuse_beside_others, refused, served};
 
 /// How often the other servers are told what the run waits for.
 const SHOW: Duration = Duration::from_secs(1);
@@ -48,22 +49,6 @@ impl From<RegisterError> for Failure {
     fn from(error: RegisterError) -> Self {
         Self::environment(error)
     }
-}
-
-/// What does not go with several servers yet, with the keys that ask for it.
-fn refused(config: &Config) -> Option<&'static str> {
-    let spec = &config.spec;
-    let algorithm = shared::algorithm::registry::build(&spec.algorithm).ok()?;
-    [
-        (spec.aggregation.rule.needs_every_update(), "a rule that needs every update (aggregation.rule)"),
-        (algorithm.ensemble().is_some(), "an algorithm whose clients' models stay side by side (algorithm)"),
-        (
-            algorithm.supervised().is_some(),
-            "an algorithm whose server trains a part of the model (algorithm)",
-        ),
-    ]
-    .into_iter()
-    .find_map(|(asked, what)| asked.then_some(what))
 }
 
 /// Where the other servers reach this one.
@@ -77,59 +62,6 @@ fn reached_at(arguments: &ServeArgs) -> Result<String, Failure> {
                 .to_owned(),
         )),
         None => Ok(listen.to_string()),
-    }
-}
-
-/// The run that the store knows by the lab's key, its name and what its configuration says, and by how many parts of it are simulated. The
-/// version of the program is none of it: servers are updated one after the other.
-fn served((config, given): (&Config, &Raw), identity: &ServerIdentity, part: Option<Part>) -> ServedRun {
-    let name = config.spec.name.clone();
-    let mut hash = Sha256::new();
-    for part in [
-        "federation run 2",
-        &identity.key().to_string(),
-        &config.effective.without_local_paths().stated(given),
-    ] {
-        hash.update((part.len() as u64).to_be_bytes());
-        hash.update(part);
-    }
-    hash.update(part.map_or(0, |part| part.of).to_be_bytes());
-    ServedRun { id: hash.finalize().into(), name }
-}
-
-/// Refuses a run while others serve another one of its name: then the servers were not given the same. Warns of one that no server serves.
-fn refuse_beside_others(store: &StoreAddress, run: &ServedRun, stop: &StopRequest) -> Result<(), Failure> {
-    let mut connection = Connection::new(store.clone());
-    let wanted = || !stop.is_made();
-    let mut patience = Wanted(&wanted);
-    let described = run.described();
-    let name = &run.name;
-    if connection.lasting(&mut patience, &mut |client| has_busy_namesake(client, &described))? == Some(true) {
-        return Err(Failure::Usage(format!(
-            "other servers serve a run named {name} over this store, or did so five seconds ago, with another configuration, server's \
-             key or --simulate. To serve it, give this server the same of each; to begin a run of its own, give that another \
-             name: --set run.name={name}-2"
-        )));
-    }
-    let others = connection.lasting(&mut patience, &mut |client| namesakes(client, &described))?;
-    let others = others.unwrap_or_default();
-    if others.iter().any(|(ended, all)| ended < all) {
-        terminal::tell(&format!(
-            "WARNING: the store has another run named {name} that has not ended, of another configuration or server's key: the \
-             servers of one run need the same of each"
-        ));
-    }
-    Ok(())
-}
-
-/// The part of the clients that this process simulates.
-fn part(arguments: &ServeArgs) -> Option<Part> {
-    #[cfg(feature = "simulate")]
-    return arguments.simulate.map(|shard| Part { number: shard.number(), of: shard.of() });
-    #[cfg(not(feature = "simulate"))]
-    {
-        let _ = arguments;
-        None
     }
 }
 
@@ -367,6 +299,11 @@ impl Server<'_> {
             }
         };
         let Over { run, shutdown, concluded, lock: _lock } = *over;
+        if !run.directory().finished().exists() {
+            // It was stopped on request, or its model or its report could not be written: another server goes on with it.
+            process.rest(claim);
+            return Ok(Some(concluded));
+        }
         match process.keeper(led, arithmetic).keep_whole(run.directory(), run.closed()) {
             // The next server to lead finds that all rounds are over.
             Err(left) if left.goes_on() => return Ok(self.rest(process, claim, &left)),
@@ -391,19 +328,27 @@ impl Server<'_> {
     /// Begins the run, or goes on with what the store has of it. `None` if this process is to stop before.
     fn begin(&self, files: RetryingDisk) -> Result<Option<Started>, Failure> {
         let given = &self.arguments.run;
-        self.fetch()?;
+        if self.fetch()?.is_none() {
+            return Ok(None);
+        }
+        let place = RunDirectory::new(given.runs.join(&self.run.name));
+        // The run would begin in a folder beside it, and all servers look for it in this one.
+        let occupied = || Failure::from(StoreError::Occupied { path: place.root().to_owned() });
+        if !has_room(&Disk, &place, &self.config) {
+            return Err(occupied());
+        }
         if self.config.promise.is_some() {
             let Some(born) = born(&self.store, &self.run, &|| !self.stop.is_made())? else { return Ok(None) };
             let purpose = format!("the private run {} of {born}", self.run.name);
-            let place = RunDirectory::new(given.runs.join(&self.run.name));
             put_secret(&place, &self.identity.derive(&purpose))?;
         }
         let (started, ()) = given.start(self.config.clone(), Arc::new(files), |_| Ok(()))?;
-        Ok(Some(started))
+        // Another process was faster.
+        if started.passed.is_empty() { Ok(Some(started)) } else { Err(occupied()) }
     }
 
-    /// Brings here what the store has of the run.
-    fn fetch(&self) -> Result<bool, StoreError> {
+    /// Brings here what the store has of the run. Whether it has anything; `None` if this process is to stop before.
+    fn fetch(&self) -> Result<Option<bool>, StoreError> {
         let mut store = Connection::new(self.store.clone());
         fetch_run(&mut store, &self.run, (&Disk, &self.arguments.run.runs), &|| !self.stop.is_made())
     }
@@ -411,7 +356,9 @@ impl Server<'_> {
     /// Brings the model and the report of a run here that is over.
     fn take_home(&self, process: &mut Process) -> Result<(), Failure> {
         self.runtime.block_on(process.end());
-        self.fetch()?;
+        if self.fetch()?.is_none() {
+            return self.stop.failure().map_or(Ok(()), Err);
+        }
         let place = self.arguments.run.runs.join(&self.run.name);
         terminal::tell(&format!("the run is over; its model and its report are in {}", place.display()));
         Ok(())

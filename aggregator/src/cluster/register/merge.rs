@@ -8,6 +8,7 @@
 //! | one side has changed it | the change |
 //! | both have, one to revoked | revoked |
 //! | both have, one to admitted and one to waiting | admitted: a device that asks decides nothing |
+//! | both have, one from waiting to admitted and one to removed | admitted: a server removes those that wait where too many do |
 //! | both have, otherwise | what is written later |
 //! | the server and the store never agreed | revoked, then removed from the store, then admitted, then waiting |
 //!
@@ -23,7 +24,7 @@ pub(super) fn device(agreed: Option<&Said>, here: &Said, there: &Said, stood: bo
         Some(agreed) => match (here.standing != agreed.standing, stood) {
             (false, _) => there.standing,
             (true, false) => here.standing,
-            (true, true) => at_once(here.standing, there.standing),
+            (true, true) => at_once(agreed.standing, here.standing, there.standing),
         },
     };
     let (ours, theirs) = (&here.name, &there.name);
@@ -48,11 +49,12 @@ fn met(here: Stands, there: Stands) -> Stands {
     }
 }
 
-/// Of two changes that did not know of each other. `here` is written later.
-fn at_once(here: Stands, there: Stands) -> Stands {
+/// Of two changes of what was `agreed` that did not know of each other. `here` is written later.
+fn at_once(agreed: Stands, here: Stands, there: Stands) -> Stands {
     match (here, there) {
         (Stands::REVOKED, _) | (_, Stands::REVOKED) => Stands::REVOKED,
         (Stands::IN, Stands::WAITING) | (Stands::WAITING, Stands::IN) => Stands::IN,
+        (Stands::REMOVED, Stands::IN) if agreed == Stands::WAITING => Stands::IN,
         _ => here,
     }
 }

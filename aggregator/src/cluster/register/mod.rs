@@ -66,15 +66,12 @@ impl Synchroniser {
     /// # Errors
     /// What does not pass by itself: the store lets this program not in, is of a newer one, or the database cannot be read.
     pub fn start(database: &Database, address: StoreAddress, lab: PublicKey) -> Result<Self, RegisterError> {
-        let mut instance = vec![0; 16];
-        getrandom::fill(&mut instance).map_err(RegisterError::Random)?;
         let (to, inbox) = mpsc::channel();
         let away = Arc::new(AtomicBool::new(true));
         let worker = Worker {
             database: database.another()?,
             connection: Connection::new(address),
             lab: lab.as_bytes().to_vec(),
-            instance,
             inbox,
             away: away.clone(),
         };

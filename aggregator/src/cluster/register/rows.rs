@@ -86,10 +86,17 @@ pub(super) struct TicketRow {
 /// Where in the history of a lab's register a server is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Place {
-    /// The register: another one after its tables were lost.
+    /// The register: another one after its tables were lost, or put back to an earlier state.
     pub(super) instance: Vec<u8>,
     /// The revision up to which all was read.
     pub(super) revision: i64,
+}
+
+impl Place {
+    /// Whether the register has gone back since it was here.
+    pub(super) fn is_ahead_of(&self, now: &Self) -> bool {
+        self.instance == now.instance && self.revision > now.revision
+    }
 }
 
 /// What was changed here since the servers have agreed.

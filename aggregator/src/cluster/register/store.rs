@@ -19,7 +19,8 @@ fn head(client: &mut impl postgres::GenericClient, lab: &[u8]) -> Result<Option<
     Ok(row.map(|row| (Place { instance: row.get(0), revision: row.get(1) }, row.get(2))))
 }
 
-/// What a server that has got to `at` has not read yet; `None` if there is nothing. A lab that is not there is entered, as `instance`.
+/// What a server that has got to `at` has not read yet; `None` if there is nothing. A lab that is not there is entered, as `instance`, and one
+/// that was put back to an earlier state is that from now on: no register was called so before.
 pub(super) fn pull(
     client: &mut Client,
     lab: &[u8],
@@ -29,6 +30,13 @@ pub(super) fn pull(
     // Most often nothing is new.
     match head(client, lab)? {
         Some((place, _)) if at == Some(&place) => return Ok(None),
+        // Once other servers have raised the revision again, those that come later could not tell: so that all merge anew, it is another one.
+        Some((place, _)) if at.is_some_and(|at| at.is_ahead_of(&place)) => {
+            client.execute(
+                "UPDATE register_labs SET instance = $3 WHERE lab = $1 AND instance = $2",
+                &[&lab, &place.instance, &instance],
+            )?;
+        }
         Some(_) => {}
         None => {
             client.execute(
@@ -42,7 +50,7 @@ pub(super) fn pull(
         client.build_transaction().isolation_level(IsolationLevel::RepeatableRead).read_only(true).start()?;
     let Some((place, purged)) = head(&mut transaction, lab)? else { return Ok(None) };
     let extent = match at {
-        Some(at) if at.instance != place.instance || at.revision > place.revision => Extent::Another,
+        Some(at) if at.instance != place.instance || at.is_ahead_of(&place) => Extent::Another,
         Some(at) if at.revision < purged => Extent::Whole,
         Some(_) => Extent::Newer,
         None => Extent::Another,

@@ -33,8 +33,6 @@ pub(super) struct Worker {
     pub(super) database: Database,
     pub(super) connection: Connection,
     pub(super) lab: Vec<u8>,
-    /// What a register is called that is begun here.
-    pub(super) instance: Vec<u8>,
     pub(super) inbox: Receiver<Message>,
     pub(super) away: Arc<AtomicBool>,
 }
@@ -160,7 +158,7 @@ impl Worker {
     /// Reads what is new, merges it, and writes what is new here, until both sides say the same. Without an end to `patience`, an outage
     /// is waited through.
     fn synchronise(&mut self, state: &mut State, patience: Option<Duration>) -> Result<(), RegisterError> {
-        let Self { database, connection, lab, instance, inbox, away } = self;
+        let Self { database, connection, lab, inbox, away } = self;
         let mut outage = Outage { inbox, away, stopped: &mut state.stopped, left: patience };
         if !state.prepared {
             if connection.prepare_lasting(&mut outage)?.is_none() {
@@ -171,8 +169,11 @@ impl Worker {
         }
         for _ in 0..ATTEMPTS {
             let at = state.at.clone();
+            // What a register is called that is begun here, or was put back.
+            let mut instance = [0; 16];
+            getrandom::fill(&mut instance).map_err(RegisterError::Random)?;
             let pulled = connection
-                .lasting(&mut outage, &mut |client| store::pull(client, lab, at.as_ref(), instance))?;
+                .lasting(&mut outage, &mut |client| store::pull(client, lab, at.as_ref(), &instance))?;
             let Some(pulled) = pulled else { return Ok(()) };
             if let Some(pulled) = pulled {
                 apply(database, lab, &pulled, SystemTime::now())?;

@@ -43,12 +43,12 @@ impl Patience for UntilEnded<'_> {
 }
 
 impl Held {
-    /// None yet. Leases are renewed over `connection` for as long as this is kept.
-    pub(super) fn start(connection: Connection, experiment: ExperimentId) -> Arc<Self> {
+    /// None yet. Leases of the worker of this name are renewed over `connection` for as long as this is kept.
+    pub(super) fn start(connection: Connection, experiment: ExperimentId, worker: String) -> Arc<Self> {
         let (working, ended) = mpsc::channel();
         let held = Arc::new(Self { runs: Mutex::default(), _working: Mutex::new(working) });
         let weak = Arc::downgrade(&held);
-        std::thread::spawn(move || renewing(connection, &experiment, &weak, &ended));
+        std::thread::spawn(move || renewing(connection, (&experiment, &worker), &weak, &ended));
         held
     }
 
@@ -106,7 +106,7 @@ impl Held {
 
 fn renewing(
     mut connection: Connection,
-    experiment: &ExperimentId,
+    (experiment, worker): (&ExperimentId, &str),
     held: &Weak<Held>,
     ended: &mpsc::Receiver<()>,
 ) {
@@ -117,7 +117,9 @@ fn renewing(
         if asked.is_empty() {
             continue;
         }
-        match connection.lasting(&mut patience, &mut |client| renew(client, experiment, &asked, LEASE)) {
+        let renewed = connection
+            .lasting(&mut patience, &mut |client| renew(client, experiment, &asked, (worker, LEASE)));
+        match renewed {
             Ok(Some(renewed)) => {
                 if let Some(held) = held.upgrade() {
                     held.mark(&asked, &renewed);

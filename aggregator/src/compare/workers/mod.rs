@@ -26,7 +26,7 @@ use super::collect::transfer;
 use super::plan::{Plan, Planned, Standing};
 use crate::cluster::address::StoreAddress;
 use crate::cluster::connection::{Connection, Patience};
-use crate::cluster::error::StoreError;
+use crate::cluster::error::{StoreError, disk};
 use crate::cluster::experiments::{self, Claim, Description, LEASE, Stands, Then};
 use crate::cluster::file_store::Of;
 use crate::cluster::files::{self, Chosen, Digests, Fetched, Kept};
@@ -133,9 +133,14 @@ impl Workers {
         let mut connection = Connection::new(address.clone());
         connection.prepare()?;
         connection.once(&mut |client| experiments::enter(client, &experiment))?;
+        // A process that died may have left some.
+        for run in &plan.runs {
+            let former = former(out, &run.config.spec.name);
+            Disk.remove_dir(&former).map_err(disk("remove", &former))?;
+        }
         let name = format!("{}:{}", Process::this().host.as_deref().unwrap_or("unknown"), std::process::id());
         Ok(Self {
-            held: Held::start(Connection::new(address.clone()), experiment.id),
+            held: Held::start(Connection::new(address.clone()), experiment.id, name.clone()),
             experiment,
             name,
             arithmetic: arithmetic.to_owned(),
@@ -263,10 +268,11 @@ impl Workers {
     fn fetch(&self, run: &Planned, runs: &Path) -> Result<(), WorkersError> {
         let (id, name) = (self.experiment.id, &run.config.spec.name);
         let old = run.directory(runs);
+        let former = former(&self.out, name);
         transfer::arrival(&self.out, name, |draft| {
             loop {
-                Disk.remove_dir(draft).map_err(crate::cluster::error::disk("remove", draft))?;
-                Disk.create_dir(draft).map_err(crate::cluster::error::disk("create", draft))?;
+                Disk.remove_dir(draft).map_err(disk("remove", draft))?;
+                Disk.create_dir(draft).map_err(disk("create", draft))?;
                 let fetched = self.ask(&mut |connection, patience| {
                     files::fetch(connection, patience, Of { experiment: &id, run: name }, (&Disk, draft))
                         .map(Some)
@@ -278,9 +284,10 @@ impl Workers {
                 }
             }
             // It is an earlier state of the same run.
-            Disk.remove_dir(old.root()).map_err(crate::cluster::error::disk("remove", old.root()))?;
+            move_away(old.root(), &former)?;
             Ok::<(), WorkersError>(())
-        })
+        })?;
+        Ok(Disk.remove_dir(&former).map_err(disk("remove", &former))?)
     }
 
     /// Gives a run back as it was taken.
@@ -357,7 +364,46 @@ impl Workers {
     }
 }
 
+/// What a run of the experiment in the folder `out` is called there, in whose place another state of it comes, until it is removed.
+fn former(out: &Path, run: &str) -> PathBuf {
+    out.join(format!(".former-{run}"))
+}
+
+/// Moves a run to where it is removed. In one step: a part of a run is none, and would be in the way of it.
+fn move_away(run: &Path, former: &Path) -> Result<(), StoreError> {
+    Disk.remove_dir(former).map_err(disk("remove", former))?;
+    if Disk.length(run).map_err(disk("look at", run))?.is_some() {
+        Disk.rename(run, former).map_err(disk("move", run))?;
+    }
+    Ok(())
+}
+
 /// No critical section of this module panics.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn a_run_is_moved_away_as_a_whole() {
+        let out = tempfile::tempdir().expect("a temporary folder");
+        let (run, former) = (out.path().join("runs/x--1"), former(out.path(), "x--1"));
+        let write = |place: PathBuf, text: &str| {
+            fs::create_dir_all(place.join("state")).expect("a folder");
+            fs::write(place.join("state/run.json"), text).expect("written");
+        };
+        move_away(&run, &former).expect("there is none");
+        assert!(!former.exists());
+        write(run.clone(), "newer");
+        // As a worker leaves it that dies before it has removed it.
+        write(former.clone(), "older");
+        move_away(&run, &former).expect("moved");
+        assert!(!run.exists());
+        assert_eq!(fs::read_to_string(former.join("state/run.json")).expect("whole"), "newer");
+    }
 }

@@ -6,8 +6,10 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 use super::{Workers, WorkersError, lock, wait};
+use crate::cluster::error::StoreError;
 use crate::cluster::experiments::{Claim, Stands, Then};
 use crate::cluster::files::Kept;
+use crate::compare::content;
 use crate::compare::plan::{Plan, Planned, Standing};
 use crate::compare::queue::{Ended, Queue, Told};
 use crate::compare::step::Step;
@@ -115,7 +117,14 @@ impl Shared<'_> {
             Standing::Absent => 0,
             _ => u32::MAX,
         };
-        if claim.rounds > here { self.workers.fetch(run, self.runs) } else { Ok(()) }
+        if claim.rounds <= here {
+            return Ok(());
+        }
+        self.workers.fetch(run, self.runs)?;
+        match other_data(run, self.runs) {
+            Some(why) => Err(StoreError::OtherData { run: claim.name.clone(), why }.into()),
+            None => Ok(()),
+        }
     }
 
     /// Leaves a run that cannot be worked on here to the others.
@@ -201,6 +210,16 @@ impl Shared<'_> {
             lock(&self.workers.trouble).get_or_insert(error);
         }
     }
+}
+
+/// In what the data that the run here has learned from so far differ from those of this worker.
+fn other_data(run: &Planned, runs: &Path) -> Option<String> {
+    let mut standing = run.standing(&Disk, runs);
+    content::compare([(run, runs)], &Disk, [&mut standing]);
+    let Standing::Changed(differences) = standing else { return None };
+    let said =
+        differences.iter().map(|(what, there, here)| format!("{what} is {there} there and {here} here"));
+    Some(said.collect::<Vec<_>>().join(", "))
 }
 
 impl Queue for Shared<'_> {

@@ -85,22 +85,25 @@ proptest! {
     #[test]
     fn the_order_matters_for_nothing_but_two_changes_of_one_thing(before in said(), a in said(), b in said()) {
         let (servers, store) = agreed(&before, [&a, &b]);
-        let [one, other] = [0, 1].map(|first| settle(servers.clone(), store.clone(), first));
+        let [first, second] = [0, 1].map(|first| settle(servers.clone(), store.clone(), first));
         let changed = |here: &Said| here.standing != before.standing;
         let weighed = |here: Stands| matches!(here, Stands::IN | Stands::WAITING);
+        let (one, other) = (a.standing, b.standing);
+        let evicted = |one, other| (one, other) == (Stands::IN, Stands::REMOVED);
         let by_rule = [&a, &b].iter().any(|here| here.standing == Stands::REVOKED)
-            || weighed(a.standing) && weighed(b.standing)
+            || weighed(one) && weighed(other)
+            || before.standing == Stands::WAITING && (evicted(one, other) || evicted(other, one))
             || !changed(&a) || !changed(&b);
         if by_rule {
-            prop_assert_eq!(one.standing, other.standing);
+            prop_assert_eq!(first.standing, second.standing);
         } else {
             // The second one writes later.
-            prop_assert_eq!(one.standing, b.standing);
-            prop_assert_eq!(other.standing, a.standing);
+            prop_assert_eq!(first.standing, b.standing);
+            prop_assert_eq!(second.standing, a.standing);
         }
         let renamed = |here: &Said| here.name != before.name;
         if by_rule && !(renamed(&a) && renamed(&b)) {
-            prop_assert_eq!(one, other);
+            prop_assert_eq!(first, second);
         }
     }
 
@@ -129,6 +132,20 @@ fn a_server_that_read_a_removal_enrols_the_device_anew() {
     assert_eq!(servers[0].here, Said::default());
     admits(&mut servers[0]);
     assert_eq!(settle(servers, store, 0), admitted);
+}
+
+#[test]
+fn a_full_queue_at_one_server_takes_no_approval_of_another_one_back() {
+    let said = |standing| Said { standing, name: None };
+    for (approves, evicts) in [(0, 1), (1, 0)] {
+        let mut here = [said(Stands::IN), said(Stands::IN)];
+        here[evicts] = said(Stands::REMOVED);
+        let (servers, store) = agreed(&said(Stands::WAITING), [&here[0], &here[1]]);
+        assert_eq!(settle(servers, store, approves).standing, Stands::IN);
+    }
+    // One that does not wait is removed by an operator alone.
+    let (servers, store) = agreed(&said(Stands::REVOKED), [&said(Stands::IN), &Said::default()]);
+    assert_eq!(settle(servers, store, 0).standing, Stands::REMOVED);
 }
 
 #[test]

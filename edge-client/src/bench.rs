@@ -2,8 +2,11 @@
 
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
+use models::architecture::encode_frozen;
 use models::{
-    Architecture, Backend, Batch, BatchError, Learner, ModelError, Sgd, Targets, Use, peak_gemm_rate,
+    Architecture, Backend, Batch, BatchError, Frozen, Learner, ModelError, ParamSet, Sgd, Targets, Use,
+    peak_gemm_rate,
 };
 use shared::seed::{Seed, below, uniform_f32};
 
@@ -71,12 +74,10 @@ pub fn measure(
     let what = Use::Training { optimizer: sgd.into(), whole_gradient: false };
     let need = architecture.memory(batch, what).map_err(ModelError::from)?.total();
     let seed = Seed::root(0);
-    let params = architecture
-        .initialise(|name| seed.derive_bytes("init", name.as_bytes()).rng())
-        .map_err(ModelError::from)?;
+    let (network, params) = drawn(architecture, &seed)?;
     let batch = noise(architecture, batch, &seed)?;
     // Small, so that noise never diverges.
-    let learner = Learner::new(architecture, &params, sgd, backend)?;
+    let learner = Learner::new(&network, &params, sgd, backend)?;
     let mut learner = learner.with_seed(*seed.derive("dropout").as_bytes());
     drop(params);
     learner.step(&batch)?;
@@ -127,11 +128,9 @@ impl Pace {
         let each = architecture.multiply_adds().map_err(ModelError::from)?.max(1);
         let samples = batch.min((MOST / each) as usize).max(1);
         let seed = Seed::root(0);
-        let params = architecture
-            .initialise(|name| seed.derive_bytes("init", name.as_bytes()).rng())
-            .map_err(ModelError::from)?;
+        let (network, params) = drawn(architecture, &seed)?;
         let batch = noise(architecture, samples, &seed)?;
-        let learner = Learner::new(architecture, &params, Sgd::plain(1e-3), &backend)?;
+        let learner = Learner::new(&network, &params, Sgd::plain(1e-3), &backend)?;
         let mut learner = learner.with_seed(*seed.derive("dropout").as_bytes());
         let per_sample = |step: &mut dyn FnMut() -> Result<(), ModelError>| -> Result<f64, ModelError> {
             // The first allocates.
@@ -147,6 +146,19 @@ impl Pace {
         let tested = per_sample(&mut || learner.predict(&batch).map(drop))?;
         Ok(Self { trained, tested })
     }
+}
+
+/// The network with parameters that are drawn: those that it learns, and in it those that are frozen.
+fn drawn(architecture: &Architecture, seed: &Seed) -> Result<(Architecture, ParamSet), BenchError> {
+    let whole = architecture
+        .initialise(|name| seed.derive_bytes("init", name.as_bytes()).rng())
+        .map_err(ModelError::from)?;
+    let (learned, frozen) = architecture.divide(whole);
+    let Some(Frozen { names, .. }) = &architecture.frozen else { return Ok((architecture.clone(), learned)) };
+    // Without the digest of those that its run has.
+    let network = Architecture { frozen: Some(Frozen::named(names.clone())), ..architecture.clone() };
+    let network = network.with_frozen(&Bytes::from(encode_frozen(&frozen)));
+    Ok((network.expect("what was drawn for a network fits it"), learned))
 }
 
 /// Samples without meaning: pixels, or tokens; and targets of the network's task.
@@ -184,5 +196,15 @@ mod tests {
             let pace = Pace::measure(&architecture, 4, Duration::from_millis(1)).unwrap();
             assert!(pace.trained > 0.0 && pace.tested > 0.0, "{task:?}: {pace:?}");
         }
+    }
+
+    #[test]
+    fn networks_are_measured_of_which_a_part_is_frozen() {
+        let mut frozen = Frozen::named(vec!["extractor.*".to_owned()]);
+        frozen.digest = Some("that of a run".to_owned());
+        let architecture = Architecture::by_name("mlp-2nn", &[1, 4, 4], 3).unwrap();
+        let architecture = Architecture { frozen: Some(frozen), ..architecture };
+        let pace = Pace::measure(&architecture, 4, Duration::from_millis(1)).unwrap();
+        assert!(pace.trained > 0.0 && pace.tested > 0.0, "{pace:?}");
     }
 }

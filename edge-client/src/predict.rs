@@ -35,6 +35,8 @@ pub fn interchangeable(old: &DataSpec, new: &DataSpec) -> Result<(), PredictErro
         "the shapes of a sample"
     } else if old.class_names != new.class_names {
         "the names of the classes or their order"
+    } else if !old.features.is_empty() && !new.features.is_empty() && old.features != new.features {
+        "the columns of the features or their order"
     } else if old.preparation.normalisation != new.preparation.normalisation {
         "the normalisations"
     } else {

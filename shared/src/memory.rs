@@ -133,7 +133,7 @@ pub fn estimate(spec: &RunSpec, samples: u64) -> Result<RoundMemory, EstimateErr
             .push(RoundMemory { models: 0, batches: network.memory(TEST_BATCH, Use::Evaluation)?.working() });
     }
     if let Some(settings) = spec.personalised() {
-        phases.extend(personal(settings, network, samples, model)?);
+        phases.extend(personal(settings, network, samples, (model, frozen))?);
     }
     let largest = phases.into_iter().max_by_key(RoundMemory::total).unwrap_or_default();
     let trained = largest.plus_models(held);
@@ -142,12 +142,13 @@ pub fn estimate(spec: &RunSpec, samples: u64) -> Result<RoundMemory, EstimateErr
     Ok(if saved.total() > trained.total() { saved } else { trained })
 }
 
-/// What the personal models take: the learning of all parameters, that of those behind the extractor, and the file of the result.
+/// What the personal models take: the learning of all parameters, that of those behind the extractor, and the file of the result. `model`
+/// is what is learned, in bytes, and `frozen` what is not.
 fn personal(
     settings: &Personalisation,
     network: &Architecture,
     samples: u64,
-    model: u64,
+    (model, frozen): (u64, u64),
 ) -> Result<Vec<RoundMemory>, EstimateError> {
     let learning = |tuning: &Tuning| -> Result<RoundMemory, EstimateError> {
         let batch = if tuning.batch == 0 { samples } else { u64::from(tuning.batch).min(samples) };
@@ -158,8 +159,9 @@ fn personal(
             batches: memory.activations.saturating_add(memory.scratch),
         })
     };
-    // Written in one piece: the global expert, and the local one.
-    let mut phases = vec![RoundMemory { models: model.saturating_mul(4), batches: 0 }];
+    // Written in one piece: the global expert, and the local one. What is frozen has no memory in them, and is written with each.
+    let written = model.saturating_mul(4).saturating_add(frozen.saturating_mul(2));
+    let mut phases = vec![RoundMemory { models: written, batches: 0 }];
     if settings.methods().iter().any(|method| method.is_whole()) {
         phases.push(learning(&settings.whole)?);
     }
@@ -267,5 +269,17 @@ mod tests {
         let without = estimate(&spec("fedavg"), 60_000).unwrap().total();
         // The activations of all samples.
         assert!(estimate(&with, 60_000).unwrap().total() > without + 60_000 * 200 * 4);
+    }
+
+    #[test]
+    fn what_is_frozen_is_a_part_of_personal_models() {
+        let mut with = spec("fedavg");
+        with.architecture.frozen = Some(models::Frozen::named(vec!["extractor.*".to_owned()]));
+        with.personalisation.method = Some(Methods(vec![Method::Mfe]));
+        let learned = with.architecture.parameter_specs().unwrap().iter().map(values).sum::<u64>() * 4;
+        let frozen = MODEL - learned;
+        assert!(frozen > 50 * learned, "{frozen} {learned}");
+        // Beside what the round holds: the model and what is frozen.
+        assert_eq!(estimate(&with, 10).unwrap().models, learned + frozen + 4 * learned + 2 * frozen);
     }
 }

@@ -163,6 +163,11 @@ fn architectures() -> Vec<(&'static str, Architecture)> {
         ("images", images()),
         ("mobile", mobile()),
         ("transformer", transformer()),
+        (
+            "a transformer with a number each",
+            Architecture { task: Task::Regression { huber: None }, ..transformer() },
+        ),
+        ("a transformer of several labels", Architecture { task: Task::MultiLabel, ..transformer() }),
         ("gaps", gaps(false)),
         ("partial windows with gaps", gaps(true)),
         ("tokens", network(&[6], vec![embedding, recurrent, lstm("l", 7)], vec![], vec![linear("fc", 4)])),
@@ -421,4 +426,49 @@ fn no_name_of_a_layer_is_in_the_way_of_torch() {
     let mut exports = Exports::new(folder.path(), Target::Torch);
     exports.add_model("taken names", &architecture, None);
     exports.check(&python);
+}
+
+/// Compares what is said of the beginning of a sequence with the beginning of what is said of the whole.
+const SHORTER: &str = r"
+import importlib.util, sys
+import numpy as np
+spec = importlib.util.spec_from_file_location('exported', sys.argv[1])
+module = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(module)
+network, whole = module.load(), np.arange(9)[None] % 11
+full = module.predict(network, whole)
+for length in (1, 4, 9):
+    part = module.predict(network, whole[:, :length])
+    assert part.shape == (1, length, 4) and abs(part - full[:, :length]).max() < 1e-5, length
+try:
+    module.predict(network, np.zeros((1, 10), int))
+except ValueError as error:
+    assert 'at most 9 positions, and not 10' in str(error), error
+else:
+    sys.exit('more positions than it knows are taken')
+";
+
+#[test]
+fn a_network_that_has_learned_positions_answers_shorter_sequences() {
+    let extractor = vec![
+        Layer::Embedding { name: "e".to_owned(), vocabulary: 11, dim: 6 },
+        Layer::Positions { name: "places".to_owned() },
+        linear("qkv", 18),
+        Layer::Attention { heads: 2, causal: true },
+    ];
+    let architecture = network(&[9], extractor, vec![], vec![linear("fc", 4)]);
+    for (target, python) in [(Target::Torch, with_torch()), (Target::Numpy, with_numpy())] {
+        let python = match python {
+            Ok(python) => python,
+            Err(reason) => {
+                println!("skipped for {target}: {reason}");
+                continue;
+            }
+        };
+        let folder = tempfile::tempdir().unwrap();
+        Exports::new(folder.path(), target).add_model("shorter", &architecture, None);
+        let source = folder.path().join("case_0.py").display().to_string();
+        let ended = run(&python, &["-c", SHORTER, &source]);
+        assert_eq!(ended.code, Some(0), "{target}: {}", ended.text);
+    }
 }

@@ -236,6 +236,11 @@ fn the_exported_file_reads_images_as_we_do() {
         image::RgbImage::from_fn(width, height, colour).save(&path).unwrap();
         files.push(text(&path));
     }
+    // Grey in 16 bits, from black to white.
+    let deep = trained.path("deep-same.png");
+    let grey = |x: u32, y: u32| image::Luma([(83 * (28 * y + x)) as u16]);
+    image::ImageBuffer::from_fn(28, 28, grey).save(&deep).unwrap();
+    files.push(text(&deep));
     let files: Vec<&str> = files.iter().map(String::as_str).collect();
     let said = run(&python, &[&["-c", READ, &source][..], &files].concat());
     assert_eq!(said.code, Some(0), "{}", said.text);

@@ -1,7 +1,7 @@
 //! `aggregator ensemble`: shows, extends and reduces ensembles.
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Subcommand;
@@ -40,6 +40,9 @@ pub(super) enum EnsembleCommand {
         /// Where to write the result [default: in place of ENSEMBLE]
         #[arg(long, value_name = "FILE")]
         out: Option<PathBuf>,
+        /// Replace the file that --out names if it is there
+        #[arg(long, requires = "out")]
+        force: bool,
     },
     /// Leave members out, without training any client again
     ///
@@ -55,6 +58,9 @@ pub(super) enum EnsembleCommand {
         /// Where to write the result [default: in place of ENSEMBLE]
         #[arg(long, value_name = "FILE")]
         out: Option<PathBuf>,
+        /// Replace the file that --out names if it is there
+        #[arg(long, requires = "out")]
+        force: bool,
     },
 }
 
@@ -65,12 +71,12 @@ pub(super) fn ensemble(command: &EnsembleCommand) -> Result<(), Failure> {
             let bundle = Bundle::open_verified(files, ensemble)?;
             terminal::show(*json, &object(&bundle), || table(&bundle))
         }
-        EnsembleCommand::Extend { ensemble, with, out } => {
+        EnsembleCommand::Extend { ensemble, with, out, force } => {
+            let out = place(ensemble, out.as_deref(), *force)?;
             let (bundle, other) = (
                 Bundle::open_verified(files.clone(), ensemble)?,
                 Bundle::open_verified(files.clone(), with)?,
             );
-            let out = out.as_ref().unwrap_or(ensemble);
             let extended = extend(&*files, &bundle, &other, out)?;
             terminal::print(&format!(
                 "{}: {}, new {}, replaced {}\n",
@@ -80,14 +86,28 @@ pub(super) fn ensemble(command: &EnsembleCommand) -> Result<(), Failure> {
                 extended.replaced
             ))
         }
-        EnsembleCommand::Drop { ensemble, client, out } => {
+        EnsembleCommand::Drop { ensemble, client, out, force } => {
+            let out = place(ensemble, out.as_deref(), *force)?;
             let bundle = Bundle::open_verified(files.clone(), ensemble)?;
-            let out = out.as_ref().unwrap_or(ensemble);
             let left = leave_out(&*files, &bundle, &client.iter().copied().collect(), out)?;
             let are = if left == 1 { "member is" } else { "members are" };
             terminal::print(&format!("{}: {left} {are} left\n", out.display()))
         }
     }
+}
+
+/// Where the result goes: in place of the ensemble, or where nothing is that would be lost.
+fn place<'a>(ensemble: &'a Path, out: Option<&'a Path>, force: bool) -> Result<&'a Path, Failure> {
+    let Some(out) = out else { return Ok(ensemble) };
+    let is_ensemble =
+        || out.canonicalize().is_ok_and(|out| ensemble.canonicalize().is_ok_and(|own| own == out));
+    if out.exists() && !force && !is_ensemble() {
+        return Err(Failure::Environment(format!(
+            "{} is there already, and is not replaced without --force; --out names another place",
+            out.display()
+        )));
+    }
+    Ok(out)
 }
 
 fn object(bundle: &Bundle) -> serde_json::Value {
@@ -118,4 +138,26 @@ fn table(bundle: &Bundle) -> String {
         let _ = writeln!(text, "{number:>8}  {:<32} {:>8}  {}", member.client, member.samples, member.run);
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_other_file_is_replaced_unless_that_is_asked_for() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let [ensemble, other, new] =
+            ["a.safetensors", "b.safetensors", "c"].map(|name| folder.path().join(name));
+        for path in [&ensemble, &other] {
+            std::fs::write(path, "").expect("a file in it");
+        }
+        let same = folder.path().join("./a.safetensors");
+        for (out, force) in [(&ensemble, false), (&same, false), (&new, false), (&other, true)] {
+            assert_eq!(place(&ensemble, Some(out), force).ok(), Some(&**out));
+        }
+        assert_eq!(place(&ensemble, None, false).ok(), Some(&*ensemble));
+        let text = place(&ensemble, Some(&other), false).expect_err("it is there").to_string();
+        assert!(text.contains("b.safetensors is there already") && text.contains("--force"), "{text}");
+    }
 }

@@ -1,7 +1,6 @@
 //! `aggregator export`: a trained model, or an ensemble of them, for other programs.
 
 use std::fmt::Write as _;
-use std::io;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -18,7 +17,7 @@ use crate::export::onnx::{OPSET, Onnx, Preparing, outputs_in_words};
 use crate::export::{Content, ExportError, Exported, Subject, Target, export as exported, hub};
 use crate::report::units;
 use crate::run::{Run, Which};
-use crate::storage::{Disk, create_dir_durably, write_durably};
+use crate::storage::{Disk, FileLayer as _, create_dir_durably, write_durably};
 
 /// What is exported to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -200,20 +199,24 @@ pub(super) fn leave_folder(run: &Run) -> Result<(), Failure> {
         return Ok(());
     }
     let directory = run.directory();
+    let folder = directory.folder_of_hub();
+    // Before the model is opened: it may be one of which there is no folder.
+    remove_earlier(&folder)?;
     let path = directory.model();
     let Usable::Model(architecture, params, samples) = Usable::open(&path)? else { return Ok(()) };
     let training = training_of(&path, Which::Newest)?;
     let (architecture, params, samples) = (&*architecture, &params, samples.as_deref());
     let model = hub::Model { architecture, params, samples, training: training.as_ref(), licence: None };
-    // One of an earlier end of the run would be taken for this one's, if this one cannot be written.
-    let folder = directory.folder_of_hub();
-    match std::fs::remove_dir_all(&folder) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            return Err(Failure::file("remove", &folder, error));
-        }
-        _ => {}
-    }
     write(&placed(&folder, hub::folder(model).map_err(|error| failed(error, &path))?))
+}
+
+/// Removes the files of an earlier end of the run, which would be taken for those of this one. What else is in the folder is the user's.
+fn remove_earlier(folder: &Path) -> Result<(), Failure> {
+    for name in hub::FILES {
+        let path = folder.join(name);
+        Disk.remove(&path).map_err(|error| Failure::file("remove", &path, error))?;
+    }
+    Ok(())
 }
 
 /// Refuses options that are of another target.
@@ -398,5 +401,19 @@ mod tests {
             let text = Place::of(Path::new(name), to).err().expect("another kind").to_string();
             assert!(text.contains("another kind of file"), "{text}");
         }
+    }
+
+    #[test]
+    fn of_an_earlier_folder_our_own_files_alone_are_removed() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        remove_earlier(&folder.path().join("absent")).expect("nothing is there");
+        let theirs = [".git/HEAD", "LICENSE", "onnx/notes.txt"].map(|name| folder.path().join(name));
+        let ours = hub::FILES.map(|name| folder.path().join(name));
+        for path in theirs.iter().chain(&ours) {
+            std::fs::create_dir_all(path.parent().expect("the folder")).expect("a folder in it");
+            std::fs::write(path, "").expect("a file in it");
+        }
+        remove_earlier(folder.path()).expect("they can be removed");
+        assert!(theirs.iter().all(|path| path.exists()) && !ours.iter().any(|path| path.exists()));
     }
 }

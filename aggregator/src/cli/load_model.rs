@@ -96,7 +96,7 @@ impl ModelArgs {
     pub(super) fn samples(&self, path: &Path, usable: &Usable, split: Split) -> Result<Samples, Failure> {
         let (inputs, called) = match &self.data {
             Some(place) => (usable.read(place, split, self.label.as_deref())?, place.display().to_string()),
-            None => Usable::configured(path, &self.config, split)?,
+            None => usable.configured(path, &self.config, split)?,
         };
         usable.check(path, &inputs.dataset)?;
         let names = Names::of(&usable.class_names(), &inputs);
@@ -166,11 +166,7 @@ pub(super) fn open_model(given: &Path, which: Which) -> Result<(PathBuf, Usable)
     if !run.ensemble().is_file()
         && let Some(FoundModel { round, config, params }) = FoundModel::read(&Disk, &run, which)?
     {
-        let usable = Usable::Model(
-            Box::new(config.spec.architecture.clone()),
-            params,
-            Some(Box::new(config.spec.data.clone())),
-        );
+        let usable = Usable::one(given, config.spec.architecture, params, Some(config.spec.data))?;
         terminal::tell(&format!("the run is not over: its model after round {round}"));
         // What lies beside the model is found by its path.
         return Ok((run.model(), usable));
@@ -195,8 +191,10 @@ pub(super) fn open_personal(path: &Path) -> Result<Option<Personal>, Failure> {
         return Ok(None);
     }
     let bytes = std::fs::read(path).map_err(|error| Failure::file("read", path, error))?;
-    let personal = Personal::from_bytes(&bytes);
-    personal.map(Some).map_err(|error| Failure::file("use the model", path, causes(&error)))
+    let personal =
+        Personal::from_bytes(&bytes).map_err(|error| Failure::file("use the model", path, causes(&error)))?;
+    check_whole(path, &personal.model.architecture, Some(&personal.samples))?;
+    Ok(Some(personal))
 }
 
 /// The metadata of a model's file; errors in its header are reported when the rest is read.
@@ -233,7 +231,9 @@ impl Usable {
     pub(super) fn open(path: &Path) -> Result<Self, Failure> {
         let metadata = metadata(path)?;
         if metadata.contains_key(MANIFEST_KEY) {
-            return Ok(Self::Ensemble(Box::new(Bundle::open_verified(Arc::new(Disk), path)?)));
+            let bundle = Bundle::open_verified(Arc::new(Disk), path)?;
+            check_whole(path, &bundle.manifest.architecture, Some(&bundle.manifest.data))?;
+            return Ok(Self::Ensemble(Box::new(bundle)));
         }
         if Personal::has_metadata(&metadata) {
             let reason = "it is the personal model of a device, which answers with it there (edge-client predict --personal); \
@@ -243,24 +243,34 @@ impl Usable {
         let mut file = File::open(path).map_err(|error| Failure::file("open", path, error))?;
         let (architecture, params, metadata) = models::read_model(&mut file)
             .map_err(|error| Failure::file("read the model", path, causes(&error)))?;
+        let samples = metadata.get(SAMPLES_KEY).map(|json| serde_json::from_str(json)).transpose();
+        let samples = samples.map_err(|error| Failure::file("read the model", path, error))?;
+        Self::one(path, architecture, params, samples)
+    }
+
+    /// One model, of the file or the run at `path`, if it can answer.
+    fn one(
+        path: &Path,
+        architecture: Architecture,
+        params: ParamSet,
+        samples: Option<DataSpec>,
+    ) -> Result<Self, Failure> {
+        let refused = |reason: String| Err(Failure::file("use the model", path, reason));
         if architecture.is_opaque() {
-            let reason = format!(
-                "its network has no layers here: the file has the tensors of {} under the names of its own framework, which \
+            return refused(format!(
+                "its network has no layers here: its file has the tensors of {} under the names of its own framework, which \
                  loads them (in Python: model.load_state_dict(safetensors.torch.load_file(...)))",
                 architecture.name
-            );
-            return Err(Failure::file("use the model", path, reason));
+            ));
         }
+        check_whole(path, &architecture, samples.as_ref())?;
         if let Some(tensor) = params.first_non_finite() {
-            let reason = format!(
+            return refused(format!(
                 "tensor `{tensor}` holds a value that is not a number: its training diverged, or the file is damaged; use another \
                  model"
-            );
-            return Err(Failure::file("use the model", path, reason));
+            ));
         }
-        let spec = metadata.get(SAMPLES_KEY).map(|json| serde_json::from_str(json)).transpose();
-        let spec = spec.map_err(|error| Failure::file("read the model", path, error))?;
-        Ok(Self::Model(Box::new(architecture), params, spec))
+        Ok(Self::Model(Box::new(architecture), params, samples.map(Box::new)))
     }
 
     /// Refuses a fusion for a single model, which `given` names, and one that an ensemble's members do not have.
@@ -311,14 +321,20 @@ impl Usable {
 
     /// The samples at `place`.
     fn read(&self, place: &Path, split: Split, label: Option<&str>) -> Result<Inputs, Failure> {
-        let options = self.reading();
-        let column = label.map_or_else(|| options.column.clone(), str::to_owned);
-        inputs::read(place, split, &ReadOptions { column, ..options }).map_err(|error| unread(&error, split))
+        let options = self.reading().with_column(label);
+        let inputs = options.and_then(|options| inputs::read(place, split, &options));
+        inputs.map_err(|error| unread(&error, split))
     }
 
     /// The samples of a configuration, and what they are called. `path` is this file's.
-    fn configured(path: &Path, config: &ConfigArgs, split: Split) -> Result<(Inputs, String), Failure> {
+    fn configured(
+        &self,
+        path: &Path,
+        config: &ConfigArgs,
+        split: Split,
+    ) -> Result<(Inputs, String), Failure> {
         let config = config.or_of_run(path).validated()?;
+        self.check_names(path, &config.spec.data)?;
         let set = config.data.set;
         let called = match &config.data.source {
             Source::Drawn { .. } => format!("{set}, which are built in"),
@@ -327,6 +343,31 @@ impl Usable {
         };
         let dataset = data::load(&config, split).map_err(|error| unread(&error, split))?;
         Ok((Inputs { dataset, files: Vec::new() }, called))
+    }
+
+    /// Refuses a configuration that names classes or columns otherwise than this model, of the file at `path`: it knows them by their
+    /// place. Data may have the first of its classes alone.
+    fn check_names(&self, path: &Path, configured: &DataSpec) -> Result<(), Failure> {
+        let Some(its) = self.samples() else { return Ok(()) };
+        let of = |key: &str, its: &[String], configured: &[String]| {
+            Failure::Environment(format!(
+                "the model {} knows {} by their place, and {key} says {}: name the same in the same order, or use the configuration \
+                 of its run",
+                path.display(),
+                its.join(", "),
+                configured.join(", ")
+            ))
+        };
+        let (names, named) = (&its.class_names, &configured.class_names);
+        if !names.is_empty() && !names.starts_with(named) {
+            let is_classes = self.architecture().task.is_classification();
+            return Err(of(if is_classes { "data.class-names" } else { "data.targets" }, names, named));
+        }
+        let (names, named) = (&its.features, &configured.features);
+        if !names.is_empty() && !named.is_empty() && names != named {
+            return Err(of("data.features", names, named));
+        }
+        Ok(())
     }
 
     /// Refuses samples that this model, of the file at `path`, cannot take.
@@ -346,6 +387,30 @@ impl Usable {
             )));
         }
         Ok(())
+    }
+}
+
+/// Refuses what no run leaves, at `path`: a network of which a part is elsewhere, and samples that cannot be prepared for it.
+fn check_whole(path: &Path, architecture: &Architecture, samples: Option<&DataSpec>) -> Result<(), Failure> {
+    let refused = |reason: &str| Err(Failure::file("use the model", path, reason));
+    if architecture.frozen.is_some() {
+        return refused(
+            "its network has frozen tensors that are elsewhere, and the models that runs leave are whole: take the file that a \
+             run has left",
+        );
+    }
+    let prepared = samples.map(|samples| samples.preparation.shape(&samples.shape));
+    match prepared {
+        Some(Err(error)) => refused(&format!(
+            "what it says of its samples is of none ({error}): take the file that a run has left"
+        )),
+        Some(Ok(shape)) if shape != architecture.input => refused(&format!(
+            "its network takes samples of shape {}, and those that it was trained on are said to have {} when they are prepared: \
+             take the file that a run has left",
+            spelled(&architecture.input),
+            spelled(&shape)
+        )),
+        _ => Ok(()),
     }
 }
 
@@ -392,112 +457,4 @@ pub(super) fn no_answer(path: &Path) -> Failure {
 }
 
 #[cfg(test)]
-mod tests {
-    use shared::data::{Samples, safetensors};
-
-    use super::*;
-
-    #[test]
-    fn data_of_more_classes_than_the_model_is_refused_and_of_fewer_used() {
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        let path = folder.path().join("model.safetensors");
-        let architecture = Architecture::by_name("linear", &[2], 3).expect("built in");
-        let params = architecture.initialise(|name| shared::seed::Seed::root(1).derive(name).rng());
-        let usable = Usable::Model(Box::new(architecture), params.expect("a network"), None);
-        let load = |classes| {
-            let data = Dataset::labelled(vec![2], Samples::Floats(vec![0.0; 4]), vec![0, 1], classes)
-                .expect("two samples");
-            safetensors::write_split(folder.path(), Split::Test, &data).expect("written");
-            let inputs = usable.read(folder.path(), Split::Test, None)?;
-            usable.check(&path, &inputs.dataset).map(|()| inputs)
-        };
-        let refused = load(4).expect_err("three are told apart");
-        assert!(matches!(refused, Failure::Environment(_)), "{refused:?}");
-        let text = refused.to_string();
-        assert!(text.contains("tells 3 classes apart, and the data has 4"), "{text}");
-        for classes in [2, 3] {
-            assert_eq!(load(classes).expect("a model that knows them").dataset.len(), 2);
-        }
-    }
-
-    #[test]
-    fn samples_of_another_size_are_refused_by_their_shape_and_not_by_a_label() {
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        let architecture = Architecture::by_name("linear", &[6], 3).expect("built in");
-        let params = architecture.initialise(|name| shared::seed::Seed::root(1).derive(name).rng());
-        let usable = Usable::Model(Box::new(architecture), params.expect("a network"), None);
-        let images =
-            Dataset::labelled(vec![1, 28, 28], Samples::Bytes(vec![0; 4 * 784]), vec![0, 1, 2, 3], 10);
-        shared::data::idx::write_split(folder.path(), Split::Test, &images.expect("four images"))
-            .expect("written");
-        let read = usable.read(folder.path(), Split::Test, None);
-        let refused = read.and_then(|inputs| usable.check(Path::new("m"), &inputs.dataset));
-        let text = refused.expect_err("it takes rows").to_string();
-        assert!(text.contains("takes samples of shape 6, these have 1x28x28"), "{text}");
-    }
-
-    #[test]
-    fn without_a_test_split_it_is_said_what_else_there_is() {
-        let error = DataError::NoFile { directory: "photos".into(), names: vec!["test".to_owned()] };
-        let expected = "photos: contains no `test`: name a folder with a test split by --data, or --train for the samples that were learned";
-        assert_eq!(unread(&error, Split::Test).to_string(), expected);
-        assert_eq!(unread(&error, Split::Train).to_string(), "photos: contains no `test`");
-    }
-
-    #[test]
-    fn the_directory_of_a_run_stands_for_its_model() {
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        let opened = |path: &Path, which| open_model(path, which).map(|(path, _)| path);
-        let text = opened(folder.path(), Which::Newest).expect_err("no model is in it").to_string();
-        assert!(text.contains("model.safetensors") && text.contains("ensemble.safetensors"), "{text}");
-        let architecture = Architecture::by_name("linear", &[2], 3).expect("built in");
-        let params = architecture.initialise(|name| shared::seed::Seed::root(1).derive(name).rng());
-        let params = params.expect("a network");
-        for (name, which) in [("model.safetensors", Which::Newest), ("best.safetensors", Which::Best)] {
-            let file = folder.path().join(name);
-            let mut out = File::create(&file).expect("the folder can be written");
-            models::write_model(&architecture, &params, &BTreeMap::new(), &mut out).expect("written");
-            assert_eq!(opened(folder.path(), which).ok(), Some(file.clone()));
-            assert_eq!(opened(&file, Which::Newest).ok(), Some(file.clone()));
-            let text = opened(&file, Which::Best).expect_err("a file is no run").to_string();
-            assert!(text.contains("name the run's directory"), "{text}");
-        }
-    }
-
-    #[test]
-    fn a_model_with_a_value_that_is_no_number_is_refused_by_its_tensor() {
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        let path = folder.path().join("model.safetensors");
-        let architecture = Architecture::by_name("linear", &[2], 3).expect("built in");
-        let write = |bad: f32| {
-            let params = architecture.initialise(|name| shared::seed::Seed::root(1).derive(name).rng());
-            let mut params = params.expect("a network");
-            params.get_mut("head.fc.bias").expect("it has one").values_mut()[1] = bad;
-            let mut file = File::create(&path).expect("the folder can be written");
-            models::write_model(&architecture, &params, &BTreeMap::new(), &mut file).expect("written");
-        };
-        write(1.0);
-        assert!(Usable::open(&path).is_ok());
-        for bad in [f32::NAN, f32::NEG_INFINITY] {
-            write(bad);
-            let Err(Failure::Environment(text)) = Usable::open(&path) else { panic!("{bad} is taken") };
-            assert!(text.contains("`head.fc.bias`") && text.contains("use another model"), "{text}");
-        }
-    }
-
-    #[test]
-    fn a_model_is_tested_on_the_data_of_its_run_unless_somebody_says_otherwise() {
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        let (model, beside) = (folder.path().join("model.safetensors"), folder.path().join("config.toml"));
-        let config = |config: Option<&Path>, overrides: &[&str]| {
-            let overrides = overrides.iter().map(|&text| text.to_owned()).collect();
-            ConfigArgs { config: config.map(Path::to_owned), overrides }.or_of_run(&model).config
-        };
-        assert_eq!(config(None, &[]), None, "it lies alone");
-        std::fs::write(&beside, "").expect("a file in it");
-        assert_eq!(config(None, &[]), Some(beside));
-        assert_eq!(config(None, &["data.set=mnist"]), None);
-        let other = Path::new("other.toml");
-        assert_eq!(config(Some(other), &[]), Some(other.to_owned()));
-    }
-}
+mod tests;

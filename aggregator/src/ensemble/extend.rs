@@ -71,6 +71,15 @@ fn unrelated(a: &Manifest, b: &Manifest) -> Option<String> {
     if a.data.shape != b.data.shape || a.data.class_names != b.data.class_names {
         return Some("their samples or classes differ; train the newcomers for the same [data]".to_owned());
     }
+    // Members know columns by their place alone. Where none are named, it is those of the header.
+    let (features, others) = (&a.data.features, &b.data.features);
+    let other_features = !features.is_empty() && !others.is_empty() && features != others;
+    let other_text = a.data.text.as_ref().zip(b.data.text.as_ref()).is_some_and(|(a, b)| a != b);
+    if other_features || other_text {
+        let reason = "their samples are of other columns, or of the same in another order; train the newcomers with the same \
+                      data.features and data.text";
+        return Some(reason.to_owned());
+    }
     if a.data.preparation.normalisation != b.data.preparation.normalisation {
         let reason =
             "their samples are normalised differently; train the newcomers with the same data.normalise";

@@ -413,6 +413,16 @@ fn an_ensemble_is_extended_and_the_newer_model_counts() {
     let elsewhere = Bundle::open(Arc::new(Disk), &elsewhere).unwrap();
     let error = extend(&Disk, &found, &elsewhere, found.path()).unwrap_err().to_string();
     assert!(error.contains("model.seed"), "{error}");
+    let columns = |names: [&str; 4]| {
+        let features = names.map(str::to_owned).to_vec();
+        let folder = tempfile::tempdir().unwrap();
+        let of = Manifest { data: DataSpec { features, ..manifest().data }, ..manifest() };
+        (written(folder.path(), &of, &[(5, model(1))]), folder)
+    };
+    let (named, _folder) = columns(["width", "height", "depth", "weight"]);
+    let (swapped, _other) = columns(["height", "width", "depth", "weight"]);
+    let error = extend(&Disk, &named, &swapped, named.path()).unwrap_err().to_string();
+    assert!(error.contains("data.features"), "{error}");
     assert_eq!(fs::read(found.path()).unwrap(), before, "nothing is destroyed");
 }
 

@@ -138,7 +138,8 @@ impl Content<'_> {
             Self::Text(text) => out.write_all(text.as_bytes()),
             Self::Tensors(weights) => weights.write(out),
             Self::Model(architecture, params, metadata) => {
-                models::write_model(architecture, params, metadata, out).map_err(io::Error::other)
+                let params = weights::all_usable(params);
+                models::write_model(architecture, &params, metadata, out).map_err(io::Error::other)
             }
             Self::Onnx(onnx) => onnx.write(out),
         }

@@ -12,8 +12,6 @@ use super::{ensemble, preparation, samples};
 /// The functions that networks are made of.
 const FUNCTIONS: &str = include_str!("python/numpy_functions.py");
 
-/// What functions take beside their arguments.
-const CALLS: &[(&str, &str)] = &[("lstm", "sigmoid"), ("silu", "sigmoid"), ("hard_swish", "hard_sigmoid")];
 const NORMALISATIONS: [&str; 2] = ["batch_norm", "group_norm"];
 const WINDOWS: [&str; 4] = ["conv2d", "max_pool", "avg_pool", "local_response_norm"];
 
@@ -31,8 +29,7 @@ pub(super) fn source(script: &Script<'_>) -> String {
     let mut parts = vec![head, network(script)];
     parts.extend(ensemble::numpy(script));
     // In the order of their file.
-    let names = FUNCTIONS.lines().filter_map(|line| line.strip_prefix("def ")?.split('(').next());
-    let names = names.filter(|name| functions.contains(name));
+    let names = names().filter(|name| functions.contains(name));
     parts.extend(names.map(|name| definition(FUNCTIONS, name).to_owned()));
     parts.push(load(script));
     parts.push(preparation::numpy(script));
@@ -42,7 +39,18 @@ pub(super) fn source(script: &Script<'_>) -> String {
     Script::joined(&parts)
 }
 
-/// The functions that the network takes.
+/// The names of all functions, in the order of their file.
+fn names() -> impl Iterator<Item = &'static str> {
+    FUNCTIONS.lines().filter_map(|line| line.strip_prefix("def ")?.split('(').next())
+}
+
+/// Whether a function of this name is called in the source, and none of a longer name or of a module.
+fn calls(source: &str, name: &str) -> bool {
+    let is_of_longer = |character: char| character.is_ascii_alphanumeric() || "_.".contains(character);
+    source.match_indices(&format!("{name}(")).any(|(at, _)| !source[..at].ends_with(is_of_longer))
+}
+
+/// The functions that the network takes, and those that these call.
 fn needed(script: &Script<'_>) -> BTreeSet<&'static str> {
     let mut needed = BTreeSet::from(["read_tensors", "by_layer"]);
     needed.extend(Answers::of(script.subject.architecture().task).numpy);
@@ -51,10 +59,16 @@ fn needed(script: &Script<'_>) -> BTreeSet<&'static str> {
             needed.extend(spelling.numpy.as_ref().map(|function| function.name));
         }
     }
-    let more: Vec<_> =
-        CALLS.iter().filter(|(caller, _)| needed.contains(caller)).map(|(_, name)| *name).collect();
-    needed.extend(more);
     needed.extend(ensemble::takes_cosines(script).then_some("cosine"));
+    let mut unread: Vec<_> = needed.iter().copied().collect();
+    while let Some(function) = unread.pop() {
+        let source = definition(FUNCTIONS, function);
+        for called in names().filter(|name| calls(source, name)) {
+            if needed.insert(called) {
+                unread.push(called);
+            }
+        }
+    }
     needed
 }
 

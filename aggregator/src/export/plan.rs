@@ -99,6 +99,16 @@ impl Plan {
         all
     }
 
+    /// Whether it has learned something of each position, and so knows no further ones.
+    pub(super) fn has_learned_positions(&self) -> bool {
+        self.steps().iter().any(|step| match &step.operation {
+            Operation::Layer(spelling) => {
+                spelling.numpy.as_ref().is_some_and(|function| function.name == "positions")
+            }
+            Operation::Residual { .. } | Operation::SqueezeExcite { .. } => false,
+        })
+    }
+
     /// Whether the network answers at each position of a sequence.
     pub(super) fn is_sequence(&self) -> bool {
         self.output.len() == 2

@@ -33,12 +33,13 @@ fn function(script: &Script<'_>, takes: &str, gives: &str) -> String {
 fn about(script: &Script<'_>) -> String {
     let (before, after) = (spelled_shape(&script.shape), spelled_shape(&script.subject.architecture().input));
     if script.kind.is_tokens() {
-        return documentation(
-            1,
-            &[format!(
-                "Tokens {before}, of any number of positions, or those of one sample, as the network takes them."
-            )],
-        );
+        let number = match positions(script) {
+            Positions::Any => ", of any number of positions",
+            Positions::UpTo => ", or of fewer positions",
+            Positions::All => "",
+        };
+        let taken = format!("Tokens {before}{number}, or those of one sample, as the network takes them.");
+        return documentation(1, &[taken]);
     }
     let one = if script.kind == Kind::Image && script.shape[0] == 1 {
         "or one of these, with or without the axis of the channel"
@@ -73,24 +74,55 @@ fn crop(script: &Script<'_>) -> Option<(usize, usize, usize)> {
     (side > 0).then_some((height, width, side))
 }
 
+/// Of how many positions the samples of a network of tokens are.
+enum Positions {
+    Any,
+    /// As many as it knows, or fewer: what it says at a position does not depend on later ones.
+    UpTo,
+    /// As many as it knows.
+    All,
+}
+
+fn positions(script: &Script<'_>) -> Positions {
+    let sees_later = script.subject.architecture().looks_ahead() || !script.plan.is_sequence();
+    match (script.plan.has_learned_positions(), sees_later) {
+        (false, _) => Positions::Any,
+        (true, false) => Positions::UpTo,
+        (true, true) => Positions::All,
+    }
+}
+
 fn tokens(script: &Script<'_>) -> Vec<String> {
     let vocabulary = script.subject.architecture().vocabulary().unwrap_or(0);
     let whole = match script.target {
         Target::Torch => "x = x.long()",
         Target::Numpy => "x = x.astype(np.int64)",
     };
-    vec![
+    let mut lines = vec![
         whole.to_owned(),
         "if x.ndim == 1:".to_owned(),
         "    x = x[None]".to_owned(),
         "if x.ndim != 2 or x.shape[1] == 0:".to_owned(),
         "    raise ValueError(f\"samples are [n, t], and not {list(x.shape)}\")".to_owned(),
+    ];
+    let refused = match positions(script) {
+        Positions::Any => None,
+        Positions::UpTo => Some((">", "at most {SHAPE[0]}")),
+        Positions::All => Some(("!=", "{SHAPE[0]}")),
+    };
+    if let Some((than, number)) = refused {
+        lines.push(format!("if x.shape[1] {than} SHAPE[0]:"));
+        let have = format!("samples have {number} positions, and not {{x.shape[1]}}");
+        lines.push(format!("    raise ValueError(f\"{have}\")"));
+    }
+    lines.extend([
         format!("if x.min() < 0 or x.max() >= {vocabulary}:"),
         format!(
             "    raise ValueError(f\"tokens are from 0 to {}, and there are {{x.min()}} to {{x.max()}}\")",
             vocabulary.saturating_sub(1)
         ),
-    ]
+    ]);
+    lines
 }
 
 fn numbers(script: &Script<'_>) -> Vec<String> {

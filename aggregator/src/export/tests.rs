@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use models::{BUILT_INS, Initialisation, Layer, Norm, Variant};
+use models::{BUILT_INS, Initialisation, Layer, Norm, Task, Variant};
 use shared::data::{Augmentation, Normalisation, Preparation};
 use shared::seed::Seed;
 use shared::spec::RunSpec;
@@ -171,4 +171,59 @@ fn weights_are_the_models_own_under_the_names_of_torch() {
         assert_eq!(values(&found, torch), values(&params, ours), "{torch}");
     }
     assert!(values(&found, "extractor.lstm1.bias_hh_l0").iter().all(|&value| value == 0.0));
+}
+
+/// Our engines take 0 for a variance that rounding has made negative; the root of it would be no number.
+#[test]
+fn no_variance_of_an_exported_network_is_negative() {
+    const NEGATIVE: f32 = -1.234e-5;
+    let architecture = nested();
+    let mut params = architecture.initialise(|name| Seed::root(1).derive(name).rng()).unwrap();
+    for variance in ["extractor.a_b.running-var", "extractor.1.running-var"] {
+        params.get_mut(variance).unwrap().values_mut()[1] = NEGATIVE;
+    }
+    let mut files = Vec::new();
+    for target in Target::ALL {
+        files.extend(export(Subject::Model(&architecture, &params, None), target, "n").unwrap());
+    }
+    let (architecture, params) = (&architecture, &params);
+    let model = hub::Model { architecture, params, samples: None, training: None, licence: None };
+    files.extend(hub::folder(model).unwrap());
+    assert!(files.iter().any(|file| matches!(file.content, Content::Onnx(_))));
+    for file in files {
+        let mut bytes = Vec::new();
+        file.content.write(&mut bytes).unwrap();
+        assert!(!bytes.windows(4).any(|bytes| bytes == NEGATIVE.to_le_bytes()), "{}", file.name);
+    }
+}
+
+#[test]
+fn functions_in_numpy_come_with_those_that_they_call() {
+    let extractor = vec![Layer::Attention { heads: 1, causal: false }, Layer::MeanPositions];
+    let numbers = Task::Regression { huber: None };
+    let architecture = Architecture { input: vec![4, 6], task: numbers, extractor, ..nested() };
+    assert!(source(&architecture, None, Target::Numpy).contains("\ndef softmax(x):"));
+}
+
+#[test]
+fn of_learned_positions_there_are_no_more_and_fewer_if_none_sees_later_ones() {
+    let linear = |name: &str, out| Layer::Linear { name: name.to_owned(), out, bias: true };
+    let said = |causal, last| {
+        let extractor = vec![
+            Layer::Embedding { name: "e".to_owned(), vocabulary: 11, dim: 6 },
+            Layer::Positions { name: "places".to_owned() },
+            linear("qkv", 18),
+            Layer::Attention { heads: 2, causal },
+            last,
+        ];
+        let architecture = Architecture { input: vec![9], extractor, ..nested() };
+        Target::ALL.map(|target| source(&architecture, None, target))
+    };
+    for text in said(true, Layer::Relu) {
+        assert!(text.contains("    if x.shape[1] > SHAPE[0]:\n"), "{text}");
+        assert!(text.contains("have at most {SHAPE[0]} positions, and not {x.shape[1]}\")"), "{text}");
+    }
+    for text in said(false, Layer::Relu).into_iter().chain(said(true, Layer::MeanPositions)) {
+        assert!(text.contains("    if x.shape[1] != SHAPE[0]:\n"), "{text}");
+    }
 }

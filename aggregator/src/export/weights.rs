@@ -1,10 +1,11 @@
 //! Weights of an export: one safetensors file, written a model at a time.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-use models::ParamSet;
 use models::params::codec;
+use models::{Array, ParamSet};
 use shared::algorithm::Fusion;
 
 use super::plan::{Plan, Planned};
@@ -115,10 +116,32 @@ impl<'a> Weights<'a> {
                         }
                     };
                     let array = params.get(name).expect("the parameters were read for this architecture");
-                    codec::write_values(array.values(), out)?;
+                    codec::write_values(&usable(name, array), out)?;
                 }
             }
         }
         Ok(())
     }
+}
+
+/// The values of a tensor as other programs can use them. A running variance that was sent as a difference in few bits may be slightly
+/// negative by rounding: our engines take 0 for it, and others its root.
+pub(super) fn usable<'a>(name: &str, array: &'a Array) -> Cow<'a, [f32]> {
+    let values = array.values();
+    if name.ends_with(".running-var") && values.iter().any(|&variance| variance < 0.0) {
+        return Cow::Owned(values.iter().map(|variance| variance.max(0.0)).collect());
+    }
+    Cow::Borrowed(values)
+}
+
+/// All tensors as other programs can use them.
+pub(super) fn all_usable(params: &ParamSet) -> Cow<'_, ParamSet> {
+    let mut all = Cow::Borrowed(params);
+    for (name, array) in params {
+        if let Cow::Owned(values) = usable(name, array) {
+            let own = all.to_mut().get_mut(name).expect("a copy of the set has the same tensors");
+            own.values_mut().copy_from_slice(&values);
+        }
+    }
+    all
 }

@@ -256,6 +256,20 @@ fn differences(its: &DataSpec, ours: &DataSpec) -> Vec<String> {
             ours.class_names.join(", ")
         ));
     }
+    if !its.features.is_empty() && !ours.features.is_empty() && its.features != ours.features {
+        remarks.push(format!(
+            "the model that the run begins with knows other columns of a table, or the same in another order: {}, and here {}",
+            its.features.join(", "),
+            ours.features.join(", ")
+        ));
+    }
+    if let (Some(its), Some(ours)) = (&its.text, &ours.text)
+        && its != ours
+    {
+        remarks.push(format!(
+            "the model that the run begins with was trained on the texts of the column {its:?}, and here they are those of {ours:?}"
+        ));
+    }
     if its.preparation.normalisation != ours.preparation.normalisation {
         remarks.push(
             "the model that the run begins with was trained on samples that were normalised otherwise (data.normalise)".to_owned(),
@@ -279,4 +293,30 @@ fn digest(params: &ParamSet) -> String {
     }
     let digits = HEXLOWER.encode(&hash.finalize());
     digits[..ModelOrigin::DIGITS].to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use shared::spec::RunSpec;
+
+    use super::*;
+
+    #[test]
+    fn it_is_said_where_columns_are_others_and_not_where_none_are_named() {
+        let unnamed = RunSpec::example("fedavg").data;
+        let of =
+            |names: [&str; 2]| DataSpec { features: names.map(str::to_owned).to_vec(), ..unnamed.clone() };
+        let (ours, swapped) = (of(["height", "width"]), of(["width", "height"]));
+        for its in [&ours, &unnamed] {
+            assert_eq!(differences(its, &ours), Vec::<String>::new());
+        }
+        let remarks = differences(&swapped, &ours);
+        assert!(
+            remarks.len() == 1 && remarks[0].contains("width, height, and here height, width"),
+            "{remarks:?}"
+        );
+        let texts = |column: &str| DataSpec { text: Some(column.to_owned()), ..unnamed.clone() };
+        let remarks = differences(&texts("title"), &texts("body"));
+        assert!(remarks.len() == 1 && remarks[0].contains("\"title\""), "{remarks:?}");
+    }
 }

@@ -11,7 +11,10 @@ use super::*;
 
 #[test]
 fn a_model_of_other_samples_is_no_newer_one() {
-    let old = shared::spec::RunSpec::example("fedavg").data;
+    let features = vec!["height".to_owned(), "width".to_owned()];
+    let old = DataSpec { features, ..shared::spec::RunSpec::example("fedavg").data };
+    let unnamed = DataSpec { features: Vec::new(), ..old.clone() };
+    assert!(interchangeable(&unnamed, &old).is_ok(), "those of the header, in its order");
     let differs = |change: fn(&mut DataSpec)| {
         let mut new = old.clone();
         change(&mut new);
@@ -31,6 +34,10 @@ fn a_model_of_other_samples_is_no_newer_one() {
     assert!(
         differs(|new| new.class_names = vec!["b".into(), "a".into()])
             .is_some_and(|what| what.contains("names"))
+    );
+    assert!(
+        differs(|new| new.features = vec!["width".into(), "height".into()])
+            .is_some_and(|what| what.contains("columns"))
     );
     let whitened = differs(|new| new.preparation.normalisation = shared::data::Normalisation::Whiten);
     assert!(whitened.is_some_and(|what| what.contains("normalisations")));

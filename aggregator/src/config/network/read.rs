@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use models::architecture::{MAX_NAME, MAX_NESTING};
+use models::architecture::{MAX_NAME, MAX_NESTING, is_adapter};
 use toml::{Table, Value};
 
 use super::kinds::{self, Absent, Accepts, CLASSES, Field, LayerKind, SAME};
@@ -284,6 +284,12 @@ impl Reader<'_> {
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
         let accepted = format!("a text of 1 to {MAX_NAME} ASCII letters, digits, - and _");
         match name {
+            // Runs would draw its tensors anew, and merge them into those of another layer.
+            Value::String(text) if is_adapter(&format!("{text}.weight")) => {
+                let accepted =
+                    "a name with another ending: that one is of adapters, which model.adapters adds";
+                self.refuse(ConfigError::OutOfRange, spot, shortened(name), &[accepted], None);
+            }
             Value::String(name) if (1..=MAX_NAME).contains(&name.len()) && name.bytes().all(plain) => {
                 return name.clone();
             }

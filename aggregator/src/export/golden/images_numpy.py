@@ -179,6 +179,10 @@ def read_image(path: Path) -> np.ndarray:
         sys.exit("images are read with Pillow: pip install pillow")
     channels, height, width = SHAPE
     with Image.open(path) as file:
+        if file.mode.startswith("I"):
+            # Grey in 16 bits, of which Pillow would make white above 255.
+            grey = (np.array(file).astype(np.int64) + 128) // 257
+            file = Image.fromarray(grey.astype(np.uint8))
         image = file.convert("RGB")
     if image.size != (width, height):
         wide = min(max(int(image.height * width / height + 0.5), 1), image.width)

@@ -27,6 +27,9 @@ use super::{Content, ExportError, Exported, Subject};
 
 pub use training::{Clients, Tested, Training};
 
+/// The paths of the files in the folder.
+pub const FILES: [&str; 4] = ["README.md", "config.json", "model.safetensors", "onnx/model.onnx"];
+
 /// A model that is exported, and all that the folder says of it.
 #[derive(Clone, Copy)]
 pub struct Model<'a> {
@@ -68,14 +71,16 @@ pub fn folder(model: Model<'_>) -> Result<Vec<Exported<'_>>, ExportError> {
         Err(error) => return Err(error),
     };
     let parameters = model.architecture.parameters()?;
-    let file = |name: &str, content| Exported { name: name.to_owned(), content };
-    let mut files = vec![
-        file("README.md", Content::Text(card::card(&model, parameters, onnx.is_some()))),
-        file("config.json", Content::Text(description::description(&model, parameters))),
-        file("model.safetensors", Content::Model(model.architecture, model.params, metadata(&model))),
+    let contents = [
+        Some(Content::Text(card::card(&model, parameters, onnx.is_some()))),
+        Some(Content::Text(description::description(&model, parameters))),
+        Some(Content::Model(model.architecture, model.params, metadata(&model))),
+        onnx.map(|onnx| Content::Onnx(Box::new(onnx))),
     ];
-    files.extend(onnx.map(|onnx| file("onnx/model.onnx", Content::Onnx(Box::new(onnx)))));
-    Ok(files)
+    let files = FILES.into_iter().zip(contents);
+    Ok(files
+        .filter_map(|(name, content)| Some(Exported { name: name.to_owned(), content: content? }))
+        .collect())
 }
 
 /// What stands in the model's file beside its network.

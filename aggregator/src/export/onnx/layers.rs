@@ -5,6 +5,7 @@ use models::{Architecture, ArchitectureError, Layer, ParamSet};
 use super::graph::Attribute::{Float, Int, Ints};
 use super::graph::{Attribute, Graph, reshaped, transposed};
 use super::sequences;
+use crate::export::weights::usable;
 
 /// The network of one set of parameters, put into a graph.
 pub(super) struct Layers<'a> {
@@ -82,7 +83,7 @@ impl Layers<'_> {
     pub(super) fn parameter(&mut self, label: &str, name: &str) -> String {
         let ours = format!("{label}.{name}");
         let array = self.params.get(&ours).expect("the parameters were read for this architecture");
-        self.graph.floats(&format!("{}{ours}", self.prefix), array.shape(), array.values())
+        self.graph.floats(&format!("{}{ours}", self.prefix), array.shape(), &usable(&ours, array))
     }
 
     fn layer(&mut self, layer: &Layer, label: &str, at: &str, x: &str, shape: &[usize]) -> String {

@@ -66,8 +66,8 @@ def class_token(x, weight):
 
 
 def positions(x, weight):
-    """Adds what is learned of each position."""
-    return x + weight
+    """Adds what is learned of each position, to as many as there are."""
+    return x + weight[:, : x.shape[1]]
 
 
 def sinusoidal_positions(x):

@@ -41,14 +41,14 @@ class ClassToken(nn.Module):
 
 
 class Positions(nn.Module):
-    """Adds what is learned of each position."""
+    """Adds what is learned of each position, to as many as there are."""
 
     def __init__(self, positions: int, features: int) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.zeros(1, positions, features))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x + self.weight
+        return x + self.weight[:, : x.shape[1]]
 
 
 class SimplexEtf(nn.Module):

@@ -123,6 +123,11 @@ fn names_are_plain_and_tell_layers_apart() {
         &format!("4: `model.layers, layer 2, linear.name` cannot be \"a.b\"; accepted: {accepted}"),
     );
     refused(
+        &["\"flatten\"", &named("\"fc-lora-a\""), end],
+        "4: `model.layers, layer 2, linear.name` cannot be \"fc-lora-a\"; accepted: a name with another ending: that one is of \
+         adapters, which model.adapters adds",
+    );
+    refused(
         &["\"flatten\"", &number, end],
         &format!("4: `model.layers, layer 2, linear.name` is 3 (a whole number); accepted: {accepted}"),
     );

@@ -37,11 +37,14 @@ pub(crate) fn forget_stop(directory: &RunDirectory) -> io::Result<()> {
     remove(&stop(directory)).map(drop)
 }
 
-/// Looks for requests on a thread of its own, as long as the driver listens.
+/// Looks for requests on a thread of its own, as long as the driver listens. A pause of before is told at once: no round is opened first.
 pub(crate) fn watch(directory: &RunDirectory, driver: UnboundedSender<FromPeer>) -> io::Result<()> {
     let directory = directory.clone();
+    let mut paused = is_paused(&directory);
+    if paused {
+        let _ = driver.send(FromPeer::Asked(Request::Pause));
+    }
     let look = move || {
-        let mut paused = false;
         while !driver.is_closed() {
             let now = is_paused(&directory);
             if now != paused {

@@ -71,6 +71,21 @@ fn a_person_lets_devices_in_watches_rounds_and_throws_one_out() {
     devices.remove(3).kill();
     browser.shows("3 of 4 known devices connected");
     browser.open(&place("/devices"));
+    // What is typed, and where a person is, stays when another device changes.
+    let (field, button) =
+        (form(&clients[1], "input[name=name]"), form(&clients[1], "input[name=name] ~ button"));
+    browser.fill(&field, "half a name");
+    browser.script(&format!("document.querySelector(\"{button}\").focus()"));
+    let secret = visitor.sees("/devices").quoted("name=\"form\" value=\"").unwrap().to_owned();
+    let named = format!("form={secret}&device={}&action=name&name=shed", clients[2]);
+    assert_eq!(visitor.sends("/devices", &named).status, 303);
+    let swapped = "return document.querySelector('#forms').innerText.includes('shed (')";
+    until("the forms are swapped", || browser.script(swapped) == true);
+    let kept = format!(
+        "const button = document.querySelector(\"{button}\");
+         return document.querySelector(\"{field}\").value === 'half a name' && document.activeElement === button"
+    );
+    assert_eq!(browser.script(&kept), true);
     browser.fill(&form(&clients[0], "input[name=name]"), "window sill");
     browser.press(&form(&clients[0], "input[name=name] ~ button"));
     browser.shows("window sill (");

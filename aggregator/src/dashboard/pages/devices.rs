@@ -24,7 +24,7 @@ use crate::report::units::{bytes, counted, grouped, seconds};
 /// Changes that are told, the newest.
 const CHANGES: u32 = 20;
 /// Devices on the page; there may be thousands, and open pages fetch them again whenever something changes.
-const LISTED: usize = 200;
+const LISTED: usize = 150;
 
 /// Which devices are asked for.
 #[derive(Debug, Default, Deserialize)]

@@ -75,7 +75,7 @@ fn a_person_lets_devices_in_watches_rounds_and_throws_one_out() {
     let (field, button) =
         (form(&clients[1], "input[name=name]"), form(&clients[1], "input[name=name] ~ button"));
     browser.fill(&field, "half a name");
-    browser.script(&format!("document.querySelector(\"{button}\").focus()"));
+    assert!(browser.script(&format!("document.querySelector(\"{button}\").focus()")).is_null());
     let secret = visitor.sees("/devices").quoted("name=\"form\" value=\"").unwrap().to_owned();
     let named = format!("form={secret}&device={}&action=name&name=shed", clients[2]);
     assert_eq!(visitor.sends("/devices", &named).status, 303);

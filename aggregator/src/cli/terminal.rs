@@ -43,6 +43,7 @@ pub(super) struct StopRequest {
 
 impl StopRequest {
     /// Whether it was.
+    #[cfg(any(feature = "cluster", feature = "simulate"))]
     pub(super) fn is_made(&self) -> bool {
         *self.stopped.borrow()
     }

@@ -141,7 +141,7 @@ fn place(request: &str, query: Option<&str>) -> String {
 async fn runs(
     Extension(state): Extension<State>,
     Query(asked): Query<Asked>,
-    Query(wanted): Query<pages::runs::Wanted>,
+    Query(wanted): Query<pages::filter::Wanted>,
     RawQuery(query): RawQuery,
 ) -> Response {
     shown(state, place("/", query.as_deref()), asked.part, move |lab| pages::runs::show(lab, &wanted)).await
@@ -193,7 +193,7 @@ async fn show_round(state: State, name: RunName, round: u32, part: Part) -> Resp
 async fn devices(
     Extension(state): Extension<State>,
     Query(asked): Query<Asked>,
-    Query(wanted): Query<pages::devices::Wanted>,
+    Query(wanted): Query<pages::filter::Wanted>,
     RawQuery(query): RawQuery,
 ) -> Response {
     let kept = place("/devices", query.as_deref());

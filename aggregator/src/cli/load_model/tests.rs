@@ -1,7 +1,7 @@
 //! What models are taken, with which samples, and what is said of the others.
 
 use models::Frozen;
-use shared::data::{Augmentation, Samples, safetensors};
+use shared::data::{Augmentation, Dataset, Samples, safetensors};
 use shared::spec::RunSpec;
 
 use super::*;

@@ -6,7 +6,6 @@ use std::time::SystemTime;
 
 use maud::{Markup, html};
 use qrcode::Color;
-use serde::Deserialize;
 use shared::calendar::{moment, utc};
 use shared::id::ClientId;
 
@@ -14,6 +13,7 @@ use super::super::access::Access;
 use super::super::actions::MAX_HOURS;
 use super::super::audit::Change;
 use super::super::lab::{Lab, LabError};
+use super::filter::Wanted;
 use super::{Forms, Kept, Shown, Tab, ago, document};
 use crate::database::Database;
 use crate::enrolment::{Device, IssuedTicket, Standing};
@@ -26,23 +26,10 @@ const CHANGES: u32 = 20;
 /// Devices on the page; there may be thousands, and open pages fetch them again whenever something changes.
 const LISTED: usize = 150;
 
-/// Which devices are asked for.
-#[derive(Debug, Default, Deserialize)]
-pub(in crate::dashboard) struct Wanted {
-    /// A part of a name, an id, a state, a version or an address.
-    #[serde(default)]
-    q: String,
-}
-
-impl Wanted {
-    fn matches(&self, device: &Device, now: i64) -> bool {
-        let wanted = self.q.trim().to_lowercase();
-        let id = device.client.to_string();
-        let more = [&device.name, &device.software, &device.address].map(Option::as_deref);
-        let all = [id.as_str(), device.presence(now)].into_iter().chain(more.into_iter().flatten());
-        let all: Vec<_> = all.map(str::to_lowercase).collect();
-        wanted.split_whitespace().all(|word| all.iter().any(|text| text.contains(word)))
-    }
+fn matches(wanted: &Wanted, device: &Device, now: i64) -> bool {
+    let id = device.client.to_string();
+    let more = [&device.name, &device.software, &device.address].map(Option::as_deref);
+    wanted.is_in([&*id, device.presence(now)].into_iter().chain(more.into_iter().flatten()))
 }
 
 pub(in crate::dashboard) fn show(lab: &Lab, wanted: &Wanted) -> Result<Shown, LabError> {
@@ -64,7 +51,7 @@ pub(in crate::dashboard) fn show(lab: &Lab, wanted: &Wanted) -> Result<Shown, La
         (counted(devices.len(), "device")) ", " (waiting) " of them waiting for approval, " (revoked) " revoked."
     };
     let known = devices.len();
-    let mut listed: Vec<Device> = devices.into_iter().filter(|device| wanted.matches(device, now)).collect();
+    let mut listed: Vec<Device> = devices.into_iter().filter(|device| matches(wanted, device, now)).collect();
     let found = listed.len();
     // Those that the operator is to decide on are never left out. All keep their order, so that no button moves under a pointer.
     let mut others = LISTED.saturating_sub(of_standing(&listed, Standing::Waiting));
@@ -76,7 +63,7 @@ pub(in crate::dashboard) fn show(lab: &Lab, wanted: &Wanted) -> Result<Shown, La
         kept
     });
     let status = html! {
-        @if known > 0 { (filter(wanted)) }
+        @if known > 0 { (wanted.form("/devices", "devices", "name, id, state or address")) }
         section.card {
             h2 { "Known devices" }
             @if known == 0 { p.empty { "No device was here yet: a ticket lets the first one in." } }
@@ -90,16 +77,6 @@ pub(in crate::dashboard) fn show(lab: &Lab, wanted: &Wanted) -> Result<Shown, La
     let rounds = html! { (good_tickets(&tickets, now)) (record(&changes)) };
     let forms = forms(listed);
     Ok(Shown { tab: Tab::Devices, title: "Devices".to_owned(), lead, status, rounds, forms: Some(forms) })
-}
-
-fn filter(wanted: &Wanted) -> Markup {
-    html! {
-        form.filter method="get" action="/devices" role="search" {
-            label for="q" { "Show devices with" }
-            input #q type="search" name="q" value=(wanted.q) placeholder="name, id, state or address";
-            button type="submit" { "Filter" }
-        }
-    }
 }
 
 fn of_standing(devices: &[Device], standing: Standing) -> usize {

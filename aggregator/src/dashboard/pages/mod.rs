@@ -6,6 +6,7 @@
 pub(super) mod devices;
 #[cfg(feature = "simulate")]
 pub(super) mod experiments;
+pub(super) mod filter;
 pub(super) mod round;
 pub(super) mod run;
 pub(super) mod runs;

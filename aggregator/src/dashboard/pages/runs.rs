@@ -4,37 +4,25 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use maud::{Markup, html};
-use serde::Deserialize;
 use shared::calendar::{moment, moment_in};
 
 use super::super::lab::{Lab, LabError, Run};
+use super::filter::Wanted;
 use super::{Shown, Tab, ago, run_place, sparkline};
 use crate::report::units::{bytes, counted, grouped};
 
 /// Changed keys that are shown of each run.
 const TOLD: usize = 4;
 
-/// Which runs are asked for.
-#[derive(Debug, Default, Deserialize)]
-pub(in crate::dashboard) struct Wanted {
-    /// A part of a name, an algorithm, a model, a data set or a state.
-    #[serde(default)]
-    q: String,
-}
-
-impl Wanted {
-    fn matches(&self, run: &Run) -> bool {
-        let wanted = self.q.trim().to_lowercase();
-        let of = &run.overview;
-        let all = [&of.run, of.state, &of.algorithm, &of.model, &of.data].map(str::to_lowercase);
-        wanted.split_whitespace().all(|word| all.iter().any(|text| text.contains(word)))
-    }
+fn matches(wanted: &Wanted, run: &Run) -> bool {
+    let of = &run.overview;
+    wanted.is_in([&*of.run, of.state, &*of.algorithm, &*of.model, &*of.data])
 }
 
 pub(in crate::dashboard) fn show(lab: &Lab, wanted: &Wanted) -> Result<Shown, LabError> {
     let (all, unread) = lab.all()?;
     let now = moment(SystemTime::now());
-    let chosen: Vec<_> = all.iter().filter(|run| wanted.matches(run)).collect();
+    let chosen: Vec<_> = all.iter().filter(|run| matches(wanted, run)).collect();
     let working = all.iter().filter(|run| run.overview.is_worked_on()).count();
     #[cfg(feature = "cluster")]
     let together = lab.together();
@@ -43,7 +31,7 @@ pub(in crate::dashboard) fn show(lab: &Lab, wanted: &Wanted) -> Result<Shown, La
     #[cfg(not(feature = "cluster"))]
     let (shared, status) = (0, html! {});
     let rounds = html! {
-        @if !all.is_empty() { (filter(wanted)) }
+        @if !all.is_empty() { (wanted.form("/", "runs", "name, algorithm, data or state")) }
         @if all.is_empty() && shared == 0 {
             section.card { p.empty {
                 "There is no run here yet: " code { "aggregator simulate" } " or " code { "aggregator serve" } " begins one."
@@ -69,16 +57,6 @@ pub(in crate::dashboard) fn show(lab: &Lab, wanted: &Wanted) -> Result<Shown, La
     };
     let title = "Runs".to_owned();
     Ok(Shown { tab: Tab::Runs, title, lead, status, rounds, forms: None })
-}
-
-fn filter(wanted: &Wanted) -> Markup {
-    html! {
-        form.filter method="get" action="/" role="search" {
-            label for="q" { "Show runs with" }
-            input #q type="search" name="q" value=(wanted.q) placeholder="name, algorithm, data or state";
-            button type="submit" { "Filter" }
-        }
-    }
 }
 
 fn table(runs: &[&Arc<Run>], now: i64) -> Markup {

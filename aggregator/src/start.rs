@@ -194,7 +194,8 @@ pub fn goes_on(files: &dyn FileLayer, directory: &RunDirectory, config: &Config)
 /// Whether a run of `config` begins in `directory`, or goes on there.
 #[must_use]
 pub fn has_room(files: &dyn FileLayer, directory: &RunDirectory, config: &Config) -> bool {
-    matches!(occupant(files, directory, config), Ok(Occupant::Vacant)) || goes_on(files, directory, config)
+    let found = occupant(files, directory, config);
+    matches!(found, Ok(Occupant::Vacant | Occupant::Same(_) | Occupant::Changed { .. }))
 }
 
 fn numbered(name: &str, number: u32) -> String {
